@@ -1,0 +1,52 @@
+/** The arrows between the layers; docs/architecture.md says why. */
+const onlyFrom = (name, path, allowed, comment) => ({
+  name,
+  comment,
+  severity: "error",
+  from: { path: "^src", pathNot: allowed },
+  to: { path },
+});
+
+module.exports = {
+  forbidden: [
+    { name: "no-circular", severity: "error", from: {}, to: { circular: true } },
+    { name: "no-orphans", severity: "error", from: { orphan: true, path: "^src", pathNot: "^src/main\\.ts$" }, to: {} },
+    {
+      name: "core-stands-alone",
+      comment: "The heart knows no wire format, no transport and no driver.",
+      severity: "error",
+      from: { path: "^src/core" },
+      to: { path: "^(gen/|src/(?!core/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+    },
+    {
+      name: "process-over-core",
+      comment: "Processes and files inside a sandbox are written over the engine port alone.",
+      severity: "error",
+      from: { path: "^src/process" },
+      to: { path: "^(gen/|src/(?!core/|process/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+    },
+    {
+      name: "engines-over-ports",
+      comment: "An engine implements core's port and imports nothing else of Berth.",
+      severity: "error",
+      from: { path: "^src/engine" },
+      to: { path: "^(gen/|src/(?!core/|engine/))|node_modules/(@connectrpc|@bufbuild)" },
+    },
+    onlyFrom("docker-stays-home", "node_modules/dockerode", "^src/engine/docker/", "dockerode never leaves its engine."),
+    onlyFrom("gen-under-rpc-and-clients", "^gen/", "^src/(rpc|cli|client)/", "Generated code is the wire's business."),
+    onlyFrom(
+      "connect-under-rpc-and-clients",
+      "node_modules/@connectrpc",
+      "^src/(rpc|cli|client)/",
+      "The transport is the wire's business.",
+    ),
+    onlyFrom("engines-named-once", "^src/engine/", "^src/(engine/|app\\.ts$)", "Only app.ts names concrete engines."),
+    onlyFrom("rpc-named-once", "^src/rpc/", "^src/(rpc/|app\\.ts$)", "Nothing below the handlers calls up."),
+  ],
+  options: {
+    doNotFollow: { path: "node_modules" },
+    tsPreCompilationDeps: true,
+    tsConfig: { fileName: "tsconfig.json" },
+    enhancedResolveOptions: { extensions: [".ts", ".js", ".mjs", ".cjs"], mainFields: ["module", "main", "types"] },
+  },
+};

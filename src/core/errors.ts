@@ -1,0 +1,87 @@
+/** Why a call failed, finer than a status code. The wire's `ErrorReason` mirrors it. */
+export type ErrorReason =
+  | "INVALID_ARGUMENT"
+  | "SANDBOX_NOT_FOUND"
+  | "PROCESS_NOT_FOUND"
+  | "FILE_NOT_FOUND"
+  | "WORKSPACE_NOT_FOUND"
+  | "SESSION_NOT_FOUND"
+  | "RUN_NOT_FOUND"
+  | "TOOL_NOT_FOUND"
+  | "SANDBOX_EXISTS"
+  | "REQUEST_ID_REUSED"
+  | "FILE_EXISTS"
+  | "SANDBOX_LIMIT"
+  | "TOO_MANY_OPERATIONS"
+  | "MESSAGE_TOO_LARGE"
+  | "NO_SPACE"
+  | "IMAGE_UNAVAILABLE"
+  | "SANDBOX_START_FAILED"
+  | "SANDBOX_NOT_RUNNING"
+  | "SANDBOX_REPLACED"
+  | "UNSUPPORTED"
+  | "PROCESS_STATE"
+  | "FILE_KIND"
+  | "WORKSPACE_IN_USE"
+  | "RUN_STATE"
+  | "NOT_ALLOWED"
+  | "FILE_PERMISSION"
+  | "UNAUTHENTICATED"
+  | "SANDBOX_DELETED"
+  | "SANDBOX_TERMINATED"
+  | "ENGINE_UNAVAILABLE"
+  | "SHUTTING_DOWN"
+  | "DEADLINE_EXCEEDED"
+  | "CANCELED"
+  | "UNIMPLEMENTED"
+  | "OFFSET_OUT_OF_RANGE"
+  | "INTERNAL";
+
+/** What a {@link BerthError} may carry beside its message. */
+export interface BerthErrorOptions {
+  /** Facts for programs, for instance `field`, `limit`, `sandbox_id`. */
+  readonly metadata?: Readonly<Record<string, string>>;
+  /** After how many milliseconds the same call is worth trying again. */
+  readonly retryAfterMs?: number;
+  /** What caused it; logged, never sent to a client. */
+  readonly cause?: unknown;
+}
+
+/**
+ * The one error class of the service. Its message is written for the person
+ * who made the call: what happened, and what to change. It may be sent to
+ * clients, so it holds no path or secret of the host.
+ */
+export class BerthError extends Error {
+  override readonly name = "BerthError";
+  readonly reason: ErrorReason;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly retryAfterMs: number | undefined;
+
+  constructor(reason: ErrorReason, message: string, options: BerthErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.reason = reason;
+    this.metadata = options.metadata ?? {};
+    this.retryAfterMs = options.retryAfterMs;
+  }
+}
+
+/** Makes the error for a bad field of a request. `field` is its path, as in `spec.resources.memory_bytes`. */
+export function invalidArgument(field: string, problem: string): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `${field}: ${problem}`, { metadata: { field } });
+}
+
+/** Makes the error for a caller that gave up. */
+export function canceled(cause?: unknown): BerthError {
+  return new BerthError("CANCELED", "The call was canceled.", { cause });
+}
+
+/** Throws the reason a signal was aborted with, as a {@link BerthError}. Does nothing while it is not aborted. */
+export function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw abortError(signal);
+}
+
+/** The error an aborted signal stands for: its reason where that is a {@link BerthError}, else `CANCELED`. */
+export function abortError(signal: AbortSignal): BerthError {
+  return signal.reason instanceof BerthError ? signal.reason : canceled(signal.reason);
+}

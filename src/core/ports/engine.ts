@@ -1,0 +1,237 @@
+import type { ErrorReason } from "../errors.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../sandbox.ts";
+
+/**
+ * The engine port: what Berth needs of whatever runs its sandboxes.
+ *
+ * Walk-through: {@link Engine.ensureImage} brings the image, {@link Engine.create}
+ * makes a sandbox that is ready for {@link Engine.spawn}, by which everything
+ * inside happens: commands, files, sessions. {@link Engine.events} tells what
+ * ends by itself. {@link Engine.remove} takes a sandbox away for good.
+ *
+ * A sandbox is named by its `ref`, which the engine chose (Docker: the
+ * container id) and which is never used for another one.
+ *
+ * Every method fails with `BerthError` only, translated in one place of the
+ * engine: `ENGINE_UNAVAILABLE` where the engine does not answer,
+ * `SANDBOX_TERMINATED` where the ref's sandbox is gone or not running,
+ * `UNSUPPORTED` for what {@link EngineCapabilities} denies. Every method that
+ * can take long ends soon after its signal is aborted, with the signal's error.
+ */
+export interface Engine {
+  /** Its name, for instance `docker`. */
+  readonly name: string;
+
+  /** Asks the engine who it is. Also the health check. */
+  info(signal?: AbortSignal): Promise<EngineInfo>;
+
+  /**
+   * Makes sure that the image is there, pulling it where it is not.
+   * @throws `IMAGE_UNAVAILABLE` where there is none, with what to do.
+   */
+  ensureImage(image: string, options: EnsureImageOptions): Promise<void>;
+
+  /**
+   * Creates and starts a sandbox. When it returns, commands can be spawned.
+   * On any failure, and when the signal is aborted, nothing is left behind.
+   * @throws `IMAGE_UNAVAILABLE`, `SANDBOX_START_FAILED`, `NOT_ALLOWED`, `INVALID_ARGUMENT`.
+   */
+  create(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<EngineSandbox>;
+
+  /** Freezes all processes. Idempotent. */
+  pause(ref: string, signal?: AbortSignal): Promise<void>;
+
+  /** Lets frozen processes go on. Idempotent. */
+  resume(ref: string, signal?: AbortSignal): Promise<void>;
+
+  /** Ends and removes a sandbox, whatever its state; returns when it is gone. Idempotent: an unknown ref is gone. */
+  remove(ref: string, signal?: AbortSignal): Promise<void>;
+
+  /** Every sandbox of this instance that exists, ended ones included. */
+  list(signal?: AbortSignal): Promise<EngineSandbox[]>;
+
+  /**
+   * What happens to sandboxes of this instance, from the call on, until the
+   * signal is aborted. Throws `ENGINE_UNAVAILABLE` when the connection is lost:
+   * what happened since then is found by {@link list}.
+   */
+  events(signal: AbortSignal): AsyncIterable<EngineEvent>;
+
+  /** What a sandbox uses right now. */
+  usage(ref: string, signal?: AbortSignal): Promise<EngineUsage>;
+
+  /**
+   * Starts a process in a sandbox. Its output goes to the sink, from the
+   * returned promise on.
+   * @throws `INVALID_ARGUMENT` for an unknown user.
+   */
+  spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
+
+  /** Lets go of connections. Sandboxes stay. */
+  close(): Promise<void>;
+}
+
+/** Who an engine is and what it can do. */
+export interface EngineInfo {
+  readonly version: string;
+  /** Level of a sandbox with the engine's default runtime. */
+  readonly isolation: IsolationLevel;
+  readonly capabilities: EngineCapabilities;
+  /** CPUs of the engine's machine. */
+  readonly cpus: number;
+  /** Bytes of memory of the engine's machine. */
+  readonly memoryBytes: number;
+}
+
+/** What an engine can do. What is `false` ends in `UNSUPPORTED` when asked for. */
+export interface EngineCapabilities {
+  readonly pause: boolean;
+  readonly memoryLimit: boolean;
+  readonly cpuLimit: boolean;
+  readonly pidsLimit: boolean;
+  readonly diskLimit: boolean;
+  readonly egress: boolean;
+}
+
+/** How far a pull is. */
+export interface PullProgress {
+  readonly currentBytes: number;
+  /** Known so far; grows while layers are discovered. */
+  readonly totalBytes: number;
+  readonly layersDone: number;
+  readonly layersTotal: number;
+}
+
+export interface EnsureImageOptions {
+  /** Called now and then during a pull, not at all where the image is there. */
+  readonly onProgress?: (progress: PullProgress) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** A directory of the host to appear in a sandbox. The engine resolves and checks it against the allowed roots. */
+export interface EngineMount {
+  readonly hostPath: string;
+  readonly target: string;
+  readonly readOnly: boolean;
+}
+
+/** All an engine needs to make a sandbox. */
+export interface EngineSandboxSpec {
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  readonly image: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** Absolute; made if missing and given to the user. */
+  readonly workingDir: string;
+  /** Empty: the image's. */
+  readonly user: string;
+  readonly resources: Resources;
+  readonly network: NetworkMode;
+  readonly mounts: readonly EngineMount[];
+  /** An OCI runtime's name; empty: the engine's default. */
+  readonly runtime: string;
+}
+
+/** A sandbox as its engine knows it. */
+export interface EngineSandbox {
+  readonly ref: string;
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  readonly state: "running" | "paused" | "ended";
+  readonly isolation: IsolationLevel;
+  /** User that commands run as, where the spec named none: the image's. */
+  readonly user: string;
+  /** How the main process ended, in state `ended`. */
+  readonly end?: EngineSandboxEnd;
+}
+
+export interface EngineSandboxEnd {
+  readonly exitCode: number;
+  readonly outOfMemory: boolean;
+}
+
+/** Something that happened to a sandbox without Berth's doing, or that Berth's doing came to. */
+export type EngineEvent =
+  | { readonly type: "ended"; readonly ref: string; readonly sandboxId: string; readonly end: EngineSandboxEnd }
+  | { readonly type: "removed"; readonly ref: string; readonly sandboxId: string };
+
+/** What a sandbox uses. */
+export interface EngineUsage {
+  readonly memoryBytes: number;
+  /** CPU time since its start, in nanoseconds. */
+  readonly cpuNanos: number;
+  readonly pids: number;
+}
+
+/** Size of a terminal in characters. */
+export interface TerminalSize {
+  readonly columns: number;
+  readonly rows: number;
+}
+
+/** A process to start. The argument list goes to the kernel as it is; the first element is looked up by the engine. */
+export interface SpawnRequest {
+  readonly argv: readonly string[];
+  /** Over the sandbox's environment. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Empty: the sandbox's. */
+  readonly user?: string;
+  /** Whether {@link SpawnedProcess.writeStdin} will be used; otherwise stdin is empty. */
+  readonly stdin: boolean;
+  /** Gives it a terminal; stderr then joins stdout. */
+  readonly terminal?: TerminalSize;
+}
+
+/** Which of a process's two streams. */
+export type OutputStream = "stdout" | "stderr";
+
+/** Takes what a process writes. */
+export interface OutputSink {
+  /** Bytes in the order of their stream. The buffer is the sink's own: it is not written to again. */
+  data(stream: OutputStream, chunk: Buffer): void;
+  /**
+   * Nothing more will come: every holder of the process's pipes has gone, or
+   * the connection broke (`error`). Called once.
+   */
+  end(error?: Error): void;
+}
+
+/** A process started by {@link Engine.spawn}. Letting go of it does not end it. */
+export interface SpawnedProcess {
+  /** Stops the flow to the sink soon; the process then waits as for a full pipe. */
+  pause(): void;
+  /** Lets the flow go on. */
+  resume(): void;
+  /** Writes to stdin; resolves when more may be written. Rejects with `PROCESS_STATE` when nobody reads it any more. */
+  writeStdin(data: Uint8Array): Promise<void>;
+  /** Ends stdin. Idempotent. */
+  closeStdin(): void;
+  /** Changes the terminal's size. */
+  resize(size: TerminalSize): Promise<void>;
+  /**
+   * Resolves with the exit code once the process itself has ended, even while
+   * others hold its pipes; 128 + n where signal n ended it. Rejects with
+   * `ENGINE_UNAVAILABLE` or `SANDBOX_TERMINATED` where that cannot be learnt.
+   * Nothing is watched before the first call.
+   */
+  wait(signal?: AbortSignal): Promise<number>;
+  /** Drops the connection: no more output. Idempotent. Does not end the process. */
+  close(): void;
+}
+
+/** The reasons an engine's methods may fail with, for contract suites. */
+export const ENGINE_ERROR_REASONS: readonly ErrorReason[] = [
+  "ENGINE_UNAVAILABLE",
+  "IMAGE_UNAVAILABLE",
+  "INVALID_ARGUMENT",
+  "NOT_ALLOWED",
+  "NO_SPACE",
+  "PROCESS_STATE",
+  "SANDBOX_START_FAILED",
+  "SANDBOX_TERMINATED",
+  "UNSUPPORTED",
+  "CANCELED",
+  "DEADLINE_EXCEEDED",
+];

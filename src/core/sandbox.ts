@@ -1,0 +1,83 @@
+/** What a sandbox may reach. */
+export type NetworkMode = "NONE" | "EGRESS";
+
+/** How far code in a sandbox is kept from the host. */
+export type IsolationLevel = "NAMESPACE" | "CONTAINER" | "USER_KERNEL" | "VIRTUAL_MACHINE";
+
+/** Why a sandbox ended. */
+export type TerminationCause =
+  | "DELETED"
+  | "IDLE_TIMEOUT"
+  | "MAX_LIFETIME"
+  | "OUT_OF_MEMORY"
+  | "EXITED"
+  | "REMOVED_EXTERNALLY"
+  | "ENGINE_LOST"
+  | "CREATE_FAILED"
+  | "SERVER_SHUTDOWN";
+
+/** How a sandbox ended. */
+export interface Termination {
+  readonly cause: TerminationCause;
+  /** One sentence for a person. */
+  readonly message: string;
+  /** Wall time in milliseconds. */
+  readonly timeMs: number;
+}
+
+/** Bounds on a sandbox. */
+export interface Resources {
+  readonly memoryBytes: number;
+  readonly cpuMillis: number;
+  readonly pidsLimit: number;
+  /** Undefined: no bound. */
+  readonly diskBytes: number | undefined;
+}
+
+/** A workspace or host directory that appears in a sandbox. */
+export interface Mount {
+  readonly source:
+    | { readonly kind: "workspace"; readonly workspaceId: string }
+    | { readonly kind: "host"; readonly path: string };
+  readonly target: string;
+  readonly readOnly: boolean;
+}
+
+/** What a sandbox is, every default filled in. Times are in milliseconds. */
+export interface SandboxSpec {
+  readonly image: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly workingDir: string;
+  /** Empty: the image's. */
+  readonly user: string;
+  readonly resources: Resources;
+  readonly network: NetworkMode;
+  readonly mounts: readonly Mount[];
+  readonly labels: Readonly<Record<string, string>>;
+  readonly idleTimeoutMs: number;
+  /** Undefined: unbounded. */
+  readonly maxLifetimeMs: number | undefined;
+  readonly commandTimeoutMs: number;
+  /** Empty: the engine's default. */
+  readonly runtime: string;
+}
+
+/** Where a sandbox stands, in the names of the wire. */
+export type SandboxState = "CREATING" | "RUNNING" | "PAUSED" | "DELETING" | "TERMINATED";
+
+/** A sandbox as it was at one moment: what clients see. Times are wall milliseconds. */
+export interface SandboxView {
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  readonly spec: SandboxSpec;
+  readonly state: SandboxState;
+  readonly engine: string;
+  readonly isolation: IsolationLevel;
+  readonly createTimeMs: number;
+  readonly lastUsedTimeMs: number;
+  /** Undefined while in use with no bound on its life, and once it has ended. */
+  readonly expireTimeMs: number | undefined;
+  readonly activeOperations: number;
+  readonly termination: Termination | undefined;
+}
