@@ -6,8 +6,10 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+ERROR_REASON_ARCHIVE_REJECTED: ErrorReason
 ERROR_REASON_CANCELED: ErrorReason
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason
+ERROR_REASON_DIRECTORY_NOT_EMPTY: ErrorReason
 ERROR_REASON_ENGINE_UNAVAILABLE: ErrorReason
 ERROR_REASON_FILE_EXISTS: ErrorReason
 ERROR_REASON_FILE_KIND: ErrorReason
@@ -27,20 +29,25 @@ ERROR_REASON_RUN_NOT_FOUND: ErrorReason
 ERROR_REASON_RUN_STATE: ErrorReason
 ERROR_REASON_SANDBOX_DELETED: ErrorReason
 ERROR_REASON_SANDBOX_EXISTS: ErrorReason
+ERROR_REASON_SANDBOX_IN_USE: ErrorReason
 ERROR_REASON_SANDBOX_LIMIT: ErrorReason
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason
 ERROR_REASON_SANDBOX_NOT_RUNNING: ErrorReason
 ERROR_REASON_SANDBOX_REPLACED: ErrorReason
 ERROR_REASON_SANDBOX_START_FAILED: ErrorReason
 ERROR_REASON_SANDBOX_TERMINATED: ErrorReason
+ERROR_REASON_SESSION_LOST: ErrorReason
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason
+ERROR_REASON_SESSION_START_FAILED: ErrorReason
 ERROR_REASON_SHUTTING_DOWN: ErrorReason
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason
 ERROR_REASON_TOO_MANY_OPERATIONS: ErrorReason
+ERROR_REASON_TRACE_NOT_FOUND: ErrorReason
 ERROR_REASON_UNAUTHENTICATED: ErrorReason
 ERROR_REASON_UNIMPLEMENTED: ErrorReason
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_UNSUPPORTED: ErrorReason
+ERROR_REASON_WORKSPACE_BROKEN: ErrorReason
 ERROR_REASON_WORKSPACE_IN_USE: ErrorReason
 ERROR_REASON_WORKSPACE_NOT_FOUND: ErrorReason
 
@@ -60,6 +67,16 @@ class ErrorDetail(_message.Message):
     reason: ErrorReason
     retry_after: _duration_pb2.Duration
     def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., retry_after: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ["code", "detail", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    detail: ErrorDetail
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., detail: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
