@@ -154,7 +154,12 @@ export interface EngineSandboxEnd {
 
 /** Something that happened to a sandbox without Berth's doing, or that Berth's doing came to. */
 export type EngineEvent =
-  | { readonly type: "ended"; readonly ref: string; readonly sandboxId: string; readonly end: EngineSandboxEnd }
+  | {
+      readonly type: "ended";
+      readonly ref: string;
+      readonly sandboxId: string;
+      readonly end: EngineSandboxEnd;
+    }
   | { readonly type: "removed"; readonly ref: string; readonly sandboxId: string };
 
 /** What a sandbox uses. */

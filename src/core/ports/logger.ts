@@ -1,0 +1,7 @@
+/** Where the service writes what it does. pino satisfies it. Fields hold no secret and no payload. */
+export interface Logger {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
