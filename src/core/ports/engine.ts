@@ -61,9 +61,12 @@ export interface Engine {
   usage(ref: string, signal?: AbortSignal): Promise<EngineUsage>;
 
   /**
-   * Starts a process in a sandbox. Its output goes to the sink, from the
-   * returned promise on.
-   * @throws `INVALID_ARGUMENT` for an unknown user.
+   * Starts a process in a sandbox, in the directory `/`. When it returns, the
+   * process runs or has run. Its output goes to the sink, from the returned
+   * promise on. Where the signal is aborted half way, the process may run.
+   * @throws `INVALID_ARGUMENT` with the metadata `field`: `user` for an unknown
+   * one, `argv` for a program that cannot be run, then with `exit_code` as a
+   * shell would have ended (126, 127). `SANDBOX_NOT_RUNNING` while paused.
    */
   spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
 
@@ -113,6 +116,8 @@ export interface EngineMount {
   readonly hostPath: string;
   readonly target: string;
   readonly readOnly: boolean;
+  /** Whether the sandbox's user becomes the owner of the directory itself (not of what it holds). */
+  readonly giveToUser: boolean;
 }
 
 /** All an engine needs to make a sandbox. */
@@ -122,7 +127,7 @@ export interface EngineSandboxSpec {
   readonly owner: string;
   readonly image: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Absolute; made if missing and given to the user. */
+  /** Absolute. Made if missing, and then given to the user. */
   readonly workingDir: string;
   /** Empty: the image's. */
   readonly user: string;
@@ -197,8 +202,9 @@ export interface OutputSink {
   /** Bytes in the order of their stream. The buffer is the sink's own: it is not written to again. */
   data(stream: OutputStream, chunk: Buffer): void;
   /**
-   * Nothing more will come: every holder of the process's pipes has gone, or
-   * the connection broke (`error`). Called once.
+   * Nothing more will come: every holder of the process's pipes has gone, the
+   * engine let go of them (Docker: 2 s after the process itself ended), or the
+   * connection broke or was closed (`error`). Called once.
    */
   end(error?: Error): void;
 }
@@ -234,6 +240,7 @@ export const ENGINE_ERROR_REASONS: readonly ErrorReason[] = [
   "NOT_ALLOWED",
   "NO_SPACE",
   "PROCESS_STATE",
+  "SANDBOX_NOT_RUNNING",
   "SANDBOX_START_FAILED",
   "SANDBOX_TERMINATED",
   "UNSUPPORTED",

@@ -1,0 +1,121 @@
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Exec } from "dockerode";
+import { BerthError, canceled } from "../../core/errors.ts";
+import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import type { Daemon } from "./daemon.ts";
+import { Demux } from "./demux.ts";
+import { answerTo, translateError } from "./errors.ts";
+
+/** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
+export class DockerProcess implements SpawnedProcess {
+  readonly #daemon: Daemon;
+  readonly #exec: Exec;
+  readonly #socket: Duplex;
+  readonly #takesStdin: boolean;
+  /** Settles, never rejects, when the connection has ended. */
+  readonly #ended: Promise<void>;
+  #closed = false;
+
+  constructor(
+    daemon: Daemon,
+    exec: Exec,
+    socket: Duplex,
+    options: { readonly tty: boolean; readonly stdin: boolean },
+    sink: OutputSink,
+  ) {
+    this.#daemon = daemon;
+    this.#exec = exec;
+    this.#socket = socket;
+    this.#takesStdin = options.stdin;
+    socket.pause();
+    const demux = new Demux((stream, chunk) => sink.data(stream, chunk));
+    socket.on("data", options.tty ? (chunk) => sink.data("stdout", chunk) : (chunk) => demux.push(chunk));
+    this.#ended = new Promise((resolve) => {
+      const finish = () => {
+        const complete = socket.readableEnded && !demux.insideFrame;
+        if (complete) sink.end();
+        else
+          sink.end(
+            this.#closed ? canceled() : translateError(socket.errored, "streaming a process's output"),
+          );
+        resolve();
+      };
+      if (socket.closed) finish();
+      else socket.once("close", finish);
+    });
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  async writeStdin(data: Uint8Array): Promise<void> {
+    if (!this.#takesStdin || !this.#socket.writable) throw stdinClosed();
+    if (this.#socket.write(data)) return;
+    const drained = once(this.#socket, "drain").catch(() => {});
+    await Promise.race([drained, this.#ended]);
+    if (!this.#socket.writable) throw stdinClosed();
+  }
+
+  closeStdin(): void {
+    if (this.#takesStdin && this.#socket.writable) this.#socket.end();
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    try {
+      await this.#daemon.call("resizing a terminal", (_, abortSignal) =>
+        this.#exec.resize({ w: size.columns, h: size.rows, abortSignal }),
+      );
+    } catch (error) {
+      if (!answerTo(error)) throw error;
+      throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.", { cause: error });
+    }
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const start = performance.now();
+    let endSeen = false;
+    const ended = this.#ended.then(() => {
+      endSeen = true;
+    });
+    for (let checksAfterEnd = 0; ; ) {
+      const state = await this.#daemon.call(
+        "asking for a process's state",
+        (_, abortSignal) => this.#exec.inspect({ abortSignal }),
+        { signal },
+      );
+      if (!state.Running && state.ExitCode !== null) return state.ExitCode;
+      if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
+      else
+        await Promise.race([
+          ended,
+          sleep(checkDelayMs(performance.now() - start), undefined, { signal }),
+        ]).catch(() => {});
+    }
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#socket.destroy();
+  }
+}
+
+/**
+ * When to look again whether a process has ended, while others may hold its
+ * pipes: soon for the short ones, rarely for the long ones. The end of its
+ * output, which is what nearly every process brings, is not waited for here.
+ */
+function checkDelayMs(elapsedMs: number): number {
+  const longest = Math.min(Math.max(elapsedMs / 60, 250), 1000);
+  return Math.min(Math.max(elapsedMs / 4, 1), longest);
+}
+
+function stdinClosed(): BerthError {
+  return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
+}
