@@ -2,6 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type AttachProcessRequest,
+  type AttachProcessResponseSchema,
   type ExecRequest,
   ExecRequestSchema,
   type ExecResponseSchema,
@@ -18,7 +19,7 @@ import {
 } from "../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../core/errors.ts";
 import type { ProcessManager, RunRequest } from "../process/process-manager.ts";
-import { ownerOf } from "./auth.ts";
+import { ownerOf } from "./call.ts";
 import {
   fromWireCommand,
   fromWireOnDisconnect,
@@ -95,7 +96,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   async *attachProcess(
     request: AttachProcessRequest,
     context: HandlerContext,
-  ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
+  ): AsyncGenerator<MessageInitShape<typeof AttachProcessResponseSchema>> {
     const processId = checkCallerId("process_id", request.processId);
     const from = {
       stdout: toSafeNumber("stdout_offset", request.stdoutOffset, { least: 0 }),

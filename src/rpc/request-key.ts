@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { HandlerContext } from "@connectrpc/connect";
 import type { RequestKey } from "../core/request-log.ts";
-import { ownerOf } from "./auth.ts";
+import { ownerOf } from "./call.ts";
 import { checkOptionalCallerId } from "./validate/text.ts";
 
 /**

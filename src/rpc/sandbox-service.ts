@@ -7,9 +7,12 @@ import {
   DeleteSandboxRequestSchema,
   type GetStatsResponseSchema,
   type ListSandboxesRequest,
+  type KeepAliveSandboxRequest,
+  type PauseSandboxRequest,
   PauseSandboxRequestSchema,
-  type Sandbox,
+  type ResumeSandboxRequest,
   ResumeSandboxRequestSchema,
+  type Sandbox,
   type SandboxService,
   type UpdateSandboxRequest,
   UpdateSandboxRequestSchema,
@@ -24,7 +27,7 @@ import type { RequestLog } from "../core/request-log.ts";
 import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
 import type { SandboxSpec } from "../core/sandbox.ts";
 import type { SandboxDefaults } from "../core/spec.ts";
-import { ownerOf } from "./auth.ts";
+import { ownerOf } from "./call.ts";
 import { fromWireSpec, fromWireStates, positive, toWireEvent, toWireIsolation, toWireSandbox } from "./convert/sandbox.ts";
 import { requestKey } from "./request-key.ts";
 import { withKeepalive } from "./keepalive.ts";
@@ -95,12 +98,12 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  keepAliveSandbox(request: NamedRequest, context: HandlerContext): { sandbox: Sandbox } {
+  keepAliveSandbox(request: KeepAliveSandboxRequest, context: HandlerContext): { sandbox: Sandbox } {
     checkOptionalCallerId("request_id", request.requestId);
     return { sandbox: toWireSandbox(this.#parts.sandboxes.keepAlive(sandboxName(context, request))) };
   }
 
-  async pauseSandbox(request: NamedRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+  async pauseSandbox(request: PauseSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
     const key = requestKey(context, PauseSandboxRequestSchema, request);
     const view = await requests.run(key, context.signal, (signal) =>
@@ -109,7 +112,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  async resumeSandbox(request: NamedRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+  async resumeSandbox(request: ResumeSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
     const key = requestKey(context, ResumeSandboxRequestSchema, request);
     const view = await requests.run(key, context.signal, (signal) =>
@@ -198,8 +201,6 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return change;
   }
 }
-
-type NamedRequest = Parameters<ServiceImpl<typeof SandboxService>["pauseSandbox"]>[0];
 
 /** The sandbox a request names, as its caller sees it. */
 export function sandboxName(context: HandlerContext, request: { sandboxId: string; generation?: bigint }): SandboxName {

@@ -75,7 +75,8 @@ export function fromWireOnDisconnect(value: OnDisconnect): "KILL" | "DETACH" {
   }
 }
 
-export function toWireEvent(event: ProcessEvent): MessageInitShape<typeof ExecResponseSchema> {
+/** Events look the same on every stream of a process. */
+export function toWireEvent(event: ProcessEvent): { event: MessageInitShape<typeof ExecResponseSchema>["event"] } {
   switch (event.type) {
     case "output": {
       const { offset, data } = event;
