@@ -51,7 +51,10 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     this.#processes = processes;
   }
 
-  async *exec(request: ExecRequest, context: HandlerContext): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
+  async *exec(
+    request: ExecRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
     const limit = toSafeNumber("output_limit_bytes", request.outputLimitBytes, { least: 0 });
     const run: RunRequest = {
       ...commonOf(request, context),
@@ -69,7 +72,10 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: RunCommandRequest,
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof RunCommandResponseSchema>> {
-    const asked = toSafeNumber("max_output_bytes", request.maxOutputBytes, { least: 0, most: MOST_MAX_OUTPUT_BYTES });
+    const asked = toSafeNumber("max_output_bytes", request.maxOutputBytes, {
+      least: 0,
+      most: MOST_MAX_OUTPUT_BYTES,
+    });
     const run: RunRequest = {
       ...commonOf(request, context),
       terminal: undefined,
@@ -112,22 +118,34 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     return { offset: BigInt(await process.writeStdin(offset, request.data, request.close)) };
   }
 
-  async signalProcess(request: SignalProcessRequest, context: HandlerContext): Promise<Record<string, never>> {
+  async signalProcess(
+    request: SignalProcessRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
     const process = this.#process(request, context);
     if (request.signal < 1 || request.signal > LAST_SIGNAL) {
-      throw invalidArgument("signal", `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`);
+      throw invalidArgument(
+        "signal",
+        `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`,
+      );
     }
     await process.signal(request.signal);
     return {};
   }
 
-  async resizeTerminal(request: ResizeTerminalRequest, context: HandlerContext): Promise<Record<string, never>> {
+  async resizeTerminal(
+    request: ResizeTerminalRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
     const process = this.#process(request, context);
     await process.resize(fromWireSize("", request.columns, request.rows));
     return {};
   }
 
-  getProcess(request: { processId: string }, context: HandlerContext): MessageInitShape<typeof GetProcessResponseSchema> {
+  getProcess(
+    request: { processId: string },
+    context: HandlerContext,
+  ): MessageInitShape<typeof GetProcessResponseSchema> {
     const processId = checkCallerId("process_id", request.processId);
     return { process: toWireProcess(this.#processes.get(ownerOf(context), processId)) };
   }

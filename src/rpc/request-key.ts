@@ -15,7 +15,8 @@ export function requestKey<Desc extends DescMessage>(
   request: MessageShape<Desc> & { readonly requestId: string },
 ): RequestKey {
   const requestId = checkOptionalCallerId("request_id", request.requestId) ?? "";
-  const fingerprint = requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
+  const fingerprint =
+    requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
   return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };
 }
 

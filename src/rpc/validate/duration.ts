@@ -34,5 +34,7 @@ export function msToDuration(ms: number): Duration {
 }
 
 export function msToTimestamp(ms: number): Timestamp {
-  return Number.isInteger(ms) ? timestampFromMs(ms) : create(TimestampSchema, timestampFromMs(Math.round(ms)));
+  return Number.isInteger(ms)
+    ? timestampFromMs(ms)
+    : create(TimestampSchema, timestampFromMs(Math.round(ms)));
 }

@@ -9,7 +9,10 @@ const MOST_LABEL_VALUE_BYTES = 255;
 const RESERVED_PREFIX = "berth.";
 
 /** An environment. @throws `INVALID_ARGUMENT` for too many entries, or a name or value that no process can have. */
-export function checkEnv(field: string, env: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+export function checkEnv(
+  field: string,
+  env: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
   const entries = Object.entries(env);
   if (entries.length > MOST_VARIABLES) throw tooMany(field, entries.length, MOST_VARIABLES);
   for (const [name, value] of entries) {
@@ -22,13 +25,20 @@ export function checkEnv(field: string, env: Readonly<Record<string, string>>): 
 }
 
 /** Labels. @throws `INVALID_ARGUMENT` for too many, too long or reserved ones. */
-export function checkLabels(field: string, labels: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+export function checkLabels(
+  field: string,
+  labels: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
   const entries = Object.entries(labels);
   if (entries.length > MOST_LABELS) throw tooMany(field, entries.length, MOST_LABELS);
   for (const [key, value] of entries) {
     const place = `${field}[${JSON.stringify(key)}]`;
     if (key === "") throw invalidArgument(field, "the key of a label is empty.");
-    if (key.startsWith(RESERVED_PREFIX)) throw invalidArgument(place, `keys that begin with ${JSON.stringify(RESERVED_PREFIX)} are Berth's own.`);
+    if (key.startsWith(RESERVED_PREFIX))
+      throw invalidArgument(
+        place,
+        `keys that begin with ${JSON.stringify(RESERVED_PREFIX)} are Berth's own.`,
+      );
     checkText(place, key, { mostBytes: MOST_LABEL_KEY_BYTES });
     checkText(place, value, { mostBytes: MOST_LABEL_VALUE_BYTES });
   }

@@ -34,7 +34,10 @@ export function page<T>(
 function placeAfter(names: readonly string[], token: string): number {
   const index = names.findIndex((name) => tokenOf(name) === token);
   if (index < 0) {
-    throw invalidArgument("page_token", "it is not one of ours, or what it named has gone. List again from the beginning.");
+    throw invalidArgument(
+      "page_token",
+      "it is not one of ours, or what it named has gone. List again from the beginning.",
+    );
   }
   return index + 1;
 }

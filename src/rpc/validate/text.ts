@@ -20,10 +20,12 @@ export function checkOptionalCallerId(field: string, id: string): string | undef
 
 /** Text that goes to the kernel or the engine. @throws `INVALID_ARGUMENT` for NUL, or more bytes than allowed. */
 export function checkText(field: string, text: string, bounds: { readonly mostBytes: number }): string {
-  if (text.includes("\0")) throw invalidArgument(field, "it holds a NUL byte, which no argument, path or variable can.");
+  if (text.includes("\0"))
+    throw invalidArgument(field, "it holds a NUL byte, which no argument, path or variable can.");
   // A character has at most three bytes for each of its UTF-16 units, so most texts need not be counted.
   const bytes = text.length * 3 <= bounds.mostBytes ? 0 : Buffer.byteLength(text);
-  if (bytes > bounds.mostBytes) throw invalidArgument(field, `it has ${bytes} bytes; at most ${bounds.mostBytes} are allowed.`);
+  if (bytes > bounds.mostBytes)
+    throw invalidArgument(field, `it has ${bytes} bytes; at most ${bounds.mostBytes} are allowed.`);
   return text;
 }
 
@@ -31,6 +33,7 @@ export function checkText(field: string, text: string, bounds: { readonly mostBy
 export function checkAbsolutePath(field: string, path: string): string {
   checkText(field, path, { mostBytes: MOST_PATH_BYTES });
   if (!path.startsWith("/")) throw invalidArgument(field, `${JSON.stringify(path)} is not an absolute path.`);
-  if (path.split("/").includes("..")) throw invalidArgument(field, `${JSON.stringify(path)} holds "..". Give the path it means.`);
+  if (path.split("/").includes(".."))
+    throw invalidArgument(field, `${JSON.stringify(path)} holds "..". Give the path it means.`);
   return posix.normalize(path).replace(/(?<=.)\/$/, "");
 }
