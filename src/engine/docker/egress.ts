@@ -85,12 +85,8 @@ export class Egress {
 
   async #find(): Promise<NetworkInspectInfo | undefined> {
     try {
-      return await this.#daemon.call(
-        "looking up a network",
-        (docker, abortSignal): Promise<NetworkInspectInfo> => {
-          const request: object = { abortSignal };
-          return docker.getNetwork(NETWORK).inspect(request);
-        },
+      return await this.#daemon.call("looking up a network", (docker) =>
+        docker.getNetwork(NETWORK).inspect(),
       );
     } catch (error) {
       if (answerTo(error)?.statusCode === 404) return undefined;
