@@ -1,10 +1,7 @@
-/** Facts that go with a log line, for machines. */
-export type LogFields = Readonly<Record<string, unknown>>;
-
-/** Where Berth logs to; pino's loggers are one. Secrets, commands and their output are never logged. */
+/** Where the service writes what it does. pino satisfies it. Fields hold no secret and no payload. */
 export interface Logger {
-  debug(fields: LogFields, message: string): void;
-  info(fields: LogFields, message: string): void;
-  warn(fields: LogFields, message: string): void;
-  error(fields: LogFields, message: string): void;
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
 }

@@ -1,0 +1,65 @@
+import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import { type ContextValues, createContextValues, type HandlerContext } from "@connectrpc/connect";
+import { type Call, setCall } from "./call.ts";
+import { type HttpRequest, headersOf, urlOf } from "./http-message.ts";
+
+/**
+ * What a handler knows of its call when {@link serveGrpc} runs it. `Headers`
+ * are slow to make and few handlers look at them, so they are made when asked for.
+ */
+export class GrpcContext implements HandlerContext {
+  readonly method: DescMethod;
+  readonly protocolName = "grpc";
+  readonly requestMethod = "POST";
+  readonly values: ContextValues = createContextValues();
+  readonly signal: AbortSignal;
+  readonly #request: HttpRequest;
+  readonly #deadlineMs: number | undefined;
+  #requestHeader: Headers | undefined;
+  #responseHeader: Headers | undefined;
+  #responseTrailer: Headers | undefined;
+
+  constructor(method: DescMethod, call: Call, request: HttpRequest, timeoutMs: number | undefined) {
+    this.method = method;
+    this.signal = call.signal;
+    this.#request = request;
+    this.#deadlineMs = timeoutMs === undefined ? undefined : performance.now() + timeoutMs;
+    setCall(this.values, call);
+  }
+
+  get service(): DescService {
+    return this.method.parent;
+  }
+
+  get url(): string {
+    return urlOf(this.#request);
+  }
+
+  readonly timeoutMs = (): number | undefined =>
+    this.#deadlineMs === undefined ? undefined : this.#deadlineMs - performance.now();
+
+  get requestHeader(): Headers {
+    this.#requestHeader ??= headersOf(this.#request);
+    return this.#requestHeader;
+  }
+
+  get responseHeader(): Headers {
+    this.#responseHeader ??= new Headers();
+    return this.#responseHeader;
+  }
+
+  get responseTrailer(): Headers {
+    this.#responseTrailer ??= new Headers();
+    return this.#responseTrailer;
+  }
+
+  /** The response headers, if the handler set any. */
+  get ownHeader(): Headers | undefined {
+    return this.#responseHeader;
+  }
+
+  /** The response trailers, if the handler set any. */
+  get ownTrailer(): Headers | undefined {
+    return this.#responseTrailer;
+  }
+}

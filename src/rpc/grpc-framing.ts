@@ -1,0 +1,82 @@
+import type http2 from "node:http2";
+import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { BerthError } from "../core/errors.ts";
+import { messageTooLarge } from "./error-conversion.ts";
+
+/** Flags (one byte) and length (four) in front of every gRPC message. */
+const PREFIX_BYTES = 5;
+const COMPRESSED = 1;
+
+/**
+ * Reads the one message of a request, without its prefix.
+ *
+ * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT` or
+ *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway
+ */
+export function readMessage(request: http2.Http2ServerRequest, maxBytes: number): Promise<Uint8Array> {
+  const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
+  const chunks: Buffer[] = [];
+  let size = 0;
+  let expected: number | undefined;
+  request.on("data", (chunk: Buffer) => {
+    chunks.push(chunk);
+    size += chunk.length;
+    expected ??= expectedBytes(chunks, size);
+    if (expected !== undefined && expected > maxBytes) reject(messageTooLarge(maxBytes));
+    // Nothing is kept of what lies beyond the message, so that it costs no memory.
+    if (size > PREFIX_BYTES + (expected ?? 0) || (expected ?? 0) > maxBytes) chunks.length = 0;
+  });
+  request.once("end", () => {
+    if (request.aborted) return reject(new BerthError("CANCELED", "The request ended halfway."));
+    if (size === 0) return reject(new BerthError("UNIMPLEMENTED", "The request holds no message."));
+    if (expected === undefined || size < PREFIX_BYTES + expected) {
+      return reject(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
+    }
+    if (size > PREFIX_BYTES + expected) {
+      return reject(
+        new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call."),
+      );
+    }
+    const whole = chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks);
+    if (((whole[0] ?? 0) & COMPRESSED) !== 0) {
+      return reject(
+        new BerthError(
+          "INVALID_ARGUMENT",
+          "The request message is compressed, but grpc-encoding is not set.",
+        ),
+      );
+    }
+    resolve(whole.subarray(PREFIX_BYTES));
+  });
+  request.once("close", () => reject(new BerthError("CANCELED", "The request ended halfway.")));
+  return promise;
+}
+
+function expectedBytes(chunks: readonly Buffer[], size: number): number | undefined {
+  if (size < PREFIX_BYTES) return undefined;
+  const [first] = chunks;
+  const head = first && first.length >= PREFIX_BYTES ? first : Buffer.concat(chunks, PREFIX_BYTES);
+  return head.readUInt32BE(1);
+}
+
+/** @throws BerthError `INVALID_ARGUMENT` for bytes that are not such a message */
+export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array) {
+  try {
+    return fromBinary(schema, bytes);
+  } catch (cause) {
+    throw new BerthError("INVALID_ARGUMENT", `The request is not a valid ${schema.typeName}.`, { cause });
+  }
+}
+
+/** Writes a message with its prefix. */
+export function frameMessage<Desc extends DescMessage>(
+  schema: Desc,
+  message: MessageInitShape<Desc>,
+): Buffer {
+  const bytes = toBinary(schema, create(schema, message));
+  const frame = Buffer.allocUnsafe(PREFIX_BYTES + bytes.length);
+  frame[0] = 0;
+  frame.writeUInt32BE(bytes.length, 1);
+  frame.set(bytes, PREFIX_BYTES);
+  return frame;
+}

@@ -1,0 +1,67 @@
+import type http2 from "node:http2";
+import type { ConnectError } from "@connectrpc/connect";
+import { grpcStatusOk, setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
+import type { GrpcContext } from "./grpc-context.ts";
+
+const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
+const OK = { "grpc-status": grpcStatusOk };
+
+/** Sends the response of one gRPC call: messages, then a status in the trailers. */
+export class GrpcResponse {
+  readonly #response: http2.Http2ServerResponse;
+  readonly #context: GrpcContext;
+  #wake: (() => void) | undefined;
+
+  constructor(response: http2.Http2ServerResponse, context: GrpcContext) {
+    this.#response = response;
+    this.#context = context;
+  }
+
+  /** Whether a status can still be sent. */
+  get open(): boolean {
+    return !this.#response.writableEnded && !this.#response.stream.destroyed;
+  }
+
+  /** Sends a framed message of a stream; resolves when the client can take more, or is gone. */
+  async send(frame: Buffer): Promise<void> {
+    if (!this.open) return;
+    this.#begin();
+    if (this.#response.write(frame)) return;
+    await new Promise<void>((resolve) => {
+      if (!this.#wake) {
+        const wake = () => this.#wake?.();
+        this.#response.on("drain", wake);
+        this.#response.on("close", wake);
+      }
+      this.#wake = resolve;
+    });
+  }
+
+  /** Ends the call well, with a last framed message if there is one. */
+  complete(frame?: Buffer): void {
+    if (!this.open) return;
+    this.#begin();
+    const { ownTrailer } = this.#context;
+    this.#response.addTrailers(ownTrailer ? { ...Object.fromEntries(ownTrailer), ...OK } : OK);
+    if (frame) this.#response.end(frame);
+    else this.#response.end();
+  }
+
+  /** Ends the call with an error. */
+  fail(error: ConnectError): void {
+    if (!this.open) return;
+    this.#begin();
+    const trailer = new Headers(this.#context.ownTrailer);
+    this.#response.addTrailers(Object.fromEntries(setTrailerStatus(trailer, error)));
+    this.#response.end();
+  }
+
+  #begin(): void {
+    if (this.#response.headersSent) return;
+    const { ownHeader } = this.#context;
+    this.#response.writeHead(
+      200,
+      ownHeader ? { ...Object.fromEntries(ownHeader), ...CONTENT_TYPE } : CONTENT_TYPE,
+    );
+  }
+}

@@ -1,0 +1,47 @@
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const DAY = 24 * 60 * MINUTE;
+
+/** Longest deadline a caller may set. Node turns a timer of 2^31 ms or more into one of 1 ms. */
+export const MAX_TIMEOUT_MS = 24 * DAY;
+
+/** Bounds on what clients may ask of the port. */
+export interface RpcLimits {
+  /** Largest request message in bytes, counted after decompression. */
+  readonly readMaxBytes: number;
+  /** Exceptions to {@link readMaxBytes}, by method: `"berth.v1.FileService/WriteFile"`. */
+  readonly readMaxBytesByMethod: Readonly<Record<string, number>>;
+  /** Connections open at once; further ones are closed as they come. */
+  readonly maxConnections: number;
+  /** Calls at once on one HTTP/2 connection; a client queues what is beyond. */
+  readonly maxConcurrentStreams: number;
+  /** How long a new connection may take to show its protocol (and to finish its TLS handshake). */
+  readonly sniffTimeoutMs: number;
+  /** How long a request's headers may take over HTTP/1.1. */
+  readonly headersTimeoutMs: number;
+  /** How long the request message of a call may take to arrive. Streams of requests are not bounded by it. */
+  readonly requestTimeoutMs: number;
+  /** How often a connection is asked whether its other end still lives. */
+  readonly pingIntervalMs: number;
+  /** How long that answer may take. */
+  readonly pingTimeoutMs: number;
+}
+
+export const DEFAULT_LIMITS: RpcLimits = {
+  readMaxBytes: 4 * MIB,
+  readMaxBytesByMethod: {},
+  maxConnections: 4096,
+  maxConcurrentStreams: 1000,
+  sniffTimeoutMs: 10 * SECOND,
+  headersTimeoutMs: 15 * SECOND,
+  requestTimeoutMs: 5 * MINUTE,
+  pingIntervalMs: 30 * SECOND,
+  pingTimeoutMs: 15 * SECOND,
+};
+
+/** The largest request message that `method` ("package.Service/Method") takes, in bytes. */
+export function readMaxBytesOf(limits: RpcLimits, method: string): number {
+  return limits.readMaxBytesByMethod[method] ?? limits.readMaxBytes;
+}

@@ -1,0 +1,32 @@
+import { createHash } from "node:crypto";
+import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import type { HandlerContext } from "@connectrpc/connect";
+import type { RequestKey } from "../core/request-log.ts";
+import { ownerOf } from "./call.ts";
+import { checkOptionalCallerId } from "./validate/text.ts";
+
+/**
+ * The key under which a request's answer is remembered. The fingerprint is a
+ * hash of the whole request: a retry sends the same message again.
+ */
+export function requestKey<Desc extends DescMessage>(
+  context: HandlerContext,
+  schema: Desc,
+  request: MessageShape<Desc> & { readonly requestId: string },
+): RequestKey {
+  const requestId = checkOptionalCallerId("request_id", request.requestId) ?? "";
+  const fingerprint =
+    requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
+  return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };
+}
+
+/** The message's bytes, with map entries in an order of their own: a client need not send them in the same one twice. */
+function canonical<Desc extends DescMessage>(schema: Desc, request: MessageShape<Desc>): Uint8Array {
+  const sorted = Object.fromEntries(
+    Object.entries(request).map(([name, value]) => {
+      const isMap = schema.fields.some((field) => field.localName === name && field.fieldKind === "map");
+      return [name, isMap ? Object.fromEntries(Object.entries(value as object).sort()) : value];
+    }),
+  );
+  return toBinary(schema, sorted as MessageShape<Desc>);
+}
