@@ -40,6 +40,8 @@ export async function spawnProcess(
         AttachStdout: true,
         AttachStderr: true,
         Tty: tty,
+        // Daemons before API 1.42 ignore it; for them the size is set after the start.
+        ...(request.terminal ? { ConsoleSize: [request.terminal.rows, request.terminal.columns] } : {}),
         abortSignal,
       }),
     { signal },
