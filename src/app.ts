@@ -13,7 +13,7 @@ import { SystemClock } from "./core/system-clock.ts";
 import { DockerEngine } from "./engine/docker/engine.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
-import { PlainRunner } from "./process/plain-job.ts";
+import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
 import { formatListenAddress, parseListenAddress } from "./rpc/listen-address.ts";
