@@ -26,6 +26,7 @@ import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
 import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
+import { MountStage } from "./mount-stage.ts";
 import { checkMounts } from "./mounts.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
@@ -91,6 +92,7 @@ export class DockerEngine implements Engine {
   readonly #images: Images;
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
+  readonly #stage = new MountStage();
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
   /** Those whose output still comes. */
@@ -127,7 +129,7 @@ export class DockerEngine implements Engine {
     const info = this.#info ?? (await this.info(signal));
     requireCapabilities(spec, info.capabilities);
     const isolation = this.#isolationOf(spec.runtime, info);
-    const mounts = await this.#checkMounts(spec);
+    const checked = await this.#checkMounts(spec);
     const image = await this.#images.inspect(spec.image, { signal });
     const labels: SandboxLabels = {
       instance: this.#options.instance,
@@ -137,18 +139,23 @@ export class DockerEngine implements Engine {
       user: spec.user || image.user,
       isolation,
     };
-    const ref = await this.#maker.create(
-      containerConfig(spec, {
-        name: containerName(spec.sandboxId),
-        labels,
-        mounts,
-        network: await this.#network(spec.network, signal),
-        openFilesLimit: await daemonOpenFilesLimit(),
-      }),
-      signal,
-    );
-    this.#users.set(ref, labels.user);
-    return describe(ref, labels, { state: "running" });
+    const facts = {
+      name: containerName(spec.sandboxId),
+      labels,
+      network: await this.#network(spec.network, signal),
+      openFilesLimit: await daemonOpenFilesLimit(),
+    };
+    const staged = await this.#stage.stage(checked);
+    try {
+      const ref = await this.#maker.create(
+        containerConfig(spec, { ...facts, mounts: staged.mounts }),
+        signal,
+      );
+      this.#users.set(ref, labels.user);
+      return describe(ref, labels, { state: "running" });
+    } finally {
+      await staged.release();
+    }
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
