@@ -19,6 +19,7 @@ import type { IsolationLevel, NetworkMode } from "../../core/sandbox.ts";
 import { containerConfig } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
+import type { DockerProcess } from "./docker-process.ts";
 import { Egress } from "./egress.ts";
 import { translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
@@ -92,6 +93,8 @@ export class DockerEngine implements Engine {
   readonly #egress: Egress;
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
+  /** Those whose output still comes. */
+  readonly #processes = new Set<DockerProcess>();
   #info: EngineInfo | undefined;
 
   constructor(options: DockerEngineOptions) {
@@ -209,10 +212,14 @@ export class DockerEngine implements Engine {
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
     const user = request.user || (await this.#userOf(ref, signal));
-    return spawnProcess(this.#daemon, ref, user, request, sink, signal);
+    const spawned = await spawnProcess(this.#daemon, ref, user, request, sink, signal);
+    this.#processes.add(spawned);
+    spawned.ended.then(() => this.#processes.delete(spawned));
+    return spawned;
   }
 
   async close(): Promise<void> {
+    for (const spawned of this.#processes) spawned.destroy();
     await this.#maker.close();
     this.#daemon.close();
   }
