@@ -7,7 +7,7 @@ import { Calls } from "./calls.ts";
 import { ErrorConverter } from "./error-conversion.ts";
 import { type Pages, textPage } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
-import type { ListenAddress } from "./listen-address.ts";
+import type { ListenAddress } from "../listen-address.ts";
 import { Listener, type TlsOptions } from "./listener.ts";
 import { OriginGuard } from "./origin-guard.ts";
 import { RequestHandler } from "./request-handler.ts";
