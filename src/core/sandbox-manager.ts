@@ -444,7 +444,7 @@ export class SandboxManager {
 
 function engineMount(mount: SandboxSpec["mounts"][number], index: number): EngineMount {
   if (mount.source.kind === "host") {
-    return { hostPath: mount.source.path, target: mount.target, readOnly: mount.readOnly };
+    return { hostPath: mount.source.path, target: mount.target, readOnly: mount.readOnly, giveToUser: false };
   }
   throw new BerthError(
     "UNSUPPORTED",

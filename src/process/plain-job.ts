@@ -25,11 +25,16 @@ s=$?
 printf '%sE%s;' "$n" $s >&3
 printf '%sE%s;' "$n" $s >&4`;
 
-/** With a terminal the job takes the shell's place: the terminal's end is its end. */
-const TERMINAL_WRAPPER = `cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
+/**
+ * With a terminal the job takes the shell's place: the terminal's end is its
+ * end. It begins when a line comes in, by when the terminal has its size; the
+ * terminal's echo of that line is not the job's output.
+ */
+const TERMINAL_WRAPPER = `read -r go
+cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
 printf '%sR%s;' "$1" $$
 shift 2
-unset PWD OLDPWD SHLVL
+unset PWD OLDPWD SHLVL go
 exec "$@"`;
 
 /** A job that ends soon tells so itself; the engine is asked about longer ones only. */
@@ -117,10 +122,8 @@ class PlainJob implements Job {
     signal.addEventListener("abort", onAbort, { once: true });
     try {
       if (signal.aborted) onAbort();
-      if (!this.#hasTerminal) {
-        await spawned.writeStdin(Buffer.from(`${this.nonce}\n`));
-        if (!request.stdin) spawned.closeStdin();
-      }
+      await spawned.writeStdin(Buffer.from(this.#hasTerminal ? "\n" : `${this.nonce}\n`));
+      if (!this.#hasTerminal && !request.stdin) spawned.closeStdin();
       await this.#ready.promise;
     } catch (error) {
       this.close();

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { Code, type ConnectError, type ContextValues, createContextKey } from "@connectrpc/connect";
 import { BerthError } from "../core/errors.ts";
+import type { Credentials } from "./auth.ts";
 import { type HttpRequest, peerOf } from "./http-message.ts";
 
 /** How a client speaks to the port. */
@@ -8,32 +9,50 @@ export type RpcProtocol = "grpc" | "grpc-web" | "connect";
 
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 
+/** What a call is known by when it arrives. */
+export interface CallInit {
+  /** `package.Service/Method`; empty for a method that the server does not have. */
+  readonly method: string;
+  readonly protocol: RpcProtocol;
+  readonly request: HttpRequest;
+  /** Whether the client sends any number of messages, in its own time. */
+  readonly streamsRequests: boolean;
+}
+
 /**
  * One RPC, from the arrival of its headers until its response is gone: what
  * the log, the metrics and a stopping server know of it.
  */
-export class Call {
-  /** `package.Service/Method`; empty for a method that the server does not have. */
+export class Call implements Credentials {
   readonly method: string;
   readonly protocol: RpcProtocol;
-  /** Address of the other end, or `unix`. */
   readonly peer: string;
-  /** Headers of the request, names in lower case. */
-  readonly headers: IncomingHttpHeaders;
+  readonly #request: HttpRequest;
+  readonly #streamsRequests: boolean;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
   /** Who makes the call; empty until that is known. */
   owner = "";
   /** Whether the handler was reached: before that, everything that fails is what the client sent. */
   handlerReached = false;
-  /** The error the client was sent, and what stands behind it; undefined while all is well. */
-  failure: { readonly error: ConnectError; readonly cause: unknown } | undefined;
+  /** The error the client was sent, and what it was made of; undefined while all is well. */
+  failure: { readonly error: ConnectError; readonly cause: BerthError | ConnectError } | undefined;
 
-  constructor(method: string, protocol: RpcProtocol, request: HttpRequest) {
+  constructor({ method, protocol, request, streamsRequests }: CallInit) {
     this.method = method;
     this.protocol = protocol;
     this.peer = peerOf(request);
-    this.headers = request.headers;
+    this.#request = request;
+    this.#streamsRequests = streamsRequests;
+  }
+
+  get headers(): IncomingHttpHeaders {
+    return this.#request.headers;
+  }
+
+  /** Whether the call still waits for its request message, or for the end of it. */
+  get awaitsRequest(): boolean {
+    return !this.#streamsRequests && !this.#request.complete;
   }
 
   /** Milliseconds since the call arrived. */
@@ -61,8 +80,13 @@ export function statusName(status: CallStatus): string {
   return (Code[status] ?? "Unknown").replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
-/** Who makes the call, for handlers: `context.values.get(ownerKey)`. */
+/** Who makes the call. */
 export const ownerKey = createContextKey("", { description: "owner" });
+
+/** Who makes the call that a handler serves. */
+export function ownerOf(context: { readonly values: ContextValues }): string {
+  return context.values.get(ownerKey);
+}
 
 const callKey = createContextKey<Call | undefined>(undefined, { description: "call" });
 

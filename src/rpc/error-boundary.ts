@@ -43,11 +43,11 @@ export function withErrorBoundary(
       void iterator?.return?.()?.catch((thrown: unknown) => errors.fromHandler(call, thrown, context.signal));
     }
   }
-  async function* readable<T>(requests: AsyncIterable<T>): AsyncGenerator<T> {
+  async function* readable<T>(context: HandlerContext, requests: AsyncIterable<T>): AsyncGenerator<T> {
     try {
       yield* requests;
     } catch (thrown) {
-      throw requestError(thrown, readMaxBytes);
+      throw context.signal.aborted ? callEndedBy(context.signal) : requestError(thrown, readMaxBytes);
     }
   }
   switch (spec.kind) {
@@ -61,19 +61,19 @@ export function withErrorBoundary(
     }
     case "client_streaming": {
       const impl: typeof spec.impl = (requests, context) =>
-        single(context, () => spec.impl(readable(requests), context));
+        single(context, () => spec.impl(readable(context, requests), context));
       return { ...spec, impl };
     }
     case "bidi_streaming": {
       const impl: typeof spec.impl = (requests, context) =>
-        stream(context, () => spec.impl(readable(requests), context));
+        stream(context, () => spec.impl(readable(context, requests), context));
       return { ...spec, impl };
     }
   }
 }
 
 /** The outcome of `work`, or a rejection with what ended the call, whichever comes first. */
-async function untilAborted<T>(work: T | Promise<T>, signal: AbortSignal): Promise<T> {
+export async function untilAborted<T>(work: T | Promise<T>, signal: AbortSignal): Promise<T> {
   if (signal.aborted) {
     Promise.resolve(work).catch(() => {});
     throw callEndedBy(signal);

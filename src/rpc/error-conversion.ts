@@ -28,47 +28,44 @@ export class ErrorConverter {
   /** What a handler threw. `signal` is the one the handler was given. */
   fromHandler(call: Call, thrown: unknown, signal: AbortSignal): ConnectError {
     if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
-    return record(call, this.#handlerError(call, thrown, signal), thrown);
+    return record(call, this.#handlerError(call, thrown, signal));
   }
 
   /** What failed before a handler was reached: headers, framing, encoding or size of the request. */
   fromRequest(call: Call, thrown: unknown, readMaxBytes: number): ConnectError {
-    return record(call, toConnectError(requestError(thrown, readMaxBytes)), thrown);
+    return record(call, requestError(thrown, readMaxBytes));
   }
 
-  #handlerError(call: Call, thrown: unknown, signal: AbortSignal): ConnectError {
+  #handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
     if (thrown instanceof BerthError && thrown.reason !== "INTERNAL") {
       // Core only knows that its signal was aborted; the call knows why.
-      return toConnectError(thrown.reason === "CANCELED" && signal.aborted ? callEndedBy(signal) : thrown);
+      return thrown.reason === "CANCELED" && signal.aborted ? callEndedBy(signal) : thrown;
     }
     if (signal.aborted) {
       if (!(thrown instanceof Error && thrown.name === "AbortError")) {
         this.#logger.warn({ method: call.method, err: thrown }, "a handler failed after its call had ended");
       }
-      return toConnectError(callEndedBy(signal));
+      return callEndedBy(signal);
     }
     if (thrown instanceof ConnectError && thrown.code !== Code.Internal && thrown.code !== Code.Unknown) {
-      return thrown.code === Code.Unimplemented
-        ? toConnectError(new BerthError("UNIMPLEMENTED", thrown.rawMessage))
-        : thrown;
+      return thrown.code === Code.Unimplemented ? new BerthError("UNIMPLEMENTED", thrown.rawMessage) : thrown;
     }
     return this.#internalError(call, thrown);
   }
 
-  #internalError(call: Call, thrown: unknown): ConnectError {
+  #internalError(call: Call, thrown: unknown): BerthError {
     const errorId = randomBytes(6).toString("hex");
     this.#logger.error({ error_id: errorId, method: call.method, err: thrown }, "internal error");
-    return toConnectError(
-      new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {
-        metadata: { error_id: errorId },
-      }),
-    );
+    return new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {
+      metadata: { error_id: errorId },
+    });
   }
 }
 
-function record(call: Call, error: ConnectError, cause: unknown): ConnectError {
-  call.failure = { error, cause };
-  return error;
+function record(call: Call, error: BerthError | ConnectError): ConnectError {
+  const sent = error instanceof BerthError ? toConnectError(error) : error;
+  call.failure = { error: sent, cause: error };
+  return sent;
 }
 
 /** The wire form of an error, with its {@link ErrorDetailSchema | ErrorDetail}. */

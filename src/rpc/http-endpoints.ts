@@ -1,3 +1,5 @@
+import type { Registry } from "prom-client";
+import type { HealthSource } from "./health.ts";
 import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
 
 /** A plain answer. */
@@ -9,6 +11,18 @@ export interface Page {
 
 /** Answers to `GET`, by path. */
 export type Pages = Readonly<Record<string, () => Page | Promise<Page>>>;
+
+/**
+ * The pages of the server: `/healthz` (200 while the process lives), `/readyz`
+ * (200, or 503 with the reason) and `/metrics` (Prometheus).
+ */
+export function createPages(health: HealthSource, metrics: Registry): Pages {
+  return {
+    "/healthz": () => textPage(200, "ok"),
+    "/readyz": () => (health.isServing() ? textPage(200, "ok") : textPage(503, health.reason())),
+    "/metrics": async () => ({ status: 200, type: metrics.contentType, body: await metrics.metrics() }),
+  };
+}
 
 /** Makes a one-line answer of plain text. */
 export function textPage(status: number, text: string): Page {

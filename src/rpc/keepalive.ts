@@ -1,5 +1,8 @@
 /** Passes on a stream's items, and `undefined` whenever nothing came for `intervalMs`. */
-export async function* withKeepalive<T>(items: AsyncGenerator<T>, intervalMs: number): AsyncGenerator<T | undefined> {
+export async function* withKeepalive<T>(
+  items: AsyncGenerator<T>,
+  intervalMs: number,
+): AsyncGenerator<T | undefined> {
   let next = items.next();
   try {
     while (true) {

@@ -2,6 +2,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type AttachProcessRequest,
+  type AttachProcessResponseSchema,
   type ExecRequest,
   ExecRequestSchema,
   type ExecResponseSchema,
@@ -18,7 +19,7 @@ import {
 } from "../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../core/errors.ts";
 import type { ProcessManager, RunRequest } from "../process/process-manager.ts";
-import { ownerOf } from "./auth.ts";
+import { ownerOf } from "./call.ts";
 import {
   fromWireCommand,
   fromWireOnDisconnect,
@@ -50,7 +51,10 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     this.#processes = processes;
   }
 
-  async *exec(request: ExecRequest, context: HandlerContext): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
+  async *exec(
+    request: ExecRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
     const limit = toSafeNumber("output_limit_bytes", request.outputLimitBytes, { least: 0 });
     const run: RunRequest = {
       ...commonOf(request, context),
@@ -68,7 +72,10 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: RunCommandRequest,
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof RunCommandResponseSchema>> {
-    const asked = toSafeNumber("max_output_bytes", request.maxOutputBytes, { least: 0, most: MOST_MAX_OUTPUT_BYTES });
+    const asked = toSafeNumber("max_output_bytes", request.maxOutputBytes, {
+      least: 0,
+      most: MOST_MAX_OUTPUT_BYTES,
+    });
     const run: RunRequest = {
       ...commonOf(request, context),
       terminal: undefined,
@@ -95,7 +102,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   async *attachProcess(
     request: AttachProcessRequest,
     context: HandlerContext,
-  ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
+  ): AsyncGenerator<MessageInitShape<typeof AttachProcessResponseSchema>> {
     const processId = checkCallerId("process_id", request.processId);
     const from = {
       stdout: toSafeNumber("stdout_offset", request.stdoutOffset, { least: 0 }),
@@ -111,22 +118,34 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     return { offset: BigInt(await process.writeStdin(offset, request.data, request.close)) };
   }
 
-  async signalProcess(request: SignalProcessRequest, context: HandlerContext): Promise<Record<string, never>> {
+  async signalProcess(
+    request: SignalProcessRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
     const process = this.#process(request, context);
     if (request.signal < 1 || request.signal > LAST_SIGNAL) {
-      throw invalidArgument("signal", `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`);
+      throw invalidArgument(
+        "signal",
+        `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`,
+      );
     }
     await process.signal(request.signal);
     return {};
   }
 
-  async resizeTerminal(request: ResizeTerminalRequest, context: HandlerContext): Promise<Record<string, never>> {
+  async resizeTerminal(
+    request: ResizeTerminalRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
     const process = this.#process(request, context);
     await process.resize(fromWireSize("", request.columns, request.rows));
     return {};
   }
 
-  getProcess(request: { processId: string }, context: HandlerContext): MessageInitShape<typeof GetProcessResponseSchema> {
+  getProcess(
+    request: { processId: string },
+    context: HandlerContext,
+  ): MessageInitShape<typeof GetProcessResponseSchema> {
     const processId = checkCallerId("process_id", request.processId);
     return { process: toWireProcess(this.#processes.get(ownerOf(context), processId)) };
   }

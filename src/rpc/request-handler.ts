@@ -6,6 +6,7 @@ import type { Logger } from "../core/ports/logger.ts";
 import { Call, type RpcProtocol, setCall } from "./call.ts";
 import type { Calls } from "./calls.ts";
 import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
+import { untilAborted } from "./error-boundary.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
 import { type HttpRequest, type HttpResponse, headersOf, pathOf, urlOf } from "./http-message.ts";
@@ -72,7 +73,7 @@ export class RequestHandler {
       sendPage(request, response, problem);
       return;
     }
-    const call = this.#begin(route.name, request, response);
+    const call = this.#begin(route, request, response);
     if (isPlainGrpc(route, request)) {
       // A request of HTTP/2 comes with a response of HTTP/2.
       void serveGrpc(route, call, request, response as http2.Http2ServerResponse, this.#options);
@@ -87,14 +88,20 @@ export class RequestHandler {
       sendPage(request, response, textPage(404, text));
       return;
     }
-    const call = this.#begin("", request, response);
+    const call = this.#begin(undefined, request, response);
     const error = new BerthError("UNIMPLEMENTED", `This server has no method ${path.slice(1, 200)}.`);
     sendUnimplemented(response, call.protocol, this.#options.errors.fromHandler(call, error, call.signal));
   }
 
-  #begin(method: string, request: HttpRequest, response: HttpResponse): Call {
+  #begin(route: Route | undefined, request: HttpRequest, response: HttpResponse): Call {
     const { calls } = this.#options;
-    const call = new Call(method, protocolOf(request), request);
+    const kind = route?.method.methodKind;
+    const call = new Call({
+      method: route?.name ?? "",
+      protocol: protocolOf(request),
+      request,
+      streamsRequests: kind === "client_streaming" || kind === "bidi_streaming",
+    });
     calls.begin(call);
     response.once("close", () => {
       const complete = response.writableEnded;
@@ -121,8 +128,7 @@ export class RequestHandler {
         method: request.method ?? "",
         url: urlOf(request),
         header: headersOf(request),
-        // Destroying a request would take its connection along, and with it the error response.
-        body: request.iterator({ destroyOnReturn: false }),
+        body: this.#bodyOf(route, call, request),
         signal: call.signal,
         contextValues,
       });
@@ -131,6 +137,23 @@ export class RequestHandler {
       // The response could not be written: its client is gone.
       this.#options.errors.fromRequest(call, thrown, route.readMaxBytes);
       response.destroy();
+    }
+  }
+
+  /** The bytes of a request until its call is over; fails with converted errors. */
+  async *#bodyOf(route: Route, call: Call, request: HttpRequest): AsyncGenerator<Uint8Array> {
+    // Destroying the request would take its connection along, and with it the error response.
+    const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
+    try {
+      for (;;) {
+        const { done, value } = await untilAborted(chunks.next(), call.signal);
+        if (done) return;
+        yield value;
+      }
+    } catch (thrown) {
+      throw this.#options.errors.fromRequest(call, thrown, route.readMaxBytes);
+    } finally {
+      void chunks.return?.().catch(() => {});
     }
   }
 }

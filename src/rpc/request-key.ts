@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { HandlerContext } from "@connectrpc/connect";
 import type { RequestKey } from "../core/request-log.ts";
-import { ownerOf } from "./auth.ts";
+import { ownerOf } from "./call.ts";
 import { checkOptionalCallerId } from "./validate/text.ts";
 
 /**
@@ -15,7 +15,8 @@ export function requestKey<Desc extends DescMessage>(
   request: MessageShape<Desc> & { readonly requestId: string },
 ): RequestKey {
   const requestId = checkOptionalCallerId("request_id", request.requestId) ?? "";
-  const fingerprint = requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
+  const fingerprint =
+    requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
   return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };
 }
 

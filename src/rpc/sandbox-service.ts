@@ -6,10 +6,13 @@ import {
   type DeleteSandboxRequest,
   DeleteSandboxRequestSchema,
   type GetStatsResponseSchema,
+  type KeepAliveSandboxRequest,
   type ListSandboxesRequest,
+  type PauseSandboxRequest,
   PauseSandboxRequestSchema,
-  type Sandbox,
+  type ResumeSandboxRequest,
   ResumeSandboxRequestSchema,
+  type Sandbox,
   type SandboxService,
   type UpdateSandboxRequest,
   UpdateSandboxRequestSchema,
@@ -21,13 +24,20 @@ import { invalidArgument } from "../core/errors.ts";
 import type { EventLog } from "../core/event-log.ts";
 import type { EngineCapabilities } from "../core/ports/engine.ts";
 import type { RequestLog } from "../core/request-log.ts";
-import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
 import type { SandboxSpec } from "../core/sandbox.ts";
+import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
 import type { SandboxDefaults } from "../core/spec.ts";
-import { ownerOf } from "./auth.ts";
-import { fromWireSpec, fromWireStates, positive, toWireEvent, toWireIsolation, toWireSandbox } from "./convert/sandbox.ts";
-import { requestKey } from "./request-key.ts";
+import { ownerOf } from "./call.ts";
+import {
+  fromWireSpec,
+  fromWireStates,
+  positive,
+  toWireEvent,
+  toWireIsolation,
+  toWireSandbox,
+} from "./convert/sandbox.ts";
 import { withKeepalive } from "./keepalive.ts";
+import { requestKey } from "./request-key.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "./validate/duration.ts";
 import { checkLabels } from "./validate/maps.ts";
 import { toSafeNumber } from "./validate/numbers.ts";
@@ -77,7 +87,10 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(this.#parts.sandboxes.get(sandboxName(context, request))) };
   }
 
-  listSandboxes(request: ListSandboxesRequest, context: HandlerContext): { sandboxes: Sandbox[]; nextPageToken: string } {
+  listSandboxes(
+    request: ListSandboxesRequest,
+    context: HandlerContext,
+  ): { sandboxes: Sandbox[]; nextPageToken: string } {
     const labels = checkLabels("label_selector", request.labelSelector);
     const states = fromWireStates(request.states, request.showTerminated);
     const all = this.#parts.sandboxes.list(ownerOf(context), { labels, states });
@@ -95,12 +108,12 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  keepAliveSandbox(request: NamedRequest, context: HandlerContext): { sandbox: Sandbox } {
+  keepAliveSandbox(request: KeepAliveSandboxRequest, context: HandlerContext): { sandbox: Sandbox } {
     checkOptionalCallerId("request_id", request.requestId);
     return { sandbox: toWireSandbox(this.#parts.sandboxes.keepAlive(sandboxName(context, request))) };
   }
 
-  async pauseSandbox(request: NamedRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+  async pauseSandbox(request: PauseSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
     const key = requestKey(context, PauseSandboxRequestSchema, request);
     const view = await requests.run(key, context.signal, (signal) =>
@@ -109,7 +122,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  async resumeSandbox(request: NamedRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+  async resumeSandbox(request: ResumeSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
     const key = requestKey(context, ResumeSandboxRequestSchema, request);
     const view = await requests.run(key, context.signal, (signal) =>
@@ -118,7 +131,10 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  async deleteSandbox(request: DeleteSandboxRequest, context: HandlerContext): Promise<Record<string, never>> {
+  async deleteSandbox(
+    request: DeleteSandboxRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
     const { sandboxes, requests } = this.#parts;
     const name = sandboxName(context, request);
     const graceMs = durationToMs("grace", request.grace);
@@ -168,16 +184,25 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
       if (item === undefined) yield { item: { case: "keepalive", value: {} } };
       else if (item.type === "event") yield { item: { case: "event", value: toWireEvent(item.event) } };
       else {
-        yield { item: { case: "trimmed", value: { fromSequence: BigInt(item.from), toSequence: BigInt(item.to) } } };
+        yield {
+          item: { case: "trimmed", value: { fromSequence: BigInt(item.from), toSequence: BigInt(item.to) } },
+        };
       }
     }
   }
 
-  #fromMask(request: UpdateSandboxRequest): Partial<Pick<SandboxSpec, "labels" | "idleTimeoutMs" | "maxLifetimeMs">> {
+  #fromMask(
+    request: UpdateSandboxRequest,
+  ): Partial<Pick<SandboxSpec, "labels" | "idleTimeoutMs" | "maxLifetimeMs">> {
     const paths = request.updateMask?.paths ?? [];
-    if (paths.length === 0) throw invalidArgument("update_mask", "it is empty. Name labels, idle_timeout or max_lifetime.");
+    if (paths.length === 0)
+      throw invalidArgument("update_mask", "it is empty. Name labels, idle_timeout or max_lifetime.");
     const { defaults } = this.#parts;
-    const change: { labels?: Readonly<Record<string, string>>; idleTimeoutMs?: number; maxLifetimeMs?: number } = {};
+    const change: {
+      labels?: Readonly<Record<string, string>>;
+      idleTimeoutMs?: number;
+      maxLifetimeMs?: number;
+    } = {};
     for (const path of paths) {
       switch (path) {
         case "labels":
@@ -192,17 +217,21 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
             positive(path, durationToMs("max_lifetime", request.maxLifetime)) ?? defaults.maxLifetimeMs;
           break;
         default:
-          throw invalidArgument("update_mask", `${JSON.stringify(path)} cannot be changed; only labels, idle_timeout and max_lifetime can.`);
+          throw invalidArgument(
+            "update_mask",
+            `${JSON.stringify(path)} cannot be changed; only labels, idle_timeout and max_lifetime can.`,
+          );
       }
     }
     return change;
   }
 }
 
-type NamedRequest = Parameters<ServiceImpl<typeof SandboxService>["pauseSandbox"]>[0];
-
 /** The sandbox a request names, as its caller sees it. */
-export function sandboxName(context: HandlerContext, request: { sandboxId: string; generation?: bigint }): SandboxName {
+export function sandboxName(
+  context: HandlerContext,
+  request: { sandboxId: string; generation?: bigint },
+): SandboxName {
   const generation = toSafeNumber("generation", request.generation ?? 0n, { least: 0 });
   return {
     owner: ownerOf(context),

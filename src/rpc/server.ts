@@ -1,15 +1,20 @@
+import type { Registry } from "prom-client";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import { createAdmission } from "./admission.ts";
 import { type Authenticator, anonymousAuthenticator } from "./auth.ts";
 import type { Call } from "./call.ts";
+import { CallLog } from "./call-log.ts";
 import { Calls } from "./calls.ts";
 import { ErrorConverter } from "./error-conversion.ts";
-import { type Pages, textPage } from "./http-endpoints.ts";
+import { alwaysServing, type HealthSource, registerHealth, ServerHealth } from "./health.ts";
+import { createPages } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
 import type { ListenAddress } from "../listen-address.ts";
 import { Listener, type TlsOptions } from "./listener.ts";
+import { RpcMetrics } from "./metrics.ts";
 import { OriginGuard } from "./origin-guard.ts";
+import { Reflection } from "./reflection.ts";
 import { RequestHandler } from "./request-handler.ts";
 import { type Routes, RouteTable } from "./routes.ts";
 
@@ -19,6 +24,10 @@ export interface RpcServerOptions {
   /** Registers the handlers. */
   readonly routes: Routes;
   readonly logger: Logger;
+  /** Default: always serving. */
+  readonly health?: HealthSource;
+  /** Takes the figures of the port, and is shown on `/metrics`. */
+  readonly metrics: Registry;
   readonly tls?: TlsOptions;
   /** Default: everybody is the one owner there is. */
   readonly authenticator?: Authenticator;
@@ -58,24 +67,33 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = new ErrorConverter(logger);
-  const calls = new Calls([]);
+  const calls = new Calls([new CallLog(logger), new RpcMetrics(options.metrics)]);
   const admit = createAdmission(options.authenticator ?? anonymousAuthenticator, errors);
   const routes = new RouteTable({ limits, errors, admit });
   options.routes(routes);
+  const health = new ServerHealth(options.health ?? alwaysServing);
+  registerHealth(
+    routes,
+    health,
+    routes.services.map((service) => service.typeName),
+  );
+  new Reflection(routes.services).register(routes);
   const guard = new OriginGuard({
     listen,
     allowHosts: options.allowHosts ?? [],
     corsOrigins: options.corsOrigins ?? [],
   });
-  const pages: Pages = { "/healthz": () => textPage(200, "ok") };
+  const pages = createPages(health, options.metrics);
   const handler = new RequestHandler({ routes, guard, pages, calls, errors, admit, logger });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
+  let sweep: NodeJS.Timeout | undefined;
   let stopping: Promise<void> | undefined;
 
   async function stop({ graceMs, signal }: StopOptions): Promise<void> {
     const reason = new BerthError("SHUTTING_DOWN", "The server is shutting down. Try another, or later.", {
       retryAfterMs: 1000,
     });
+    health.stop();
     listener.drain();
     calls.refuse(reason);
     // A watch never ends by itself, so waiting for it would only cost time.
@@ -84,15 +102,32 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     calls.abort(reason);
     await within(calls.whenIdle(), FLUSH_MS);
     await listener.destroy();
+    clearInterval(sweep);
+  }
+
+  async function start(): Promise<ListenAddress> {
+    const address = await listener.start();
+    const limitMs = limits.requestTimeoutMs;
+    sweep = setInterval(() => {
+      calls.abort(requestTimeout(limitMs), (call) => call.awaitsRequest && call.ageMs > limitMs);
+    }, limitMs / 4);
+    sweep.unref();
+    return address;
   }
 
   return {
-    start: () => listener.start(),
+    start,
     stop: (how) => {
       stopping ??= stop(how);
       return stopping;
     },
   };
+}
+
+function requestTimeout(limitMs: number): BerthError {
+  return new BerthError("DEADLINE_EXCEEDED", `The request did not arrive within ${limitMs / 1000} seconds.`, {
+    metadata: { limit_ms: String(limitMs) },
+  });
 }
 
 function isWatch(call: Call): boolean {

@@ -2,14 +2,14 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import {
   type ExecRequest,
   type ExecResponseSchema,
-  ExitCause as WireCause,
   type ExitStatusSchema,
   type GapSchema,
   OnDisconnect,
-  OutputStream as WireStream,
   type ProcessSchema,
   type RunCommandRequest,
   type Terminal,
+  ExitCause as WireCause,
+  OutputStream as WireStream,
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../../core/errors.ts";
 import type { OutputStream, TerminalSize } from "../../core/ports/engine.ts";
@@ -46,7 +46,10 @@ export function fromWireCommand(command: ExecRequest["command"] | RunCommandRequ
     case "argv":
       return { kind: "argv", args: checkArgv(command.value.args) };
     default:
-      throw invalidArgument("command", "it is missing. Give shell (a line for /bin/sh) or argv (a program and its arguments).");
+      throw invalidArgument(
+        "command",
+        "it is missing. Give shell (a line for /bin/sh) or argv (a program and its arguments).",
+      );
   }
 }
 
@@ -75,15 +78,30 @@ export function fromWireOnDisconnect(value: OnDisconnect): "KILL" | "DETACH" {
   }
 }
 
-export function toWireEvent(event: ProcessEvent): MessageInitShape<typeof ExecResponseSchema> {
+/** Events look the same on every stream of a process. */
+export function toWireEvent(event: ProcessEvent): {
+  event: MessageInitShape<typeof ExecResponseSchema>["event"];
+} {
   switch (event.type) {
     case "output": {
       const { offset, data } = event;
-      return { event: { case: "output", value: { stream: STREAMS[event.stream], offset: BigInt(offset), data: data as Uint8Array<ArrayBuffer> } } };
+      return {
+        event: {
+          case: "output",
+          value: {
+            stream: STREAMS[event.stream],
+            offset: BigInt(offset),
+            data: data as Uint8Array<ArrayBuffer>,
+          },
+        },
+      };
     }
     case "started":
       return {
-        event: { case: "started", value: { processId: event.processId, startTime: msToTimestamp(event.startTimeMs) } },
+        event: {
+          case: "started",
+          value: { processId: event.processId, startTime: msToTimestamp(event.startTimeMs) },
+        },
       };
     case "gap":
       return { event: { case: "gap", value: toWireGap(event.stream, event) } };
@@ -94,7 +112,10 @@ export function toWireEvent(event: ProcessEvent): MessageInitShape<typeof ExecRe
   }
 }
 
-export function toWireGap(stream: OutputStream, gap: { from: number; to: number }): MessageInitShape<typeof GapSchema> {
+export function toWireGap(
+  stream: OutputStream,
+  gap: { from: number; to: number },
+): MessageInitShape<typeof GapSchema> {
   return { stream: STREAMS[stream], fromOffset: BigInt(gap.from), toOffset: BigInt(gap.to) };
 }
 
@@ -131,16 +152,21 @@ export function toWireProcess(process: Process): MessageInitShape<typeof Process
 
 function checkArgv(args: readonly string[]): readonly string[] {
   const first = args[0];
-  if (first === undefined) throw invalidArgument("argv.args", "it is empty. Its first element is the program to run.");
+  if (first === undefined)
+    throw invalidArgument("argv.args", "it is empty. Its first element is the program to run.");
   if (first === "") throw invalidArgument("argv.args[0]", "the program's name is empty.");
-  if (args.length > MOST_ARGUMENTS) throw invalidArgument("argv.args", `there are ${args.length}; at most ${MOST_ARGUMENTS} are allowed.`);
+  if (args.length > MOST_ARGUMENTS)
+    throw invalidArgument("argv.args", `there are ${args.length}; at most ${MOST_ARGUMENTS} are allowed.`);
   let bytes = 0;
   args.forEach((arg, index) => {
     checkText(`argv.args[${index}]`, arg, { mostBytes: MOST_ARGUMENT_BYTES });
     bytes += Buffer.byteLength(arg) + 1;
   });
   if (bytes > MOST_ARGV_BYTES) {
-    throw invalidArgument("argv.args", `together they have ${bytes} bytes; at most ${MOST_ARGV_BYTES} are allowed. Pass more through stdin or a file.`);
+    throw invalidArgument(
+      "argv.args",
+      `together they have ${bytes} bytes; at most ${MOST_ARGV_BYTES} are allowed. Pass more through stdin or a file.`,
+    );
   }
   return args;
 }

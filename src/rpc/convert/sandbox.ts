@@ -1,16 +1,16 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import {
-  IsolationLevel as WireIsolation,
-  type Mount as WireMount,
-  NetworkMode as WireNetworkMode,
   type SandboxEventSchema,
   SandboxEventType,
   SandboxSchema,
-  SandboxState as WireState,
+  type TerminationSchema,
+  TerminationCause as WireCause,
+  IsolationLevel as WireIsolation,
+  type Mount as WireMount,
+  NetworkMode as WireNetworkMode,
   type Sandbox as WireSandbox,
   type SandboxSpec as WireSpec,
-  TerminationCause as WireCause,
-  type TerminationSchema,
+  SandboxState as WireState,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../../core/errors.ts";
 import type { SandboxEvent } from "../../core/event-log.ts";
@@ -27,8 +27,8 @@ import type {
 import type { RequestedSpec } from "../../core/spec.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { checkEnv, checkLabels } from "../validate/maps.ts";
-import { checkAbsolutePath, checkCallerId, checkText } from "../validate/text.ts";
 import { toSafeNumber } from "../validate/numbers.ts";
+import { checkAbsolutePath, checkCallerId, checkText } from "../validate/text.ts";
 
 const MOST_MOUNTS = 32;
 
@@ -84,23 +84,31 @@ export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
     env: checkEnv("spec.env", spec.env),
     workingDir: spec.workingDir === "" ? undefined : checkAbsolutePath("spec.working_dir", spec.workingDir),
     user: checkText("spec.user", spec.user, { mostBytes: 256 }) || undefined,
-    memoryBytes: unsetIfZero(resources && toSafeNumber("spec.resources.memory_bytes", resources.memoryBytes, { least: 0 })),
+    memoryBytes: unsetIfZero(
+      resources && toSafeNumber("spec.resources.memory_bytes", resources.memoryBytes, { least: 0 }),
+    ),
     cpuMillis: unsetIfZero(resources?.cpuMillis),
     pidsLimit: unsetIfZero(resources?.pidsLimit),
-    diskBytes: unsetIfZero(resources && toSafeNumber("spec.resources.disk_bytes", resources.diskBytes, { least: 0 })),
+    diskBytes: unsetIfZero(
+      resources && toSafeNumber("spec.resources.disk_bytes", resources.diskBytes, { least: 0 }),
+    ),
     network: fromWireNetwork(spec.network?.mode),
     mounts: fromWireMounts(spec.mounts),
     labels: checkLabels("spec.labels", spec.labels),
     idleTimeoutMs: positive("spec.idle_timeout", durationToMs("spec.idle_timeout", spec.idleTimeout)),
     maxLifetimeMs: positive("spec.max_lifetime", durationToMs("spec.max_lifetime", spec.maxLifetime)),
-    commandTimeoutMs: positive("spec.command_timeout", durationToMs("spec.command_timeout", spec.commandTimeout)),
+    commandTimeoutMs: positive(
+      "spec.command_timeout",
+      durationToMs("spec.command_timeout", spec.commandTimeout),
+    ),
     runtime: checkText("spec.runtime", spec.runtime, { mostBytes: 128 }) || undefined,
   };
 }
 
 /** Refuses a timeout of zero: it would end what it bounds before it began. */
 export function positive(field: string, ms: number | undefined): number | undefined {
-  if (ms === 0) throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
+  if (ms === 0)
+    throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
   return ms;
 }
 
@@ -210,13 +218,18 @@ function fromWireNetwork(mode: WireNetworkMode | undefined): NetworkMode | undef
 }
 
 function fromWireMounts(mounts: readonly WireMount[]): Mount[] {
-  if (mounts.length > MOST_MOUNTS) throw invalidArgument("spec.mounts", `there are ${mounts.length}; at most ${MOST_MOUNTS} are allowed.`);
+  if (mounts.length > MOST_MOUNTS)
+    throw invalidArgument("spec.mounts", `there are ${mounts.length}; at most ${MOST_MOUNTS} are allowed.`);
   const targets = new Set<string>();
   return mounts.map((mount, index) => {
     const field = `spec.mounts[${index}]`;
     const target = checkAbsolutePath(`${field}.target`, mount.target);
     if (target === "/") throw invalidArgument(`${field}.target`, "the root itself cannot be a mount.");
-    if (targets.has(target)) throw invalidArgument(`${field}.target`, `${JSON.stringify(target)} is the target of another mount too.`);
+    if (targets.has(target))
+      throw invalidArgument(
+        `${field}.target`,
+        `${JSON.stringify(target)} is the target of another mount too.`,
+      );
     targets.add(target);
     return { source: fromWireSource(field, mount.source), target, readOnly: mount.readOnly };
   });

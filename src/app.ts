@@ -1,0 +1,144 @@
+import { Registry } from "prom-client";
+import { EngineMonitor } from "./core/engine-monitor.ts";
+import { EventLog } from "./core/event-log.ts";
+import { randomBase32 } from "./core/ids.ts";
+import type { Engine } from "./core/ports/engine.ts";
+import type { Logger } from "./core/ports/logger.ts";
+import { RequestLog } from "./core/request-log.ts";
+import type { IsolationLevel } from "./core/sandbox.ts";
+import { SandboxManager } from "./core/sandbox-manager.ts";
+import type { SandboxDefaults } from "./core/spec.ts";
+import { SystemClock } from "./core/system-clock.ts";
+import { DockerEngine } from "./engine/docker/engine.ts";
+import { ProcessControl } from "./process/control.ts";
+import { OomEvidence } from "./process/oom-evidence.ts";
+import { PlainRunner } from "./process/plain-job.ts";
+import { ProcessManager } from "./process/process-manager.ts";
+import { berthRoutes } from "./rpc/berth-routes.ts";
+import { formatListenAddress, parseListenAddress } from "./rpc/listen-address.ts";
+import type { TlsOptions } from "./rpc/listener.ts";
+import { createRpcServer } from "./rpc/server.ts";
+
+/** How a service is set up. Times in milliseconds. */
+export interface AppSettings {
+  /** As {@link parseListenAddress} reads it. */
+  readonly listen: string;
+  readonly tls: TlsOptions | undefined;
+  readonly allowHosts: readonly string[];
+  readonly corsOrigins: readonly string[];
+  /** Id of this service in its containers' labels; undefined: a random one. */
+  readonly instance: string | undefined;
+  readonly dockerHost: string | undefined;
+  readonly allowHostPaths: readonly string[];
+  readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
+  readonly defaults: SandboxDefaults;
+  readonly maxSandboxes: number;
+  readonly maxProcessesPerSandbox: number;
+  readonly cleanupIntervalMs: number;
+  readonly deleteGraceMs: number;
+  /** How long a stop may take in all. */
+  readonly stopTimeoutMs: number;
+  /** Whether sandboxes outlive the service. */
+  readonly leaveSandboxes: boolean;
+  /** How far a process may run ahead of its reader, in bytes. */
+  readonly transcriptWindowBytes: number;
+}
+
+/** A running service. */
+export interface RunningApp {
+  /** Where it listens, as it would be written in the settings, with the port it got. */
+  readonly address: string;
+  readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
+  /** Ends it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
+  stop(): Promise<{ readonly left: readonly string[] }>;
+}
+
+const KEEPALIVE_MS = 15_000;
+/** Between SIGTERM and SIGKILL, when a process tree is ended. */
+const KILL_GRACE_MS = 2_000;
+const TRANSCRIPT_HEAD_BYTES = 1024 * 1024;
+/** Of the time a stop may take, what is left for running calls before their sandboxes go. */
+const CALLS_SHARE_OF_STOP = 0.3;
+
+/**
+ * Puts the service together and starts it: the one place that knows the
+ * concrete parts.
+ * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; an error that says why the address cannot be had.
+ */
+export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
+  const clock = new SystemClock();
+  const engine: Engine = new DockerEngine({
+    instance: settings.instance ?? randomBase32(12),
+    logger,
+    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
+    allowedHostPaths: settings.allowHostPaths,
+    allowedRuntimes: settings.allowRuntimes,
+  });
+  const monitor = await EngineMonitor.connect(engine, logger);
+  const events = new EventLog(clock);
+  const requests = new RequestLog(clock);
+  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger });
+  const processes = new ProcessManager(
+    { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
+    sandboxes,
+    requests,
+    {
+      runner: new PlainRunner(engine),
+      control: new ProcessControl(engine),
+      oom: new OomEvidence(engine),
+      clock,
+      logger,
+      transcript: { windowBytes: settings.transcriptWindowBytes, headBytes: TRANSCRIPT_HEAD_BYTES },
+      killGraceMs: KILL_GRACE_MS,
+    },
+  );
+  const server = createRpcServer({
+    listen: parseListenAddress(settings.listen),
+    routes: berthRoutes({
+      sandboxes,
+      processes,
+      events,
+      requests,
+      monitor,
+      engineName: engine.name,
+      defaults: settings.defaults,
+      keepaliveMs: KEEPALIVE_MS,
+    }),
+    logger,
+    metrics: new Registry(),
+    health: {
+      isServing: () => monitor.available,
+      reason: () => `The engine ${engine.name} does not answer.`,
+      onChange: (changed) => monitor.onAvailabilityChange(changed),
+    },
+    ...(settings.tls && { tls: settings.tls }),
+    allowHosts: settings.allowHosts,
+    corsOrigins: settings.corsOrigins,
+  });
+  sandboxes.start();
+  const address = await server.start().catch(async (error: unknown) => {
+    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    await engine.close();
+    throw error;
+  });
+
+  let stopping: Promise<{ left: string[] }> | undefined;
+  const stop = async (): Promise<{ left: string[] }> => {
+    const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
+    await server.stop({ graceMs: callsMs });
+    const left = await sandboxes.shutdown({
+      leave: settings.leaveSandboxes,
+      timeoutMs: settings.stopTimeoutMs - callsMs,
+    });
+    await engine.close();
+    return { left };
+  };
+  return {
+    address: formatListenAddress(address),
+    engine: { name: engine.name, version: monitor.info.version, isolation: monitor.info.isolation },
+    stop: () => {
+      stopping ??= stop();
+      return stopping;
+    },
+  };
+}

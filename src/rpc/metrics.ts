@@ -1,0 +1,59 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { type Call, type CallStatus, statusName } from "./call.ts";
+import type { CallObserver } from "./calls.ts";
+
+/** From the fastest unary call to commands of minutes, in seconds. */
+const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
+
+/** Makes a registry of metrics that holds those of the process: memory, CPU, descriptors, event loop. */
+export function createMetricsRegistry(): Registry {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  return registry;
+}
+
+/** Counts and times calls. */
+export class RpcMetrics implements CallObserver {
+  readonly #ended: Counter<"method" | "code">;
+  readonly #seconds: Histogram<"method">;
+  readonly #running: Gauge<"method">;
+
+  constructor(registry: Registry) {
+    const registers = [registry];
+    this.#ended = new Counter({
+      name: "berth_rpc_total",
+      help: "RPCs that ended, by method and gRPC code.",
+      labelNames: ["method", "code"],
+      registers,
+    });
+    this.#seconds = new Histogram({
+      name: "berth_rpc_duration_seconds",
+      help: "From the arrival of an RPC to the end of its response.",
+      labelNames: ["method"],
+      buckets: LATENCY_BUCKETS,
+      registers,
+    });
+    this.#running = new Gauge({
+      name: "berth_rpc_in_flight",
+      help: "RPCs that are running.",
+      labelNames: ["method"],
+      registers,
+    });
+  }
+
+  started(call: Call): void {
+    this.#running.inc({ method: labelOf(call) });
+  }
+
+  ended(call: Call, status: CallStatus): void {
+    const method = labelOf(call);
+    this.#running.dec({ method });
+    this.#ended.inc({ method, code: statusName(status) });
+    this.#seconds.observe({ method }, call.ageMs / 1000);
+  }
+}
+
+/** Only methods that exist become labels: what clients make up would grow without bound. */
+function labelOf(call: Call): string {
+  return call.method === "" ? "unknown" : call.method;
+}
