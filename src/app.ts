@@ -15,7 +15,7 @@ import { OomEvidence } from "./process/oom-evidence.ts";
 import { PlainRunner } from "./process/plain-job.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
-import { formatListenAddress, parseListenAddress } from "./rpc/listen-address.ts";
+import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 

@@ -25,7 +25,8 @@ export interface Config {
   readonly dockerRequired: boolean;
   /** As in `DOCKER_HOST`; undefined: what that says, else the standard socket. */
   readonly dockerHost: string | undefined;
-  readonly instance: string;
+  /** Undefined: a random one. */
+  readonly instance: string | undefined;
   /** Absolute paths. */
   readonly allowHostPaths: readonly string[];
   /** OCI runtimes by name. */

@@ -1,6 +1,5 @@
 import path from "node:path";
 import type { Config } from "../config.ts";
-import { randomBase32 } from "../core/ids.ts";
 import type { IsolationLevel } from "../core/sandbox.ts";
 import { parseListenAddress } from "../listen-address.ts";
 import {
@@ -114,7 +113,7 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   instance: value("Engine", "instance", {
     placeholder: "ID",
-    fallback: { shown: "random", make: () => randomBase32(12) },
+    fallback: { ...UNSET, shown: "random" },
     help: "Name of this service in the labels of its containers. Services on one daemon need different ones.",
     read: readInstance,
   }),

@@ -32,8 +32,7 @@ function problemOf(run: () => unknown): string {
 
 describe("defaults", () => {
   test("are the documented ones", () => {
-    const { instance, ...config } = load();
-    expect(config).toEqual({
+    expect(load()).toEqual({
       listen: { kind: "tcp", host: "127.0.0.1", port: 7070 },
       tlsCert: undefined,
       tlsKey: undefined,
@@ -43,6 +42,7 @@ describe("defaults", () => {
       engine: "auto",
       dockerRequired: false,
       dockerHost: undefined,
+      instance: undefined,
       allowHostPaths: [],
       allowRuntimes: {},
       maxSandboxes: 100,
@@ -60,8 +60,6 @@ describe("defaults", () => {
       leaveSandboxes: false,
       logLevel: "info",
     });
-    expect(instance).toMatch(/^[a-z2-7]{12}$/);
-    expect(load().instance).not.toBe(instance);
   });
 
   test("agree with those of the core", () => {
