@@ -10,12 +10,12 @@ import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import { DockerEngine } from "./engine/docker/engine.ts";
+import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { OomEvidence } from "./process/oom-evidence.ts";
 import { PlainRunner } from "./process/plain-job.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
-import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 
