@@ -19,12 +19,21 @@ export function commandEnd(status: ExitStatus): CommandEnd {
       return { exitCode: 128 + status.signal, remark: status.message || undefined };
     case ExitCause.TIMED_OUT: {
       const ran = status.duration ? ` after ${formatDuration(durationMs(status.duration))}` : "";
-      return { exitCode: EXIT.timedOut, remark: `the command ran into its timeout and was killed${ran}.${detail}` };
+      return {
+        exitCode: EXIT.timedOut,
+        remark: `the command ran into its timeout and was killed${ran}.${detail}`,
+      };
     }
     case ExitCause.OUT_OF_MEMORY:
-      return { exitCode: EXIT.outOfMemory, remark: `the command was killed: the sandbox is out of memory.${detail}` };
+      return {
+        exitCode: EXIT.outOfMemory,
+        remark: `the command was killed: the sandbox is out of memory.${detail}`,
+      };
     case ExitCause.OUTPUT_LIMIT:
-      return { exitCode: EXIT.noCommand, remark: `the command wrote more than it may and was killed.${detail}` };
+      return {
+        exitCode: EXIT.noCommand,
+        remark: `the command wrote more than it may and was killed.${detail}`,
+      };
     case ExitCause.CANCELED:
       return { exitCode: EXIT.noCommand, remark: `the command was canceled.${detail}` };
     case ExitCause.SANDBOX_TERMINATED:

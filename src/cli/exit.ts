@@ -25,13 +25,19 @@ export function exitCodeOf(signal: NodeJS.Signals): number {
 /** A wrong command line. */
 export class UsageError extends Error {}
 
-/** A failure with what to do about it. */
-export class HintedError extends Error {
+/** What the program could not do, in words for its user. */
+export class Failed extends Error {
+  /** What to do about it. */
   readonly hint: string | undefined;
+  readonly exitCode: number;
 
-  constructor(message: string, hint?: string, cause?: unknown) {
-    super(message, { cause });
-    this.hint = hint;
+  constructor(
+    message: string,
+    options: { readonly hint?: string | undefined; readonly exitCode?: number; readonly cause?: unknown } = {},
+  ) {
+    super(message, { cause: options.cause });
+    this.hint = options.hint;
+    this.exitCode = options.exitCode ?? EXIT.failed;
   }
 }
 

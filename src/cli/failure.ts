@@ -1,11 +1,10 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
-import { BerthError } from "../core/errors.ts";
 import type { ServiceAddress } from "./address.ts";
-import { HintedError } from "./exit.ts";
+import { Failed } from "./exit.ts";
 
 /** A failure as a person is told of it. */
-export interface Failure {
+interface Told {
   readonly message: string;
   /** What to do. */
   readonly hint: string | undefined;
@@ -16,24 +15,26 @@ export function reasonOf(error: unknown): ErrorReason | undefined {
   return error instanceof ConnectError ? detailOf(error)?.reason : undefined;
 }
 
-/** Tells a failure; `address` is that of the service that was called, if one was. */
-export function describeFailure(error: unknown, address: ServiceAddress | undefined): Failure {
-  if (error instanceof HintedError) return { message: error.message, hint: error.hint };
-  if (error instanceof BerthError) return { message: error.message, hint: undefined };
-  if (error instanceof ConnectError && address !== undefined) return describeCall(error, address);
-  return { message: error instanceof Error ? error.message : String(error), hint: undefined };
+/** Turns the failure of a call to the service at an address into words for the user; other errors stay. */
+export function callFailure(error: unknown, address: ServiceAddress, exitCode: number): unknown {
+  if (!(error instanceof ConnectError)) return error;
+  const { message, hint } = tell(error, address);
+  return new Failed(message, { hint, exitCode, cause: error });
 }
 
-function describeCall(error: ConnectError, address: ServiceAddress): Failure {
+function tell(error: ConnectError, address: ServiceAddress): Told {
   const detail = detailOf(error);
   if (detail) return { message: error.rawMessage, hint: hintFor(detail.reason) };
-  const connectFailure = connectionFailure(error, address);
-  if (connectFailure) return connectFailure;
-  return { message: `${error.rawMessage} (${Code[error.code]})`, hint: undefined };
+  return (
+    connectionFailure(error, address) ?? {
+      message: `${error.rawMessage} (${Code[error.code]})`,
+      hint: undefined,
+    }
+  );
 }
 
 /** Failures that happened before the service had a say. */
-function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAddress): Failure | undefined {
+function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAddress): Told | undefined {
   const { code } = (error.cause ?? {}) as NodeJS.ErrnoException;
   const noService = {
     message: `no service answers at ${text}`,
@@ -69,7 +70,10 @@ function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAdd
       };
     default:
       if (code?.startsWith("ERR_HTTP2") || code?.startsWith("HPE_")) {
-        return { message: `what answers at ${text} does not speak gRPC`, hint: "See to --address or BERTH_ADDRESS." };
+        return {
+          message: `what answers at ${text} does not speak gRPC`,
+          hint: "See to --address or BERTH_ADDRESS.",
+        };
       }
       return undefined;
   }

@@ -34,7 +34,12 @@ export function formatTable(headings: readonly string[], rows: readonly (readonl
   const lines = [headings, ...rows];
   const widths = headings.map((_, column) => Math.max(...lines.map((cells) => (cells[column] ?? "").length)));
   return lines
-    .map((cells) => cells.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ").trimEnd())
+    .map((cells) =>
+      cells
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join("  ")
+        .trimEnd(),
+    )
     .map((line) => `${line}\n`)
     .join("");
 }

@@ -1,5 +1,5 @@
-import type { Io } from "./io.ts";
 import { EXIT, exitCodeOf, Interrupted } from "./exit.ts";
+import type { Io } from "./io.ts";
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
@@ -10,9 +10,8 @@ const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 const SAME_KEYSTROKE_MS = 250;
 
 /**
- * Turns signals, and an output that nobody reads any more, into one
- * {@link AbortSignal}, so that everything ends by its ordinary way. A second
- * signal ends the program at once.
+ * Turns signals into one {@link AbortSignal}, so that everything ends by its
+ * ordinary way. A second signal ends the program at once.
  */
 export class Interrupts {
   /** What a second signal leaves undone, to be said then. */
@@ -26,14 +25,19 @@ export class Interrupts {
     this.#io = io;
     this.#exit = exit;
     for (const signal of SIGNALS) process.on(signal, this.#onSignal);
-    io.stdout.on("error", this.#onOutputError);
-    // With nowhere left to say it, an error of stderr is no news.
+    // Whoever read the output has gone: its writers learn it, and with nowhere left to say it, it is no news.
+    io.stdout.on("error", () => {});
     io.stderr.on("error", () => {});
   }
 
   /** Aborted with an {@link Interrupted} when the program is to stop. */
   get signal(): AbortSignal {
     return this.#abort.signal;
+  }
+
+  /** From now on the program also stops when its stdout cannot be written any more. */
+  followOutput(): void {
+    this.#io.stdout.on("error", this.#onOutputError);
   }
 
   /** Stops listening. */
@@ -54,7 +58,8 @@ export class Interrupts {
   };
 
   readonly #onOutputError = (error: NodeJS.ErrnoException): void => {
-    if (error.code === "EPIPE") this.#abort.abort(new Interrupted("the output was closed", EXIT.outputClosed));
+    if (error.code === "EPIPE")
+      this.#abort.abort(new Interrupted("the output was closed", EXIT.outputClosed));
     else this.#abort.abort(new Error(`stdout cannot be written: ${error.message}`, { cause: error }));
   };
 }

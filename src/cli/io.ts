@@ -8,14 +8,29 @@ export interface Io {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** Writes text or bytes and resolves when the stream takes more: a slow reader slows the writer down. */
-export async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
+/**
+ * Writes text or bytes and resolves when the stream takes more: a slow reader
+ * slows the writer down. Rejects with the signal's reason, also while the
+ * reader does not read.
+ */
+export async function write(
+  stream: Writable,
+  data: string | Uint8Array,
+  signal?: AbortSignal,
+): Promise<void> {
+  signal?.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onAbort = () => reject(signal?.reason);
+  signal?.addEventListener("abort", onAbort, { once: true });
   stream.write(data, (error) => (error ? reject(error) : resolve()));
-  await promise;
+  try {
+    await promise;
+  } finally {
+    signal?.removeEventListener("abort", onAbort);
+  }
 }
 
 /** Writes one line of JSON. */
-export async function writeJson(stream: Writable, value: unknown): Promise<void> {
-  await write(stream, `${JSON.stringify(value)}\n`);
+export async function writeJson(stream: Writable, value: unknown, signal?: AbortSignal): Promise<void> {
+  await write(stream, `${JSON.stringify(value)}\n`, signal);
 }
