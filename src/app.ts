@@ -2,6 +2,7 @@ import { Registry } from "prom-client";
 import { EngineMonitor } from "./core/engine-monitor.ts";
 import { EventLog } from "./core/event-log.ts";
 import { randomBase32 } from "./core/ids.ts";
+import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import { RequestLog } from "./core/request-log.ts";
@@ -12,7 +13,7 @@ import { SystemClock } from "./core/system-clock.ts";
 import { DockerEngine } from "./engine/docker/engine.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
-import { OomEvidence } from "./process/oom-evidence.ts";
+import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-job.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
@@ -54,6 +55,7 @@ export interface RunningApp {
 }
 
 const KEEPALIVE_MS = 15_000;
+const LANES = { spare: 1, most: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
 const TRANSCRIPT_HEAD_BYTES = 1024 * 1024;
@@ -77,15 +79,23 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
   const monitor = await EngineMonitor.connect(engine, logger);
   const events = new EventLog(clock);
   const requests = new RequestLog(clock);
-  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger });
+  const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
+  const control = new ProcessControl(lanes);
+  const observer: SandboxObserver = {
+    ready: (sandbox) => lanes.open(sandbox),
+    ending: ({ ref }) => {
+      lanes.close(ref);
+      control.forget(ref);
+    },
+  };
+  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
     {
-      runner: new PlainRunner(engine),
-      control: new ProcessControl(engine),
-      oom: new OomEvidence(engine),
+      runner: lanes,
+      control,
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, headBytes: TRANSCRIPT_HEAD_BYTES },

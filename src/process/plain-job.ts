@@ -1,9 +1,10 @@
-import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, invalidArgument } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine, OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
+import { newNonce } from "./nonce.ts";
 import { divideEnv, execArguments } from "./shell-env.ts";
 
 /**
@@ -52,7 +53,12 @@ export class PlainRunner implements JobRunner {
     this.#engine = engine;
   }
 
-  async start(ref: string, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job> {
+  async start(
+    sandbox: LeasedSandbox,
+    request: JobRequest,
+    output: JobOutput,
+    signal: AbortSignal,
+  ): Promise<Job> {
     const job = new PlainJob(output, request.terminal !== undefined);
     const { plain, special } = divideEnv(request.env);
     const args = execArguments(request.argv, special);
@@ -60,12 +66,14 @@ export class PlainRunner implements JobRunner {
       ? [TERMINAL_WRAPPER, job.nonce]
       : [WRAPPER, request.stdin ? "i" : "n"];
     const spawned = await this.#engine.spawn(
-      ref,
+      sandbox.ref,
       {
         argv: ["/bin/sh", "-c", script, "sh", first, request.workingDir, ...args],
         env: plain,
         user: request.user,
         stdin: true,
+        // A terminal's job begins when its size is set.
+        ...(!request.terminal && { input: Buffer.from(`${job.nonce}\n`) }),
         terminal: request.terminal,
       },
       job.sink,
@@ -78,7 +86,7 @@ export class PlainRunner implements JobRunner {
 
 /** A job and the shell around it. */
 class PlainJob implements Job {
-  readonly nonce = randomBytes(16).toString("hex");
+  readonly nonce = newNonce();
   pid = 0;
   readonly sink = {
     data: (stream: OutputStream, chunk: Buffer): void => this.#feed(stream, chunk),
@@ -122,8 +130,8 @@ class PlainJob implements Job {
     signal.addEventListener("abort", onAbort, { once: true });
     try {
       if (signal.aborted) onAbort();
-      await spawned.writeStdin(Buffer.from(this.#hasTerminal ? "\n" : `${this.nonce}\n`));
-      if (!this.#hasTerminal && !request.stdin) spawned.closeStdin();
+      if (this.#hasTerminal) await spawned.writeStdin(Buffer.from("\n"));
+      else if (!request.stdin) spawned.closeStdin();
       await this.#ready.promise;
     } catch (error) {
       this.close();
@@ -159,6 +167,11 @@ class PlainJob implements Job {
 
   async resize(size: TerminalSize): Promise<void> {
     await this.#spawned?.resize(size);
+  }
+
+  hold(): (() => void) | undefined {
+    // The kernel gives out the pid of a session leader again only when nothing of its session is left.
+    return this.#ended ? undefined : () => {};
   }
 
   close(): void {

@@ -74,10 +74,12 @@ export class Call implements Credentials {
 /** How a call ended: a gRPC code, or 0 for OK. */
 export type CallStatus = Code | 0;
 
-/** The name of a status as gRPC writes it in text: `OK`, `NOT_FOUND`. */
+/** The name of a status as gRPC writes it: `OK`, `NOT_FOUND`. */
 export function statusName(status: CallStatus): string {
   if (status === 0) return "OK";
-  return (Code[status] ?? "Unknown").replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
+  // The library spells this one the American way.
+  if (status === Code.Canceled) return "CANCELLED";
+  return Code[status].replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
 /** Who makes the call. */

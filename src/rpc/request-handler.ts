@@ -8,6 +8,7 @@ import type { Calls } from "./calls.ts";
 import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
 import { untilAborted } from "./error-boundary.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
+import { withPlainMessage } from "./grpc-status.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
 import { type HttpRequest, type HttpResponse, headersOf, pathOf, urlOf } from "./http-message.ts";
 import { dismissLateBody } from "./late-body.ts";
@@ -132,7 +133,15 @@ export class RequestHandler {
         signal: call.signal,
         contextValues,
       });
-      await universalResponseToNodeResponse(universal, response);
+      const { trailer } = universal;
+      const plain = {
+        ...universal,
+        // Complete only once the body is.
+        get trailer() {
+          return trailer && withPlainMessage(trailer);
+        },
+      };
+      await universalResponseToNodeResponse(plain, response);
     } catch (thrown) {
       // The response could not be written: its client is gone.
       this.#options.errors.fromRequest(call, thrown, route.readMaxBytes);

@@ -59,6 +59,8 @@ const DEFAULT_TIMEOUTS: DockerTimeouts = {
   pullStallMs: 120_000,
 };
 
+const DEFAULT_EGRESS_DNS = ["1.1.1.1", "8.8.8.8"];
+
 /** What a {@link DockerEngine} is made of. */
 export interface DockerEngineOptions {
   /** Tells the containers of this service from those of others on the same daemon. */
@@ -70,7 +72,11 @@ export interface DockerEngineOptions {
   readonly allowedHostPaths?: readonly string[];
   /** OCI runtimes that a spec may name, with the isolation each gives. Default none. */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
-  /** Resolvers of sandboxes with EGRESS. Default: the daemon's choice, which such a sandbox reaches only at a public address. */
+  /**
+   * Resolvers of sandboxes with EGRESS. They need public addresses: the
+   * machine's own is often a private one, which such a sandbox cannot reach.
+   * Default 1.1.1.1 and 8.8.8.8.
+   */
   readonly egressDns?: readonly string[];
   readonly timeouts?: Partial<DockerTimeouts>;
 }
@@ -97,7 +103,7 @@ export class DockerEngine implements Engine {
       stallMs: this.#timeouts.pullStallMs,
     });
     this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
-    this.#egress = new Egress(this.#daemon);
+    this.#egress = new Egress(this.#daemon, options.logger);
   }
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
@@ -237,7 +243,7 @@ export class DockerEngine implements Engine {
 
   async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {
     if (mode === "NONE") return { name: "none", dns: [] };
-    return { name: await this.#egress.ensure(signal), dns: this.#options.egressDns ?? [] };
+    return { name: await this.#egress.ensure(signal), dns: this.#options.egressDns ?? DEFAULT_EGRESS_DNS };
   }
 
   async #changePaused(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {

@@ -7,6 +7,10 @@ import { answerTo } from "./errors.ts";
 import { type PullTimeouts, pullImage } from "./pull.ts";
 import { untilAborted } from "./until-aborted.ts";
 
+/** Names of images as Docker takes them, and nothing that would lead a request elsewhere. */
+const REFERENCE =
+  /^[a-zA-Z0-9][\w.-]*(:\d+)?(\/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@[a-z0-9+._-]+:[a-f0-9]{32,})?$/;
+
 /** What is to be known of an image. */
 export interface ImageFacts {
   /** Its `USER`; empty: root. */
@@ -35,6 +39,7 @@ export class Images {
 
   /** @throws `IMAGE_UNAVAILABLE` where the image is not there. */
   async inspect(image: string, options?: CallOptions): Promise<ImageFacts> {
+    if (!REFERENCE.test(image)) throw noImageName(image);
     try {
       const found = await this.#daemon.call(
         "looking up an image",
@@ -48,10 +53,7 @@ export class Images {
     } catch (error) {
       switch (answerTo(error)?.statusCode) {
         case 400:
-          throw new BerthError("INVALID_ARGUMENT", `spec.image: "${image}" is not the name of an image.`, {
-            metadata: { field: "spec.image" },
-            cause: error,
-          });
+          throw noImageName(image, error);
         case 404:
           throw new BerthError(
             "IMAGE_UNAVAILABLE",
@@ -112,4 +114,15 @@ export class Images {
     );
     return pull;
   }
+}
+
+function noImageName(image: string, cause?: unknown): BerthError {
+  return new BerthError(
+    "INVALID_ARGUMENT",
+    `spec.image: ${JSON.stringify(image)} is not the name of an image.`,
+    {
+      metadata: { field: "spec.image" },
+      cause,
+    },
+  );
 }

@@ -13,11 +13,12 @@ const MAX_REPORT_CHARS = 2048;
  */
 export function setupDone(output: Duplex, timeoutMs: number): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  let text = "";
-  const report = () => text.replace(/^berth-.*\n/gm, "").trim();
-  const demux = new Demux((_, chunk) => {
-    text = (text + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);
-    if (says(text, SETUP_MARKERS.ready)) resolve();
+  const text = { stdout: "", stderr: "" };
+  const says = (marker: string) => text.stdout.split("\n").includes(marker);
+  const report = () => `${text.stderr}\n${text.stdout.replace(/^berth-.*$/gm, "")}`.trim();
+  const demux = new Demux((stream, chunk) => {
+    text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);
+    if (says(SETUP_MARKERS.ready)) resolve();
   });
   const timer = setTimeout(
     () => reject(startFailed(`it was not ready within ${timeoutMs / 1000} s`, report())),
@@ -26,9 +27,9 @@ export function setupDone(output: Duplex, timeoutMs: number): Promise<void> {
   output.on("data", (chunk: Buffer) => demux.push(chunk));
   output.once("error", () => {});
   output.once("close", () => {
-    if (says(text, SETUP_MARKERS.unknownUser))
+    if (says(SETUP_MARKERS.unknownUser))
       reject(invalidArgument("spec.user", "the image has no such user or group"));
-    else if (says(text, SETUP_MARKERS.badWorkingDir)) reject(invalidArgument("spec.working_dir", report()));
+    else if (says(SETUP_MARKERS.badWorkingDir)) reject(invalidArgument("spec.working_dir", report()));
     else reject(startFailed("its main process ended at once. The image needs a working /bin/sh", report()));
   });
   return promise.finally(() => clearTimeout(timer));
@@ -38,8 +39,4 @@ export function setupDone(output: Duplex, timeoutMs: number): Promise<void> {
 export function startFailed(problem: string, report: string, cause?: unknown): BerthError {
   const said = report === "" ? "." : `: ${report}`;
   return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${said}`, { cause });
-}
-
-function says(text: string, marker: string): boolean {
-  return text.split("\n").includes(marker);
 }

@@ -40,6 +40,8 @@ export async function spawnProcess(
         AttachStdout: true,
         AttachStderr: true,
         Tty: tty,
+        // Daemons before API 1.42 ignore it; for them the size is set after the start.
+        ...(request.terminal ? { ConsoleSize: [request.terminal.rows, request.terminal.columns] } : {}),
         abortSignal,
       }),
     { signal },
@@ -54,6 +56,7 @@ export async function spawnProcess(
     { signal },
   );
   try {
+    if (request.input) socket.write(request.input);
     await proveStarted(daemon, exec, socket, tty, signal);
     const spawned = new DockerProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink);
     // A process that has ended already needs no terminal.
