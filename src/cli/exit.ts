@@ -33,7 +33,11 @@ export class Failed extends Error {
 
   constructor(
     message: string,
-    options: { readonly hint?: string | undefined; readonly exitCode?: number; readonly cause?: unknown } = {},
+    options: {
+      readonly hint?: string | undefined;
+      readonly exitCode?: number;
+      readonly cause?: unknown;
+    } = {},
   ) {
     super(message, { cause: options.cause });
     this.hint = options.hint;

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { parseServiceAddress, DEFAULT_ADDRESS } from "./address.ts";
+import { DEFAULT_ADDRESS, parseServiceAddress } from "./address.ts";
 import { connectTo, type ServiceClient } from "./client.ts";
 import { callFailure } from "./failure.ts";
 import type { Interrupts } from "./interrupts.ts";
@@ -22,7 +22,10 @@ export interface ClientFlags {
 /** Begins a command that calls a service. */
 export function clientCommand(name: string): Command {
   return new Command(name)
-    .option("--address <address>", `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`)
+    .option(
+      "--address <address>",
+      `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
+    )
     .option("--json", "write JSON, in the names of the API");
 }
 

@@ -1,7 +1,7 @@
 import net from "node:net";
 import { Command } from "commander";
-import type { Config } from "../../config.ts";
 import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config.ts";
 import type { Finding } from "../../core/diagnosis.ts";
 import { formatListenAddress } from "../../listen-address.ts";
 import { parseServiceAddress } from "../address.ts";
@@ -60,7 +60,8 @@ async function diagnoseAddress({ listen }: Config): Promise<Finding> {
   if (problem === undefined) return { subject, status: "ok", found: `${text} is free` };
   if (problem.code === "EADDRINUSE") {
     const engine = await runningService(text);
-    if (engine !== undefined) return { subject, status: "ok", found: `a service runs on ${text} already, engine ${engine}` };
+    if (engine !== undefined)
+      return { subject, status: "ok", found: `a service runs on ${text} already, engine ${engine}` };
     return {
       subject,
       status: "missing",

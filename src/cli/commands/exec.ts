@@ -63,7 +63,9 @@ function argvOf(words: readonly string[]): string[] {
   const args = first === "--" ? rest : [...words];
   if (args.length === 0) throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
   if (first !== "--" && first?.startsWith("-")) {
-    throw new UsageError(`the option ${first} goes before the sandbox's id; write: berth exec ${first} SANDBOX -- COMMAND`);
+    throw new UsageError(
+      `the option ${first} goes before the sandbox's id; write: berth exec ${first} SANDBOX -- COMMAND`,
+    );
   }
   return args;
 }

@@ -42,7 +42,13 @@ export function lsCommand(host: CommandHost): Command {
           } else {
             const headings = ["ID", "STATE", "IMAGE", "AGE", "EXPIRES", "ACTIVE"];
             const now = Date.now();
-            await write(stdout, formatTable(headings, sandboxes.map((sandbox) => row(sandbox, now))));
+            await write(
+              stdout,
+              formatTable(
+                headings,
+                sandboxes.map((sandbox) => row(sandbox, now)),
+              ),
+            );
           }
           return EXIT.ok;
         });
@@ -58,7 +64,10 @@ async function listAll(
   const sandboxes: Sandbox[] = [];
   let pageToken = "";
   do {
-    const page = await client.sandboxes.listSandboxes({ ...query, pageSize: PAGE_SIZE, pageToken }, { signal });
+    const page = await client.sandboxes.listSandboxes(
+      { ...query, pageSize: PAGE_SIZE, pageToken },
+      { signal },
+    );
     sandboxes.push(...page.sandboxes);
     pageToken = page.nextPageToken;
   } while (pageToken !== "");

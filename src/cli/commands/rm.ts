@@ -33,14 +33,17 @@ export function rmCommand(host: CommandHost): Command {
             } catch (error) {
               const failure = callFailure(error, client.address, EXIT.failed);
               if (interrupts.signal.aborted || !(failure instanceof Failed)) throw error;
-              if (flags.json) await writeJson(io.stdout, { sandboxId, deleted: false, error: failure.message });
+              if (flags.json)
+                await writeJson(io.stdout, { sandboxId, deleted: false, error: failure.message });
               return failure;
             }
             if (flags.json) await writeJson(io.stdout, { sandboxId, deleted: true });
             else await write(io.stdout, `${sandboxId}\n`);
             return undefined;
           };
-          const failures = (await Promise.all(sandboxIds.map(remove))).filter((failure) => failure !== undefined);
+          const failures = (await Promise.all(sandboxIds.map(remove))).filter(
+            (failure) => failure !== undefined,
+          );
           // The same failure of many sandboxes, as of a service that is not there, is told once.
           const told = new Map(failures.map((failure) => [failure.message, failure]));
           for (const { message, hint } of told.values()) {

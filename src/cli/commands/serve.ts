@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
-import type { Config } from "../../config.ts";
 import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config.ts";
 import { BerthError } from "../../core/errors.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";

@@ -1,6 +1,10 @@
 import { type Duration, durationMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
-import { type GetStatsResponse, GetStatsResponseSchema, IsolationLevel } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import {
+  type GetStatsResponse,
+  GetStatsResponseSchema,
+  IsolationLevel,
+} from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { EXIT } from "../exit.ts";
 import { formatDuration, formatTable, formatWord } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";

@@ -19,7 +19,10 @@ export async function diagnoseImage(daemon: Daemon, image: string): Promise<Find
     subject,
     status: "missing",
     found: `${image} is not there, and ${refusal}`,
-    mend: other === undefined ? `docker pull ${image}` : `docker pull ${image}\nor use one that is there: berth serve --default-image ${other}`,
+    mend:
+      other === undefined
+        ? `docker pull ${image}`
+        : `docker pull ${image}\nor use one that is there: berth serve --default-image ${other}`,
   };
 }
 
@@ -36,11 +39,9 @@ async function isThere(daemon: Daemon, image: string): Promise<boolean> {
 /** Why the image cannot be pulled; undefined: it can. */
 async function pullRefusal(daemon: Daemon, image: string): Promise<string | undefined> {
   try {
-    await daemon.call(
-      "asking a registry",
-      (docker) => docker.getImage(image).distribution(),
-      { timeoutMs: REGISTRY_TIMEOUT_MS },
-    );
+    await daemon.call("asking a registry", (docker) => docker.getImage(image).distribution(), {
+      timeoutMs: REGISTRY_TIMEOUT_MS,
+    });
     return undefined;
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;

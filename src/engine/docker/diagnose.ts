@@ -64,9 +64,14 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
     };
   }
   if (code !== "ENOENT" && code !== "ECONNREFUSED") {
-    return { found: `${error.message.replace(/\.$/, "")} (${place})`, mend: "See the daemon's log: journalctl -u docker" };
+    return {
+      found: `${error.message.replace(/\.$/, "")} (${place})`,
+      mend: "See the daemon's log: journalctl -u docker",
+    };
   }
-  const install = (await isInstalled("dockerd")) ? "" : "sudo apt-get update && sudo apt-get install -y docker.io\n";
+  const install = (await isInstalled("dockerd"))
+    ? ""
+    : "sudo apt-get update && sudo apt-get install -y docker.io\n";
   const start = (await isDirectory("/run/systemd/system"))
     ? "sudo systemctl enable --now docker"
     : "sudo sh -c 'dockerd >/var/log/dockerd.log 2>&1 &'";
@@ -119,7 +124,10 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
   return Object.keys(allowed).map((name) =>
     yesOrLimited(`runtime ${name}`, known.includes(name), "registered with Docker", {
       found: `Docker does not know it; it has ${known.join(", ")}`,
-      mend: `sudo dockerd-reload-after-adding '{"runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}}'`,
+      mend:
+        name === "runsc"
+          ? "sudo runsc install && sudo systemctl reload docker"
+          : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
     }),
   );
 }
@@ -127,7 +135,7 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
 function storage({ Driver: driver }: DaemonFacts): Finding {
   return yesOrLimited("storage driver", driver !== "vfs", driver, {
     found: "vfs: every sandbox is a full copy of its image, slow to make and large",
-    mend: 'echo \'{"storage-driver": "overlay2"}\' | sudo tee /etc/docker/daemon.json && sudo systemctl restart docker',
+    mend: 'Set "storage-driver": "overlay2" in /etc/docker/daemon.json\nsudo systemctl restart docker',
   });
 }
 
@@ -143,7 +151,12 @@ function yesOrLimited(
 async function isInstalled(program: string): Promise<boolean> {
   const dirs = [...(process.env.PATH ?? "").split(":"), "/usr/sbin", "/usr/local/sbin"];
   const found = await Promise.all(
-    dirs.map((dir) => access(path.join(dir, program), constants.X_OK).then(() => true, () => false)),
+    dirs.map((dir) =>
+      access(path.join(dir, program), constants.X_OK).then(
+        () => true,
+        () => false,
+      ),
+    ),
   );
   return found.includes(true);
 }
