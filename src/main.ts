@@ -1,8 +1,6 @@
 import { readFileSync } from "node:fs";
 import { findPackageJSON } from "node:module";
-import { diagnose, startApp } from "./app.ts";
 import { runProgram } from "./cli/program.ts";
-import { settingsOf } from "./settings.ts";
 
 const program = {
   io: {
@@ -15,8 +13,14 @@ const program = {
     env: process.env,
   },
   service: {
-    start: async (config, logger) => startApp(await settingsOf(config), logger),
-    diagnose: async (config) => diagnose(await settingsOf(config)),
+    start: async (config, logger) => {
+      const { startApp, settingsOf } = await loadService();
+      return startApp(await settingsOf(config), logger);
+    },
+    diagnose: async (config) => {
+      const { diagnose, settingsOf } = await loadService();
+      return diagnose(await settingsOf(config));
+    },
   },
   version: packageVersion(),
   exit: (code) => process.exit(code),
@@ -25,6 +29,12 @@ const program = {
 const exitCode = await runProgram(process.argv.slice(2), program);
 // What is left open, as a stdin that nobody reads any more, is not to keep the program.
 process.exit(exitCode);
+
+/** Loads the service where it is wanted: a client's command is not to wait for its code. */
+async function loadService() {
+  const [app, settings] = await Promise.all([import("./app.ts"), import("./settings.ts")]);
+  return { ...app, ...settings };
+}
 
 function packageVersion(): string {
   const file = findPackageJSON("..", import.meta.url);
