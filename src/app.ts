@@ -16,7 +16,7 @@ import { DockerEngine } from "./engine/docker/engine.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
-import { PlainRunner } from "./process/plain-job.ts";
+import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
 import type { TlsOptions } from "./rpc/listener.ts";

@@ -54,7 +54,9 @@ export interface Job {
 /** Starts jobs in one way or another. */
 export interface JobRunner {
   /**
-   * Starts a job; resolves when it exists.
+   * Starts a job; resolves when it exists. The signal ends the wait for a
+   * shell; a job that has been handed to one is started all the same, and
+   * returned, so that nothing runs that nobody knows of.
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;

@@ -15,6 +15,8 @@ export type LaneStart =
   /** The lane's shell ended before the job began; nothing ran. */
   | "lane-gone";
 
+/** How long a lane may take to begin a job. */
+const BEGIN_TIMEOUT_MS = 30_000;
 /** A job that ends soon tells so itself; the engine is asked about longer ones only. */
 const ASK_ENGINE_AFTER_MS = 1_000;
 /** How long markers may take after the engine has said that the shell ended. */
@@ -32,6 +34,7 @@ export class LaneJob implements Job, LaneTask {
   readonly #asking = new AbortController();
   readonly #codes = new Map<OutputStream, number>();
   readonly #verdicts = new Map<OutputStream, string>();
+  #beginTimer: NodeJS.Timeout | undefined;
   #started = false;
   #ended = false;
   #holds = 0;
@@ -50,6 +53,7 @@ export class LaneJob implements Job, LaneTask {
   static run(lane: Lane, text: (nonce: string) => ShellText, output: JobOutput): LaneJob {
     const nonce = newNonce();
     const job = new LaneJob(lane, nonce, output);
+    job.#beginTimer = setTimeout(() => job.#tooSlow(), BEGIN_TIMEOUT_MS).unref();
     lane.give(job, text(nonce));
     return job;
   }
@@ -134,6 +138,7 @@ export class LaneJob implements Job, LaneTask {
     const kind = found.text[0];
     if (kind === "R") {
       this.#started = true;
+      clearTimeout(this.#beginTimer);
       this.#scanners[stream] = this.#dataScanner(stream);
       this.#start.resolve("started");
       this.#watch();
@@ -197,8 +202,19 @@ export class LaneJob implements Job, LaneTask {
     this.#lane.discard();
   }
 
+  #tooSlow(): void {
+    this.#start.reject(
+      new BerthError(
+        "ENGINE_UNAVAILABLE",
+        "The command did not begin in time; whether it will run is not known.",
+      ),
+    );
+    this.close();
+  }
+
   #finish(end: JobEnd): void {
     if (this.#ended) return;
+    clearTimeout(this.#beginTimer);
     this.#lane.spawned.resume();
     this.#ended = true;
     this.#asking.abort();

@@ -1,27 +1,35 @@
-import { invalidArgument } from "../core/errors.ts";
 import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { Shells } from "./control.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { jobText } from "./lane-text.ts";
+import { workingDirMissing } from "./plain-job.ts";
+import { WaitingShells } from "./waiting-shells.ts";
 
-/** A job's text beyond this goes the plain way: shells read long commands slowly. */
-const LONGEST_TEXT_BYTES = 64 * 1024;
+/** What is longer goes the plain way: shells read long commands slowly. */
+const LONGEST_TEXT = 32 * 1024;
+
+/** What is kept ready in one sandbox. */
+interface ReadyShells {
+  readonly lanes: LanePool;
+  readonly forStdin: WaitingShells;
+}
 
 /**
- * The lanes of all sandboxes: runs jobs in them, and answers questions about
- * what happens inside. What a lane cannot do (stdin, a terminal, another user)
- * and what finds none ready is run the plain way.
+ * The shells of all sandboxes: runs jobs in them, and answers questions about
+ * what happens inside. What they cannot do (a terminal, another user) and what
+ * finds none ready is run the plain way.
  */
-export class Lanes implements JobRunner {
+export class Lanes implements JobRunner, Shells {
   readonly #engine: Engine;
   readonly #plain: JobRunner;
   readonly #settings: LanePoolSettings;
   readonly #logger: Logger;
-  readonly #pools = new Map<string, LanePool>();
+  readonly #ready = new Map<string, ReadyShells>();
 
   constructor(engine: Engine, plain: JobRunner, settings: LanePoolSettings, logger: Logger) {
     this.#engine = engine;
@@ -32,14 +40,19 @@ export class Lanes implements JobRunner {
 
   /** Opens lanes for a sandbox that has become ready, ahead of need. */
   open(sandbox: LeasedSandbox): void {
-    if (this.#pools.has(sandbox.ref)) return;
-    this.#pools.set(sandbox.ref, new LanePool(this.#engine, sandbox, this.#settings, this.#logger));
+    if (this.#ready.has(sandbox.ref)) return;
+    this.#ready.set(sandbox.ref, {
+      lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger),
+      forStdin: new WaitingShells(this.#engine, sandbox, this.#logger),
+    });
   }
 
   /** Lets go of the lanes of a sandbox that ends. */
   close(ref: string): void {
-    this.#pools.get(ref)?.close();
-    this.#pools.delete(ref);
+    const ready = this.#ready.get(ref);
+    this.#ready.delete(ref);
+    ready?.lanes.close();
+    ready?.forStdin.close();
   }
 
   async start(
@@ -48,31 +61,30 @@ export class Lanes implements JobRunner {
     output: JobOutput,
     signal: AbortSignal,
   ): Promise<Job> {
-    const pool = this.#pools.get(sandbox.ref);
-    const fits = !request.stdin && request.terminal === undefined && request.user === sandbox.user;
-    const text = jobText(request);
-    if (pool === undefined || !fits || text("").length > LONGEST_TEXT_BYTES) {
-      return this.#plain.start(sandbox, request, output, signal);
-    }
-    const lane = await pool.take(signal);
-    if (lane === undefined) return this.#plain.start(sandbox, request, output, signal);
-    const job = LaneJob.run(lane, text, output);
-    const onAbort = (): void => job.close();
-    signal.addEventListener("abort", onAbort, { once: true });
-    try {
-      switch (await job.started) {
-        case "started":
-          return job;
-        case "no-directory":
-          throw invalidArgument(
-            "working_dir",
-            `${JSON.stringify(request.workingDir)} is no directory that the user may enter in the sandbox.`,
-          );
-        case "lane-gone":
-          return await this.#plain.start(sandbox, request, output, signal);
-      }
-    } finally {
-      signal.removeEventListener("abort", onAbort);
+    const ready = this.#ready.get(sandbox.ref);
+    const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
+    const job = ready && fits && (await this.#startIn(ready, request, output, signal));
+    return job || this.#plain.start(sandbox, request, output, signal);
+  }
+
+  /** Starts a job in a shell that is ready; undefined when it is to be started another way. */
+  async #startIn(
+    ready: ReadyShells,
+    request: JobRequest,
+    output: JobOutput,
+    signal: AbortSignal,
+  ): Promise<Job | undefined> {
+    if (request.stdin) return ready.forStdin.take()?.run(request, output);
+    const lane = await ready.lanes.take(signal);
+    if (lane === undefined) return undefined;
+    const job = LaneJob.run(lane, jobText(request), output);
+    switch (await job.started) {
+      case "started":
+        return job;
+      case "no-directory":
+        throw workingDirMissing(request);
+      case "lane-gone":
+        return undefined;
     }
   }
 
@@ -82,7 +94,7 @@ export class Lanes implements JobRunner {
     user: string,
     questions: (ask: (command: string) => Promise<string>) => Promise<T>,
   ): Promise<T> {
-    const pool = this.#pools.get(sandbox.ref);
+    const pool = this.#ready.get(sandbox.ref)?.lanes;
     const ready = user === sandbox.user ? pool?.takeIdle() : undefined;
     const nobody = { freed: () => {}, parked: () => {}, died: () => {} };
     const lane =
@@ -94,4 +106,11 @@ export class Lanes implements JobRunner {
       else lane.retire();
     }
   }
+}
+
+function isShort({ argv, env }: JobRequest): boolean {
+  let length = 0;
+  for (const arg of argv) length += arg.length;
+  for (const name in env) length += name.length + (env[name]?.length ?? 0);
+  return length <= LONGEST_TEXT;
 }

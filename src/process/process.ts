@@ -101,9 +101,8 @@ export class Process {
     signal: AbortSignal,
   ): Promise<Process> {
     const process = new Process(id, lease, request, options, parts);
-    const either = AbortSignal.any([signal, lease.signal]);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    process.#follow(await parts.runner.start(lease.sandbox, request, output, either));
+    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal));
     return process;
   }
 
@@ -166,6 +165,11 @@ export class Process {
     this.#abandoned = false;
     this.#cancelDisconnect();
     return once(() => this.#keeperLeft());
+  }
+
+  /** Says that the caller it was started for had gone before it could be told. */
+  abandon(): void {
+    this.#keeperLeft();
   }
 
   #keeperLeft(): void {
