@@ -10,7 +10,7 @@ import { ErrorConverter } from "./error-conversion.ts";
 import { alwaysServing, type HealthSource, registerHealth, ServerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
-import type { ListenAddress } from "./listen-address.ts";
+import type { ListenAddress } from "../listen-address.ts";
 import { Listener, type TlsOptions } from "./listener.ts";
 import { RpcMetrics } from "./metrics.ts";
 import { OriginGuard } from "./origin-guard.ts";
