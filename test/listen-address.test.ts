@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { formatListenAddress, isLocalAddress, parseListenAddress } from "../../src/rpc/listen-address.ts";
-import { refusal } from "./validate/refusal.ts";
+import { formatListenAddress, isLocalAddress, parseListenAddress } from "../src/listen-address.ts";
+import { refusal } from "./rpc/validate/refusal.ts";
 
 test.each([
   ["127.0.0.1:7070", { kind: "tcp", host: "127.0.0.1", port: 7070 }],
