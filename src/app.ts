@@ -11,6 +11,7 @@ import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
+import type { WarmPoolTarget } from "./core/warm-pool.ts";
 import { diagnoseDocker } from "./engine/docker/diagnose.ts";
 import { DockerEngine } from "./engine/docker/engine.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
@@ -45,6 +46,8 @@ export interface AppSettings {
   readonly leaveSandboxes: boolean;
   /** How far a process may run ahead of its reader, in bytes. */
   readonly transcriptWindowBytes: number;
+  /** Sandboxes that are kept ready to be claimed. */
+  readonly warmPools: readonly WarmPoolTarget[];
 }
 
 /** A running service. */

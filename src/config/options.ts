@@ -1,6 +1,7 @@
 import path from "node:path";
 import type { Config } from "../config.ts";
 import type { IsolationLevel } from "../core/sandbox.ts";
+import type { WarmPoolTarget } from "../core/warm-pool.ts";
 import { parseListenAddress } from "../listen-address.ts";
 import {
   parseCount,
@@ -196,6 +197,12 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     read: (text) => parseSize(text, { least: "64KiB" }),
   }),
 
+  warmPools: list("Sandboxes", "warm-pool", {
+    placeholder: "IMAGE=N",
+    help: "Keep N sandboxes of an image started, so that a create takes milliseconds. May be given more than once.",
+    read: readWarmPools,
+  }),
+
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",
     fallback: "30s",
@@ -294,6 +301,16 @@ function readInstance(text: string): string {
 function readImage(text: string): string {
   if (!/^[^\s-]\S*$/.test(text)) throw new ValueError(`"${text}" is not the name of an image`);
   return text;
+}
+
+function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
+  const pools = texts.map((text) => {
+    const [image, count] = parseKeyValue(text);
+    return { image: readImage(image), count: parseCount(count, { least: 1, most: 1000 }) };
+  });
+  const twice = pools.find(({ image }, index) => pools.findIndex((other) => other.image === image) < index);
+  if (twice) throw new ValueError(`"${twice.image}" is named twice; say once how many to keep`);
+  return pools;
 }
 
 function readRuntimes(texts: readonly string[]): Record<string, IsolationLevel> {

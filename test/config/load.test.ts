@@ -58,6 +58,7 @@ describe("defaults", () => {
       transcriptWindowBytes: 16 * 2 ** 20,
       stopTimeoutMs: 30_000,
       leaveSandboxes: false,
+      warmPools: [],
       logLevel: "info",
     });
   });

@@ -26,6 +26,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     deleteGraceMs: 5_000,
     stopTimeoutMs: 30_000,
     leaveSandboxes: false,
+    warmPools: [],
     transcriptWindowBytes: 64 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),
