@@ -46,6 +46,7 @@ export interface Config {
   readonly commandTimeoutMs: number;
   readonly maxProcessesPerSandbox: number;
   readonly transcriptWindowBytes: number;
+  readonly dataDir: string;
 
   readonly warmPools: readonly WarmPoolTarget[];
 

@@ -1,3 +1,4 @@
+import { homedir } from "node:os";
 import path from "node:path";
 import type { Config } from "../config.ts";
 import type { IsolationLevel } from "../core/sandbox.ts";
@@ -192,9 +193,16 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   transcriptWindowBytes: value("Commands", "transcript-window", {
     placeholder: "SIZE",
-    fallback: "16MiB",
-    help: "How far a command may run ahead of its reader before it waits.",
+    fallback: "64MiB",
+    help: "How far a command may run ahead of its reader before it waits; most of it is on disk.",
     read: (text) => parseSize(text, { least: "64KiB" }),
+  }),
+
+  dataDir: value("Service", "data-dir", {
+    placeholder: "DIR",
+    fallback: { shown: "/var/lib/berth as root, else ~/.local/state/berth", make: defaultDataDir },
+    help: "Where the service keeps what it has on disk.",
+    read: readPath,
   }),
 
   warmPools: list("Sandboxes", "warm-pool", {
@@ -245,6 +253,12 @@ function value<T>(
   },
 ): ConfigOption<T> {
   return { kind: "value", group, name, ...rest };
+}
+
+/** As the XDG base directories and the file system standard have it. */
+function defaultDataDir(): string {
+  if (process.getuid?.() === 0) return "/var/lib/berth";
+  return path.join(process.env.XDG_STATE_HOME || path.join(homedir(), ".local", "state"), "berth");
 }
 
 function readPath(text: string): string {

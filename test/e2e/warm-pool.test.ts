@@ -19,7 +19,9 @@ describe("a warm pool", () => {
     expect((await service.client.call("SandboxService/GetStats", {})).total_sandboxes).toBe(0);
     const sandbox = await service.client.createSandbox({});
     expect(before.map(({ Labels }) => Labels["berth.sandbox_id"])).toContain(sandbox.sandbox_id);
-    expect(await service.client.output(sandbox.sandbox_id, "echo claimed; pwd")).toBe("claimed\n/workspace\n");
+    expect(await service.client.output(sandbox.sandbox_id, "echo claimed; pwd")).toBe(
+      "claimed\n/workspace\n",
+    );
     await filled();
     await service.client.deleteSandbox(sandbox.sandbox_id);
   });
@@ -43,7 +45,10 @@ describe("a warm pool", () => {
   test("what a waiting sandbox cannot become is made cold", async () => {
     await filled();
     const waiting = (await containersOf(service.instance)).map(({ Labels }) => Labels["berth.sandbox_id"]);
-    const { sandbox_id: id } = await service.client.createSandbox({ working_dir: "/elsewhere", user: "1000:1000" });
+    const { sandbox_id: id } = await service.client.createSandbox({
+      working_dir: "/elsewhere",
+      user: "1000:1000",
+    });
     expect(waiting).not.toContain(id);
     expect(await service.client.output(id, "pwd; id -u")).toBe("/elsewhere\n1000\n");
     await service.client.deleteSandbox(id);
