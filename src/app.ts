@@ -1,7 +1,9 @@
 import { Registry } from "prom-client";
+import type { Finding } from "./core/diagnosis.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
 import { EventLog } from "./core/event-log.ts";
 import { randomBase32 } from "./core/ids.ts";
+import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import { RequestLog } from "./core/request-log.ts";
@@ -9,13 +11,14 @@ import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
+import { diagnoseDocker } from "./engine/docker/diagnose.ts";
 import { DockerEngine } from "./engine/docker/engine.ts";
+import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
-import { OomEvidence } from "./process/oom-evidence.ts";
-import { PlainRunner } from "./process/plain-job.ts";
+import { Lanes } from "./process/lanes.ts";
+import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
-import { formatListenAddress, parseListenAddress } from "./rpc/listen-address.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 
@@ -53,7 +56,11 @@ export interface RunningApp {
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
+/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
+const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
+
 const KEEPALIVE_MS = 15_000;
+const LANES = { spare: 1, most: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
 const TRANSCRIPT_HEAD_BYTES = 1024 * 1024;
@@ -67,25 +74,27 @@ const CALLS_SHARE_OF_STOP = 0.3;
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = new DockerEngine({
-    instance: settings.instance ?? randomBase32(12),
-    logger,
-    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
-    allowedHostPaths: settings.allowHostPaths,
-    allowedRuntimes: settings.allowRuntimes,
-  });
+  const engine: Engine = createEngine(settings, logger);
   const monitor = await EngineMonitor.connect(engine, logger);
   const events = new EventLog(clock);
   const requests = new RequestLog(clock);
-  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger });
+  const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
+  const control = new ProcessControl(lanes);
+  const observer: SandboxObserver = {
+    ready: (sandbox) => lanes.open(sandbox),
+    ending: ({ ref }) => {
+      lanes.close(ref);
+      control.forget(ref);
+    },
+  };
+  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
     {
-      runner: new PlainRunner(engine),
-      control: new ProcessControl(engine),
-      oom: new OomEvidence(engine),
+      runner: lanes,
+      control,
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, headBytes: TRANSCRIPT_HEAD_BYTES },
@@ -141,4 +150,29 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       return stopping;
     },
   };
+}
+
+/** Looks whether a service with these settings could run here. Changes nothing. */
+export async function diagnose(settings: AppSettings): Promise<Finding[]> {
+  const engine = createEngine(settings, SILENT);
+  try {
+    return await diagnoseDocker({
+      engine,
+      host: settings.dockerHost,
+      image: settings.defaults.image,
+      runtimes: settings.allowRuntimes,
+    });
+  } finally {
+    await engine.close();
+  }
+}
+
+function createEngine(settings: AppSettings, logger: Logger): DockerEngine {
+  return new DockerEngine({
+    instance: settings.instance ?? randomBase32(12),
+    logger,
+    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
+    allowedHostPaths: settings.allowHostPaths,
+    allowedRuntimes: settings.allowRuntimes,
+  });
 }

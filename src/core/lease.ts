@@ -65,3 +65,10 @@ export class LeaseBook {
     await new Promise<void>((resolve) => this.#drained.add(resolve));
   }
 }
+
+/** Hears of sandboxes that become ready and that end, to have things ready in them and to let go of those. */
+export interface SandboxObserver {
+  ready(sandbox: LeasedSandbox): void;
+  /** It ends now: nothing can be run in it any more. */
+  ending(sandbox: LeasedSandbox): void;
+}

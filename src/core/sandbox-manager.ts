@@ -4,7 +4,7 @@ import { abortError, BerthError, throwIfAborted } from "./errors.ts";
 import type { EventLog } from "./event-log.ts";
 import { newId } from "./ids.ts";
 import { KeyedLock } from "./keyed-lock.ts";
-import type { Lease } from "./lease.ts";
+import type { Lease, SandboxObserver } from "./lease.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Engine, EngineMount, EngineSandbox } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
@@ -31,6 +31,7 @@ export interface SandboxManagerParts {
   readonly events: EventLog;
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly observer: SandboxObserver;
 }
 
 /** The figures of {@link SandboxManager.stats}. */
@@ -74,6 +75,7 @@ export class SandboxManager {
   readonly #events: EventLog;
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #observer: SandboxObserver;
   readonly #locks = new KeyedLock();
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
@@ -88,6 +90,7 @@ export class SandboxManager {
     this.#events = parts.events;
     this.#clock = parts.clock;
     this.#logger = parts.logger;
+    this.#observer = parts.observer;
     this.#capacity = new Capacity(settings.maxSandboxes);
     this.#registry = new SandboxRegistry(parts.clock);
     this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
@@ -226,11 +229,9 @@ export class SandboxManager {
   acquire(name: SandboxName): Lease {
     this.#assertOpen();
     const record = this.#find(name);
-    const { phase } = record;
-    if (phase.state !== "RUNNING") throw notRunning(record);
-    const { sandboxId, generation, owner, spec } = record;
-    const user = spec.user === "" ? phase.engine.user : spec.user;
-    return record.leases.take({ sandboxId, generation, owner, spec, user, ref: phase.engine.ref });
+    const sandbox = record.leased();
+    if (record.phase.state !== "RUNNING" || sandbox === undefined) throw notRunning(record);
+    return record.leases.take(sandbox);
   }
 
   stats(owner: string): SandboxStats {
@@ -336,6 +337,8 @@ export class SandboxManager {
     }
     record.phase = { state: "RUNNING", engine };
     record.touch();
+    const ready = record.leased();
+    if (ready !== undefined) this.#observer.ready(ready);
     this.#events.append(record, { type: "RUNNING" });
   }
 

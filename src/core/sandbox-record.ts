@@ -1,5 +1,5 @@
 import type { Reservation } from "./capacity.ts";
-import { LeaseBook } from "./lease.ts";
+import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { EngineSandbox } from "./ports/engine.ts";
 import type { IsolationLevel, SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
@@ -86,6 +86,21 @@ export class SandboxRecord {
     const life = this.#createdAt + (this.spec.maxLifetimeMs ?? Number.POSITIVE_INFINITY) - now;
     if (idle === Number.POSITIVE_INFINITY && life === Number.POSITIVE_INFINITY) return undefined;
     return idle < life ? { cause: "IDLE_TIMEOUT", inMs: idle } : { cause: "MAX_LIFETIME", inMs: life };
+  }
+
+  /** What an operation needs to know; undefined while there is no container to work in. */
+  leased(): LeasedSandbox | undefined {
+    if (!("engine" in this.phase)) return undefined;
+    const { engine } = this.phase;
+    const { sandboxId, generation, owner, spec } = this;
+    return {
+      sandboxId,
+      generation,
+      owner,
+      spec,
+      ref: engine.ref,
+      user: spec.user === "" ? engine.user : spec.user,
+    };
   }
 
   view(engineName: string, isolation: IsolationLevel): SandboxView {

@@ -1,6 +1,7 @@
 import { BerthError } from "./errors.ts";
 import type { EventLog } from "./event-log.ts";
 import type { KeyedLock } from "./keyed-lock.ts";
+import type { SandboxObserver } from "./lease.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Engine } from "./ports/engine.ts";
 import type { Termination } from "./sandbox.ts";
@@ -21,17 +22,24 @@ export class SandboxTerminator {
   readonly #engine: Engine;
   readonly #events: EventLog;
   readonly #clock: Clock;
+  readonly #observer: SandboxObserver;
 
   constructor(
     locks: KeyedLock,
     registry: SandboxRegistry,
-    parts: { readonly engine: Engine; readonly events: EventLog; readonly clock: Clock },
+    parts: {
+      readonly engine: Engine;
+      readonly events: EventLog;
+      readonly clock: Clock;
+      readonly observer: SandboxObserver;
+    },
   ) {
     this.#locks = locks;
     this.#registry = registry;
     this.#engine = parts.engine;
     this.#events = parts.events;
     this.#clock = parts.clock;
+    this.#observer = parts.observer;
   }
 
   /**
@@ -95,6 +103,8 @@ export class SandboxTerminator {
       await grace.wait(record.leases.drained());
       record.leases.abortAll(deleted);
       await new Grace(this.#clock, ABORT_WAIT_MS).wait(record.leases.drained());
+      const sandbox = record.leased();
+      if (sandbox !== undefined) this.#observer.ending(sandbox);
       await this.#engine.remove(phase.engine.ref);
       this.finish(record, { ...termination, timeMs: this.#clock.wallMs() });
     });

@@ -1,67 +1,31 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { LeasedSandbox } from "../core/lease.ts";
-import type { Engine, SpawnedProcess } from "../core/ports/engine.ts";
+import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./lane-script.ts";
 
-/**
- * Ends a process tree, in shell builtins alone. $1 is the pid of the job's
- * session leader. `S` gathers into $k, as " pid:start ", whatever is of its
- * session, descends from a gathered process or holds the leader's pipes; a
- * start time tells a pid from its later reuse. First SIGTERM, then, when a line
- * comes in or stdin ends, SIGKILL in rounds until nothing gathered is left.
- */
-const KILL_TREE = `p=$1 k=" "
-S() { more=1
-  while [ $more ]; do more=
-    for d in /proc/[0-9]*; do q=\${d#/proc/}
-      [ $q != $$ ] && [ $q != 1 ] || continue
-      x=; { read -r x <$d/stat; } 2>/dev/null
-      set -- \${x##*) }
-      [ "\${20}" ] || continue
-      case $k in *" $q:\${20} "*) continue; esac
-      case $1 in [ZX]) continue; esac
-      [ $q = $p ] || [ "$4" = $p ] || case $k in *" $2:"*) :;; *) H $q;; esac || continue
-      k="$k$q:\${20} " more=1
-    done
-  done; }
-H() { for f in /proc/$1/fd/*; do
-    [ $f -ef /proc/$p/fd/3 ] || [ $f -ef /proc/$p/fd/4 ] && return 0
-  done; return 1; }
-A() { x=; { read -r x </proc/\${1%:*}/stat; } 2>/dev/null
-  set -- \${1#*:} \${x##*) }
-  case \${2:-X} in [ZX]) return 1; esac
-  [ "\${21}" = $1 ]; }
-S
-for j in $k; do A $j && kill -15 \${j%:*} 2>/dev/null; done
-printf t
-read -r x
-i=0 left=1
-while [ $left ] && [ $i -lt 200 ]; do i=$((i+1)) left=
-  S
-  for j in $k; do A $j && left=1 && kill -9 \${j%:*} 2>/dev/null; done
-done
-[ $left ] && printf f || printf k`;
-
-const SEND_SIGNAL = `kill -"$1" -"$2" 2>/dev/null`;
-
-/** How long a signal may take to be sent, the engine's own time included. */
-const CONTROL_TIMEOUT_MS = 10_000;
+/** Answers questions with the builtins of a shell inside a sandbox. */
+export interface Shells {
+  /** @throws `ENGINE_UNAVAILABLE`, `SANDBOX_TERMINATED` when no shell answers. */
+  ask<T>(
+    sandbox: LeasedSandbox,
+    user: string,
+    questions: (ask: (command: string) => Promise<string>) => Promise<T>,
+  ): Promise<T>;
+}
 
 /** Acts on processes inside a sandbox, with the rights of the user they run as. */
 export class ProcessControl {
-  readonly #engine: Engine;
+  readonly #shells: Shells;
+  /** Kills for want of memory that each sandbox's control group had counted when last asked, by ref. 0 at its start. */
+  readonly #oomKillsSeen = new Map<string, number>();
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(shells: Shells) {
+    this.#shells = shells;
   }
 
   /** Sends a signal to a process group. Returns whether there was one. */
   async signal(sandbox: LeasedSandbox, user: string, pid: number, signal: number): Promise<boolean> {
-    const run = await this.#run(sandbox, user, [SEND_SIGNAL, "sh", String(signal), String(pid)]);
-    try {
-      return (await run.process.wait(AbortSignal.timeout(CONTROL_TIMEOUT_MS))) === 0;
-    } finally {
-      run.process.close();
-    }
+    return this.#shells.ask(sandbox, user, async (ask) => (await ask(signalCommand(pid, signal))) === "y");
   }
 
   /**
@@ -76,63 +40,34 @@ export class ProcessControl {
     graceMs: number,
     ended: Promise<unknown>,
   ): Promise<void> {
-    const run = await this.#run(sandbox, user, [KILL_TREE, "sh", String(pid)]);
-    let timer: NodeJS.Timeout | undefined;
-    try {
-      const grace = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, graceMs);
-      });
-      await run.output("t");
+    await this.#shells.ask(sandbox, user, async (ask) => {
+      await ask(terminateCommand(pid));
+      const timer = new AbortController();
+      const grace = sleep(graceMs, undefined, { signal: timer.signal, ref: false }).catch(() => {});
       await Promise.race([ended, grace]);
-      await run.process.writeStdin(Buffer.from("\n"));
-      await run.output("k");
-    } finally {
-      clearTimeout(timer);
-      run.process.close();
-    }
+      timer.abort();
+      if ((await ask(killCommand(pid))) === "y") return;
+      throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
+    });
   }
 
-  /** Runs a script of /bin/sh; `output` resolves when it has printed the given text. */
-  async #run(
-    sandbox: LeasedSandbox,
-    user: string,
-    args: readonly string[],
-  ): Promise<{ process: SpawnedProcess; output: (text: string) => Promise<void> }> {
-    let said = "";
-    let check = (): void => {};
-    let over = false;
-    const process = await this.#engine.spawn(
-      sandbox.ref,
-      { argv: ["/bin/sh", "-c", ...args], user, stdin: true },
-      {
-        data: (_stream, chunk) => {
-          said = (said + chunk.toString("latin1")).slice(0, 4096);
-          check();
-        },
-        end: () => {
-          over = true;
-          check();
-        },
-      },
-      AbortSignal.timeout(CONTROL_TIMEOUT_MS),
-    );
-    const output = (text: string): Promise<void> =>
-      new Promise((resolve, reject) => {
-        const failed = (): void =>
-          reject(
-            new BerthError("ENGINE_UNAVAILABLE", "The process tree could not be ended.", {
-              metadata: { said },
-            }),
-          );
-        const timer = setTimeout(failed, CONTROL_TIMEOUT_MS);
-        check = () => {
-          if (!said.includes(text) && !over) return;
-          clearTimeout(timer);
-          if (said.includes(text)) resolve();
-          else failed();
-        };
-        check();
-      });
-    return { process, output };
+  /**
+   * Whether the kernel killed in the sandbox for want of memory since the last
+   * time this was asked, as its control group counts. False where that cannot be told.
+   */
+  async newOomKills(sandbox: LeasedSandbox): Promise<boolean> {
+    const answer = await this.#shells
+      .ask(sandbox, sandbox.user, (ask) => ask(OOM_KILLS_COMMAND))
+      .catch(() => "-");
+    const count = Number.parseInt(answer, 10);
+    if (Number.isNaN(count)) return false;
+    const seen = this.#oomKillsSeen.get(sandbox.ref) ?? 0;
+    this.#oomKillsSeen.set(sandbox.ref, count);
+    return count > seen;
+  }
+
+  /** Forgets a sandbox that has ended. */
+  forget(ref: string): void {
+    this.#oomKillsSeen.delete(ref);
   }
 }

@@ -1,4 +1,5 @@
 import type { BerthError } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
 import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
 
 /** A command to run in a sandbox. */
@@ -40,6 +41,12 @@ export interface Job {
   /** Ends stdin. Idempotent. */
   closeStdin(): void;
   resize(size: TerminalSize): Promise<void>;
+  /**
+   * Keeps {@link pid} this job's alone, even past its end, until the returned
+   * function is called; undefined when it has ended. Whoever acts on the pid
+   * holds the job meanwhile, so that what comes after it is not hit.
+   */
+  hold(): (() => void) | undefined;
   /** Lets go of the job without ending it; `end` settles soon. Idempotent. */
   close(): void;
 }
@@ -47,8 +54,10 @@ export interface Job {
 /** Starts jobs in one way or another. */
 export interface JobRunner {
   /**
-   * Starts a job; resolves when it exists.
+   * Starts a job; resolves when it exists. The signal ends the wait for a
+   * shell; a job that has been handed to one is started all the same, and
+   * returned, so that nothing runs that nobody knows of.
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
-  start(ref: string, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
+  start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
 }

@@ -1,41 +1,9 @@
-import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { abortError, BerthError, invalidArgument } from "../core/errors.ts";
-import type { Engine, OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
-import type { Job, JobEnd, JobOutput, JobRequest, JobRunner } from "./job.ts";
+import { BerthError, invalidArgument } from "../core/errors.ts";
+import type { OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
+import type { Job, JobEnd, JobOutput, JobRequest } from "./job.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
-import { divideEnv, execArguments } from "./shell-env.ts";
-
-/**
- * Runs "$@" as a child, so that its end is told even while others hold its
- * pipes. The nonce comes over stdin: a job can read its parent's arguments and
- * environment, not what it has read. Reopening the pipes through /proc keeps a
- * job's O_NONBLOCK from the marker that follows. Traps let the shell outlive a
- * signal to its process group.
- */
-const WRAPPER = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
-read -r n
-cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$n"; exit; }
-case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
-shift 2
-exec 3>&1 4>&2 >/dev/null 2>&1
-printf '%sR%s;' "$n" $$ >&3
-(unset PWD OLDPWD SHLVL; exec "$@") <&5 >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-
-s=$?
-printf '%sE%s;' "$n" $s >&3
-printf '%sE%s;' "$n" $s >&4`;
-
-/**
- * With a terminal the job takes the shell's place: the terminal's end is its
- * end. It begins when a line comes in, by when the terminal has its size; the
- * terminal's echo of that line is not the job's output.
- */
-const TERMINAL_WRAPPER = `read -r go
-cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
-printf '%sR%s;' "$1" $$
-shift 2
-unset PWD OLDPWD SHLVL go
-exec "$@"`;
+import { newNonce } from "./nonce.ts";
 
 /** A job that ends soon tells so itself; the engine is asked about longer ones only. */
 const ASK_ENGINE_AFTER_MS = 1_000;
@@ -44,41 +12,12 @@ const LATE_OUTPUT_MS = 500;
 /** More text than this before the first marker is no message of an engine. */
 const LONGEST_PREAMBLE = 16 * 1024;
 
-/** Starts each job with an engine call of its own. */
-export class PlainRunner implements JobRunner {
-  readonly #engine: Engine;
+/** How long the shell around a job may take to begin it. */
+const BEGIN_TIMEOUT_MS = 30_000;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
-  }
-
-  async start(ref: string, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job> {
-    const job = new PlainJob(output, request.terminal !== undefined);
-    const { plain, special } = divideEnv(request.env);
-    const args = execArguments(request.argv, special);
-    const [script, first] = request.terminal
-      ? [TERMINAL_WRAPPER, job.nonce]
-      : [WRAPPER, request.stdin ? "i" : "n"];
-    const spawned = await this.#engine.spawn(
-      ref,
-      {
-        argv: ["/bin/sh", "-c", script, "sh", first, request.workingDir, ...args],
-        env: plain,
-        user: request.user,
-        stdin: true,
-        terminal: request.terminal,
-      },
-      job.sink,
-      signal,
-    );
-    await job.begin(spawned, request, signal);
-    return job;
-  }
-}
-
-/** A job and the shell around it. */
-class PlainJob implements Job {
-  readonly nonce = randomBytes(16).toString("hex");
+/** A job with a shell of its own around it, which ends with it. */
+export class PlainJob implements Job {
+  readonly nonce = newNonce();
   pid = 0;
   readonly sink = {
     data: (stream: OutputStream, chunk: Buffer): void => this.#feed(stream, chunk),
@@ -115,28 +54,23 @@ class PlainJob implements Job {
     return this.#end.promise;
   }
 
-  /** Hands over the nonce and waits until the job exists. */
-  async begin(spawned: SpawnedProcess, request: JobRequest, signal: AbortSignal): Promise<void> {
+  /** Waits until the job exists. */
+  async begin(spawned: SpawnedProcess, request: JobRequest): Promise<void> {
     this.#spawned = spawned;
-    const onAbort = (): void => this.#ready.reject(abortError(signal));
-    signal.addEventListener("abort", onAbort, { once: true });
+    const timer = setTimeout(() => this.#ready.reject(tooSlow()), BEGIN_TIMEOUT_MS);
     try {
-      if (signal.aborted) onAbort();
-      await spawned.writeStdin(Buffer.from(this.#hasTerminal ? "\n" : `${this.nonce}\n`));
-      if (!this.#hasTerminal && !request.stdin) spawned.closeStdin();
+      if (this.#hasTerminal) await spawned.writeStdin(Buffer.from("\n"));
+      else if (!request.stdin) spawned.closeStdin();
       await this.#ready.promise;
     } catch (error) {
       this.close();
       throw error;
     } finally {
-      signal.removeEventListener("abort", onAbort);
+      clearTimeout(timer);
     }
     if (this.#workingDirMissing) {
       this.close();
-      throw invalidArgument(
-        "working_dir",
-        `${JSON.stringify(request.workingDir)} is no directory that the user may enter in the sandbox.`,
-      );
+      throw workingDirMissing(request);
     }
     this.#watch();
   }
@@ -159,6 +93,11 @@ class PlainJob implements Job {
 
   async resize(size: TerminalSize): Promise<void> {
     await this.#spawned?.resize(size);
+  }
+
+  hold(): (() => void) | undefined {
+    // The kernel gives out the pid of a session leader again only when nothing of its session is left.
+    return this.#ended ? undefined : () => {};
   }
 
   close(): void {
@@ -248,4 +187,17 @@ class PlainJob implements Job {
     this.#end.resolve(end);
     this.#spawned?.close();
   }
+}
+
+function tooSlow(): BerthError {
+  return new BerthError(
+    "ENGINE_UNAVAILABLE",
+    "The command did not begin in time; whether it will run is not known.",
+  );
+}
+
+/** The error for a working directory that cannot be entered. */
+export function workingDirMissing(request: JobRequest): BerthError {
+  const path = JSON.stringify(request.workingDir);
+  return invalidArgument("working_dir", `${path} is no directory that the user may enter in the sandbox.`);
 }

@@ -130,6 +130,7 @@ export class ProcessManager {
     let own: Process | undefined;
     const id = await this.#requests.run(key, signal, async (shared) => {
       own = await this.#start(request, shared);
+      if (shared.aborted) own.abandon();
       return own.id;
     });
     return own === undefined

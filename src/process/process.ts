@@ -7,7 +7,6 @@ import type { ProcessControl } from "./control.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
-import type { OomEvidence } from "./oom-evidence.ts";
 import { StdinWriter } from "./stdin-writer.ts";
 import { Transcript, type TranscriptLimits, type TranscriptReader } from "./transcript.ts";
 
@@ -34,7 +33,6 @@ export interface ProcessOptions {
 export interface ProcessParts {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
-  readonly oom: OomEvidence;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly transcript: TranscriptLimits;
@@ -103,9 +101,8 @@ export class Process {
     signal: AbortSignal,
   ): Promise<Process> {
     const process = new Process(id, lease, request, options, parts);
-    const either = AbortSignal.any([signal, lease.signal]);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    process.#follow(await parts.runner.start(lease.sandbox.ref, request, output, either));
+    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal));
     return process;
   }
 
@@ -135,8 +132,14 @@ export class Process {
   /** Sends a signal to its process group. @throws `PROCESS_STATE` when it has ended. */
   async signal(signal: number): Promise<void> {
     const job = this.#assertRunning();
-    const sent = await this.#parts.control.signal(this.lease.sandbox, this.#user, job.pid, signal);
-    if (!sent) throw ended();
+    const release = job.hold();
+    if (release === undefined) throw ended();
+    try {
+      const sent = await this.#parts.control.signal(this.lease.sandbox, this.#user, job.pid, signal);
+      if (!sent) throw ended();
+    } finally {
+      release();
+    }
   }
 
   /** Changes its terminal's size. @throws `PROCESS_STATE` without a terminal, or when it has ended. */
@@ -162,6 +165,11 @@ export class Process {
     this.#abandoned = false;
     this.#cancelDisconnect();
     return once(() => this.#keeperLeft());
+  }
+
+  /** Says that the caller it was started for had gone before it could be told. */
+  abandon(): void {
+    this.#keeperLeft();
   }
 
   #keeperLeft(): void {
@@ -240,14 +248,20 @@ export class Process {
   async #kill(graceMs: number): Promise<void> {
     const { control } = this.#parts;
     const job = this.#assertRunning();
-    for (let attempt = 1; ; attempt++) {
-      try {
-        await control.killTree(this.lease.sandbox, this.#user, job.pid, graceMs, job.end);
-        break;
-      } catch (error) {
-        if (this.#status !== undefined) return;
-        if (attempt === KILL_ATTEMPTS) throw error;
+    const release = job.hold();
+    if (release === undefined) return;
+    try {
+      for (let attempt = 1; ; attempt++) {
+        try {
+          await control.killTree(this.lease.sandbox, this.#user, job.pid, graceMs, job.end);
+          break;
+        } catch (error) {
+          if (this.#status !== undefined) return;
+          if (attempt === KILL_ATTEMPTS) throw error;
+        }
       }
+    } finally {
+      release();
     }
     // What it wrote before its end is still on the way; nobody needs to be waited for any more.
     job.resume();
@@ -263,7 +277,8 @@ export class Process {
     // Told only when the whole tree is gone, where Berth is ending it.
     await this.#killing;
     const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
-    if (unexplained && (await this.#parts.oom.newKills(this.lease.sandbox))) this.#ending ??= "OUT_OF_MEMORY";
+    if (unexplained && (await this.#parts.control.newOomKills(this.lease.sandbox)))
+      this.#ending ??= "OUT_OF_MEMORY";
     this.#finish({ exitCode: end.code, message: "" });
   }
 

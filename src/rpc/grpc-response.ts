@@ -1,7 +1,8 @@
 import type http2 from "node:http2";
 import type { ConnectError } from "@connectrpc/connect";
-import { grpcStatusOk, setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
+import { grpcStatusOk } from "@connectrpc/connect/protocol-grpc";
 import type { GrpcContext } from "./grpc-context.ts";
+import { statusTrailers } from "./grpc-status.ts";
 
 const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
 const OK = { "grpc-status": grpcStatusOk };
@@ -51,8 +52,7 @@ export class GrpcResponse {
   fail(error: ConnectError): void {
     if (!this.open) return;
     this.#begin();
-    const trailer = new Headers(this.#context.ownTrailer);
-    this.#response.addTrailers(Object.fromEntries(setTrailerStatus(trailer, error)));
+    this.#response.addTrailers(statusTrailers(error, this.#context.ownTrailer));
     this.#response.end();
   }
 

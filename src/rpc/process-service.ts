@@ -33,11 +33,12 @@ import {
 import { positive } from "./convert/sandbox.ts";
 import { requestKey } from "./request-key.ts";
 import { sandboxName } from "./sandbox-service.ts";
+import { callerId, optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs } from "./validate/duration.ts";
-import { checkEnv } from "./validate/maps.ts";
-import { toSafeNumber } from "./validate/numbers.ts";
-import { page } from "./validate/paging.ts";
-import { checkCallerId, checkOptionalCallerId, checkText } from "./validate/text.ts";
+import { environment } from "./validate/environment.ts";
+import { integer } from "./validate/integer.ts";
+import { page } from "./validate/page.ts";
+import { checkText } from "./validate/text.ts";
 
 const DEFAULT_MAX_OUTPUT_BYTES = 1024 * 1024;
 const MOST_MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
@@ -55,7 +56,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: ExecRequest,
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
-    const limit = toSafeNumber("output_limit_bytes", request.outputLimitBytes, { least: 0 });
+    const limit = integer("output_limit_bytes", request.outputLimitBytes, { min: 0 });
     const run: RunRequest = {
       ...commonOf(request, context),
       terminal: fromWireTerminal(request.terminal),
@@ -72,9 +73,9 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: RunCommandRequest,
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof RunCommandResponseSchema>> {
-    const asked = toSafeNumber("max_output_bytes", request.maxOutputBytes, {
-      least: 0,
-      most: MOST_MAX_OUTPUT_BYTES,
+    const asked = integer("max_output_bytes", request.maxOutputBytes, {
+      min: 0,
+      max: MOST_MAX_OUTPUT_BYTES,
     });
     const run: RunRequest = {
       ...commonOf(request, context),
@@ -103,10 +104,10 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: AttachProcessRequest,
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof AttachProcessResponseSchema>> {
-    const processId = checkCallerId("process_id", request.processId);
+    const processId = callerId("process_id", request.processId);
     const from = {
-      stdout: toSafeNumber("stdout_offset", request.stdoutOffset, { least: 0 }),
-      stderr: toSafeNumber("stderr_offset", request.stderrOffset, { least: 0 }),
+      stdout: integer("stdout_offset", request.stdoutOffset, { min: 0 }),
+      stderr: integer("stderr_offset", request.stderrOffset, { min: 0 }),
     };
     const events = this.#processes.attach(ownerOf(context), processId, from, context.signal);
     for await (const event of events) yield toWireEvent(event);
@@ -114,7 +115,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
 
   async writeStdin(request: WriteStdinRequest, context: HandlerContext): Promise<{ offset: bigint }> {
     const process = this.#process(request, context);
-    const offset = toSafeNumber("offset", request.offset, { least: 0 });
+    const offset = integer("offset", request.offset, { min: 0 });
     return { offset: BigInt(await process.writeStdin(offset, request.data, request.close)) };
   }
 
@@ -146,7 +147,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: { processId: string },
     context: HandlerContext,
   ): MessageInitShape<typeof GetProcessResponseSchema> {
-    const processId = checkCallerId("process_id", request.processId);
+    const processId = callerId("process_id", request.processId);
     return { process: toWireProcess(this.#processes.get(ownerOf(context), processId)) };
   }
 
@@ -160,8 +161,8 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   }
 
   #process(request: { processId: string; requestId: string }, context: HandlerContext) {
-    checkOptionalCallerId("request_id", request.requestId);
-    return this.#processes.get(ownerOf(context), checkCallerId("process_id", request.processId));
+    optionalCallerId("request_id", request.requestId);
+    return this.#processes.get(ownerOf(context), callerId("process_id", request.processId));
   }
 }
 
@@ -170,11 +171,11 @@ function commonOf(request: ExecRequest | RunCommandRequest, context: HandlerCont
   return {
     sandbox: sandboxName(context, request),
     command: fromWireCommand(request.command),
-    env: checkEnv("env", request.env),
-    workingDir: checkText("working_dir", request.workingDir, { mostBytes: 4096 }) || undefined,
-    user: checkText("user", request.user, { mostBytes: 256 }) || undefined,
+    env: environment("env", request.env),
+    workingDir: checkText("working_dir", request.workingDir, 4096) || undefined,
+    user: checkText("user", request.user, 256) || undefined,
     timeoutMs: positive("timeout", durationToMs("timeout", request.timeout)),
     stdin: request.stdin,
-    runId: checkOptionalCallerId("run_id", request.runId) ?? "",
+    runId: optionalCallerId("run_id", request.runId) ?? "",
   };
 }

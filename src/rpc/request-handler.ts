@@ -1,4 +1,5 @@
 import type http2 from "node:http2";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Code, createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { BerthError, canceled } from "../core/errors.ts";
@@ -8,12 +9,20 @@ import type { Calls } from "./calls.ts";
 import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
 import { untilAborted } from "./error-boundary.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
+import { withPlainMessage } from "./grpc-status.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
 import { type HttpRequest, type HttpResponse, headersOf, pathOf, urlOf } from "./http-message.ts";
 import { dismissLateBody } from "./late-body.ts";
 import type { OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
 import { sendUnimplemented } from "./unimplemented.ts";
+
+/**
+ * A Node client that cancels a stream over HTTP/2 ends it first as if it were
+ * whole, and resets it a moment later. So long is waited for that, lest half an
+ * upload passes for a whole one.
+ */
+const RESET_GRACE_MS = 10;
 
 /** What a {@link RequestHandler} works with. */
 export interface RequestHandlerOptions extends GrpcOptions {
@@ -132,7 +141,15 @@ export class RequestHandler {
         signal: call.signal,
         contextValues,
       });
-      await universalResponseToNodeResponse(universal, response);
+      const { trailer } = universal;
+      const plain = {
+        ...universal,
+        // Complete only once the body is.
+        get trailer() {
+          return trailer && withPlainMessage(trailer);
+        },
+      };
+      await universalResponseToNodeResponse(plain, response);
     } catch (thrown) {
       // The response could not be written: its client is gone.
       this.#options.errors.fromRequest(call, thrown, route.readMaxBytes);
@@ -147,8 +164,11 @@ export class RequestHandler {
     try {
       for (;;) {
         const { done, value } = await untilAborted(chunks.next(), call.signal);
-        if (done) return;
+        if (done) break;
         yield value;
+      }
+      if (call.streamsRequests && request.httpVersionMajor === 2) {
+        await untilAborted(sleep(RESET_GRACE_MS), call.signal);
       }
     } catch (thrown) {
       throw this.#options.errors.fromRequest(call, thrown, route.readMaxBytes);

@@ -3,7 +3,7 @@ import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobu
 import type { HandlerContext } from "@connectrpc/connect";
 import type { RequestKey } from "../core/request-log.ts";
 import { ownerOf } from "./call.ts";
-import { checkOptionalCallerId } from "./validate/text.ts";
+import { optionalCallerId } from "./validate/caller-id.ts";
 
 /**
  * The key under which a request's answer is remembered. The fingerprint is a
@@ -14,7 +14,7 @@ export function requestKey<Desc extends DescMessage>(
   schema: Desc,
   request: MessageShape<Desc> & { readonly requestId: string },
 ): RequestKey {
-  const requestId = checkOptionalCallerId("request_id", request.requestId) ?? "";
+  const requestId = optionalCallerId("request_id", request.requestId) ?? "";
   const fingerprint =
     requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
   return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };

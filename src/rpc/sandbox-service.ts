@@ -38,11 +38,11 @@ import {
 } from "./convert/sandbox.ts";
 import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
+import { callerId, optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "./validate/duration.ts";
-import { checkLabels } from "./validate/maps.ts";
-import { toSafeNumber } from "./validate/numbers.ts";
-import { page } from "./validate/paging.ts";
-import { checkCallerId, checkOptionalCallerId } from "./validate/text.ts";
+import { integer } from "./validate/integer.ts";
+import { labels } from "./validate/labels.ts";
+import { page } from "./validate/page.ts";
 
 /** What {@link SandboxHandler} serves. */
 export interface SandboxHandlerParts {
@@ -74,7 +74,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
 
   async createSandbox(request: CreateSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
     const { sandboxes, requests } = this.#parts;
-    const sandboxId = checkOptionalCallerId("sandbox_id", request.sandboxId);
+    const sandboxId = optionalCallerId("sandbox_id", request.sandboxId);
     const spec = fromWireSpec(request.spec);
     const key = requestKey(context, CreateSandboxRequestSchema, request);
     const view = await requests.run(key, context.signal, (signal) =>
@@ -91,9 +91,11 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     request: ListSandboxesRequest,
     context: HandlerContext,
   ): { sandboxes: Sandbox[]; nextPageToken: string } {
-    const labels = checkLabels("label_selector", request.labelSelector);
     const states = fromWireStates(request.states, request.showTerminated);
-    const all = this.#parts.sandboxes.list(ownerOf(context), { labels, states });
+    const all = this.#parts.sandboxes.list(ownerOf(context), {
+      labels: labels("label_selector", request.labelSelector),
+      states,
+    });
     const { items, nextPageToken } = page(request, all, (view) => `${view.sandboxId}/${view.generation}`);
     return { sandboxes: items.map(toWireSandbox), nextPageToken };
   }
@@ -109,7 +111,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
   }
 
   keepAliveSandbox(request: KeepAliveSandboxRequest, context: HandlerContext): { sandbox: Sandbox } {
-    checkOptionalCallerId("request_id", request.requestId);
+    optionalCallerId("request_id", request.requestId);
     return { sandbox: toWireSandbox(this.#parts.sandboxes.keepAlive(sandboxName(context, request))) };
   }
 
@@ -176,8 +178,8 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
   ): AsyncGenerator<MessageInitShape<typeof WatchEventsResponseSchema>> {
     const filter = {
       owner: ownerOf(context),
-      sandboxId: checkOptionalCallerId("sandbox_id", request.sandboxId),
-      afterSequence: toSafeNumber("after_sequence", request.afterSequence, { least: 0 }),
+      sandboxId: optionalCallerId("sandbox_id", request.sandboxId),
+      afterSequence: integer("after_sequence", request.afterSequence, { min: 0 }),
     };
     const items = this.#parts.events.watch(filter, context.signal);
     for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
@@ -206,7 +208,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     for (const path of paths) {
       switch (path) {
         case "labels":
-          change.labels = checkLabels("labels", request.labels);
+          change.labels = labels("labels", request.labels);
           break;
         case "idle_timeout":
           change.idleTimeoutMs =
@@ -232,10 +234,10 @@ export function sandboxName(
   context: HandlerContext,
   request: { sandboxId: string; generation?: bigint },
 ): SandboxName {
-  const generation = toSafeNumber("generation", request.generation ?? 0n, { least: 0 });
+  const generation = integer("generation", request.generation ?? 0n, { min: 0 });
   return {
     owner: ownerOf(context),
-    sandboxId: checkCallerId("sandbox_id", request.sandboxId),
+    sandboxId: callerId("sandbox_id", request.sandboxId),
     ...(generation > 0 && { generation }),
   };
 }

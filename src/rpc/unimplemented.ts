@@ -1,15 +1,18 @@
+import type http from "node:http";
 import type { ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
-import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import type { RpcProtocol } from "./call.ts";
+import { statusTrailers } from "./grpc-status.ts";
 import { endResponse, type HttpResponse } from "./http-message.ts";
 
 /** Ends a call to a method that the server does not have, as its protocol wants it. */
 export function sendUnimplemented(response: HttpResponse, protocol: RpcProtocol, error: ConnectError): void {
-  const status = Object.fromEntries(setTrailerStatus(new Headers(), error));
+  const status = statusTrailers(error, undefined);
   switch (protocol) {
     case "grpc":
       begin(response, 200, "application/grpc+proto");
+      // Headers that go with the end of the stream leave no place for trailers.
+      (response as http.ServerResponse).flushHeaders();
       response.addTrailers(status);
       endResponse(response);
       break;

@@ -190,6 +190,8 @@ export interface SpawnRequest {
   readonly user?: string;
   /** Whether {@link SpawnedProcess.writeStdin} will be used; otherwise stdin is empty. */
   readonly stdin: boolean;
+  /** Written to stdin at once, without waiting until it is known that the process runs. Needs `stdin`. */
+  readonly input?: Uint8Array;
   /** Gives it a terminal; stderr then joins stdout. */
   readonly terminal?: TerminalSize;
 }

@@ -160,7 +160,7 @@ export class DockerProcess implements SpawnedProcess {
  * output, which is what nearly every process brings, is not waited for here.
  */
 function checkDelayMs(elapsedMs: number): number {
-  const longest = Math.min(Math.max(elapsedMs / 60, 250), 1000);
+  const longest = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
   return Math.min(Math.max(elapsedMs / 4, 1), longest);
 }
 

@@ -57,6 +57,7 @@ export async function spawnProcess(
     { signal },
   );
   try {
+    if (request.input) socket.write(request.input);
     await proveStarted(daemon, exec, socket, tty, signal);
     const spawned = new DockerProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink);
     // A process that has ended already needs no terminal.

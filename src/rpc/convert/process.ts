@@ -42,7 +42,7 @@ export function fromWireCommand(command: ExecRequest["command"] | RunCommandRequ
   switch (command.case) {
     case "shell":
       if (command.value === "") throw invalidArgument("shell", "the command is empty. Say what to run.");
-      return { kind: "shell", line: checkText("shell", command.value, { mostBytes: MOST_ARGUMENT_BYTES }) };
+      return { kind: "shell", line: checkText("shell", command.value, MOST_ARGUMENT_BYTES) };
     case "argv":
       return { kind: "argv", args: checkArgv(command.value.args) };
     default:
@@ -159,7 +159,7 @@ function checkArgv(args: readonly string[]): readonly string[] {
     throw invalidArgument("argv.args", `there are ${args.length}; at most ${MOST_ARGUMENTS} are allowed.`);
   let bytes = 0;
   args.forEach((arg, index) => {
-    checkText(`argv.args[${index}]`, arg, { mostBytes: MOST_ARGUMENT_BYTES });
+    checkText(`argv.args[${index}]`, arg, MOST_ARGUMENT_BYTES);
     bytes += Buffer.byteLength(arg) + 1;
   });
   if (bytes > MOST_ARGV_BYTES) {

@@ -25,10 +25,12 @@ import type {
   TerminationCause,
 } from "../../core/sandbox.ts";
 import type { RequestedSpec } from "../../core/spec.ts";
+import { callerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
-import { checkEnv, checkLabels } from "../validate/maps.ts";
-import { toSafeNumber } from "../validate/numbers.ts";
-import { checkAbsolutePath, checkCallerId, checkText } from "../validate/text.ts";
+import { environment } from "../validate/environment.ts";
+import { integer } from "../validate/integer.ts";
+import { labels } from "../validate/labels.ts";
+import { absolutePath, checkText } from "../validate/text.ts";
 
 const MOST_MOUNTS = 32;
 
@@ -80,28 +82,28 @@ export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
   if (spec === undefined) return {};
   const { resources } = spec;
   return {
-    image: checkText("spec.image", spec.image, { mostBytes: 512 }) || undefined,
-    env: checkEnv("spec.env", spec.env),
-    workingDir: spec.workingDir === "" ? undefined : checkAbsolutePath("spec.working_dir", spec.workingDir),
-    user: checkText("spec.user", spec.user, { mostBytes: 256 }) || undefined,
+    image: checkText("spec.image", spec.image, 512) || undefined,
+    env: environment("spec.env", spec.env),
+    workingDir: spec.workingDir === "" ? undefined : absolutePath("spec.working_dir", spec.workingDir),
+    user: checkText("spec.user", spec.user, 256) || undefined,
     memoryBytes: unsetIfZero(
-      resources && toSafeNumber("spec.resources.memory_bytes", resources.memoryBytes, { least: 0 }),
+      resources && integer("spec.resources.memory_bytes", resources.memoryBytes, { min: 0 }),
     ),
     cpuMillis: unsetIfZero(resources?.cpuMillis),
     pidsLimit: unsetIfZero(resources?.pidsLimit),
     diskBytes: unsetIfZero(
-      resources && toSafeNumber("spec.resources.disk_bytes", resources.diskBytes, { least: 0 }),
+      resources && integer("spec.resources.disk_bytes", resources.diskBytes, { min: 0 }),
     ),
     network: fromWireNetwork(spec.network?.mode),
     mounts: fromWireMounts(spec.mounts),
-    labels: checkLabels("spec.labels", spec.labels),
+    labels: labels("spec.labels", spec.labels),
     idleTimeoutMs: positive("spec.idle_timeout", durationToMs("spec.idle_timeout", spec.idleTimeout)),
     maxLifetimeMs: positive("spec.max_lifetime", durationToMs("spec.max_lifetime", spec.maxLifetime)),
     commandTimeoutMs: positive(
       "spec.command_timeout",
       durationToMs("spec.command_timeout", spec.commandTimeout),
     ),
-    runtime: checkText("spec.runtime", spec.runtime, { mostBytes: 128 }) || undefined,
+    runtime: checkText("spec.runtime", spec.runtime, 128) || undefined,
   };
 }
 
@@ -223,7 +225,7 @@ function fromWireMounts(mounts: readonly WireMount[]): Mount[] {
   const targets = new Set<string>();
   return mounts.map((mount, index) => {
     const field = `spec.mounts[${index}]`;
-    const target = checkAbsolutePath(`${field}.target`, mount.target);
+    const target = absolutePath(`${field}.target`, mount.target);
     if (target === "/") throw invalidArgument(`${field}.target`, "the root itself cannot be a mount.");
     if (targets.has(target))
       throw invalidArgument(
@@ -238,9 +240,9 @@ function fromWireMounts(mounts: readonly WireMount[]): Mount[] {
 function fromWireSource(field: string, source: WireMount["source"]): Mount["source"] {
   switch (source.case) {
     case "workspaceId":
-      return { kind: "workspace", workspaceId: checkCallerId(`${field}.workspace_id`, source.value) };
+      return { kind: "workspace", workspaceId: callerId(`${field}.workspace_id`, source.value) };
     case "hostPath":
-      return { kind: "host", path: checkAbsolutePath(`${field}.host_path`, source.value) };
+      return { kind: "host", path: absolutePath(`${field}.host_path`, source.value) };
     default:
       throw invalidArgument(field, "give workspace_id or host_path.");
   }

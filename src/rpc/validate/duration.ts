@@ -1,40 +1,36 @@
-import { create } from "@bufbuild/protobuf";
-import {
-  type Duration,
-  DurationSchema,
-  type Timestamp,
-  TimestampSchema,
-  timestampFromMs,
-} from "@bufbuild/protobuf/wkt";
+import { type Duration, durationFromMs, type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { invalidArgument } from "../../core/errors.ts";
+import { MAX_TIMEOUT_MS } from "../limits.ts";
 
-/** The longest duration a request may carry: what a timer of Node holds, in whole days. */
-export const MOST_DURATION_MS = 24 * 24 * 3600 * 1000;
+const NANOS_PER_SECOND = 1_000_000_000;
+const NANOS_PER_MS = 1_000_000;
 
 /**
- * A request's duration in milliseconds, rounded up so that a short one does not become none; undefined where it is unset.
- * @throws `INVALID_ARGUMENT` for one that is negative, malformed or over 24 days.
+ * Reads a duration as milliseconds, rounded up so that the shortest one is not none.
+ *
+ * @returns undefined if it is unset
+ * @throws BerthError `INVALID_ARGUMENT` if it is malformed, negative or longer than 24 days
  */
 export function durationToMs(field: string, duration: Duration | undefined): number | undefined {
-  if (duration === undefined) return undefined;
+  if (!duration) return undefined;
   const { seconds, nanos } = duration;
-  if (seconds < 0n || nanos < 0) throw invalidArgument(field, "a duration cannot be negative.");
-  if (nanos > 999_999_999) throw invalidArgument(field, `${nanos} nanoseconds are a second or more.`);
-  const ms = Number(seconds) * 1000 + Math.ceil(nanos / 1e6);
-  if (ms > MOST_DURATION_MS) throw invalidArgument(field, "it is longer than 24 days, the most there is.");
+  if (Math.abs(nanos) >= NANOS_PER_SECOND || (seconds > 0n && nanos < 0) || (seconds < 0n && nanos > 0)) {
+    throw invalidArgument(field, "is not a valid duration");
+  }
+  if (seconds < 0n || nanos < 0) throw invalidArgument(field, "must not be negative");
+  const ms = Number(seconds) * 1000 + Math.ceil(nanos / NANOS_PER_MS);
+  if (ms > MAX_TIMEOUT_MS) throw invalidArgument(field, "must not be longer than 24 days");
   return ms;
 }
 
+/** Writes milliseconds, whole or not, as a duration, down to microseconds. */
 export function msToDuration(ms: number): Duration {
-  const nanos = Math.round((ms % 1000) * 1e6);
-  const whole = Math.floor(ms / 1000);
-  return nanos >= 1e9
-    ? create(DurationSchema, { seconds: BigInt(whole + 1), nanos: nanos - 1e9 })
-    : create(DurationSchema, { seconds: BigInt(whole), nanos });
+  const duration = durationFromMs(Math.floor(ms));
+  duration.nanos += Math.floor((ms % 1) * 1000) * 1000;
+  return duration;
 }
 
+/** Writes wall time in milliseconds since the Unix epoch as a timestamp. */
 export function msToTimestamp(ms: number): Timestamp {
-  return Number.isInteger(ms)
-    ? timestampFromMs(ms)
-    : create(TimestampSchema, timestampFromMs(Math.round(ms)));
+  return timestampFromMs(Math.round(ms));
 }

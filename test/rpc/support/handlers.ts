@@ -1,0 +1,119 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { HandlerContext } from "@connectrpc/connect";
+import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { abortError, BerthError, type ErrorReason, throwIfAborted } from "../../../src/core/errors.ts";
+import { ownerKey } from "../../../src/rpc/call.ts";
+import type { Routes } from "../../../src/rpc/routes.ts";
+import { uploadMethod } from "./upload-service.ts";
+
+/** What the handlers of {@link testRoutes} were through. */
+export class HandlerRecord {
+  /** Generators that began and have not run their `finally`. */
+  open = 0;
+  /** How often a generator began. */
+  begun = 0;
+  /** Messages that streams were asked for. */
+  produced = 0;
+  /** Unary calls that reached their handler. */
+  unary = 0;
+  /** What the signal of the last call that waited for it was aborted with. */
+  abortReason: unknown;
+  /** Owner of the last unary call. */
+  owner = "";
+  /** Bytes the upload got before it ended, well or not. */
+  uploaded = 0;
+  uploadError: unknown;
+}
+
+/** A sentence that no client may ever see. */
+export const SECRET = "secret at /etc/berth/tokens";
+
+/**
+ * Handlers that do what they are told, and note it. `GetStats` obeys the header
+ * `x-test`, `Exec` the field `shell`.
+ */
+export function testRoutes(record: HandlerRecord): Routes {
+  async function obey(context: HandlerContext): Promise<void> {
+    const [verb, argument = ""] = (context.requestHeader.get("x-test") ?? "").split(" ");
+    if (verb === "fail") throw berthError(argument);
+    if (verb === "crash") throw new Error(SECRET);
+    if (verb === "sleep") await sleep(Number(argument), undefined, { signal: context.signal });
+    if (verb === "hang") await aborted(context.signal, record);
+    if (verb === "ignore") await sleep(Number(argument));
+    if (verb === "header") {
+      context.responseHeader.set("x-answer", argument);
+      context.responseTrailer.set("x-last", argument);
+    }
+  }
+  return (router) => {
+    router.service(SandboxService, {
+      async getStats(_request, context) {
+        record.unary += 1;
+        record.owner = context.values.get(ownerKey);
+        await obey(context);
+        return { totalSandboxes: 3, maxSandboxes: 100 };
+      },
+      getSandbox: ({ sandboxId }) => ({ sandbox: { sandboxId: String(sandboxId.length) } }),
+      async *watchEvents(_request, { signal }) {
+        record.begun += 1;
+        record.open += 1;
+        try {
+          yield { item: { case: "keepalive", value: {} } };
+          await aborted(signal, record);
+        } finally {
+          record.open -= 1;
+        }
+      },
+    });
+    router.service(ProcessService, {
+      async *exec({ command }, { signal }) {
+        const [verb, argument = "0"] = String(command.value ?? "").split(" ");
+        record.begun += 1;
+        record.open += 1;
+        try {
+          yield { event: { case: "started", value: { processId: "prc_1" } } };
+          if (verb === "fail") throw berthError(argument);
+          if (verb === "crash") throw new Error(SECRET);
+          if (verb === "hang") await aborted(signal, record);
+          if (verb === "ignore") await sleep(Number(argument));
+          const data = new Uint8Array(verb === "flood" ? 65_536 : 10).fill(120);
+          const count = verb === "flood" ? Number.POSITIVE_INFINITY : Number(argument);
+          for (let index = 0; index < count; index++) {
+            record.produced += 1;
+            yield { event: { case: "output", value: { offset: BigInt(index * data.length), data } } };
+            if (verb === "drip") await sleep(10, undefined, { signal });
+          }
+          yield { event: { case: "exited", value: { exitCode: 7 } } };
+        } finally {
+          record.open -= 1;
+        }
+      },
+    });
+    router.rpc(uploadMethod, async (requests) => {
+      record.uploaded = 0;
+      try {
+        for await (const { value } of requests) record.uploaded += value.length;
+      } catch (error) {
+        record.uploadError = error;
+        throw error;
+      }
+      return { value: BigInt(record.uploaded) };
+    });
+  };
+}
+
+function berthError(reason: string): BerthError {
+  return new BerthError(reason as ErrorReason, `failed: ${reason}`, {
+    metadata: { sandbox_id: "sbx_1" },
+    retryAfterMs: 1500,
+    cause: new Error(SECRET),
+  });
+}
+
+async function aborted(signal: AbortSignal, record: HandlerRecord): Promise<void> {
+  throwIfAborted(signal);
+  await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+  record.abortReason = signal.reason;
+  throw abortError(signal);
+}

@@ -1,0 +1,59 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { Registry } from "prom-client";
+import { formatListenAddress, type ListenAddress, parseListenAddress } from "../../../src/listen-address.ts";
+import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../../src/rpc/server.ts";
+import { HandlerRecord, testRoutes } from "./handlers.ts";
+import { MemoryLogger } from "./memory-logger.ts";
+
+/** A server of the test handlers; `await using` stops it. */
+export interface TestServer extends AsyncDisposable {
+  readonly server: RpcServer;
+  readonly address: ListenAddress;
+  /** `127.0.0.1:1234` */
+  readonly authority: string;
+  /** `http://127.0.0.1:1234`, or `https:`. */
+  readonly url: string;
+  readonly port: number;
+  readonly record: HandlerRecord;
+  readonly log: MemoryLogger;
+  readonly metrics: Registry;
+}
+
+/** Starts a server on a free port of the loopback, unless the options say otherwise. */
+export async function startTestServer(
+  options: Partial<RpcServerOptions> = {},
+  listen = "127.0.0.1:0",
+): Promise<TestServer> {
+  const record = new HandlerRecord();
+  const log = new MemoryLogger();
+  const metrics = new Registry();
+  const server = createRpcServer({
+    listen: parseListenAddress(listen),
+    routes: testRoutes(record),
+    logger: log,
+    metrics,
+    ...options,
+  });
+  const address = await server.start();
+  const authority = formatListenAddress(address);
+  return {
+    server,
+    address,
+    authority,
+    url: `${options.tls ? "https" : "http"}://${authority}`,
+    port: address.kind === "tcp" ? address.port : 0,
+    record,
+    log,
+    metrics,
+    [Symbol.asyncDispose]: () => server.stop({ graceMs: 0 }),
+  };
+}
+
+/** Waits until `condition` holds, and fails after `timeoutMs`. */
+export async function eventually(condition: () => boolean, timeoutMs = 5000): Promise<void> {
+  const end = performance.now() + timeoutMs;
+  while (!condition()) {
+    if (performance.now() > end) throw new Error(`not within ${timeoutMs} ms: ${condition}`);
+    await sleep(5);
+  }
+}
