@@ -21,7 +21,7 @@ import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
 import type { DockerProcess } from "./docker-process.ts";
 import { Egress } from "./egress.ts";
-import { translateError } from "./errors.ts";
+import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
@@ -236,6 +236,7 @@ export class DockerEngine implements Engine {
   async close(): Promise<void> {
     for (const spawned of this.#processes) spawned.destroy();
     await this.#maker.close();
+    await this.#stage.close();
     this.#daemon.close();
   }
 
@@ -279,6 +280,7 @@ export class DockerEngine implements Engine {
         { signal },
       );
     } catch (error) {
+      if (!answerTo(error)) throw error;
       // Docker refuses what is so already; its state tells that from other refusals.
       const { State: state } = await this.#inspect(ref, signal);
       if (!state.Running)
