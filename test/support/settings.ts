@@ -26,7 +26,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     deleteGraceMs: 5_000,
     stopTimeoutMs: 30_000,
     leaveSandboxes: false,
-    transcriptWindowBytes: 64 * MIB,
+    transcriptWindowBytes: 16 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),
     defaults: { ...SANDBOX_DEFAULTS, image: TEST_IMAGE, ...changes.defaults },
