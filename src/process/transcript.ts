@@ -53,6 +53,7 @@ export class Transcript {
   readonly #written: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #head: Block[] = [];
   #window: Block[] = [];
+  #windowLimit: number;
   /** Window blocks before this index are dropped; the array is cut now and then. */
   #windowStart = 0;
   #windowCost = 0;
@@ -66,6 +67,7 @@ export class Transcript {
 
   constructor(limits: TranscriptLimits) {
     this.#limits = limits;
+    this.#windowLimit = limits.windowBytes;
   }
 
   /** Bytes written to each stream so far. */
@@ -107,11 +109,10 @@ export class Transcript {
     this.#wake();
   }
 
-  /** Drops the window, so that only the head stays. For an ended process's transcript. */
+  /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
   shrink(): void {
-    this.#window = [];
-    this.#windowStart = 0;
-    this.#windowCost = 0;
+    this.#windowLimit = 0;
+    this.#trim();
   }
 
   /**
@@ -218,7 +219,7 @@ export class Transcript {
 
   /** Drops the oldest blocks of the window, as far as the bound asks and the lossless reader allows. */
   #trim(): void {
-    while (this.#windowCost > this.#limits.windowBytes) {
+    while (this.#windowCost > this.#windowLimit) {
       const oldest = this.#window[this.#windowStart];
       if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) break;
       this.#windowCost -= oldest.buffer.length + BLOCK_COST_BYTES;

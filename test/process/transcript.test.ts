@@ -146,3 +146,19 @@ test("refuses an offset beyond what was written", () => {
     expect.objectContaining({ reason: "OFFSET_OUT_OF_RANGE" }),
   );
 });
+
+test("an ended process's transcript that shrinks keeps what its lossless reader has not read", () => {
+  const transcript = new Transcript({ windowBytes: 100_000, headBytes: 1_000 });
+  const reader = transcript.reader({ stdout: 0, stderr: 0 });
+  transcript.setLossless(reader);
+  const data = Buffer.alloc(90_000, "0123456789");
+  for (let i = 0; i < data.length; i += 10_000)
+    transcript.append("stdout", Buffer.from(data.subarray(i, i + 10_000)));
+  transcript.end();
+  transcript.shrink();
+  const read = empty();
+  expect(drain(reader, read)).toEqual([]);
+  expect(read.stdout.equals(data)).toBe(true);
+  transcript.setLossless(undefined);
+  expect(drain(transcript.reader({ stdout: 0, stderr: 0 }), empty())).toHaveLength(1);
+});

@@ -230,7 +230,7 @@ export interface SpawnedProcess {
    * Nothing is watched before the first call.
    */
   wait(signal?: AbortSignal): Promise<number>;
-  /** Drops the connection: no more output. Idempotent. Does not end the process. */
+  /** Lets go of the process: no more output, and its stdin ends. Idempotent. Does not end the process. */
   close(): void;
 }
 

@@ -41,7 +41,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       giveToUser: facts.mounts.filter((mount) => mount.giveToUser).map((mount) => mount.target),
     }),
     Cmd: [],
-    User: "0:0",
+    User: "0",
     WorkingDir: "/",
     Env: Object.entries(spec.env).map(([name, value]) => `${name}=${value}`),
     Labels: formatLabels(facts.labels),

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { BerthError } from "../../core/errors.ts";
-import type { OutputSink, SpawnedProcess, SpawnRequest } from "../../core/ports/engine.ts";
+import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
 import { DockerProcess } from "./docker-process.ts";
 import { daemonWords } from "./errors.ts";
@@ -26,7 +26,7 @@ export async function spawnProcess(
   request: SpawnRequest,
   sink: OutputSink,
   signal?: AbortSignal,
-): Promise<SpawnedProcess> {
+): Promise<DockerProcess> {
   const tty = request.terminal !== undefined;
   const exec = await daemon.call(
     "preparing a process",
@@ -34,7 +34,8 @@ export async function spawnProcess(
       docker.getContainer(containerId).exec({
         Cmd: [...request.argv],
         Env: Object.entries(request.env ?? {}).map(([name, value]) => `${name}=${value}`),
-        User: user || "0:0",
+        // Root by its number: an image need not have a list of users.
+        User: user || "0",
         WorkingDir: "/",
         AttachStdin: request.stdin,
         AttachStdout: true,
