@@ -103,7 +103,7 @@ describe("what cannot be", () => {
       const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
       const { exitCode, stderr } = await runProgram(["ls", "--address", address]);
       expect(exitCode).toBe(1);
-      expect(stderr).toContain(address);
+      expect(stderr).toContain(`berth: what answers at ${address} does not speak gRPC\n`);
     } finally {
       server.close();
     }

@@ -58,7 +58,7 @@ describe("its end", () => {
   test("a second signal ends it at once and says so", async () => {
     const service = await serve(["--stop-timeout", "60s"]);
     await service.run(["create", "--id", "busy"]);
-    const child = service.begin(["exec", "busy", "--", "sh", "-c", "echo up; sleep 600"]);
+    const child = service.begin(["exec", "busy", "--", "sh", "-c", "echo up; sleep 600"], { stdin: "open" });
     const busy = endOf(child);
     await once(child.stdout, "data");
     service.signal("SIGTERM");
