@@ -14,7 +14,7 @@ import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import type { WarmPoolTarget } from "./core/warm-pool.ts";
 import { diagnoseDocker } from "./engine/docker/diagnose.ts";
-import { DockerEngine } from "./engine/docker/engine.ts";
+import { DockerEngine, type DockerEngineOptions } from "./engine/docker/engine.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
@@ -81,7 +81,7 @@ const CALLS_SHARE_OF_STOP = 0.3;
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = createEngine(settings, logger);
+  const engine: Engine = new DockerEngine(dockerOptions(settings, logger));
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const events = new EventLog(clock);
@@ -164,26 +164,16 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 }
 
 /** Looks whether a service with these settings could run here. Changes nothing. */
-export async function diagnose(settings: AppSettings): Promise<Finding[]> {
-  const engine = createEngine(settings, SILENT);
-  try {
-    return await diagnoseDocker({
-      engine,
-      host: settings.dockerHost,
-      image: settings.defaults.image,
-      runtimes: settings.allowRuntimes,
-    });
-  } finally {
-    await engine.close();
-  }
+export function diagnose(settings: AppSettings): Promise<Finding[]> {
+  return diagnoseDocker(dockerOptions(settings, SILENT), settings.defaults.image);
 }
 
-function createEngine(settings: AppSettings, logger: Logger): DockerEngine {
-  return new DockerEngine({
+function dockerOptions(settings: AppSettings, logger: Logger): DockerEngineOptions {
+  return {
     instance: settings.instance ?? randomBase32(12),
     logger,
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
     allowedHostPaths: settings.allowHostPaths,
     allowedRuntimes: settings.allowRuntimes,
-  });
+  };
 }

@@ -31,7 +31,6 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     warmPools: [],
     dataDir: path.join(tmpdir(), "berth-test"),
     transcriptWindowBytes: 64 * MIB,
-    transcriptWindowBytes: 16 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),
     defaults: { ...SANDBOX_DEFAULTS, image: TEST_IMAGE, ...changes.defaults },
