@@ -12,6 +12,11 @@ export interface TranscriptLimits {
   readonly headBytes: number;
   /** Of the window in memory; what is beyond goes to disk, where there is one. */
   readonly memoryBytes: number;
+  /**
+   * Whether what the lossless reader has read stays for as long as the window
+   * has room, since its caller may come back for it; otherwise only while memory has.
+   */
+  readonly keepRead: boolean;
 }
 
 /** Chunks of this size or more are kept as they came; smaller ones are gathered. */
@@ -104,7 +109,7 @@ export class Transcript {
     this.#written[stream] = offset + chunk.length;
     if (!this.#gather(stream, chunk)) this.#addBlock(stream, offset, chunk);
     this.#trim();
-    if (this.#windowMemory > this.#limits.memoryBytes) this.#startSpilling();
+    if (this.#windowMemory > this.#limits.memoryBytes) this.#relieveMemory();
     this.#wake();
   }
 
@@ -253,18 +258,29 @@ export class Transcript {
     while (this.#windowCost > this.#windowLimit || this.#windowMemory > memoryLimit) {
       const oldest = this.#window.first;
       if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) return;
-      this.#windowCost -= costOf(oldest);
-      this.#windowMemory -= memoryOf(oldest);
-      this.#window.shift();
-      drop(oldest);
+      this.#dropOldest(oldest);
     }
+  }
+
+  #dropOldest(oldest: Block): void {
+    this.#windowCost -= costOf(oldest);
+    this.#windowMemory -= memoryOf(oldest);
+    this.#window.shift();
+    drop(oldest);
   }
 
   #isUnread(block: Block): boolean {
     return this.#lossless !== undefined && this.#lossless.offsets[block.stream] < block.offset + block.length;
   }
 
-  #startSpilling(): void {
+  /** Drops what nobody will come back for, and moves the rest to disk. */
+  #relieveMemory(): void {
+    while (this.#lossless !== undefined && !this.#limits.keepRead) {
+      const oldest = this.#window.first;
+      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) break;
+      this.#dropOldest(oldest);
+      if (this.#windowMemory <= this.#limits.memoryBytes) return;
+    }
     if (this.#spill === undefined || this.#spilling !== undefined) return;
     this.#spilling = this.#spillDownTo(this.#limits.memoryBytes / 2).finally(() => {
       this.#spilling = undefined;
