@@ -27,8 +27,8 @@ export class Call implements Credentials {
   readonly method: string;
   readonly protocol: RpcProtocol;
   readonly peer: string;
+  readonly streamsRequests: boolean;
   readonly #request: HttpRequest;
-  readonly #streamsRequests: boolean;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
   /** Who makes the call; empty until that is known. */
@@ -43,7 +43,7 @@ export class Call implements Credentials {
     this.protocol = protocol;
     this.peer = peerOf(request);
     this.#request = request;
-    this.#streamsRequests = streamsRequests;
+    this.streamsRequests = streamsRequests;
   }
 
   get headers(): IncomingHttpHeaders {
@@ -52,7 +52,7 @@ export class Call implements Credentials {
 
   /** Whether the call still waits for its request message, or for the end of it. */
   get awaitsRequest(): boolean {
-    return !this.#streamsRequests && !this.#request.complete;
+    return !this.streamsRequests && !this.#request.complete;
   }
 
   /** Milliseconds since the call arrived. */

@@ -1,4 +1,5 @@
 import type http2 from "node:http2";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Code, createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { BerthError, canceled } from "../core/errors.ts";
@@ -15,6 +16,13 @@ import { dismissLateBody } from "./late-body.ts";
 import type { OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
 import { sendUnimplemented } from "./unimplemented.ts";
+
+/**
+ * A Node client that cancels a stream over HTTP/2 ends it first as if it were
+ * whole, and resets it a moment later. So long is waited for that, lest half an
+ * upload passes for a whole one.
+ */
+const RESET_GRACE_MS = 10;
 
 /** What a {@link RequestHandler} works with. */
 export interface RequestHandlerOptions extends GrpcOptions {
@@ -118,9 +126,6 @@ export class RequestHandler {
     request: HttpRequest,
     response: HttpResponse,
   ): Promise<void> {
-    // The library waits for "drain" before it writes on, and without one its handler would wait for
-    // ever when the client goes meanwhile.
-    response.once("close", () => response.emit("drain"));
     const contextValues = createContextValues();
     setCall(contextValues, call);
     try {
@@ -156,8 +161,11 @@ export class RequestHandler {
     try {
       for (;;) {
         const { done, value } = await untilAborted(chunks.next(), call.signal);
-        if (done) return;
+        if (done) break;
         yield value;
+      }
+      if (call.streamsRequests && request.httpVersionMajor === 2) {
+        await untilAborted(sleep(RESET_GRACE_MS), call.signal);
       }
     } catch (thrown) {
       throw this.#options.errors.fromRequest(call, thrown, route.readMaxBytes);

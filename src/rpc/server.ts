@@ -1,6 +1,7 @@
 import type { Registry } from "prom-client";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { ListenAddress } from "../listen-address.ts";
 import { createAdmission } from "./admission.ts";
 import { type Authenticator, anonymousAuthenticator } from "./auth.ts";
 import type { Call } from "./call.ts";
@@ -10,7 +11,6 @@ import { ErrorConverter } from "./error-conversion.ts";
 import { alwaysServing, type HealthSource, registerHealth, ServerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
-import type { ListenAddress } from "./listen-address.ts";
 import { Listener, type TlsOptions } from "./listener.ts";
 import { RpcMetrics } from "./metrics.ts";
 import { OriginGuard } from "./origin-guard.ts";

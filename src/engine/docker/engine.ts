@@ -15,17 +15,18 @@ import type {
   SpawnRequest,
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
-import type { IsolationLevel, NetworkMode } from "../../core/sandbox.ts";
-import { containerConfig } from "./container-config.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
 import type { DockerProcess } from "./docker-process.ts";
 import { Egress } from "./egress.ts";
-import { translateError } from "./errors.ts";
+import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
 import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
+import { MountStage } from "./mount-stage.ts";
 import { checkMounts } from "./mounts.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
@@ -91,6 +92,7 @@ export class DockerEngine implements Engine {
   readonly #images: Images;
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
+  readonly #stage = new MountStage();
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
   /** Those whose output still comes. */
@@ -127,7 +129,7 @@ export class DockerEngine implements Engine {
     const info = this.#info ?? (await this.info(signal));
     requireCapabilities(spec, info.capabilities);
     const isolation = this.#isolationOf(spec.runtime, info);
-    const mounts = await this.#checkMounts(spec);
+    const checked = await this.#checkMounts(spec);
     const image = await this.#images.inspect(spec.image, { signal });
     const labels: SandboxLabels = {
       instance: this.#options.instance,
@@ -137,18 +139,23 @@ export class DockerEngine implements Engine {
       user: spec.user || image.user,
       isolation,
     };
-    const ref = await this.#maker.create(
-      containerConfig(spec, {
-        name: containerName(spec.sandboxId),
-        labels,
-        mounts,
-        network: await this.#network(spec.network, signal),
-        openFilesLimit: await daemonOpenFilesLimit(),
-      }),
-      signal,
-    );
-    this.#users.set(ref, labels.user);
-    return describe(ref, labels, { state: "running" });
+    const facts = {
+      name: containerName(spec.sandboxId),
+      labels,
+      network: await this.#network(spec.network, signal),
+      openFilesLimit: await daemonOpenFilesLimit(),
+    };
+    const staged = await this.#stage.stage(checked);
+    try {
+      const ref = await this.#maker.create(
+        containerConfig(spec, { ...facts, mounts: staged.mounts }),
+        signal,
+      );
+      this.#users.set(ref, labels.user);
+      return describe(ref, labels, { state: "running" });
+    } finally {
+      await staged.release();
+    }
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
@@ -157,6 +164,14 @@ export class DockerEngine implements Engine {
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
     return this.#changePaused(ref, false, signal);
+  }
+
+  async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    await this.#daemon.call(
+      "changing a container's limits",
+      (docker, abortSignal) => docker.getContainer(ref).update({ ...resourceLimits(resources), abortSignal }),
+      { signal },
+    );
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
@@ -221,6 +236,7 @@ export class DockerEngine implements Engine {
   async close(): Promise<void> {
     for (const spawned of this.#processes) spawned.destroy();
     await this.#maker.close();
+    await this.#stage.close();
     this.#daemon.close();
   }
 
@@ -264,6 +280,7 @@ export class DockerEngine implements Engine {
         { signal },
       );
     } catch (error) {
+      if (!answerTo(error)) throw error;
       // Docker refuses what is so already; its state tells that from other refusals.
       const { State: state } = await this.#inspect(ref, signal);
       if (!state.Running)

@@ -22,16 +22,21 @@ export function useEngine(options: Partial<DockerEngineOptions> = {}): {
   const engine = new DockerEngine({ instance, logger: silent, ...options });
   afterAll(async () => {
     await engine.close();
-    const left = await containersOf(instance);
-    await Promise.all(
-      left.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true }).catch(ignoreGone)),
-    );
+    await removeContainersOf(instance);
   });
   return { engine, instance };
 }
 
-function ignoreGone(error: { statusCode?: number }): void {
-  if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+/** Removes whatever an instance has, without the engine's help. */
+export async function removeContainersOf(instance: string): Promise<void> {
+  for (const { Id } of await containersOf(instance)) {
+    await docker
+      .getContainer(Id)
+      .remove({ force: true, v: true })
+      .catch((error: { statusCode?: number }) => {
+        if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+      });
+  }
 }
 
 export function containersOf(instance: string): Promise<Docker.ContainerInfo[]> {
