@@ -151,6 +151,7 @@ export class SandboxManager {
       phase: { state: "CREATING", abort },
       reservation,
       clock: this.#clock,
+      onIdle: () => this.#armSweep(record.expiry()?.inMs),
     });
     this.#registry.add(record);
     this.#events.append(record, { type: "CREATING" });
