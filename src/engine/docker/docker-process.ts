@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Exec } from "dockerode";
+import type { Exec, ExecInspectInfo } from "dockerode";
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
@@ -18,8 +18,6 @@ export class DockerProcess implements SpawnedProcess {
   readonly ended: Promise<void>;
   /** Where output goes; undefined once the sink has been told of the end. */
   #sink: OutputSink | undefined;
-  /** Whether the connection brought all there was. */
-  #complete = false;
 
   constructor(
     daemon: Daemon,
@@ -37,20 +35,19 @@ export class DockerProcess implements SpawnedProcess {
     const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ended = promise;
-    const finish = () => {
-      this.#complete = socket.readableEnded && !demux.insideFrame;
-      this.#end(this.#complete ? undefined : translateError(socket.errored, "streaming a process's output"));
+    const finish = async () => {
+      socket.off("end", finish).off("close", finish);
       // What is still to be written has no reader.
       socket.destroy();
+      this.#end(await this.#whyEnded(demux.insideFrame));
       resolve();
     };
-    if (socket.closed || socket.readableEnded) finish();
     socket.on(
       "data",
       options.tty ? (chunk) => this.#sink?.data("stdout", chunk) : (chunk) => demux.push(chunk),
     );
-    socket.once("end", finish);
-    socket.once("close", finish);
+    if (socket.closed || socket.readableEnded) void finish();
+    else socket.on("end", finish).on("close", finish);
   }
 
   pause(): void {
@@ -91,11 +88,7 @@ export class DockerProcess implements SpawnedProcess {
       endSeen = true;
     });
     for (let checksAfterEnd = 0; ; ) {
-      const state = await this.#daemon.call(
-        "asking for a process's state",
-        (_, abortSignal) => this.#exec.inspect({ abortSignal }),
-        { signal },
-      );
+      const state = await this.#inspect(signal);
       if (!state.Running && state.ExitCode !== null) return this.#trusted(state.ExitCode);
       if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
       else
@@ -106,9 +99,32 @@ export class DockerProcess implements SpawnedProcess {
     }
   }
 
+  /**
+   * Undefined where the connection brought all there was. A daemon that dies
+   * ends it just as properly, so it is asked for the process.
+   */
+  async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
+    const doing = "streaming a process's output";
+    if (!this.#socket.readableEnded || insideFrame) return translateError(this.#socket.errored, doing);
+    try {
+      await this.#inspect();
+      return undefined;
+    } catch (error) {
+      return translateError(error, doing);
+    }
+  }
+
+  #inspect(signal?: AbortSignal): Promise<ExecInspectInfo> {
+    return this.#daemon.call(
+      "asking for a process's state",
+      (_, abortSignal) => this.#exec.inspect({ abortSignal }),
+      { signal },
+    );
+  }
+
   /** Docker gives this code to a process whose output it could not deliver, too. */
   #trusted(exitCode: number): number {
-    if (exitCode !== 126 || this.#complete || !this.#socket.destroyed) return exitCode;
+    if (exitCode !== 126 || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
       "The connection to the process broke, and with it how it ended is lost.",

@@ -15,13 +15,13 @@ import type {
   SpawnRequest,
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
-import type { IsolationLevel, NetworkMode } from "../../core/sandbox.ts";
-import { containerConfig } from "./container-config.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
 import type { DockerProcess } from "./docker-process.ts";
 import { Egress } from "./egress.ts";
-import { translateError } from "./errors.ts";
+import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
@@ -166,6 +166,14 @@ export class DockerEngine implements Engine {
     return this.#changePaused(ref, false, signal);
   }
 
+  async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    await this.#daemon.call(
+      "changing a container's limits",
+      (docker, abortSignal) => docker.getContainer(ref).update({ ...resourceLimits(resources), abortSignal }),
+      { signal },
+    );
+  }
+
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     this.#users.delete(ref);
@@ -228,6 +236,7 @@ export class DockerEngine implements Engine {
   async close(): Promise<void> {
     for (const spawned of this.#processes) spawned.destroy();
     await this.#maker.close();
+    await this.#stage.close();
     this.#daemon.close();
   }
 
@@ -271,6 +280,7 @@ export class DockerEngine implements Engine {
         { signal },
       );
     } catch (error) {
+      if (!answerTo(error)) throw error;
       // Docker refuses what is so already; its state tells that from other refusals.
       const { State: state } = await this.#inspect(ref, signal);
       if (!state.Running)

@@ -61,6 +61,12 @@ export class MountStage {
     }
     return { mounts: [...staged], release };
   }
+
+  /** Removes its directory, which holds nothing once every mount is released. */
+  async close(): Promise<void> {
+    const dir = await this.#dir;
+    if (dir !== undefined) await rmdir(dir).catch(() => {});
+  }
 }
 
 /** Makes a directory for one stage and clears those of processes that are gone. Undefined where staging is not possible. */

@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { createServer, type Server } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { docker, run, sh, spec, useEngine } from "./support.ts";
@@ -20,14 +20,14 @@ function raiseInternet(): void {
   const { address, namespace, link } = PUBLIC;
   ip("netns", "add", namespace);
   ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace);
-  ip("addr", "add", "192.0.2.101/30", "dev", link);
+  ip("addr", "add", "198.51.100.1/30", "dev", link);
   ip("link", "set", link, "up");
-  ip("route", "add", `${address}/32`, "via", "192.0.2.102");
-  ip("-n", namespace, "addr", "add", "192.0.2.102/30", "dev", "eth0");
+  ip("route", "add", `${address}/32`, "via", "198.51.100.2");
+  ip("-n", namespace, "addr", "add", "198.51.100.2/30", "dev", "eth0");
   ip("-n", namespace, "addr", "add", `${address}/32`, "dev", "lo");
   ip("-n", namespace, "link", "set", "eth0", "up");
   ip("-n", namespace, "link", "set", "lo", "up");
-  ip("-n", namespace, "route", "add", "default", "via", "192.0.2.101");
+  ip("-n", namespace, "route", "add", "default", "via", "198.51.100.1");
 }
 
 function dropInternet(): void {
@@ -79,18 +79,16 @@ function port(): number {
 
 describe("a sandbox with egress", () => {
   test("reaches the public internet", async () => {
-    const listener = execFileSync("ip", [
-      "netns",
-      "exec",
-      PUBLIC.namespace,
-      "sh",
-      "-c",
-      "python3 -m http.server 8080 --bind 11.22.33.44 >/dev/null 2>&1 & echo $!",
-    ]);
+    const program = `import socket
+server = socket.create_server(("${PUBLIC.address}", 8080))
+while True: server.accept()[0].close()`;
+    const listener = spawn("ip", ["netns", "exec", PUBLIC.namespace, "python3", "-c", program], {
+      stdio: "ignore",
+    });
     try {
       await expect.poll(() => connect(PUBLIC.address, 8080), { timeout: 10_000 }).toBe("connected");
     } finally {
-      process.kill(Number(listener));
+      listener.kill();
     }
   });
 
@@ -100,7 +98,7 @@ describe("a sandbox with egress", () => {
     expect(gateway).toMatch(/^\d/);
     // The server answers whoever may come.
     expect(await (await fetch(`http://${gateway}:${port()}`)).text()).toBe("of the host");
-    for (const address of [gateway, "172.17.0.1", "192.0.2.101"])
+    for (const address of [gateway, "172.17.0.1", "198.51.100.1"])
       expect(await connect(address, port()), address).toBe("refused");
   });
 
@@ -117,19 +115,14 @@ describe("a sandbox with egress", () => {
     expect(await connect(await addressOf(sibling), 8000)).toBe("refused");
   });
 
-  test.each([
-    "169.254.169.254",
-    "10.0.0.1",
-    "172.16.0.1",
-    "192.168.0.1",
-    "100.64.0.1",
-    "198.18.0.1",
-    "240.0.0.1",
-  ])("does not reach %s", async (address) => {
-    expect(await connect(address, 80)).not.toBe("connected");
-    const rules = execFileSync("iptables", ["-w", "5", "-S", "BERTH-EGRESS"]).toString();
-    expect(rules).toContain("-d 169.254.0.0/16 -j REJECT");
-  });
+  test.each(["169.254.169.254", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1"])(
+    "does not reach %s, and learns it at once",
+    async (address) => {
+      const start = performance.now();
+      expect(await connect(address, 80)).toBe("refused");
+      expect(performance.now() - start).toBeLessThan(2500);
+    },
+  );
 
   test("has no IPv6", async () => {
     expect((await sh(engine, ref, "cat /proc/net/if_inet6")).trim()).toBe("");

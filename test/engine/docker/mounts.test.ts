@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { EngineMount } from "../../../src/core/ports/engine.ts";
 import { MountStage } from "../../../src/engine/docker/mount-stage.ts";
 import { containersOf, failure, removeContainersOf, run, sh, spec, useEngine } from "./support.ts";
@@ -117,15 +117,22 @@ describe("refused before any container exists:", () => {
   });
 });
 
+/** A stage that is gone when the test is over. */
+function useStage(): MountStage {
+  const stage = new MountStage();
+  onTestFinished(() => stage.close());
+  return stage;
+}
+
 describe("a directory that is swapped after it was checked", () => {
   test("is refused where it leads elsewhere by then", async () => {
     renameSync(data, path.join(allowed, "moved"));
     symlinkSync(outside, data);
-    await failure(new MountStage().stage([mount(data)]), "NOT_ALLOWED");
+    await failure(useStage().stage([mount(data)]), "NOT_ALLOWED");
   });
 
   test("is what was checked where it is swapped later still", async () => {
-    const staged = await new MountStage().stage([mount(data)]);
+    const staged = await useStage().stage([mount(data)]);
     try {
       renameSync(data, path.join(allowed, "moved"));
       symlinkSync(outside, data);
@@ -141,7 +148,7 @@ describe("a directory that is swapped after it was checked", () => {
     const orphan = "/run/berth/mounts/999999999-orphan";
     mkdirSync(`${orphan}/0`, { recursive: true });
     execFileSync("mount", ["--bind", data, `${orphan}/0`]);
-    const staged = await new MountStage().stage([mount(data)]);
+    const staged = await useStage().stage([mount(data)]);
     await staged.release();
     expect(readdirSync("/run/berth/mounts")).not.toContain("999999999-orphan");
     expect(readdirSync(data)).toEqual(["file"]);
