@@ -16,8 +16,8 @@ export interface StoredBytes {
 
 /** A place on disk for output that memory is not to hold. One for each transcript. */
 export interface Spill {
-  /** Appends bytes. One write at a time. Rejects where the disk takes no more. */
-  write(bytes: Uint8Array): Promise<StoredBytes>;
+  /** Appends pieces, all or none of them. One write at a time. Rejects where the disk takes no more. */
+  write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]>;
   /** Gives back what only writing needs. */
   seal(): Promise<void>;
 }
@@ -87,10 +87,10 @@ class SegmentedFile implements Spill {
     this.#prefix = prefix;
   }
 
-  async write(bytes: Uint8Array): Promise<StoredBytes> {
+  async write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]> {
     if (this.#segment !== undefined && this.#segment.size >= SEGMENT_BYTES) await this.seal();
     this.#segment ??= await Segment.create(`${this.#prefix}.${this.#count++}`);
-    return this.#segment.append(bytes);
+    return this.#segment.append(pieces);
   }
 
   async seal(): Promise<void> {
@@ -118,15 +118,21 @@ class Segment {
     return new Segment(file, await open(file, "wx+", 0o600));
   }
 
-  async append(bytes: Uint8Array): Promise<StoredBytes> {
+  async append(pieces: readonly Uint8Array[]): Promise<StoredBytes[]> {
     const handle = this.#handle;
     if (handle === undefined) throw new Error("the segment is sealed");
-    const start = this.size;
-    for (let done = 0; done < bytes.length; ) {
-      done += (await handle.write(bytes, done, bytes.length - done, start + done)).bytesWritten;
-    }
-    this.size = start + bytes.length;
-    this.#pieces++;
+    const total = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    const { bytesWritten } = await handle.writev(pieces, this.size);
+    if (bytesWritten < total) throw Object.assign(new Error("the disk took a part only"), { code: "ENOSPC" });
+    this.#pieces += pieces.length;
+    return pieces.map((piece) => {
+      const start = this.size;
+      this.size += piece.length;
+      return this.#stored(start);
+    });
+  }
+
+  #stored(start: number): StoredBytes {
     let dropped = false;
     return {
       read: (from, to) => this.#read(start + from, to - from),

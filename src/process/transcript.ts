@@ -18,6 +18,8 @@ export interface TranscriptLimits {
 const OWN_BLOCK_BYTES = 8 * 1024;
 const LARGEST_BLOCK_BYTES = 64 * 1024;
 const FIRST_BLOCK_BYTES = 512;
+/** Written to disk in one go. */
+const SPILL_AT_ONCE_BYTES = 1024 * 1024;
 /** How many times over its bound the memory may be while the disk catches up. */
 const MEMORY_SLACK = 4;
 
@@ -75,13 +77,13 @@ export class Transcript {
     return this.#written.stdout - stdout + (this.#written.stderr - stderr);
   }
 
-  /** Whether the process is to wait for its lossless reader; once it does, until half of the room is free again. */
+  /** Whether the process is to wait, for its lossless reader or for the disk; once it does, until half of the room is free again. */
   get full(): boolean {
-    const slack = this.#limits.memoryBytes * MEMORY_SLACK;
     const share = this.#full ? 0.5 : 1;
+    const slack = this.#limits.memoryBytes * MEMORY_SLACK;
     const room = this.#spill === undefined ? Math.min(slack, this.#windowLimit) : this.#windowLimit;
-    const memoryFull = this.#lossless !== undefined && this.#windowMemory > slack * share;
-    this.#full = this.ahead > room * share || (memoryFull && this.ahead > 0);
+    const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
+    this.#full = this.ahead > room * share || diskBehind;
     return this.#full;
   }
 
@@ -117,7 +119,7 @@ export class Transcript {
   /** Moves everything to disk, where there is one. For an ended process's transcript. */
   async settle(): Promise<void> {
     await this.#spilling;
-    for (const block of this.#head) await this.#store(block);
+    await this.#store(this.#head);
     this.#spilling = this.#spillDownTo(0);
     await this.#spilling;
     await this.#spill?.seal().catch(() => {});
@@ -245,9 +247,10 @@ export class Transcript {
 
   /** Drops the oldest blocks of the window, as far as the bounds ask and the lossless reader allows. */
   #trim(): void {
-    const slack = this.#limits.memoryBytes * MEMORY_SLACK;
-    // What the disk is too slow or too full for is dropped, where nobody is to be waited for.
-    while (this.#windowCost > this.#windowLimit || this.#windowMemory > slack) {
+    // Without a disk, memory has to do; with one, the process waits for it.
+    const memoryLimit =
+      this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
+    while (this.#windowCost > this.#windowLimit || this.#windowMemory > memoryLimit) {
       const oldest = this.#window.first;
       if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) return;
       this.#windowCost -= costOf(oldest);
@@ -271,25 +274,47 @@ export class Transcript {
   /** Moves the oldest blocks of the window to disk until no more than that many of its bytes are in memory. */
   async #spillDownTo(bytes: number): Promise<void> {
     while (this.#spill !== undefined && this.#windowMemory > bytes) {
-      const block = this.#window.after(this.#spilledTo);
-      if (block === undefined || block === this.#last) return;
-      this.#spilledTo = block.sequence;
-      const before = memoryOf(block);
-      await this.#store(block);
-      // A block that was dropped meanwhile is out of the account already.
-      if (this.#window.after(block.sequence - 1) !== block) drop(block);
-      else this.#windowMemory -= before - memoryOf(block);
+      const batch = this.#nextBatch();
+      if (batch.length === 0) return;
+      const before = batch.map(memoryOf);
+      await this.#store(batch);
+      batch.forEach((block, index) => {
+        // A block that was dropped meanwhile is out of the account already.
+        if (this.#window.after(block.sequence - 1) !== block) drop(block);
+        else this.#windowMemory -= (before[index] ?? 0) - memoryOf(block);
+      });
       this.onRoom();
     }
   }
 
-  async #store(block: Block): Promise<void> {
-    if (this.#spill === undefined || !Buffer.isBuffer(block.content)) return;
+  /** The oldest blocks that are not on disk, as many as are written well at once. */
+  #nextBatch(): Block[] {
+    const batch: Block[] = [];
+    let bytes = 0;
+    while (bytes < SPILL_AT_ONCE_BYTES) {
+      const block = this.#window.after(this.#spilledTo);
+      if (block === undefined || block === this.#last) break;
+      this.#spilledTo = block.sequence;
+      batch.push(block);
+      bytes += block.length;
+    }
+    return batch;
+  }
+
+  async #store(blocks: readonly Block[]): Promise<void> {
+    const inMemory = blocks.filter((block) => Buffer.isBuffer(block.content));
+    if (this.#spill === undefined || inMemory.length === 0) return;
     try {
-      block.content = await this.#spill.write(block.content.subarray(0, block.length));
+      const stored = await this.#spill.write(
+        inMemory.map(({ content, length }) => (content as Buffer).subarray(0, length)),
+      );
+      inMemory.forEach((block, index) => {
+        block.content = stored[index] ?? block.content;
+      });
     } catch {
       // A disk that takes no more: from here on memory has to do, with its own bound.
       this.#spill = undefined;
+      this.#trim();
     }
   }
 

@@ -125,7 +125,8 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
           transcript.append(stream, Buffer.from(data));
           if (reader) await drain(reader, read, reads);
           expect(transcript.heldBytes).toBeLessThanOrEqual(windowBytes + 2 * (1000 + 64 * 1024) + 64 * 1024);
-          expect(transcript.memoryBytes).toBeLessThanOrEqual(4 * memoryBytes + 4 * 64 * 1024);
+          // With a disk, full tells the process to wait; this one goes on writing all the same.
+          if (!onDisk) expect(transcript.memoryBytes).toBeLessThanOrEqual(4 * memoryBytes + 4 * 64 * 1024);
         }
         transcript.end();
         // An ended transcript that has moved to disk reads as before.
@@ -209,9 +210,9 @@ test("a disk that takes no more costs no byte of a lossless reader", async () =>
     { windowBytes: 1_000_000, headBytes: 0, memoryBytes: 20_000 },
     {
       // Faked, because a full disk cannot be caused here without filling the machine's.
-      write: async (bytes) => {
+      write: async (pieces) => {
         if (room-- <= 0) throw Object.assign(new Error("no space"), { code: "ENOSPC" });
-        return spill.write(bytes);
+        return spill.write(pieces);
       },
       seal: () => spill.seal(),
     },
