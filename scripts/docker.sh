@@ -35,6 +35,8 @@ start_by_hand() {
   mkdir -p "$STATE"
   # Left by a machine that went down; its number may belong to another program by now.
   rm -f /var/run/docker.pid
+  # Without an init system, nothing may have mounted them.
+  mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
   setsid dockerd >"$STATE/dockerd.log" 2>&1 </dev/null &
   echo $! >"$STATE/dockerd.pid"
   say "Started dockerd by hand. Its log: $STATE/dockerd.log"
