@@ -1,4 +1,5 @@
 import type { IsolationLevel } from "./core/sandbox.ts";
+import type { WarmPoolTarget } from "./core/warm-pool.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
 /** How much the service logs. */
@@ -45,6 +46,9 @@ export interface Config {
   readonly commandTimeoutMs: number;
   readonly maxProcessesPerSandbox: number;
   readonly transcriptWindowBytes: number;
+  readonly dataDir: string;
+
+  readonly warmPools: readonly WarmPoolTarget[];
 
   readonly stopTimeoutMs: number;
   readonly leaveSandboxes: boolean;

@@ -59,21 +59,15 @@ function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAdd
         message: `this user may not open ${text}`,
         hint: "Run it as the user who runs the service: the socket is theirs alone.",
       };
-    case "ECONNRESET":
-    case "EPIPE":
-    case "ERR_HTTP2_STREAM_CANCEL":
-    case "ERR_HTTP2_SESSION_ERROR":
-    case "ERR_HTTP2_GOAWAY_SESSION":
+    // What an HTTP/1 server or another protocol answers cannot be read as HTTP/2.
+    case "ERR_HTTP2_ERROR":
       return {
-        message: `the connection to ${text} broke`,
-        hint: "See the service's log. A port that speaks TLS is called with https://HOST:PORT.",
+        message: `what answers at ${text} does not speak gRPC`,
+        hint: "See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.",
       };
     default:
-      if (code?.startsWith("ERR_HTTP2") || code?.startsWith("HPE_")) {
-        return {
-          message: `what answers at ${text} does not speak gRPC`,
-          hint: "See to --address or BERTH_ADDRESS.",
-        };
+      if (code === "ECONNRESET" || code === "EPIPE" || code?.startsWith("ERR_HTTP2_")) {
+        return { message: `the connection to ${text} broke`, hint: "See the service's log." };
       }
       return undefined;
   }

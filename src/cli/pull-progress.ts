@@ -19,8 +19,16 @@ export interface PullDisplay {
 /** Without a terminal, a line of progress at most this often. */
 const PLAIN_INTERVAL_MS = 5000;
 
+/** For people: on stderr, as suits what it is. */
+export function textDisplay(io: Io): PullDisplay {
+  return io.stderr.isTTY ? terminalDisplay(io) : plainDisplay(io);
+}
+
+/** Shows nothing. */
+export const NO_DISPLAY: PullDisplay = { show() {}, end() {} };
+
 /** One line that is drawn again and again. */
-export function terminalDisplay(io: Io): PullDisplay {
+function terminalDisplay(io: Io): PullDisplay {
   let drawn = false;
   return {
     show(item) {
@@ -36,7 +44,7 @@ export function terminalDisplay(io: Io): PullDisplay {
 }
 
 /** Plain lines, now and then. */
-export function plainDisplay(io: Io): PullDisplay {
+function plainDisplay(io: Io): PullDisplay {
   let shownMs = -PLAIN_INTERVAL_MS;
   return {
     show(item) {

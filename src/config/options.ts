@@ -1,6 +1,8 @@
+import { homedir } from "node:os";
 import path from "node:path";
 import type { Config } from "../config.ts";
 import type { IsolationLevel } from "../core/sandbox.ts";
+import type { WarmPoolTarget } from "../core/warm-pool.ts";
 import { parseListenAddress } from "../listen-address.ts";
 import {
   parseCount,
@@ -176,6 +178,11 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "How long a delete lets running operations finish.",
     read: (text) => parseDuration(text, { leastMs: 0 }),
   }),
+  warmPools: list("Sandboxes", "warm-pool", {
+    placeholder: "IMAGE=N",
+    help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
+    read: readWarmPools,
+  }),
 
   commandTimeoutMs: value("Commands", "command-timeout", {
     placeholder: "DURATION",
@@ -191,11 +198,17 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   transcriptWindowBytes: value("Commands", "transcript-window", {
     placeholder: "SIZE",
-    fallback: "16MiB",
-    help: "How far a command may run ahead of its reader before it waits.",
+    fallback: "64MiB",
+    help: "How far a command may run ahead of its reader before it waits; most of it is on disk.",
     read: (text) => parseSize(text, { least: "64KiB" }),
   }),
 
+  dataDir: value("Service", "data-dir", {
+    placeholder: "DIR",
+    fallback: { shown: "/var/lib/berth as root, else ~/.local/state/berth", make: defaultDataDir },
+    help: "Where the service keeps what it has on disk.",
+    read: readPath,
+  }),
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",
     fallback: "30s",
@@ -238,6 +251,12 @@ function value<T>(
   },
 ): ConfigOption<T> {
   return { kind: "value", group, name, ...rest };
+}
+
+/** As the XDG base directories and the file system standard have it. */
+function defaultDataDir(): string {
+  if (process.getuid?.() === 0) return "/var/lib/berth";
+  return path.join(process.env.XDG_STATE_HOME || path.join(homedir(), ".local", "state"), "berth");
 }
 
 function readPath(text: string): string {
@@ -294,6 +313,16 @@ function readInstance(text: string): string {
 function readImage(text: string): string {
   if (!/^[^\s-]\S*$/.test(text)) throw new ValueError(`"${text}" is not the name of an image`);
   return text;
+}
+
+function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
+  const pools = texts.map((text) => {
+    const [image, count] = parseKeyValue(text);
+    return { image: readImage(image), count: parseCount(count, { least: 1, most: 1000 }) };
+  });
+  const twice = pools.find(({ image }, index) => pools.findIndex((other) => other.image === image) < index);
+  if (twice) throw new ValueError(`"${twice.image}" is named twice; say once how many to keep`);
+  return pools;
 }
 
 function readRuntimes(texts: readonly string[]): Record<string, IsolationLevel> {

@@ -126,9 +126,6 @@ export class RequestHandler {
     request: HttpRequest,
     response: HttpResponse,
   ): Promise<void> {
-    // The library waits for "drain" before it writes on, and without one its handler would wait for
-    // ever when the client goes meanwhile.
-    response.once("close", () => response.emit("drain"));
     const contextValues = createContextValues();
     setCall(contextValues, call);
     try {

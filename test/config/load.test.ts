@@ -55,9 +55,11 @@ describe("defaults", () => {
       deleteGraceMs: 5000,
       commandTimeoutMs: 300_000,
       maxProcessesPerSandbox: 256,
-      transcriptWindowBytes: 16 * 2 ** 20,
+      transcriptWindowBytes: 64 * 2 ** 20,
+      dataDir: expect.stringMatching(/berth$/),
       stopTimeoutMs: 30_000,
       leaveSandboxes: false,
+      warmPools: [],
       logLevel: "info",
     });
   });

@@ -1,71 +1,15 @@
 import { once } from "node:events";
-import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import {
-  compressionBrotli,
-  compressionGzip,
-  createConnectTransport,
-  createGrpcTransport,
-  createGrpcWebTransport,
-  Http2SessionManager,
-} from "@connectrpc/connect-node";
+import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
+import { compressionBrotli, compressionGzip } from "@connectrpc/connect-node";
 import { describe, expect, test } from "vitest";
 import { ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { eventually, startTestServer, type TestServer } from "./support/test-server.ts";
+import { eventually, startTestServer } from "./support/test-server.ts";
+import { TRANSPORTS, type TransportSetup } from "./support/transports.ts";
 import { uploadMethod } from "./support/upload-service.ts";
 
-type Compression = typeof compressionGzip;
-interface Setup {
-  readonly sendCompression?: Compression;
-}
-
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
-
-const transports: [string, (server: TestServer, setup: Setup) => Transport & Disposable][] = [
-  ["gRPC", (server, setup) => http2(server, (common) => createGrpcTransport({ ...common, ...setup }))],
-  [
-    "gRPC with JSON",
-    (server, setup) =>
-      http2(server, (common) => createGrpcTransport({ ...common, ...setup, useBinaryFormat: false })),
-  ],
-  [
-    "gRPC-Web over HTTP/2",
-    (server, setup) => http2(server, (common) => createGrpcWebTransport({ ...common, ...setup })),
-  ],
-  [
-    "gRPC-Web over HTTP/1.1",
-    (server, setup) => http1(createGrpcWebTransport({ baseUrl: server.url, httpVersion: "1.1", ...setup })),
-  ],
-  [
-    "Connect over HTTP/2",
-    (server, setup) => http2(server, (common) => createConnectTransport({ ...common, ...setup })),
-  ],
-  [
-    "Connect over HTTP/1.1",
-    (server, setup) => http1(createConnectTransport({ baseUrl: server.url, httpVersion: "1.1", ...setup })),
-  ],
-  [
-    "Connect with JSON over HTTP/1.1",
-    (server, setup) =>
-      http1(
-        createConnectTransport({ baseUrl: server.url, httpVersion: "1.1", useBinaryFormat: false, ...setup }),
-      ),
-  ],
-];
-
-function http2(
-  { url }: TestServer,
-  make: (common: { baseUrl: string; httpVersion: "2"; sessionManager: Http2SessionManager }) => Transport,
-): Transport & Disposable {
-  const sessionManager = new Http2SessionManager(url);
-  const transport = make({ baseUrl: url, httpVersion: "2", sessionManager });
-  return Object.assign(transport, { [Symbol.dispose]: () => sessionManager.abort() });
-}
-
-function http1(transport: Transport): Transport & Disposable {
-  return Object.assign(transport, { [Symbol.dispose]: () => {} });
-}
 
 async function failureOf(call: Promise<unknown>) {
   const error = await call.then(
@@ -85,10 +29,10 @@ async function collect<T>(stream: AsyncIterable<T>): Promise<T[]> {
   return items;
 }
 
-describe.each(transports)("%s", (_name, transportTo) => {
-  async function connect(setup: Setup = {}) {
+describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
+  async function connect(setup: TransportSetup = {}) {
     const server = await startTestServer();
-    const transport = transportTo(server, setup);
+    const transport = transportTo(server.url, setup);
     return {
       ...server,
       sandboxes: createClient(SandboxService, transport),
@@ -192,7 +136,7 @@ describe.each(transports)("%s", (_name, transportTo) => {
       detail: { reason: ErrorReason.UNIMPLEMENTED },
     });
     const { getStats } = SandboxService.method;
-    const transport = transportTo(t, {});
+    const transport = transportTo(t.url);
     const unknown = { ...getStats, name: "Nope" };
     const failure = await failureOf(transport.unary(unknown, undefined, undefined, undefined, {}));
     transport[Symbol.dispose]();

@@ -63,6 +63,7 @@ export interface Stats {
     readonly last_used: Timestamp;
     readonly is_active: boolean;
   }[];
+  readonly warm_pools: readonly { readonly image: string; readonly target: number; readonly ready: number }[];
   readonly engine: {
     readonly name: string;
     readonly version: string;

@@ -1,9 +1,12 @@
 import type { Command } from "commander";
+import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../core/ids.ts";
 import { EXIT } from "../exit.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { write } from "../io.ts";
+import { write, writeJson } from "../io.ts";
 import { makeSandbox } from "../make-sandbox.ts";
+import { messageJson } from "../message-json.ts";
+import { NO_DISPLAY, textDisplay } from "../pull-progress.ts";
 import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
 
 interface CreateFlags extends ClientFlags, SpecFlags {
@@ -22,11 +25,13 @@ export function createCommand(host: CommandHost): Command {
       host.action(async (flags: CreateFlags) => {
         const spec = specOf(flags);
         const sandboxId = flags.id ?? newId("sbx");
-        const json = flags.json === true;
         return withClient(host, flags, EXIT.failed, async (client) => {
           host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
-          await makeSandbox(client, host.io, { sandboxId, spec, json, signal: host.interrupts.signal });
-          if (!json) await write(host.io.stdout, `${sandboxId}\n`);
+          const { signal } = host.interrupts;
+          const display = flags.json ? NO_DISPLAY : textDisplay(host.io);
+          const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });
+          if (flags.json) await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) });
+          else await write(host.io.stdout, `${sandboxId}\n`);
           return EXIT.ok;
         });
       }),

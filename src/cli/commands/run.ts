@@ -1,5 +1,6 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
+import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import { newId } from "../../core/ids.ts";
 import type { ServiceClient } from "../client.ts";
@@ -8,8 +9,10 @@ import { commandEnd } from "../exit-status.ts";
 import { callFailure } from "../failure.ts";
 import { flagValue } from "../flag-values.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { write } from "../io.ts";
+import { write, writeJson } from "../io.ts";
 import { makeSandbox } from "../make-sandbox.ts";
+import { messageJson } from "../message-json.ts";
+import { jsonDisplay, textDisplay } from "../pull-progress.ts";
 import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
 import { stdinFor } from "../stdin.ts";
 import { streamProcess } from "../stream-process.ts";
@@ -49,8 +52,10 @@ export function runCommand(host: CommandHost): Command {
           host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
           let made = false;
           try {
-            await makeSandbox(client, host.io, { sandboxId, spec, json, signal });
+            const display = json ? jsonDisplay(host.io) : textDisplay(host.io);
+            const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });
             made = true;
+            if (json) await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) });
             const request = {
               sandboxId,
               command: { case: "argv" as const, value: { args: command } },

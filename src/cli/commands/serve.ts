@@ -3,10 +3,10 @@ import { type Logger, pino } from "pino";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config.ts";
 import { BerthError } from "../../core/errors.ts";
+import { describeIsolation } from "../../core/isolation.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
-import { describeIsolation } from "../isolation.ts";
 import type { RunningService, ServiceParts } from "../service.ts";
 
 /** `berth serve`: the service, until it is told to stop. */

@@ -14,15 +14,15 @@ export async function diagnoseImage(daemon: Daemon, image: string): Promise<Find
   if (refusal === undefined) {
     return { subject, status: "ok", found: `${image} can be pulled, which the first sandbox will do` };
   }
-  const [other] = await localImages(daemon);
+  const others = await localImages(daemon);
   return {
     subject,
     status: "missing",
     found: `${image} is not there, and ${refusal}`,
     mend:
-      other === undefined
+      others.length === 0
         ? `docker pull ${image}`
-        : `docker pull ${image}\nor use one that is there: berth serve --default-image ${other}`,
+        : `docker pull ${image}\nor use one that is there (${others.slice(0, 5).join(", ")}): berth serve --default-image IMAGE`,
   };
 }
 

@@ -2,23 +2,12 @@ import { access, constants } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../../core/diagnosis.ts";
 import { BerthError } from "../../core/errors.ts";
+import { describeIsolation } from "../../core/isolation.ts";
 import type { EngineInfo } from "../../core/ports/engine.ts";
 import type { IsolationLevel } from "../../core/sandbox.ts";
 import { Daemon } from "./daemon.ts";
 import { diagnoseImage } from "./diagnose-image.ts";
-import type { DockerEngine } from "./engine.ts";
-
-/** What {@link diagnoseDocker} is to look at. */
-export interface DiagnoseOptions {
-  /** The engine as the service would use it. */
-  readonly engine: DockerEngine;
-  /** As in `DOCKER_HOST`, which is the default. */
-  readonly host: string | undefined;
-  /** Image of sandboxes that name none. */
-  readonly image: string;
-  /** OCI runtimes that the operator allows. */
-  readonly runtimes: Readonly<Record<string, IsolationLevel>>;
-}
+import { DockerEngine, type DockerEngineOptions } from "./engine.ts";
 
 /** The fields used of what `docker info` tells, beside those of the engine's own info. */
 interface DaemonFacts {
@@ -32,26 +21,32 @@ interface DaemonFacts {
 
 const CALL_TIMEOUT_MS = 10_000;
 
-/** Looks at a Docker daemon as a service would find it. Changes nothing, and ends in time. */
-export async function diagnoseDocker(options: DiagnoseOptions): Promise<Finding[]> {
+/**
+ * Looks at a Docker daemon as a service with these options would find it.
+ * `image` is that of sandboxes that name none. Changes nothing, and ends in
+ * time.
+ */
+export async function diagnoseDocker(options: DockerEngineOptions, image: string): Promise<Finding[]> {
+  const engine = new DockerEngine({ ...options, timeouts: { callMs: CALL_TIMEOUT_MS } });
   const daemon = new Daemon({ host: options.host, callTimeoutMs: CALL_TIMEOUT_MS });
   const place = daemon.socketPath ?? options.host ?? process.env.DOCKER_HOST ?? "";
   try {
-    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-    const info = await options.engine.info(signal);
+    const info = await engine.info();
     const facts = await daemon.call("asking who it is", (docker): Promise<DaemonFacts> => docker.info());
     return [
       { subject: "docker daemon", status: "ok", found: `Docker ${info.version} at ${place}` },
+      { subject: "isolation", status: "ok", found: describeIsolation(info.isolation) },
       ...capabilities(info, facts),
-      ...runtimes(facts, options.runtimes),
+      ...runtimes(facts, options.allowedRuntimes ?? {}),
       storage(facts),
-      await diagnoseImage(daemon, options.image),
+      await diagnoseImage(daemon, image),
     ];
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
     return [{ subject: "docker daemon", status: "missing", ...(await whyNoDaemon(error, place)) }];
   } finally {
     daemon.close();
+    await engine.close();
   }
 }
 
@@ -110,7 +105,7 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
     }),
     yesOrLimited("disk limit", diskLimit, "disk_bytes can be bounded", {
       found: "disk_bytes cannot be bounded: that takes overlay2 on XFS with project quotas",
-      mend: "Put Docker's data on XFS mounted with pquota: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
+      mend: "Put Docker's data on a disk of its own (DEVICE is erased), with Docker stopped: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
     }),
     yesOrLimited("network", egress, "sandboxes can be given outgoing network", {
       found: "sandboxes get no network: a safe one takes root, iptables, and the daemon on this machine",

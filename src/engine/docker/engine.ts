@@ -15,8 +15,8 @@ import type {
   SpawnRequest,
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
-import type { IsolationLevel, NetworkMode } from "../../core/sandbox.ts";
-import { containerConfig } from "./container-config.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
 import type { DockerProcess } from "./docker-process.ts";
@@ -164,6 +164,14 @@ export class DockerEngine implements Engine {
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
     return this.#changePaused(ref, false, signal);
+  }
+
+  async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    await this.#daemon.call(
+      "changing a container's limits",
+      (docker, abortSignal) => docker.getContainer(ref).update({ ...resourceLimits(resources), abortSignal }),
+      { signal },
+    );
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
