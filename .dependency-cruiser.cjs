@@ -37,6 +37,20 @@ module.exports = {
       from: { path: "^src/engine" },
       to: { path: "^(gen/|src/(?!core/|engine/))|node_modules/(@connectrpc|@bufbuild)" },
     },
+    {
+      name: "program-over-the-api",
+      comment: "The program's commands are clients; what `serve` and `doctor` need is handed in by main.ts.",
+      severity: "error",
+      from: { path: "^src/cli" },
+      to: { path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$)" },
+    },
+    {
+      name: "options-know-no-parts",
+      comment: "What is configured is read without knowing who uses it.",
+      severity: "error",
+      from: { path: "^src/config" },
+      to: { path: "^(gen/|src/(?!config|core/|listen-address\\.ts$))" },
+    },
     onlyFrom(
       "docker-stays-home",
       "node_modules/dockerode",
