@@ -11,11 +11,13 @@ import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import { DockerEngine } from "./engine/docker/engine.ts";
+import { FileManager } from "./files/file-manager.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
+import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import { formatListenAddress, parseListenAddress } from "./rpc/listen-address.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
@@ -102,11 +104,16 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       killGraceMs: KILL_GRACE_MS,
     },
   );
+  const files = new FileManager(
+    { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
+    { sandboxes, runner: lanes, control, clock, logger },
+  );
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
+      files,
       events,
       requests,
       monitor,
@@ -124,6 +131,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
     ...(settings.tls && { tls: settings.tls }),
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
+    limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   sandboxes.start();
   const address = await server.start().catch(async (error: unknown) => {
