@@ -32,6 +32,7 @@ export function watchEvents(
         abortSignal,
       });
       if (abortSignal.aborted) destroy(stream);
+      closeOnAbort(stream, signal);
       return stream;
     },
     { signal },
@@ -47,8 +48,6 @@ async function* translateEvents(
   signal: AbortSignal,
 ): AsyncGenerator<EngineEvent> {
   let stream: NodeJS.ReadableStream | undefined;
-  const onAbort = () => stream && destroy(stream);
-  signal.addEventListener("abort", onAbort, { once: true });
   /** Containers in which the kernel ended something for want of memory. */
   const outOfMemory = new Set<string>();
   try {
@@ -78,7 +77,6 @@ async function* translateEvents(
     if (signal.aborted) return;
     throw translateError(error, "listening for events");
   } finally {
-    signal.removeEventListener("abort", onAbort);
     if (stream) destroy(stream);
   }
   if (signal.aborted) return;
@@ -92,6 +90,13 @@ async function* translateEvents(
  */
 export function ended(exitCode: number, outOfMemorySeen: boolean): EngineSandboxEnd {
   return { exitCode, outOfMemory: outOfMemorySeen && exitCode === 137 };
+}
+
+/** Also where nobody iterates. */
+function closeOnAbort(stream: NodeJS.ReadableStream, signal: AbortSignal): void {
+  const onAbort = () => destroy(stream);
+  signal.addEventListener("abort", onAbort, { once: true });
+  stream.once("close", () => signal.removeEventListener("abort", onAbort));
 }
 
 function destroy(stream: NodeJS.ReadableStream): void {
