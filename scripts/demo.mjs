@@ -4,11 +4,12 @@
 // Needs Node 20 or newer, npm and git. Whatever it starts it ends, whatever happens. Docker stays as it is found; where
 // there is none, it is installed and started only with consent: asked for in a terminal, --yes or CI=true without one.
 import { randomBytes } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { run, Stop, startServer, stream } from "./demo/children.mjs";
-import { packagesAreInstalled } from "./demo/packages.mjs";
+import { isInstalled } from "./dependencies.mjs";
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const berth = path.join(root, "bin", "berth.mjs");
@@ -25,6 +26,7 @@ for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) {
 }
 
 let server;
+let dataDir;
 try {
   await main();
 } catch (error) {
@@ -36,7 +38,7 @@ try {
 
 async function main() {
   await step(1, "packages", "npm ci", async () => {
-    if (packagesAreInstalled(root)) return "installed already";
+    if (isInstalled()) return "installed already";
     await must("npm", ["ci", "--no-audit", "--no-fund"], "The packages could not be installed.");
     return "installed";
   });
@@ -80,7 +82,9 @@ async function chooseImage() {
 }
 
 async function serve(image) {
-  const args = [berth, "serve", "--listen", "127.0.0.1:0", "--default-image", image, "--instance", instance];
+  dataDir = mkdtempSync(path.join(tmpdir(), "berth-demo-"));
+  const options = { listen: "127.0.0.1:0", "default-image": image, instance, "data-dir": dataDir };
+  const args = [berth, "serve", ...Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])];
   server = await startServer(process.execPath, args, { signal });
   if (signal.aborted) throw signal.reason;
   if (server.first === undefined) throw new Stop(`The service did not start:\n${server.log()}`);
@@ -138,6 +142,7 @@ async function stopServer() {
 async function cleanUp() {
   if (server === undefined) return;
   await server.stop(STOP_MS);
+  rmSync(dataDir, { recursive: true, force: true });
   const left = await containers();
   if (left.length > 0) await run("docker", ["rm", "--force", "--volumes", ...left]);
 }

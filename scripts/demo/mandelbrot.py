@@ -6,7 +6,7 @@ import resource
 import socket
 import time
 
-COLUMNS, ROWS, SAMPLES, LIMIT = 76, 22, 5, 400
+COLUMNS, ROWS, SAMPLES, LIMIT = 76, 22, 5, 3000
 SHADES = " .:-=+*#%@"
 
 

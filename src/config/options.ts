@@ -178,6 +178,11 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "How long a delete lets running operations finish.",
     read: (text) => parseDuration(text, { leastMs: 0 }),
   }),
+  warmPools: list("Sandboxes", "warm-pool", {
+    placeholder: "IMAGE=N",
+    help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
+    read: readWarmPools,
+  }),
 
   commandTimeoutMs: value("Commands", "command-timeout", {
     placeholder: "DURATION",
@@ -204,13 +209,6 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "Where the service keeps what it has on disk.",
     read: readPath,
   }),
-
-  warmPools: list("Sandboxes", "warm-pool", {
-    placeholder: "IMAGE=N",
-    help: "Keep N sandboxes of an image started, so that a create takes milliseconds. May be given more than once.",
-    read: readWarmPools,
-  }),
-
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",
     fallback: "30s",

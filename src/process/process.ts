@@ -37,7 +37,7 @@ export interface ProcessParts {
   readonly control: ProcessControl;
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly transcript: TranscriptLimits;
+  readonly transcript: Omit<TranscriptLimits, "keepRead">;
   /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
   readonly openSpill: (() => Spill) | undefined;
   /** How long a process tree has between SIGTERM and SIGKILL. */
@@ -91,7 +91,8 @@ export class Process {
     this.#parts = parts;
     this.#startedAt = parts.clock.monotonicMs();
     this.startTimeMs = parts.clock.wallMs();
-    this.transcript = new Transcript(parts.transcript, parts.openSpill?.());
+    const keepRead = options.onDisconnect === "DETACH" || options.disconnectGraceMs > 0;
+    this.transcript = new Transcript({ ...parts.transcript, keepRead }, parts.openSpill?.());
     this.transcript.onRoom = () => this.#balance();
   }
 

@@ -12,6 +12,11 @@ export interface TranscriptLimits {
   readonly headBytes: number;
   /** Of the window in memory; what is beyond goes to disk, where there is one. */
   readonly memoryBytes: number;
+  /**
+   * Whether what the lossless reader has read stays for as long as the window
+   * has room, since its caller may come back for it; otherwise only while memory has.
+   */
+  readonly keepRead: boolean;
 }
 
 /** Chunks of this size or more are kept as they came; smaller ones are gathered. */
@@ -104,7 +109,7 @@ export class Transcript {
     this.#written[stream] = offset + chunk.length;
     if (!this.#gather(stream, chunk)) this.#addBlock(stream, offset, chunk);
     this.#trim();
-    if (this.#windowMemory > this.#limits.memoryBytes) this.#startSpilling();
+    if (this.#windowMemory > this.#limits.memoryBytes) this.#relieveMemory();
     this.#wake();
   }
 
@@ -114,6 +119,7 @@ export class Transcript {
     if (this.#last !== undefined) this.#seal(this.#last);
     this.#last = undefined;
     this.#wake();
+    this.#sealSpill(this.#spilling);
   }
 
   /** Moves everything to disk, where there is one. For an ended process's transcript. */
@@ -122,7 +128,7 @@ export class Transcript {
     await this.#store(this.#head);
     this.#spilling = this.#spillDownTo(0);
     await this.#spilling;
-    await this.#spill?.seal().catch(() => {});
+    this.#sealSpill();
   }
 
   /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
@@ -253,18 +259,29 @@ export class Transcript {
     while (this.#windowCost > this.#windowLimit || this.#windowMemory > memoryLimit) {
       const oldest = this.#window.first;
       if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) return;
-      this.#windowCost -= costOf(oldest);
-      this.#windowMemory -= memoryOf(oldest);
-      this.#window.shift();
-      drop(oldest);
+      this.#dropOldest(oldest);
     }
+  }
+
+  #dropOldest(oldest: Block): void {
+    this.#windowCost -= costOf(oldest);
+    this.#windowMemory -= memoryOf(oldest);
+    this.#window.shift();
+    drop(oldest);
   }
 
   #isUnread(block: Block): boolean {
     return this.#lossless !== undefined && this.#lossless.offsets[block.stream] < block.offset + block.length;
   }
 
-  #startSpilling(): void {
+  /** Drops what nobody will come back for, and moves the rest to disk. */
+  #relieveMemory(): void {
+    while (this.#lossless !== undefined && !this.#limits.keepRead) {
+      const oldest = this.#window.first;
+      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) break;
+      this.#dropOldest(oldest);
+      if (this.#windowMemory <= this.#limits.memoryBytes) return;
+    }
     if (this.#spill === undefined || this.#spilling !== undefined) return;
     this.#spilling = this.#spillDownTo(this.#limits.memoryBytes / 2).finally(() => {
       this.#spilling = undefined;
@@ -313,9 +330,17 @@ export class Transcript {
       });
     } catch {
       // A disk that takes no more: from here on memory has to do, with its own bound.
+      this.#sealSpill();
       this.#spill = undefined;
       this.#trim();
     }
+  }
+
+  /** Gives back what only writing needs; a later write opens it again. */
+  #sealSpill(after: Promise<void> = Promise.resolve()): void {
+    const spill = this.#spill;
+    // What cannot be closed is the system's to take back.
+    after.then(() => spill?.seal()).catch(() => {});
   }
 
   /** The first held block whose sequence is larger. */

@@ -28,6 +28,7 @@ test("where all is there: 0, and what was found", async () => {
   expect(of("limits")?.found).toMatch(/^memory, cpu and processes, by cgroup v[12] \(\w+\)$/);
   expect(of("storage driver")?.status).toBe("ok");
   expect(of("default image")).toMatchObject({ status: "ok", found: `${TEST_IMAGE} is there` });
+  expect(of("data directory")?.status).toBe("ok");
   expect(of("node")?.found).toBe(process.version);
 });
 
@@ -75,6 +76,16 @@ describe("what is missing comes with what mends it, and 1", () => {
       for (const socket of sockets) socket.destroy();
       silent.close();
     }
+  });
+
+  test("a data directory that cannot be", async () => {
+    const { exitCode, of } = await doctor(["--data-dir", "/etc/hostname/berth"]);
+    expect(exitCode).toBe(1);
+    expect(of("data directory")).toMatchObject({
+      status: "missing",
+      found: "/etc/hostname is not a directory",
+      mend: expect.stringContaining("--data-dir DIR"),
+    });
   });
 
   test("an address that another program uses", async () => {

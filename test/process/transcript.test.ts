@@ -26,10 +26,13 @@ afterAll(async () => {
 
 /** A transcript with a disk under it, or none. */
 function transcriptOf(
-  limits: Omit<TranscriptLimits, "memoryBytes"> & { memoryBytes?: number },
+  limits: Pick<TranscriptLimits, "windowBytes" | "headBytes"> & Partial<TranscriptLimits>,
   onDisk = false,
 ): Transcript {
-  return new Transcript({ memoryBytes: 1_000_000, ...limits }, onDisk ? disk.open() : undefined);
+  return new Transcript(
+    { memoryBytes: 1_000_000, keepRead: true, ...limits },
+    onDisk ? disk.open() : undefined,
+  );
 }
 
 /** Reads all there is into `into`, with zeros for gaps; returns the ranges of the gaps. */
@@ -72,8 +75,9 @@ test("a lossless reader gets every byte, whatever the window", async () => {
       fc.integer({ min: 0, max: 50_000 }),
       fc.integer({ min: 0, max: 30_000 }),
       fc.boolean(),
-      async (chunks, windowBytes, memoryBytes, onDisk) => {
-        const transcript = transcriptOf({ windowBytes, headBytes: 1000, memoryBytes }, onDisk);
+      fc.boolean(),
+      async (chunks, windowBytes, memoryBytes, onDisk, keepRead) => {
+        const transcript = transcriptOf({ windowBytes, headBytes: 1000, memoryBytes, keepRead }, onDisk);
         const reader = transcript.reader({ stdout: 0, stderr: 0 });
         transcript.setLossless(reader);
         const written = empty();
@@ -207,7 +211,7 @@ test("a disk that takes no more costs no byte of a lossless reader", async () =>
   let room = 3;
   const spill = disk.open();
   const transcript = new Transcript(
-    { windowBytes: 1_000_000, headBytes: 0, memoryBytes: 20_000 },
+    { windowBytes: 1_000_000, headBytes: 0, memoryBytes: 20_000, keepRead: true },
     {
       // Faked, because a full disk cannot be caused here without filling the machine's.
       write: async (pieces) => {

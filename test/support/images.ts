@@ -1,5 +1,5 @@
 /** Image of the sandboxes in tests: Debian with python3, its regression tests and procps. */
-export const TEST_IMAGE = "debian:bookworm-slim";
+export const TEST_IMAGE = "berth/test:latest";
 
 /** An image that no machine has and no registry serves. */
 export const MISSING_IMAGE = "registry.invalid/berth/missing:1";

@@ -1,5 +1,8 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { buffer } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { TEST_IMAGE } from "./images.ts";
@@ -81,16 +84,18 @@ export class ServeProcess {
     env: Readonly<Record<string, string>> = {},
   ): Promise<ServeProcess> {
     const instance = newInstance();
+    const dataDir = await mkdtemp(path.join(tmpdir(), "berth-data-"));
     const child = startProgram(["serve", ...args], {
       env: {
         BERTH_LISTEN: "127.0.0.1:0",
         BERTH_DEFAULT_IMAGE: TEST_IMAGE,
         BERTH_INSTANCE: instance,
+        BERTH_DATA_DIR: dataDir,
         BERTH_LOG_LEVEL: "warn",
         ...env,
       },
     });
-    const end = endOf(child);
+    const end = endOf(child).finally(() => rm(dataDir, { recursive: true, force: true }));
     const line = new Promise<string>((resolve) => {
       let text = "";
       child.stdout.on("data", (data: Buffer) => {

@@ -1,4 +1,6 @@
+import { access, constants, stat } from "node:fs/promises";
 import net from "node:net";
+import path from "node:path";
 import { Command } from "commander";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config.ts";
@@ -31,6 +33,7 @@ export function doctorCommand(host: CommandHost, parts: ServiceParts): Command {
         const findings = [
           { subject: "node", status: "ok" as const, found: process.version },
           await diagnoseAddress(config),
+          await diagnoseDataDir(config),
           ...(await parts.diagnose(config)),
         ];
         const ok = findings.every(({ status }) => status !== "missing");
@@ -75,6 +78,38 @@ async function diagnoseAddress({ listen }: Config): Promise<Finding> {
     found: `${text} cannot be listened on: ${problem.message}`,
     mend: "Choose another address, as: berth serve --listen 127.0.0.1:7070",
   };
+}
+
+/** Whether the service can keep what it has on disk: in its directory, or in one that it can make there. */
+async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
+  const subject = "data directory";
+  const present = await nearestPresent(dataDir);
+  const another = "Choose another, as: berth serve --data-dir DIR";
+  if (!(await stat(present)).isDirectory()) {
+    return { subject, status: "missing", found: `${present} is not a directory`, mend: another };
+  }
+  try {
+    await access(present, constants.W_OK | constants.X_OK);
+    return {
+      subject,
+      status: "ok",
+      found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
+    };
+  } catch {
+    const mend = `sudo install -d -m 700 -o "$USER" ${dataDir}\n${another}`;
+    return { subject, status: "missing", found: `this user may not write ${present}`, mend };
+  }
+}
+
+/** The directory, or the nearest one above it that is there. */
+async function nearestPresent(dir: string): Promise<string> {
+  for (let place = dir; ; place = path.dirname(place)) {
+    const isThere = await access(place).then(
+      () => true,
+      () => false,
+    );
+    if (isThere || place === path.dirname(place)) return place;
+  }
 }
 
 async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoException | undefined> {

@@ -1,17 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import {
-  containersOf,
-  docker,
-  failure,
-  IMAGE,
-  removeContainersOf,
-  run,
-  sh,
-  spec,
-  useEngine,
-} from "./support.ts";
+import { containersOf, docker, removeContainers } from "../../support/docker.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
+import { failure, run, sh, spec, useEngine } from "./support.ts";
 
 const { engine, instance } = useEngine({ timeouts: { readyMs: 2_000 } });
 
@@ -33,12 +25,12 @@ beforeAll(() => {
   execFileSync("docker", ["import", "-", images.empty], { input: tar, stdio: "pipe" });
   build(
     images.hanging,
-    `FROM ${IMAGE}
+    `FROM ${TEST_IMAGE}
 RUN printf '#!/usr/bin/python3\\nimport time\\ntime.sleep(1000)\\n' >/sh && chmod 755 /sh && mv /sh /bin/sh`,
   );
   build(
     images.opinionated,
-    `FROM ${IMAGE}
+    `FROM ${TEST_IMAGE}
 USER nobody
 WORKDIR /srv/app
 ENV FROM_IMAGE=yes
@@ -58,7 +50,7 @@ afterAll(async () => {
   }
 });
 
-afterEach(() => removeContainersOf(instance));
+afterEach(() => removeContainers(instance));
 
 /** A create that must fail and leave no container behind, also not for a while after. */
 async function expectNothingLeft(): Promise<void> {

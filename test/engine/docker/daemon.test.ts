@@ -4,13 +4,14 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
-import { containersOf, failure, removeContainersOf, run, silent, spec, useEngine } from "./support.ts";
+import { containersOf, removeContainers } from "../../support/docker.ts";
+import { failure, run, silent, spec, useEngine } from "./support.ts";
 
 const DOCKER_SOCKET = "/var/run/docker.sock";
 const dir = mkdtempSync(path.join(tmpdir(), "berth-proxy-"));
 const { instance } = useEngine();
 
-afterEach(() => removeContainersOf(instance));
+afterEach(() => removeContainers(instance));
 
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 

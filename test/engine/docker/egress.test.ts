@@ -1,7 +1,8 @@
 import { execFileSync, spawn } from "node:child_process";
 import { createServer, type Server } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { docker, run, sh, spec, useEngine } from "./support.ts";
+import { docker } from "../../support/docker.ts";
+import { run, sh, spec, useEngine } from "./support.ts";
 
 /** A public address that leads, for as long as the tests run, to a namespace of this machine. */
 const PUBLIC = { address: "11.22.33.44", namespace: "berth-test-net", link: "berthtest0" };

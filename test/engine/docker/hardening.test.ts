@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { containersOf, docker, run, sh, spec, useEngine } from "./support.ts";
+import { containersOf, docker } from "../../support/docker.ts";
+import { run, sh, spec, useEngine } from "./support.ts";
 
 const { engine, instance } = useEngine();
 let ref = "";

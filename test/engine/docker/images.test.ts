@@ -1,7 +1,9 @@
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
 import type { PullProgress } from "../../../src/core/ports/engine.ts";
+import { docker } from "../../support/docker.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
 import { TestRegistry } from "./registry.ts";
-import { docker, failure, IMAGE, spec, useEngine } from "./support.ts";
+import { failure, spec, useEngine } from "./support.ts";
 
 const { engine } = useEngine({ timeouts: { registryMs: 2_000, pullStallMs: 1_500 } });
 let registry: TestRegistry;
@@ -27,7 +29,7 @@ afterAll(async () => {
 describe("an image that is there", () => {
   test("is not pulled", async () => {
     const progress: PullProgress[] = [];
-    await engine.ensureImage(IMAGE, { onProgress: (step) => progress.push(step) });
+    await engine.ensureImage(TEST_IMAGE, { onProgress: (step) => progress.push(step) });
     expect(progress).toEqual([]);
   });
 });

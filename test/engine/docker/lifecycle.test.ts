@@ -2,14 +2,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import type { EngineEvent } from "../../../src/core/ports/engine.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
-import { docker, failure, removeContainersOf, run, silent, spec, useEngine } from "./support.ts";
+import { docker, removeContainers } from "../../support/docker.ts";
+import { failure, run, silent, spec, useEngine } from "./support.ts";
 
 const { engine, instance } = useEngine();
 const { engine: stranger, instance: strangerInstance } = useEngine();
 
 afterEach(async () => {
-  await removeContainersOf(instance);
-  await removeContainersOf(strangerInstance);
+  await removeContainers(instance);
+  await removeContainers(strangerInstance);
 });
 
 /** Collects events until the test is over. */

@@ -14,7 +14,8 @@ import path from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { EngineMount } from "../../../src/core/ports/engine.ts";
 import { MountStage } from "../../../src/engine/docker/mount-stage.ts";
-import { containersOf, failure, removeContainersOf, run, sh, spec, useEngine } from "./support.ts";
+import { containersOf, removeContainers } from "../../support/docker.ts";
+import { failure, run, sh, spec, useEngine } from "./support.ts";
 
 const base = mkdtempSync(path.join(tmpdir(), "berth-mounts-"));
 const allowed = path.join(base, "allowed");
@@ -34,7 +35,7 @@ beforeEach(() => {
 });
 
 afterEach(async () => {
-  await removeContainersOf(instance);
+  await removeContainers(instance);
   rmSync(allowed, { recursive: true });
 });
 

@@ -2,7 +2,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, describe, expect, test } from "vitest";
 import type { OutputStream } from "../../../src/core/ports/engine.ts";
-import { docker, failure, run, sh, spec, useEngine } from "./support.ts";
+import { docker } from "../../support/docker.ts";
+import { failure, run, sh, spec, useEngine } from "./support.ts";
 
 const { engine } = useEngine();
 let ref = "";

@@ -1,46 +1,27 @@
 import { randomBytes } from "node:crypto";
-import Docker from "dockerode";
 import { afterAll, expect } from "vitest";
 import type { BerthError, ErrorReason } from "../../../src/core/errors.ts";
 import type { Engine, EngineSandboxSpec, SpawnRequest } from "../../../src/core/ports/engine.ts";
 import type { Logger } from "../../../src/core/ports/logger.ts";
 import { DockerEngine, type DockerEngineOptions } from "../../../src/engine/docker/engine.ts";
-
-export const IMAGE = "debian:bookworm-slim";
+import { removeContainers } from "../../support/docker.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
+import { newInstance } from "../../support/settings.ts";
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} };
-
-/** The daemon itself, to look behind the engine and to clean up without it. */
-export const docker = new Docker();
 
 /** An engine of an instance of its own, whose containers are gone when the file's tests are through. */
 export function useEngine(options: Partial<DockerEngineOptions> = {}): {
   engine: DockerEngine;
   instance: string;
 } {
-  const instance = `test-${randomBytes(6).toString("hex")}`;
+  const instance = newInstance();
   const engine = new DockerEngine({ instance, logger: silent, ...options });
   afterAll(async () => {
     await engine.close();
-    await removeContainersOf(instance);
+    await removeContainers(instance);
   });
   return { engine, instance };
-}
-
-/** Removes whatever an instance has, without the engine's help. */
-export async function removeContainersOf(instance: string): Promise<void> {
-  for (const { Id } of await containersOf(instance)) {
-    await docker
-      .getContainer(Id)
-      .remove({ force: true, v: true })
-      .catch((error: { statusCode?: number }) => {
-        if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
-      });
-  }
-}
-
-export function containersOf(instance: string): Promise<Docker.ContainerInfo[]> {
-  return docker.listContainers({ all: true, filters: { label: [`berth.instance=${instance}`] } });
 }
 
 export function spec(changes: Partial<EngineSandboxSpec> = {}): EngineSandboxSpec {
@@ -48,7 +29,7 @@ export function spec(changes: Partial<EngineSandboxSpec> = {}): EngineSandboxSpe
     sandboxId: `sbx_${randomBytes(5).toString("hex")}`,
     generation: 1,
     owner: "tester",
-    image: IMAGE,
+    image: TEST_IMAGE,
     env: {},
     workingDir: "/workspace",
     user: "",
