@@ -1,4 +1,6 @@
+import path from "node:path";
 import { Registry } from "prom-client";
+import type { Finding } from "./core/diagnosis.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
 import { EventLog } from "./core/event-log.ts";
 import { randomBase32 } from "./core/ids.ts";
@@ -10,15 +12,18 @@ import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
-import { DockerEngine } from "./engine/docker/engine.ts";
+import type { WarmPoolTarget } from "./core/warm-pool.ts";
+import { diagnoseDocker } from "./engine/docker/diagnose.ts";
+import { DockerEngine, type DockerEngineOptions } from "./engine/docker/engine.ts";
 import { FileManager } from "./files/file-manager.ts";
+import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessManager } from "./process/process-manager.ts";
+import { SpillDirectory } from "./process/spill.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
-import { formatListenAddress, parseListenAddress } from "./rpc/listen-address.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 
@@ -45,6 +50,10 @@ export interface AppSettings {
   readonly leaveSandboxes: boolean;
   /** How far a process may run ahead of its reader, in bytes. */
   readonly transcriptWindowBytes: number;
+  /** Where the service keeps what it has on disk. */
+  readonly dataDir: string;
+  /** Sandboxes that are kept ready to be claimed. */
+  readonly warmPools: readonly WarmPoolTarget[];
 }
 
 /** A running service. */
@@ -56,11 +65,14 @@ export interface RunningApp {
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
+/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
+const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
+
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, most: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
-const TRANSCRIPT_HEAD_BYTES = 1024 * 1024;
+const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
 /** Of the time a stop may take, what is left for running calls before their sandboxes go. */
 const CALLS_SHARE_OF_STOP = 0.3;
 
@@ -71,13 +83,8 @@ const CALLS_SHARE_OF_STOP = 0.3;
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = new DockerEngine({
-    instance: settings.instance ?? randomBase32(12),
-    logger,
-    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
-    allowedHostPaths: settings.allowHostPaths,
-    allowedRuntimes: settings.allowRuntimes,
-  });
+  const engine: Engine = new DockerEngine(dockerOptions(settings, logger));
+  const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const events = new EventLog(clock);
   const requests = new RequestLog(clock);
@@ -100,7 +107,8 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       control,
       clock,
       logger,
-      transcript: { windowBytes: settings.transcriptWindowBytes, headBytes: TRANSCRIPT_HEAD_BYTES },
+      transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
+      openSpill: () => spill.open(),
       killGraceMs: KILL_GRACE_MS,
     },
   );
@@ -137,6 +145,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
   const address = await server.start().catch(async (error: unknown) => {
     await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
+    await spill.remove();
     throw error;
   });
 
@@ -149,6 +158,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
     await engine.close();
+    await spill.remove();
     return { left };
   };
   return {
@@ -158,5 +168,20 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       stopping ??= stop();
       return stopping;
     },
+  };
+}
+
+/** Looks whether a service with these settings could run here. Changes nothing. */
+export function diagnose(settings: AppSettings): Promise<Finding[]> {
+  return diagnoseDocker(dockerOptions(settings, SILENT), settings.defaults.image);
+}
+
+function dockerOptions(settings: AppSettings, logger: Logger): DockerEngineOptions {
+  return {
+    instance: settings.instance ?? randomBase32(12),
+    logger,
+    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
+    allowedHostPaths: settings.allowHostPaths,
+    allowedRuntimes: settings.allowRuntimes,
   };
 }

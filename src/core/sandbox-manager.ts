@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { Capacity } from "./capacity.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { abortError, BerthError, throwIfAborted } from "./errors.ts";
@@ -14,6 +15,7 @@ import { SandboxRegistry } from "./sandbox-registry.ts";
 import { SandboxTerminator } from "./sandbox-terminator.ts";
 import type { RequestedSpec, SandboxDefaults } from "./spec.ts";
 import { resolveSpec } from "./spec.ts";
+import { WarmPool, type WarmPoolStatus, type WarmPoolTarget, type WarmSandbox } from "./warm-pool.ts";
 
 /** How the manager is set up. */
 export interface SandboxManagerSettings {
@@ -22,6 +24,8 @@ export interface SandboxManagerSettings {
   /** How long a delete lets active operations run where its caller does not say. */
   readonly deleteGraceMs: number;
   readonly defaults: SandboxDefaults;
+  /** Sandboxes that are kept ready to be claimed. */
+  readonly warmPools: readonly WarmPoolTarget[];
 }
 
 /** What the manager is built of. */
@@ -42,6 +46,7 @@ export interface SandboxStats {
   readonly idleTimeoutMs: number;
   readonly cleanupIntervalMs: number;
   readonly isShuttingDown: boolean;
+  readonly warmPools: readonly WarmPoolStatus[];
   readonly sandboxes: readonly {
     readonly sandboxId: string;
     readonly lastUsedMs: number;
@@ -58,6 +63,8 @@ export interface SandboxName {
 
 /** Progress of a pull is told at most this often. */
 const PROGRESS_INTERVAL_MS = 500;
+/** Two sweeps are at least this far apart. */
+const SOONEST_SWEEP_MS = 5;
 /** Sandboxes that end at the same moment are removed this many at a time. */
 const REMOVALS_AT_ONCE = 16;
 
@@ -80,6 +87,7 @@ export class SandboxManager {
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
   readonly #terminator: SandboxTerminator;
+  readonly #warmPool: WarmPool;
   #sweepTimer: { readonly at: number; readonly cancel: CancelTimer } | undefined;
   #shutdown: Promise<string[]> | undefined;
 
@@ -94,6 +102,9 @@ export class SandboxManager {
     this.#capacity = new Capacity(settings.maxSandboxes);
     this.#registry = new SandboxRegistry(parts.clock);
     this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
+    const plain = (image: string): SandboxSpec =>
+      resolveSpec({ image }, settings.defaults, parts.monitor.info);
+    this.#warmPool = new WarmPool(settings.warmPools, plain, parts);
   }
 
   /** Begins to look for expired sandboxes and to follow what the engine tells. */
@@ -101,13 +112,17 @@ export class SandboxManager {
     this.#monitor.follow({
       onEvent: (event) => {
         const record = this.#registry.byRef(event.ref);
-        if (record === undefined) return;
+        if (record === undefined) {
+          this.#warmPool.lost(event.ref);
+          return;
+        }
         if (event.type === "removed")
           this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
         else this.#ended(record, event.end);
       },
       onSync: (present) => this.#compare(present),
     });
+    this.#warmPool.start();
     this.#armSweep(this.#settings.cleanupIntervalMs);
   }
 
@@ -124,32 +139,36 @@ export class SandboxManager {
     this.#assertOpen();
     const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
     const mounts = spec.mounts.map(engineMount);
-    const sandboxId = options.sandboxId ?? newId("sbx");
-    const previous = this.#registry.get(owner, sandboxId);
-    if (previous?.live) {
-      throw new BerthError(
-        "SANDBOX_EXISTS",
-        `sandbox_id: a sandbox with the id ${JSON.stringify(sandboxId)} exists. Delete it, or choose another id.`,
-        { metadata: { sandbox_id: sandboxId } },
-      );
-    }
+    const previous =
+      options.sandboxId === undefined ? undefined : this.#registry.get(owner, options.sandboxId);
+    if (previous?.live) throw exists(previous);
+    const reservation = this.#capacity.reserve();
+    const warm = this.#warmPool.claim(spec);
     const abort = new AbortController();
     const record = new SandboxRecord({
-      sandboxId,
+      sandboxId: options.sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
       generation: (previous?.generation ?? 0) + 1,
       owner,
       spec,
       phase: { state: "CREATING", abort },
-      reservation: this.#capacity.reserve(),
+      reservation,
       clock: this.#clock,
+      onIdle: () => this.#armSweep(record.expiry()?.inMs),
     });
     this.#registry.add(record);
     this.#events.append(record, { type: "CREATING" });
     const signal = AbortSignal.any([options.signal, abort.signal]);
     try {
-      await this.#locks.run(SandboxRegistry.key(owner, sandboxId), () =>
-        this.#bringUp(record, mounts, signal),
-      );
+      await this.#locks.run(SandboxRegistry.key(owner, record.sandboxId), async () => {
+        const engine = await (warm
+          ? this.#adapt(warm, spec, signal)
+          : this.#makeCold(record, mounts, signal));
+        if (signal.aborted) {
+          await this.#engine.remove(engine.ref);
+          throw abortError(signal);
+        }
+        this.#becomeReady(record, engine);
+      });
     } catch (error) {
       const message =
         error instanceof BerthError ? error.message : "An unexpected error; the server's log has it.";
@@ -243,6 +262,7 @@ export class SandboxManager {
       idleTimeoutMs: this.#settings.defaults.idleTimeoutMs,
       cleanupIntervalMs: this.#settings.cleanupIntervalMs,
       isShuttingDown: this.#shutdown !== undefined,
+      warmPools: this.#warmPool.status(),
       sandboxes: live
         .filter((record) => record.owner === owner)
         .map((record) => ({
@@ -296,6 +316,7 @@ export class SandboxManager {
     const stopping = new BerthError("SHUTTING_DOWN", "The server is shutting down.");
     for (const { phase } of this.#registry.live())
       if (phase.state === "CREATING") phase.abort.abort(stopping);
+    const poolStopped = this.#warmPool.stop();
     if (!options.leave) {
       const all = inBatches(this.#registry.live(), (record) =>
         this.#terminator
@@ -309,16 +330,20 @@ export class SandboxManager {
       );
       const timer = Promise.withResolvers<void>();
       const cancel = this.#clock.setTimer(options.timeoutMs, timer.resolve);
-      await Promise.race([all, timer.promise]);
+      await Promise.race([Promise.all([all, poolStopped]), timer.promise]);
       cancel();
     }
     this.#monitor.stop();
     return this.#registry.live().map((record) => record.sandboxId);
   }
 
-  async #bringUp(record: SandboxRecord, mounts: readonly EngineMount[], signal: AbortSignal): Promise<void> {
+  async #makeCold(
+    record: SandboxRecord,
+    mounts: readonly EngineMount[],
+    signal: AbortSignal,
+  ): Promise<EngineSandbox> {
     throwIfAborted(signal);
-    const { spec } = record;
+    const { spec, sandboxId, generation, owner } = record;
     let toldAt = Number.NEGATIVE_INFINITY;
     await this.#engine.ensureImage(spec.image, {
       signal,
@@ -329,12 +354,23 @@ export class SandboxManager {
         this.#events.append(record, { type: "IMAGE_PULL", image: spec.image, progress });
       },
     });
-    const { sandboxId, generation, owner } = record;
-    const engine = await this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);
-    if (signal.aborted) {
+    return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);
+  }
+
+  /** Makes a sandbox that waited into what was asked for. What cannot be made so is removed. */
+  async #adapt(warm: WarmSandbox, spec: SandboxSpec, signal: AbortSignal): Promise<EngineSandbox> {
+    const { engine, resources } = warm;
+    if (isDeepStrictEqual(resources, spec.resources)) return engine;
+    try {
+      await this.#engine.setResources(engine.ref, spec.resources, signal);
+      return engine;
+    } catch (error) {
       await this.#engine.remove(engine.ref);
-      throw abortError(signal);
+      throw error;
     }
+  }
+
+  #becomeReady(record: SandboxRecord, engine: EngineSandbox): void {
     record.phase = { state: "RUNNING", engine };
     record.touch();
     const ready = record.leased();
@@ -387,6 +423,9 @@ export class SandboxManager {
   /** Holds what the engine has against what the manager knows, after a time without events. */
   #compare(present: readonly EngineSandbox[]): void {
     const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+    this.#warmPool.keepOnly(
+      new Set(present.filter(({ state }) => state === "running").map(({ ref }) => ref)),
+    );
     for (const record of this.#registry.live()) {
       const { phase } = record;
       if (phase.state !== "RUNNING" && phase.state !== "PAUSED") continue;
@@ -439,9 +478,11 @@ export class SandboxManager {
   }
 
   #armNextSweep(): void {
-    // A deadline that has passed and is still here is being removed, or failed to be: it waits for the interval.
-    const coming = this.#registry.live().flatMap((record) => record.expiry()?.inMs ?? []);
-    this.#armSweep(Math.min(Number.POSITIVE_INFINITY, ...coming.filter((inMs) => inMs > 0)));
+    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at
+    // once. What could not be removed is in DELETING, has no deadline any more and waits for the interval.
+    const waiting = this.#registry.live().filter((record) => record.deletion === undefined);
+    const coming = waiting.flatMap((record) => record.expiry()?.inMs ?? []);
+    this.#armSweep(Math.max(SOONEST_SWEEP_MS, Math.min(Number.POSITIVE_INFINITY, ...coming)));
   }
 }
 
@@ -452,6 +493,14 @@ function engineMount(mount: SandboxSpec["mounts"][number], index: number): Engin
   throw new BerthError(
     "UNSUPPORTED",
     `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
+  );
+}
+
+function exists({ sandboxId }: SandboxRecord): BerthError {
+  return new BerthError(
+    "SANDBOX_EXISTS",
+    `sandbox_id: a sandbox with the id ${JSON.stringify(sandboxId)} exists. Delete it, or choose another id.`,
+    { metadata: { sandbox_id: sandboxId } },
   );
 }
 

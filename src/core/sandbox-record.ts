@@ -48,6 +48,8 @@ export class SandboxRecord {
     phase: Phase;
     reservation: Reservation;
     clock: Clock;
+    /** Called when the last operation on it has ended: its idle time begins. */
+    onIdle: () => void;
   }) {
     this.sandboxId = init.sandboxId;
     this.generation = init.generation;
@@ -60,7 +62,10 @@ export class SandboxRecord {
     this.#createdAt = init.clock.monotonicMs();
     this.#usedAt = this.#createdAt;
     this.#usedTimeMs = this.createTimeMs;
-    this.leases = new LeaseBook(() => this.touch());
+    this.leases = new LeaseBook(() => {
+      this.touch();
+      if (this.leases.count === 0) init.onIdle();
+    });
   }
 
   /** Resets the idle clock. */

@@ -8,7 +8,7 @@ import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";
 import { type Command, Process, type ProcessOptions, type ProcessParts } from "./process.ts";
 import { ProcessRegistry } from "./process-registry.ts";
-import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript.ts";
+import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 import { resolveWorkingDir } from "./working-dir.ts";
 
 /** A caller's wish to run a command. Unset values are the sandbox's. */
@@ -181,7 +181,7 @@ export class ProcessManager {
       if (signal.aborted) return;
       yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
       while (!signal.aborted) {
-        const item = reader.next();
+        const item = await reader.next();
         if (item !== undefined) yield item;
         else if (transcript.ended) break;
         else if (!(await transcript.changed(this.#settings.keepaliveMs, signal))) yield { type: "keepalive" };

@@ -1,11 +1,9 @@
 import type { Clock } from "../core/ports/clock.ts";
+import { EndedTranscripts } from "./ended-transcripts.ts";
 import type { Process } from "./process.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MOST_ENDED = 10_000;
-/** What the transcripts of ended processes may hold in memory together. */
-const MOST_ENDED_BYTES = 64 * 1024 * 1024;
-
 /** Every process that can be read: those that run, and those that ended in the last 24 hours. */
 export class ProcessRegistry {
   readonly #clock: Clock;
@@ -15,9 +13,7 @@ export class ProcessRegistry {
   readonly #running = new Map<string, number>();
   /** When each ended process may be forgotten, oldest first. */
   readonly #ended = new Map<Process, number>();
-  /** Ended processes whose transcripts are still whole, oldest first, with what they hold. */
-  readonly #whole = new Map<Process, number>();
-  #wholeBytes = 0;
+  readonly #transcripts = new EndedTranscripts();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -55,25 +51,16 @@ export class ProcessRegistry {
     if (left === 0) this.#running.delete(key);
     else this.#running.set(key, left);
     this.#ended.set(process, this.#clock.monotonicMs() + KEEP_ENDED_MS);
-    const held = process.transcript.heldBytes;
-    this.#whole.set(process, held);
-    this.#wholeBytes += held;
+    this.#transcripts.add(process.transcript);
     this.#forget();
   }
 
   #forget(): void {
-    for (const [process, held] of this.#whole) {
-      if (this.#wholeBytes <= MOST_ENDED_BYTES) break;
-      process.transcript.shrink();
-      this.#whole.delete(process);
-      this.#wholeBytes -= held;
-    }
     const now = this.#clock.monotonicMs();
     for (const [process, forgetAt] of this.#ended) {
       if (forgetAt > now && this.#ended.size <= MOST_ENDED) return;
       this.#ended.delete(process);
-      this.#wholeBytes -= this.#whole.get(process) ?? 0;
-      this.#whole.delete(process);
+      this.#transcripts.remove(process.transcript);
       this.#processes.delete(process.id);
       const siblings = this.#bySandbox.get(keyOf(process));
       siblings?.delete(process);

@@ -7,8 +7,10 @@ import type { ProcessControl } from "./control.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
+import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
-import { Transcript, type TranscriptLimits, type TranscriptReader } from "./transcript.ts";
+import { Transcript, type TranscriptLimits } from "./transcript.ts";
+import type { TranscriptReader } from "./transcript-reader.ts";
 
 /** What was run, as the caller said it. */
 export type Command =
@@ -35,7 +37,9 @@ export interface ProcessParts {
   readonly control: ProcessControl;
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly transcript: TranscriptLimits;
+  readonly transcript: Omit<TranscriptLimits, "keepRead">;
+  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
+  readonly openSpill: (() => Spill) | undefined;
   /** How long a process tree has between SIGTERM and SIGKILL. */
   readonly killGraceMs: number;
 }
@@ -87,8 +91,9 @@ export class Process {
     this.#parts = parts;
     this.#startedAt = parts.clock.monotonicMs();
     this.startTimeMs = parts.clock.wallMs();
-    this.transcript = new Transcript(parts.transcript);
-    this.transcript.onRead = () => this.#balance();
+    const keepRead = options.onDisconnect === "DETACH" || options.disconnectGraceMs > 0;
+    this.transcript = new Transcript({ ...parts.transcript, keepRead }, parts.openSpill?.());
+    this.transcript.onRoom = () => this.#balance();
   }
 
   /** Starts a process. On failure the lease is still the caller's. */
@@ -234,12 +239,11 @@ export class Process {
     this.#balance();
   }
 
-  /** Makes the job wait while its lossless reader is a whole window behind, and go on when half of that is read. */
+  /** Makes the job wait while its lossless reader is too far behind. */
   #balance(): void {
-    const { windowBytes } = this.#parts.transcript;
-    const { ahead } = this.transcript;
-    const wait = ahead > (this.#paused ? windowBytes / 2 : windowBytes);
-    if (wait === this.#paused || this.#job === undefined) return;
+    if (this.#job === undefined) return;
+    const wait = this.transcript.full;
+    if (wait === this.#paused) return;
     this.#paused = wait;
     if (wait) this.#job.pause();
     else this.#job.resume();

@@ -1,5 +1,8 @@
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
+import { type Block, BlockQueue, costOf } from "./block.ts";
+import type { Spill } from "./spill.ts";
+import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
 
 /** How much a transcript holds, in bytes. */
 export interface TranscriptLimits {
@@ -7,65 +10,60 @@ export interface TranscriptLimits {
   readonly windowBytes: number;
   /** Of the oldest output of each stream, kept for good. */
   readonly headBytes: number;
+  /** Of the window in memory; what is beyond goes to disk, where there is one. */
+  readonly memoryBytes: number;
+  /**
+   * Whether what the lossless reader has read stays for as long as the window
+   * has room, since its caller may come back for it; otherwise only while memory has.
+   */
+  readonly keepRead: boolean;
 }
 
 /** Chunks of this size or more are kept as they came; smaller ones are gathered. */
 const OWN_BLOCK_BYTES = 8 * 1024;
 const LARGEST_BLOCK_BYTES = 64 * 1024;
 const FIRST_BLOCK_BYTES = 512;
-/** What a block costs beside its bytes, so that a flood of tiny ones stays within the bound. */
-const BLOCK_COST_BYTES = 160;
-
-/** Consecutive bytes of one stream, in the order they came. */
-interface Block {
-  /** Place among all blocks of the transcript. */
-  readonly sequence: number;
-  readonly stream: OutputStream;
-  readonly offset: number;
-  buffer: Buffer;
-  length: number;
-}
-
-/** What a reader gets. */
-export type TranscriptItem =
-  | {
-      readonly type: "output";
-      readonly stream: OutputStream;
-      readonly offset: number;
-      readonly data: Uint8Array;
-    }
-  | { readonly type: "gap"; readonly stream: OutputStream; readonly from: number; readonly to: number };
-
-/** A place in each stream, in bytes from its begin. */
-export type Offsets = Readonly<Record<OutputStream, number>>;
+/** Written to disk in one go. */
+const SPILL_AT_ONCE_BYTES = 1024 * 1024;
+/** How many times over its bound the memory may be while the disk catches up. */
+const MEMORY_SLACK = 4;
 
 /**
  * The output of one process: bounded, with offsets, for any number of readers.
- * It holds the head of each stream and a window of the newest output. Blocks
- * come in the order of arrival, so that readers see the streams interleaved as
- * Berth did.
+ * It holds the head of each stream and a window of the newest output, in memory
+ * first, then on disk. Blocks come in the order of arrival, so that readers see
+ * the streams interleaved as Berth did.
  *
  * One reader may be lossless: what it has not read is never dropped, and
- * {@link ahead} tells how far the process has run ahead of it.
+ * {@link full} tells when the process is to wait for it.
  */
 export class Transcript {
   readonly #limits: TranscriptLimits;
   readonly #written: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #head: Block[] = [];
-  #window: Block[] = [];
-  /** Window blocks before this index are dropped; the array is cut now and then. */
-  #windowStart = 0;
+  readonly #headQueue = new BlockQueue();
+  readonly #window = new BlockQueue();
+  #spill: Spill | undefined;
+  /** Blocks up to this sequence are on disk or on their way there. */
+  #spilledTo = 0;
+  #spilling: Promise<void> | undefined;
+  #windowLimit: number;
   #windowCost = 0;
+  #windowMemory = 0;
   #sequence = 0;
   #last: Block | undefined;
   #lossless: TranscriptReader | undefined;
+  #full = false;
   #ended = false;
   readonly #waiting = new Set<() => void>();
-  /** Called when the lossless reader has read something or has gone. */
-  onRead: () => void = () => {};
+  /** Called when {@link full} may have changed. */
+  onRoom: () => void = () => {};
 
-  constructor(limits: TranscriptLimits) {
+  /** @param spill where the window goes that memory is not to hold; undefined: nowhere. */
+  constructor(limits: TranscriptLimits, spill?: Spill) {
     this.#limits = limits;
+    this.#windowLimit = limits.windowBytes;
+    this.#spill = spill;
   }
 
   /** Bytes written to each stream so far. */
@@ -84,9 +82,24 @@ export class Transcript {
     return this.#written.stdout - stdout + (this.#written.stderr - stderr);
   }
 
-  /** Bytes held in memory, blocks' own cost included. */
+  /** Whether the process is to wait, for its lossless reader or for the disk; once it does, until half of the room is free again. */
+  get full(): boolean {
+    const share = this.#full ? 0.5 : 1;
+    const slack = this.#limits.memoryBytes * MEMORY_SLACK;
+    const room = this.#spill === undefined ? Math.min(slack, this.#windowLimit) : this.#windowLimit;
+    const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
+    this.#full = this.ahead > room * share || diskBehind;
+    return this.#full;
+  }
+
+  /** Bytes held in memory. */
+  get memoryBytes(): number {
+    return this.#windowMemory + this.#head.reduce((sum, block) => sum + memoryOf(block), 0);
+  }
+
+  /** Bytes held in memory and on disk. */
   get heldBytes(): number {
-    return this.#windowCost + this.#head.reduce((sum, block) => sum + block.buffer.length, 0);
+    return this.#windowCost + this.#head.reduce((sum, block) => sum + costOf(block), 0);
   }
 
   /** Adds output. The chunk is the transcript's own from here on. */
@@ -96,6 +109,7 @@ export class Transcript {
     this.#written[stream] = offset + chunk.length;
     if (!this.#gather(stream, chunk)) this.#addBlock(stream, offset, chunk);
     this.#trim();
+    if (this.#windowMemory > this.#limits.memoryBytes) this.#relieveMemory();
     this.#wake();
   }
 
@@ -105,13 +119,31 @@ export class Transcript {
     if (this.#last !== undefined) this.#seal(this.#last);
     this.#last = undefined;
     this.#wake();
+    this.#sealSpill(this.#spilling);
   }
 
-  /** Drops the window, so that only the head stays. For an ended process's transcript. */
+  /** Moves everything to disk, where there is one. For an ended process's transcript. */
+  async settle(): Promise<void> {
+    await this.#spilling;
+    await this.#store(this.#head);
+    this.#spilling = this.#spillDownTo(0);
+    await this.#spilling;
+    this.#sealSpill();
+  }
+
+  /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
   shrink(): void {
-    this.#window = [];
-    this.#windowStart = 0;
-    this.#windowCost = 0;
+    this.#windowLimit = 0;
+    this.#trim();
+  }
+
+  /** Drops the head too. */
+  clear(): void {
+    this.shrink();
+    for (const block of this.#head.splice(0)) {
+      this.#headQueue.shift();
+      drop(block);
+    }
   }
 
   /**
@@ -135,7 +167,7 @@ export class Transcript {
       onRead: (reader) => {
         if (reader !== this.#lossless) return;
         this.#trim();
-        this.onRead();
+        this.onRoom();
       },
     });
   }
@@ -144,7 +176,7 @@ export class Transcript {
   setLossless(reader: TranscriptReader | undefined): void {
     this.#lossless = reader;
     this.#trim();
-    this.onRead();
+    this.onRoom();
   }
 
   /** Resolves with true when something was added, the transcript ended or the signal was aborted; with false after `timeoutMs`. */
@@ -172,32 +204,32 @@ export class Transcript {
   /** Adds a small chunk to the last block where that is of the same stream and has room. */
   #gather(stream: OutputStream, chunk: Buffer): boolean {
     const last = this.#last;
-    if (last === undefined || last.stream !== stream || last.length + chunk.length > LARGEST_BLOCK_BYTES)
-      return false;
-    if (last.length + chunk.length > last.buffer.length) {
-      const size = Math.min(
-        LARGEST_BLOCK_BYTES,
-        Math.max(last.buffer.length * 2, last.length + chunk.length),
-      );
-      this.#replaceBuffer(last, size);
+    if (last === undefined || last.stream !== stream) return false;
+    const length = last.length + chunk.length;
+    if (length > LARGEST_BLOCK_BYTES || !Buffer.isBuffer(last.content)) return false;
+    if (length > last.content.length) {
+      this.#resize(last, Math.min(LARGEST_BLOCK_BYTES, Math.max(last.content.length * 2, length)));
     }
-    chunk.copy(last.buffer, last.length);
-    last.length += chunk.length;
+    chunk.copy(last.content as Buffer, last.length);
+    last.length = length;
     return true;
   }
 
   #addBlock(stream: OutputStream, offset: number, chunk: Buffer): void {
     if (this.#last !== undefined) this.#seal(this.#last);
     const own = chunk.length >= OWN_BLOCK_BYTES;
-    const buffer = own ? chunk : Buffer.allocUnsafeSlow(Math.max(FIRST_BLOCK_BYTES, chunk.length));
-    if (!own) chunk.copy(buffer);
-    const block: Block = { sequence: ++this.#sequence, stream, offset, buffer, length: chunk.length };
+    const content = own ? chunk : Buffer.allocUnsafeSlow(Math.max(FIRST_BLOCK_BYTES, chunk.length));
+    if (!own) chunk.copy(content);
+    const block: Block = { sequence: ++this.#sequence, stream, offset, length: chunk.length, content };
     this.#last = own ? undefined : block;
-    if (this.#isHead(block)) this.#head.push(block);
-    else {
-      this.#window.push(block);
-      this.#windowCost += buffer.length + BLOCK_COST_BYTES;
+    if (this.#isHead(block)) {
+      this.#head.push(block);
+      this.#headQueue.push(block);
+      return;
     }
+    this.#window.push(block);
+    this.#windowCost += costOf(block);
+    this.#windowMemory += memoryOf(block);
   }
 
   #isHead(block: Block): boolean {
@@ -206,122 +238,124 @@ export class Transcript {
 
   /** Gives back the room a block will not use. */
   #seal(block: Block): void {
-    if (block.buffer.length > block.length) this.#replaceBuffer(block, block.length);
+    if (memoryOf(block) > block.length) this.#resize(block, block.length);
   }
 
-  #replaceBuffer(block: Block, size: number): void {
-    const buffer = Buffer.allocUnsafeSlow(size);
-    block.buffer.copy(buffer, 0, 0, block.length);
-    if (!this.#isHead(block)) this.#windowCost += size - block.buffer.length;
-    block.buffer = buffer;
+  #resize(block: Block, size: number): void {
+    const content = Buffer.allocUnsafeSlow(size);
+    (block.content as Buffer).copy(content, 0, 0, block.length);
+    const grown = size - memoryOf(block);
+    block.content = content;
+    if (this.#isHead(block)) return;
+    this.#windowCost += grown;
+    this.#windowMemory += grown;
   }
 
-  /** Drops the oldest blocks of the window, as far as the bound asks and the lossless reader allows. */
+  /** Drops the oldest blocks of the window, as far as the bounds ask and the lossless reader allows. */
   #trim(): void {
-    while (this.#windowCost > this.#limits.windowBytes) {
-      const oldest = this.#window[this.#windowStart];
-      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) break;
-      this.#windowCost -= oldest.buffer.length + BLOCK_COST_BYTES;
-      this.#windowStart++;
+    // Without a disk, memory has to do; with one, the process waits for it.
+    const memoryLimit =
+      this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
+    while (this.#windowCost > this.#windowLimit || this.#windowMemory > memoryLimit) {
+      const oldest = this.#window.first;
+      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) return;
+      this.#dropOldest(oldest);
     }
-    if (this.#windowStart > 64 && this.#windowStart * 2 > this.#window.length) {
-      this.#window = this.#window.slice(this.#windowStart);
-      this.#windowStart = 0;
-    } else {
-      // The dropped blocks' bytes go now, the array's places when it is cut.
-      for (let i = this.#windowStart - 1; i >= 0 && this.#window[i] !== DROPPED; i--)
-        this.#window[i] = DROPPED;
-    }
+  }
+
+  #dropOldest(oldest: Block): void {
+    this.#windowCost -= costOf(oldest);
+    this.#windowMemory -= memoryOf(oldest);
+    this.#window.shift();
+    drop(oldest);
   }
 
   #isUnread(block: Block): boolean {
     return this.#lossless !== undefined && this.#lossless.offsets[block.stream] < block.offset + block.length;
   }
 
+  /** Drops what nobody will come back for, and moves the rest to disk. */
+  #relieveMemory(): void {
+    while (this.#lossless !== undefined && !this.#limits.keepRead) {
+      const oldest = this.#window.first;
+      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) break;
+      this.#dropOldest(oldest);
+      if (this.#windowMemory <= this.#limits.memoryBytes) return;
+    }
+    if (this.#spill === undefined || this.#spilling !== undefined) return;
+    this.#spilling = this.#spillDownTo(this.#limits.memoryBytes / 2).finally(() => {
+      this.#spilling = undefined;
+    });
+  }
+
+  /** Moves the oldest blocks of the window to disk until no more than that many of its bytes are in memory. */
+  async #spillDownTo(bytes: number): Promise<void> {
+    while (this.#spill !== undefined && this.#windowMemory > bytes) {
+      const batch = this.#nextBatch();
+      if (batch.length === 0) return;
+      const before = batch.map(memoryOf);
+      await this.#store(batch);
+      batch.forEach((block, index) => {
+        // A block that was dropped meanwhile is out of the account already.
+        if (this.#window.after(block.sequence - 1) !== block) drop(block);
+        else this.#windowMemory -= (before[index] ?? 0) - memoryOf(block);
+      });
+      this.onRoom();
+    }
+  }
+
+  /** The oldest blocks that are not on disk, as many as are written well at once. */
+  #nextBatch(): Block[] {
+    const batch: Block[] = [];
+    let bytes = 0;
+    while (bytes < SPILL_AT_ONCE_BYTES) {
+      const block = this.#window.after(this.#spilledTo);
+      if (block === undefined || block === this.#last) break;
+      this.#spilledTo = block.sequence;
+      batch.push(block);
+      bytes += block.length;
+    }
+    return batch;
+  }
+
+  async #store(blocks: readonly Block[]): Promise<void> {
+    const inMemory = blocks.filter((block) => Buffer.isBuffer(block.content));
+    if (this.#spill === undefined || inMemory.length === 0) return;
+    try {
+      const stored = await this.#spill.write(
+        inMemory.map(({ content, length }) => (content as Buffer).subarray(0, length)),
+      );
+      inMemory.forEach((block, index) => {
+        block.content = stored[index] ?? block.content;
+      });
+    } catch {
+      // A disk that takes no more: from here on memory has to do, with its own bound.
+      this.#sealSpill();
+      this.#spill = undefined;
+      this.#trim();
+    }
+  }
+
+  /** Gives back what only writing needs; a later write opens it again. */
+  #sealSpill(after: Promise<void> = Promise.resolve()): void {
+    const spill = this.#spill;
+    // What cannot be closed is the system's to take back.
+    after.then(() => spill?.seal()).catch(() => {});
+  }
+
   /** The first held block whose sequence is larger. */
   #after(sequence: number): Block | undefined {
-    const head = firstAfter(this.#head, 0, sequence);
-    const window = firstAfter(this.#window, this.#windowStart, sequence);
+    const head = this.#headQueue.after(sequence);
+    const window = this.#window.after(sequence);
     if (head === undefined || window === undefined) return head ?? window;
     return head.sequence < window.sequence ? head : window;
   }
 }
 
-const DROPPED: Block = { sequence: 0, stream: "stdout", offset: 0, buffer: Buffer.alloc(0), length: 0 };
-
-function firstAfter(blocks: readonly Block[], start: number, sequence: number): Block | undefined {
-  let low = start;
-  let high = blocks.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((blocks[middle] as Block).sequence > sequence) high = middle;
-    else low = middle + 1;
-  }
-  return blocks[low];
+function memoryOf(block: Block): number {
+  return Buffer.isBuffer(block.content) ? block.content.length : 0;
 }
 
-/** What a reader needs of its transcript. */
-interface ReaderSource {
-  after(sequence: number): Block | undefined;
-  /** The block that may still grow. */
-  last(): Block | undefined;
-  readonly written: Offsets;
-  onRead(reader: TranscriptReader): void;
-}
-
-/** Reads a transcript at its own speed. */
-export class TranscriptReader {
-  readonly #source: ReaderSource;
-  readonly #offsets: Record<OutputStream, number>;
-  #sequence = 0;
-
-  constructor(from: Offsets, source: ReaderSource) {
-    this.#source = source;
-    this.#offsets = { ...from };
-  }
-
-  /** Where this reader is in each stream. */
-  get offsets(): Offsets {
-    return this.#offsets;
-  }
-
-  /** The next output or gap; undefined when there is nothing more for now. */
-  next(): TranscriptItem | undefined {
-    for (
-      let block = this.#source.after(this.#sequence);
-      block !== undefined;
-      block = this.#source.after(this.#sequence)
-    ) {
-      const { stream } = block;
-      const at = this.#offsets[stream];
-      const end = block.offset + block.length;
-      if (at < block.offset) return this.#skipTo(stream, block.offset);
-      // A block that may still grow is not left behind before something follows it.
-      if (block !== this.#source.last()) this.#sequence = block.sequence;
-      if (at < end) {
-        const data = block.buffer.subarray(at - block.offset, block.length);
-        this.#offsets[stream] = end;
-        this.#source.onRead(this);
-        return { type: "output", stream, offset: at, data };
-      }
-      if (block === this.#source.last()) return undefined;
-    }
-    return this.#missingEnd();
-  }
-
-  /** Where the newest output was dropped, nothing follows it to show the gap. */
-  #missingEnd(): TranscriptItem | undefined {
-    for (const stream of ["stdout", "stderr"] as const) {
-      if (this.#offsets[stream] < this.#source.written[stream])
-        return this.#skipTo(stream, this.#source.written[stream]);
-    }
-    return undefined;
-  }
-
-  #skipTo(stream: OutputStream, to: number): TranscriptItem {
-    const from = this.#offsets[stream];
-    this.#offsets[stream] = to;
-    this.#source.onRead(this);
-    return { type: "gap", stream, from, to };
-  }
+function drop(block: Block): void {
+  if (!Buffer.isBuffer(block.content)) block.content.drop();
 }

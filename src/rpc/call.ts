@@ -2,10 +2,9 @@ import type { IncomingHttpHeaders } from "node:http";
 import { Code, type ConnectError, type ContextValues, createContextKey } from "@connectrpc/connect";
 import { BerthError } from "../core/errors.ts";
 import type { Credentials } from "./auth.ts";
+import { type Deadline, readDeadline } from "./deadline.ts";
 import { type HttpRequest, peerOf } from "./http-message.ts";
-
-/** How a client speaks to the port. */
-export type RpcProtocol = "grpc" | "grpc-web" | "connect";
+import type { RpcProtocol } from "./rpc-protocol.ts";
 
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 
@@ -27,8 +26,9 @@ export class Call implements Credentials {
   readonly method: string;
   readonly protocol: RpcProtocol;
   readonly peer: string;
+  readonly streamsRequests: boolean;
+  readonly deadline: Deadline;
   readonly #request: HttpRequest;
-  readonly #streamsRequests: boolean;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
   /** Who makes the call; empty until that is known. */
@@ -42,8 +42,9 @@ export class Call implements Credentials {
     this.method = method;
     this.protocol = protocol;
     this.peer = peerOf(request);
+    this.deadline = readDeadline(protocol, request.headers);
     this.#request = request;
-    this.#streamsRequests = streamsRequests;
+    this.streamsRequests = streamsRequests;
   }
 
   get headers(): IncomingHttpHeaders {
@@ -52,13 +53,17 @@ export class Call implements Credentials {
 
   /** Whether the call still waits for its request message, or for the end of it. */
   get awaitsRequest(): boolean {
-    return !this.#streamsRequests && !this.#request.complete;
+    return !this.streamsRequests && !this.#request.complete;
   }
 
   /** Milliseconds since the call arrived. */
   get ageMs(): number {
     return performance.now() - this.#startMs;
   }
+
+  /** Milliseconds until the deadline, below 0 once it passed; undefined if there is none. */
+  readonly timeoutMs = (): number | undefined =>
+    this.deadline.kind === "after" ? this.deadline.ms - this.ageMs : undefined;
 
   /** Aborted once the call is over, for whatever reason; the reason is a `BerthError`. */
   get signal(): AbortSignal {

@@ -25,40 +25,6 @@ export const alwaysServing: HealthSource = {
   onChange: () => () => {},
 };
 
-/** A source that another can be overruled by: a server that is stopping serves no more. */
-export class ServerHealth implements HealthSource {
-  readonly #source: HealthSource;
-  readonly #listeners = new Set<() => void>();
-  #stopping = false;
-
-  constructor(source: HealthSource) {
-    this.#source = source;
-  }
-
-  isServing(): boolean {
-    return !this.#stopping && this.#source.isServing();
-  }
-
-  reason(): string {
-    return this.#stopping ? "The server is shutting down." : this.#source.reason();
-  }
-
-  onChange(changed: () => void): () => void {
-    this.#listeners.add(changed);
-    const stop = this.#source.onChange(changed);
-    return () => {
-      this.#listeners.delete(changed);
-      stop();
-    };
-  }
-
-  /** From now on, says that the server does not serve. */
-  stop(): void {
-    this.#stopping = true;
-    for (const changed of this.#listeners) changed();
-  }
-}
-
 /**
  * Registers `grpc.health.v1.Health`. All services stand and fall together.
  *

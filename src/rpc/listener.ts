@@ -4,10 +4,10 @@ import net from "node:net";
 import tls from "node:tls";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import { formatListenAddress, type ListenAddress } from "../listen-address.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 import { superviseSession } from "./http2-session.ts";
 import type { RpcLimits } from "./limits.ts";
-import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
 import { sniffProtocol } from "./protocol-sniffer.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 
@@ -50,6 +50,7 @@ export class Listener {
     this.#http1 = http.createServer(
       {
         headersTimeout: limits.headersTimeoutMs,
+        connectionsCheckingInterval: limits.headersTimeoutMs / 2,
         // Bounds whole requests, and a stream of requests may last for days; the calls have their own bound.
         requestTimeout: 0,
         maxHeaderSize: MAX_HEADER_BYTES,
@@ -153,7 +154,7 @@ export class Listener {
       const front = net.createServer(socketOptions);
       front.on("connection", (socket) => {
         this.#track(socket);
-        this.#sniff(socket);
+        sniffProtocol(socket, limits.sniffTimeoutMs, (version) => this.#serve(socket, version));
       });
       return front;
     }
@@ -168,10 +169,11 @@ export class Listener {
     front.on("connection", (socket: net.Socket) => this.#track(socket));
     front.on("secureConnection", (socket) => {
       this.#track(socket);
-      if (socket.alpnProtocol === "h2") this.#serve(socket, "http2");
-      else if (socket.alpnProtocol === "http/1.1") this.#serve(socket, "http1");
-      else this.#sniff(socket);
+      // HTTP/2 over TLS exists only by agreement (RFC 9113, 3.2).
+      this.#serve(socket, socket.alpnProtocol === "h2" ? "http2" : "http1");
     });
+    // Node reports a handshake that failed or took too long, and leaves its connection open.
+    front.on("tlsClientError", (_error, socket) => socket.destroy());
     return front;
   }
 
@@ -180,10 +182,6 @@ export class Listener {
     socket.once("close", () => this.#sockets.delete(socket));
     // A connection that breaks ends its calls by its close; there is nothing else to do about it.
     socket.on("error", () => {});
-  }
-
-  #sniff(socket: net.Socket): void {
-    sniffProtocol(socket, this.#options.limits.sniffTimeoutMs, (version) => this.#serve(socket, version));
   }
 
   #serve(socket: net.Socket, version: "http1" | "http2"): void {
@@ -204,9 +202,7 @@ function listenError(listen: ListenAddress, error: unknown): unknown {
         ? "this user may not. Choose a port above 1023, or a directory that it may write."
         : code === "EADDRNOTAVAIL" || code === "ENOTFOUND" || code === "EAI_AGAIN"
           ? "this machine has no such address. Choose another with --listen."
-          : code === "ENOENT"
-            ? "the directory of the socket does not exist. Create it first."
-            : `${error.message}.`;
+          : `${error.message}.`;
   return new BerthError("INVALID_ARGUMENT", `Cannot listen on ${where}: ${problem}`, {
     metadata: { address: where },
     cause: error,

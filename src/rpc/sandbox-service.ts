@@ -162,6 +162,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
         lastUsed: msToTimestamp(lastUsedMs),
         isActive,
       })),
+      warmPools: stats.warmPools.map((pool) => ({ ...pool })),
       engine: {
         name: engineName,
         version,

@@ -1,16 +1,17 @@
 import type { Registry } from "prom-client";
+import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { ListenAddress } from "../listen-address.ts";
 import { createAdmission } from "./admission.ts";
 import { type Authenticator, anonymousAuthenticator } from "./auth.ts";
 import type { Call } from "./call.ts";
 import { CallLog } from "./call-log.ts";
 import { Calls } from "./calls.ts";
 import { ErrorConverter } from "./error-conversion.ts";
-import { alwaysServing, type HealthSource, registerHealth, ServerHealth } from "./health.ts";
+import { alwaysServing, type HealthSource, registerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
-import type { ListenAddress } from "./listen-address.ts";
 import { Listener, type TlsOptions } from "./listener.ts";
 import { RpcMetrics } from "./metrics.ts";
 import { OriginGuard } from "./origin-guard.ts";
@@ -71,13 +72,13 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const admit = createAdmission(options.authenticator ?? anonymousAuthenticator, errors);
   const routes = new RouteTable({ limits, errors, admit });
   options.routes(routes);
-  const health = new ServerHealth(options.health ?? alwaysServing);
+  const health = options.health ?? alwaysServing;
   registerHealth(
     routes,
     health,
     routes.services.map((service) => service.typeName),
   );
-  new Reflection(routes.services).register(routes);
+  new Reflection(routes.services, [file_berth_v1_error]).register(routes);
   const guard = new OriginGuard({
     listen,
     allowHosts: options.allowHosts ?? [],
@@ -93,7 +94,6 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     const reason = new BerthError("SHUTTING_DOWN", "The server is shutting down. Try another, or later.", {
       retryAfterMs: 1000,
     });
-    health.stop();
     listener.drain();
     calls.refuse(reason);
     // A watch never ends by itself, so waiting for it would only cost time.

@@ -1,5 +1,6 @@
 import fs from "node:fs/promises";
 import net from "node:net";
+import { dirname } from "node:path";
 import { BerthError } from "../core/errors.ts";
 
 const PROBE_MS = 1000;
@@ -7,9 +8,17 @@ const PROBE_MS = 1000;
 /**
  * Makes way for a Unix socket: removes one that a dead server left behind.
  *
- * @throws BerthError `INVALID_ARGUMENT` if a server answers there, or if the path is something else
+ * @throws BerthError `INVALID_ARGUMENT` if a server answers there, if the path is something else, or has no directory
  */
 export async function clearStaleSocket(path: string): Promise<void> {
+  const directory = dirname(path);
+  if (!(await fs.stat(directory).catch(() => undefined))?.isDirectory()) {
+    // Node would say that this user may not listen there.
+    throw new BerthError(
+      "INVALID_ARGUMENT",
+      `${directory}, where the socket is to be, is not a directory. Create it first.`,
+    );
+  }
   const stat = await fs.lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;
     throw error;

@@ -71,7 +71,8 @@ export async function expectNoContainers(instance: string): Promise<void> {
 
 /** Fails unless the instance has that many containers soon. */
 export async function expectContainers(instance: string, count: number): Promise<void> {
-  const names = async (): Promise<string[]> => (await containersOf(instance)).map(({ Names }) => Names.join());
+  const names = async (): Promise<string[]> =>
+    (await containersOf(instance)).map(({ Names }) => Names.join());
   let found: string[] = [];
   await eventually(
     async () => {

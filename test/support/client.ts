@@ -1,5 +1,5 @@
 import * as grpc from "@grpc/grpc-js";
-import { type MethodDefinition, fromJSON, loadSync, type MessageTypeDefinition } from "@grpc/proto-loader";
+import { fromJSON, loadSync, type MessageTypeDefinition, type MethodDefinition } from "@grpc/proto-loader";
 import { Execution } from "./execution.ts";
 import type { RunCommandResponse, Sandbox, StreamItems, UnaryAnswers } from "./wire.ts";
 

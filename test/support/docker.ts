@@ -1,6 +1,6 @@
-import Dockerode from "dockerode";
 import { PassThrough } from "node:stream";
 import { buffer } from "node:stream/consumers";
+import Dockerode from "dockerode";
 
 /** The daemon, with nothing of Berth between. */
 export const docker = new Dockerode();

@@ -1,5 +1,5 @@
 /** Image of the sandboxes in tests: Debian with python3, its regression tests and procps. */
-export const TEST_IMAGE = "debian:bookworm-slim";
+export const TEST_IMAGE = "berth/test:latest";
 
 /** A static busybox and nothing else, as scripts/busybox-image.sh makes it. */
 export const BUSYBOX_IMAGE = "berth/busybox:latest";

@@ -16,8 +16,9 @@ const app = await startApp(JSON.parse(process.argv[2] ?? ""), {
 
 async function stop(): Promise<void> {
   const { left } = await app.stop();
+  if (!process.connected) return;
   process.send?.({ left });
-  process.disconnect?.();
+  process.disconnect();
 }
 
 process.once("SIGTERM", () => void stop());

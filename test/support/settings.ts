@@ -1,3 +1,5 @@
+import { tmpdir } from "node:os";
+import path from "node:path";
 import type { AppSettings } from "../../src/app.ts";
 import { randomBase32 } from "../../src/core/ids.ts";
 import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
@@ -26,6 +28,8 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     deleteGraceMs: 5_000,
     stopTimeoutMs: 30_000,
     leaveSandboxes: false,
+    warmPools: [],
+    dataDir: path.join(tmpdir(), "berth-test"),
     transcriptWindowBytes: 64 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),

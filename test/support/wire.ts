@@ -63,6 +63,7 @@ export interface Stats {
     readonly last_used: Timestamp;
     readonly is_active: boolean;
   }[];
+  readonly warm_pools: readonly { readonly image: string; readonly target: number; readonly ready: number }[];
   readonly engine: {
     readonly name: string;
     readonly version: string;
@@ -139,7 +140,10 @@ export interface Process {
 export interface UnaryAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
-  "SandboxService/ListSandboxes": { readonly sandboxes: readonly Sandbox[]; readonly next_page_token: string };
+  "SandboxService/ListSandboxes": {
+    readonly sandboxes: readonly Sandbox[];
+    readonly next_page_token: string;
+  };
   "SandboxService/UpdateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/KeepAliveSandbox": { readonly sandbox: Sandbox };
   "SandboxService/PauseSandbox": { readonly sandbox: Sandbox };
@@ -151,7 +155,10 @@ export interface UnaryAnswers {
   "ProcessService/SignalProcess": Record<string, never>;
   "ProcessService/ResizeTerminal": Record<string, never>;
   "ProcessService/GetProcess": { readonly process: Process };
-  "ProcessService/ListProcesses": { readonly processes: readonly Process[]; readonly next_page_token: string };
+  "ProcessService/ListProcesses": {
+    readonly processes: readonly Process[];
+    readonly next_page_token: string;
+  };
 }
 
 /** Items of the streaming methods that the tests call. */

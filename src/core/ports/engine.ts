@@ -44,6 +44,9 @@ export interface Engine {
   /** Lets frozen processes go on. Idempotent. */
   resume(ref: string, signal?: AbortSignal): Promise<void>;
 
+  /** Changes the bounds of a running sandbox; the disk's stays. */
+  setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void>;
+
   /** Ends and removes a sandbox, whatever its state; returns when it is gone. Idempotent: an unknown ref is gone. */
   remove(ref: string, signal?: AbortSignal): Promise<void>;
 
@@ -230,7 +233,7 @@ export interface SpawnedProcess {
    * Nothing is watched before the first call.
    */
   wait(signal?: AbortSignal): Promise<number>;
-  /** Drops the connection: no more output. Idempotent. Does not end the process. */
+  /** Lets go of the process: no more output, and its stdin ends. Idempotent. Does not end the process. */
   close(): void;
 }
 

@@ -1,5 +1,6 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
 import type { EngineMount, EngineSandboxSpec } from "../../core/ports/engine.ts";
+import type { Resources } from "../../core/sandbox.ts";
 import { formatLabels, type SandboxLabels } from "./labels.ts";
 import { setupCommand } from "./setup-script.ts";
 
@@ -30,7 +31,7 @@ export type NamedContainer = ContainerCreateOptions & { readonly name: string };
  * be meant by it: CVE-2024-21626) nor its entry point, health check or volumes.
  */
 export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts): NamedContainer {
-  const { memoryBytes, cpuMillis, pidsLimit, diskBytes } = spec.resources;
+  const { diskBytes } = spec.resources;
   const openFiles = Math.min(OPEN_FILES, facts.openFilesLimit ?? OPEN_FILES);
   return {
     name: facts.name,
@@ -41,7 +42,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       giveToUser: facts.mounts.filter((mount) => mount.giveToUser).map((mount) => mount.target),
     }),
     Cmd: [],
-    User: "0:0",
+    User: "0",
     WorkingDir: "/",
     Env: Object.entries(spec.env).map(([name, value]) => `${name}=${value}`),
     Labels: formatLabels(facts.labels),
@@ -55,10 +56,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       CapAdd: CAPABILITIES,
       SecurityOpt: ["no-new-privileges:true"],
       Privileged: false,
-      Memory: memoryBytes,
-      MemorySwap: memoryBytes,
-      NanoCpus: cpuMillis * 1_000_000,
-      PidsLimit: pidsLimit,
+      ...resourceLimits(spec.resources),
       Ulimits: [
         { Name: "nofile", Soft: openFiles, Hard: openFiles },
         { Name: "core", Soft: 0, Hard: 0 },
@@ -73,6 +71,16 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       ...(spec.runtime === "" ? {} : { Runtime: spec.runtime }),
       ...(diskBytes === undefined ? {} : { StorageOpt: { size: String(diskBytes) } }),
     },
+  };
+}
+
+/** The limits that can be changed while a container runs, in Docker's terms. Swap counts as memory. */
+export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources) {
+  return {
+    Memory: memoryBytes,
+    MemorySwap: memoryBytes,
+    NanoCpus: cpuMillis * 1_000_000,
+    PidsLimit: pidsLimit,
   };
 }
 

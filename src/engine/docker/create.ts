@@ -66,7 +66,7 @@ export class ContainerMaker {
   /** Waits, not for long, for removals under way, and looks for no late ones any more. */
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS)]);
+    await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
   async #start(id: string, signal?: AbortSignal): Promise<void> {
@@ -119,7 +119,7 @@ export class ContainerMaker {
       })
       .finally(() => this.#removals.delete(removal));
     this.#removals.add(removal);
-    await Promise.race([removal, sleep(CLEANUP_PATIENCE_MS)]);
+    await Promise.race([removal, sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
   async #removeCreated(name: string, creating: Promise<unknown>): Promise<void> {

@@ -128,7 +128,8 @@ async function iptables(command: string, args: readonly string[], input = ""): P
     maxBuffer: 64 << 20,
     env: { ...process.env, PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` },
   });
-  running.child.stdin?.end(input);
+  // A command that ends without reading says why by its exit code.
+  running.child.stdin?.on("error", () => {}).end(input);
   return (await running).stdout;
 }
 

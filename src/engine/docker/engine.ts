@@ -15,20 +15,23 @@ import type {
   SpawnRequest,
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
-import type { IsolationLevel, NetworkMode } from "../../core/sandbox.ts";
-import { containerConfig } from "./container-config.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
+import type { DockerProcess } from "./docker-process.ts";
 import { Egress } from "./egress.ts";
-import { translateError } from "./errors.ts";
+import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
 import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
+import { MountStage } from "./mount-stage.ts";
 import { checkMounts } from "./mounts.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
 import { spawnProcess } from "./spawn.ts";
+import { StartGate } from "./start-gate.ts";
 import { parseUsage } from "./usage.ts";
 
 /** How long Docker may take, in milliseconds. */
@@ -90,8 +93,12 @@ export class DockerEngine implements Engine {
   readonly #images: Images;
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
+  readonly #stage = new MountStage();
+  readonly #starts = new StartGate();
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
+  /** Those whose output still comes. */
+  readonly #processes = new Set<DockerProcess>();
   #info: EngineInfo | undefined;
 
   constructor(options: DockerEngineOptions) {
@@ -124,7 +131,7 @@ export class DockerEngine implements Engine {
     const info = this.#info ?? (await this.info(signal));
     requireCapabilities(spec, info.capabilities);
     const isolation = this.#isolationOf(spec.runtime, info);
-    const mounts = await this.#checkMounts(spec);
+    const checked = await this.#checkMounts(spec);
     const image = await this.#images.inspect(spec.image, { signal });
     const labels: SandboxLabels = {
       instance: this.#options.instance,
@@ -134,31 +141,45 @@ export class DockerEngine implements Engine {
       user: spec.user || image.user,
       isolation,
     };
-    const ref = await this.#maker.create(
-      containerConfig(spec, {
-        name: containerName(spec.sandboxId),
-        labels,
-        mounts,
-        network: await this.#network(spec.network, signal),
-        openFilesLimit: await daemonOpenFilesLimit(),
-      }),
-      signal,
-    );
-    this.#users.set(ref, labels.user);
-    return describe(ref, labels, { state: "running" });
+    const facts = {
+      name: containerName(spec.sandboxId),
+      labels,
+      network: await this.#network(spec.network, signal),
+      openFilesLimit: await daemonOpenFilesLimit(),
+    };
+    const staged = await this.#stage.stage(checked);
+    try {
+      const ref = await this.#maker.create(
+        containerConfig(spec, { ...facts, mounts: staged.mounts }),
+        signal,
+      );
+      this.#users.set(ref, labels.user);
+      return describe(ref, labels, { state: "running" });
+    } finally {
+      await staged.release();
+    }
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#changePaused(ref, true, signal);
+    return this.#starts.closed(ref, () => this.#changePaused(ref, true, signal));
   }
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
     return this.#changePaused(ref, false, signal);
   }
 
+  async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    await this.#daemon.call(
+      "changing a container's limits",
+      (docker, abortSignal) => docker.getContainer(ref).update({ ...resourceLimits(resources), abortSignal }),
+      { signal },
+    );
+  }
+
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     this.#users.delete(ref);
+    this.#starts.forget(ref);
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
@@ -209,11 +230,16 @@ export class DockerEngine implements Engine {
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
     const user = request.user || (await this.#userOf(ref, signal));
-    return spawnProcess(this.#daemon, ref, user, request, sink, signal);
+    const spawned = await spawnProcess(this.#daemon, this.#starts, ref, user, request, sink, signal);
+    this.#processes.add(spawned);
+    spawned.ended.then(() => this.#processes.delete(spawned));
+    return spawned;
   }
 
   async close(): Promise<void> {
+    for (const spawned of this.#processes) spawned.destroy();
     await this.#maker.close();
+    await this.#stage.close();
     this.#daemon.close();
   }
 
@@ -257,6 +283,7 @@ export class DockerEngine implements Engine {
         { signal },
       );
     } catch (error) {
+      if (!answerTo(error)) throw error;
       // Docker refuses what is so already; its state tells that from other refusals.
       const { State: state } = await this.#inspect(ref, signal);
       if (!state.Running)

@@ -2,7 +2,7 @@ import type { Readable } from "node:stream";
 import { abortError, BerthError } from "../../core/errors.ts";
 import type { PullProgress } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
-import { answerTo, NoAnswerError } from "./errors.ts";
+import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
 import { jsonLines } from "./json-lines.ts";
 import { PullLayers, type PullMessage } from "./pull-layers.ts";
 
@@ -75,10 +75,12 @@ function refused(image: string, text: string, cause: unknown = new Error(text)):
   if (/no space left/i.test(text)) {
     return new BerthError("NO_SPACE", `The disk is too full for the image "${image}".`, { cause });
   }
+  const problem = /denied|unauthorized|unknown|not found|not exist|no basic auth/i.test(text)
+    ? "it does not exist there, or needs a login. Check the name"
+    : `${daemonWords(text)}. Check the registry`;
   return new BerthError(
     "IMAGE_UNAVAILABLE",
-    `The registry does not give out the image "${image}": it does not exist there, or needs a login. ` +
-      `Check the name, or try on the engine's machine: docker pull ${image}`,
+    `The registry does not give out the image "${image}": ${problem}, or try on the engine's machine: docker pull ${image}`,
     { metadata: { image }, cause },
   );
 }

@@ -58,7 +58,13 @@ export class FileBench {
     const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, most: 16, idleMs: 60_000 }, log);
     const control = new ProcessControl(lanes);
     const sandboxes = new SandboxManager(
-      { maxSandboxes: 10, cleanupIntervalMs: 300_000, deleteGraceMs: 1_000, defaults: SANDBOX_DEFAULTS },
+      {
+        maxSandboxes: 10,
+        cleanupIntervalMs: 300_000,
+        deleteGraceMs: 1_000,
+        warmPools: [],
+        defaults: SANDBOX_DEFAULTS,
+      },
       {
         engine,
         monitor,

@@ -1,0 +1,106 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { createClient } from "@connectrpc/connect";
+import { describe, expect, test } from "vitest";
+import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
+import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { GrpcJs } from "./support/grpc-js.ts";
+import { eventually, startTestServer, type TestServer } from "./support/test-server.ts";
+import { TRANSPORTS } from "./support/transports.ts";
+
+const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
+const MESSAGE_BYTES = 65_536;
+
+/** Waits until a flood no longer advances, and says how many messages the handler was asked for. */
+async function standstill({ record }: TestServer): Promise<number> {
+  for (let calm = 0, last = -1; calm < 5; ) {
+    await sleep(20);
+    calm = record.produced > 0 && record.produced === last ? calm + 1 : 0;
+    last = record.produced;
+  }
+  return record.produced;
+}
+
+describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
+  test("a reader that stops holds up the handler, and a cancel then ends it", async () => {
+    await using server = await startTestServer();
+    using transport = transportTo(server.url);
+    const controller = new AbortController();
+    const client = createClient(ProcessService, transport);
+    const stream = client.exec(shell("flood"), { signal: controller.signal })[Symbol.asyncIterator]();
+    await stream.next();
+    await stream.next();
+    const produced = await standstill(server);
+    // What is on the way fits into windows and socket buffers.
+    expect(produced * MESSAGE_BYTES).toBeLessThan(32 * 1024 * 1024);
+    expect(server.record.open).toBe(1);
+    controller.abort();
+    await eventually(() => server.record.open === 0);
+    // The handler was not asked for more than the message it was held up at.
+    expect(server.record.produced).toBeLessThanOrEqual(produced + 1);
+    await stream.next().catch(() => {});
+  });
+
+  test("a reader that goes on gets on", async () => {
+    await using server = await startTestServer();
+    using transport = transportTo(server.url);
+    const controller = new AbortController();
+    const client = createClient(ProcessService, transport);
+    const stream = client.exec(shell("flood"), { signal: controller.signal })[Symbol.asyncIterator]();
+    await stream.next();
+    const produced = await standstill(server);
+    let received = 0;
+    let expected = 0n;
+    while (received < produced * MESSAGE_BYTES * 2) {
+      const { value } = await stream.next();
+      if (value?.event.case !== "output") throw new Error("no output");
+      expect(value.event.value.offset).toBe(expected);
+      expected += BigInt(value.event.value.data.length);
+      received += value.event.value.data.length;
+    }
+    controller.abort();
+    await eventually(() => server.record.open === 0);
+    await stream.next().catch(() => {});
+  });
+});
+
+test("a flood of cancels leaves no handler, no call and no stream behind", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const floods = 3000;
+  for (let done = 0; done < floods; done += 500) {
+    let ended = 0;
+    for (let index = 0; index < 500; index++) {
+      const stream =
+        index % 2 === 0
+          ? client.serverStream(SandboxService.method.watchEvents, {})
+          : client.serverStream(ProcessService.method.exec, shell("drip 1000"));
+      stream.on("error", () => {});
+      stream.on("status", () => {
+        ended += 1;
+      });
+      // Some as soon as they are on their way (before, grpc-js forgets to tell the server), some amid answers.
+      if (index % 3 === 0) setImmediate(() => stream.cancel());
+      else stream.once("data", () => stream.cancel());
+    }
+    await eventually(() => server.record.open === 0 && ended === 500, 20_000);
+  }
+  expect(server.record.begun).toBeGreaterThan(floods / 2);
+  await eventually(() => server.record.open === 0);
+  const inFlight = await server.metrics.getSingleMetric("berth_rpc_in_flight")?.get();
+  expect(inFlight?.values.map(({ value }) => value)).toEqual(inFlight?.values.map(() => 0));
+  // The connection is the same as ever.
+  await client.unary(SandboxService.method.getStats, {});
+});
+
+test("a thousand streams at once run on one connection", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const streams = Array.from({ length: 1000 }, () => {
+    const stream = client.serverStream(SandboxService.method.watchEvents, {});
+    stream.on("error", () => {});
+    return stream.resume();
+  });
+  await eventually(() => server.record.open === 1000, 20_000);
+  for (const stream of streams) stream.cancel();
+  await eventually(() => server.record.open === 0, 20_000);
+});
