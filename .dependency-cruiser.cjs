@@ -25,10 +25,17 @@ module.exports = {
     },
     {
       name: "process-over-core",
-      comment: "Processes and files inside a sandbox are written over the engine port alone.",
+      comment: "Processes inside a sandbox are written over the engine port alone.",
       severity: "error",
       from: { path: "^src/process" },
       to: { path: "^(gen/|src/(?!core/|process/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+    },
+    {
+      name: "files-over-process",
+      comment: "Files inside a sandbox are read and written by jobs that run there.",
+      severity: "error",
+      from: { path: "^src/files" },
+      to: { path: "^(gen/|src/(?!core/|process/|files/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
     },
     {
       name: "engines-over-ports",
@@ -36,6 +43,20 @@ module.exports = {
       severity: "error",
       from: { path: "^src/engine" },
       to: { path: "^(gen/|src/(?!core/|engine/))|node_modules/(@connectrpc|@bufbuild)" },
+    },
+    {
+      name: "program-over-the-api",
+      comment: "The program's commands are clients; what `serve` and `doctor` need is handed in by main.ts.",
+      severity: "error",
+      from: { path: "^src/cli" },
+      to: { path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$)" },
+    },
+    {
+      name: "options-know-no-parts",
+      comment: "What is configured is read without knowing who uses it.",
+      severity: "error",
+      from: { path: "^src/config" },
+      to: { path: "^(gen/|src/(?!config|core/|listen-address\\.ts$))" },
     },
     onlyFrom(
       "docker-stays-home",

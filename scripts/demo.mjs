@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { run, Stop, startServer, stream } from "./demo/children.mjs";
-import { packagesAreInstalled } from "./demo/packages.mjs";
+import { isInstalled } from "./dependencies.mjs";
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const berth = path.join(root, "bin", "berth.mjs");
@@ -38,7 +38,7 @@ try {
 
 async function main() {
   await step(1, "packages", "npm ci", async () => {
-    if (packagesAreInstalled(root)) return "installed already";
+    if (isInstalled()) return "installed already";
     await must("npm", ["ci", "--no-audit", "--no-fund"], "The packages could not be installed.");
     return "installed";
   });

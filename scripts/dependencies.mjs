@@ -34,7 +34,7 @@ export function ensureDependencies() {
 }
 
 /** Compares what npm wrote down at its last install with what it would install now. */
-function isInstalled() {
+export function isInstalled() {
   const installed = readPackages("node_modules/.package-lock.json");
   const wanted = readPackages("package-lock.json");
   return Object.entries(wanted).every(

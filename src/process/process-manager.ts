@@ -120,6 +120,11 @@ export class ProcessManager {
     return all.filter((process) => showEnded || process.status === undefined).reverse();
   }
 
+  /** Lets go of every process that still runs, without ending it. */
+  letGo(): void {
+    for (const process of this.#registry.all()) process.letGo();
+  }
+
   async #startOnce(
     method: string,
     request: RunRequest,

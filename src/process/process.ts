@@ -196,6 +196,12 @@ export class Process {
     });
   }
 
+  /** Lets go of it without ending it: nothing more is learnt of it. For a service that stops and leaves its sandboxes. */
+  letGo(): void {
+    this.#ending ??= "ENGINE_LOST";
+    this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
+  }
+
   #follow(job: Job): void {
     this.#job = job;
     this.#balance();

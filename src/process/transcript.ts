@@ -119,6 +119,7 @@ export class Transcript {
     if (this.#last !== undefined) this.#seal(this.#last);
     this.#last = undefined;
     this.#wake();
+    this.#sealSpill(this.#spilling);
   }
 
   /** Moves everything to disk, where there is one. For an ended process's transcript. */
@@ -127,7 +128,7 @@ export class Transcript {
     await this.#store(this.#head);
     this.#spilling = this.#spillDownTo(0);
     await this.#spilling;
-    await this.#spill?.seal().catch(() => {});
+    this.#sealSpill();
   }
 
   /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
@@ -329,9 +330,17 @@ export class Transcript {
       });
     } catch {
       // A disk that takes no more: from here on memory has to do, with its own bound.
+      this.#sealSpill();
       this.#spill = undefined;
       this.#trim();
     }
+  }
+
+  /** Gives back what only writing needs; a later write opens it again. */
+  #sealSpill(after: Promise<void> = Promise.resolve()): void {
+    const spill = this.#spill;
+    // What cannot be closed is the system's to take back.
+    after.then(() => spill?.seal()).catch(() => {});
   }
 
   /** The first held block whose sequence is larger. */

@@ -13,6 +13,7 @@ export function createAdmission(authenticator: Authenticator, errors: ErrorConve
     const call = callOf(context);
     try {
       throwIfAborted(call.signal);
+      if (call.deadline.kind === "refused") throw call.deadline.error;
       call.owner = await authenticator.authenticate(call);
       context.values.set(ownerKey, call.owner);
     } catch (thrown) {

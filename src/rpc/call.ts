@@ -2,10 +2,9 @@ import type { IncomingHttpHeaders } from "node:http";
 import { Code, type ConnectError, type ContextValues, createContextKey } from "@connectrpc/connect";
 import { BerthError } from "../core/errors.ts";
 import type { Credentials } from "./auth.ts";
+import { type Deadline, readDeadline } from "./deadline.ts";
 import { type HttpRequest, peerOf } from "./http-message.ts";
-
-/** How a client speaks to the port. */
-export type RpcProtocol = "grpc" | "grpc-web" | "connect";
+import type { RpcProtocol } from "./rpc-protocol.ts";
 
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 
@@ -28,6 +27,7 @@ export class Call implements Credentials {
   readonly protocol: RpcProtocol;
   readonly peer: string;
   readonly streamsRequests: boolean;
+  readonly deadline: Deadline;
   readonly #request: HttpRequest;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
@@ -42,6 +42,7 @@ export class Call implements Credentials {
     this.method = method;
     this.protocol = protocol;
     this.peer = peerOf(request);
+    this.deadline = readDeadline(protocol, request.headers);
     this.#request = request;
     this.streamsRequests = streamsRequests;
   }
@@ -59,6 +60,10 @@ export class Call implements Credentials {
   get ageMs(): number {
     return performance.now() - this.#startMs;
   }
+
+  /** Milliseconds until the deadline, below 0 once it passed; undefined if there is none. */
+  readonly timeoutMs = (): number | undefined =>
+    this.deadline.kind === "after" ? this.deadline.ms - this.ageMs : undefined;
 
   /** Aborted once the call is over, for whatever reason; the reason is a `BerthError`. */
   get signal(): AbortSignal {

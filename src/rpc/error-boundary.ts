@@ -1,6 +1,7 @@
 import { Code, ConnectError, type HandlerContext, type MethodImplSpec } from "@connectrpc/connect";
+import { abortError } from "../core/errors.ts";
 import { callOf } from "./call.ts";
-import { callEndedBy, type ErrorConverter, requestError } from "./error-conversion.ts";
+import { type ErrorConverter, requestError } from "./error-conversion.ts";
 
 /**
  * Wraps the implementation of a method, so that whatever it throws, at once or
@@ -47,7 +48,7 @@ export function withErrorBoundary(
     try {
       yield* requests;
     } catch (thrown) {
-      throw context.signal.aborted ? callEndedBy(context.signal) : requestError(thrown, readMaxBytes);
+      throw context.signal.aborted ? abortError(context.signal) : requestError(thrown, readMaxBytes);
     }
   }
   switch (spec.kind) {
@@ -76,10 +77,10 @@ export function withErrorBoundary(
 export async function untilAborted<T>(work: T | Promise<T>, signal: AbortSignal): Promise<T> {
   if (signal.aborted) {
     Promise.resolve(work).catch(() => {});
-    throw callEndedBy(signal);
+    throw abortError(signal);
   }
   const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = () => reject(callEndedBy(signal));
+  const onAbort = () => reject(abortError(signal));
   signal.addEventListener("abort", onAbort, { once: true });
   try {
     return await Promise.race([work, aborted]);

@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorDetailSchema } from "../../gen/ts/berth/v1/error_pb.js";
-import { BerthError, canceled } from "../core/errors.ts";
+import { abortError, BerthError, canceled } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { Call } from "./call.ts";
 import { ERROR_TABLE } from "./error-table.ts";
@@ -33,19 +33,20 @@ export class ErrorConverter {
 
   /** What failed before a handler was reached: headers, framing, encoding or size of the request. */
   fromRequest(call: Call, thrown: unknown, readMaxBytes: number): ConnectError {
+    if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
     return record(call, requestError(thrown, readMaxBytes));
   }
 
   #handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
     if (thrown instanceof BerthError && thrown.reason !== "INTERNAL") {
       // Core only knows that its signal was aborted; the call knows why.
-      return thrown.reason === "CANCELED" && signal.aborted ? callEndedBy(signal) : thrown;
+      return thrown.reason === "CANCELED" && signal.aborted ? abortError(signal) : thrown;
     }
     if (signal.aborted) {
       if (!(thrown instanceof Error && thrown.name === "AbortError")) {
         this.#logger.warn({ method: call.method, err: thrown }, "a handler failed after its call had ended");
       }
-      return callEndedBy(signal);
+      return abortError(signal);
     }
     if (thrown instanceof ConnectError && thrown.code !== Code.Internal && thrown.code !== Code.Unknown) {
       return thrown.code === Code.Unimplemented ? new BerthError("UNIMPLEMENTED", thrown.rawMessage) : thrown;
@@ -98,8 +99,6 @@ export function requestError(thrown: unknown, readMaxBytes: number): BerthError 
       return messageTooLarge(readMaxBytes);
     case Code.Unimplemented:
       return new BerthError("UNIMPLEMENTED", thrown.rawMessage);
-    case Code.DeadlineExceeded:
-      return deadlineExceeded();
     case Code.Canceled:
     case Code.Aborted:
       return canceled(thrown);
@@ -120,12 +119,4 @@ export function messageTooLarge(limitBytes: number): BerthError {
 /** Makes the error for a call that ran out of the time its caller gave it. */
 export function deadlineExceeded(): BerthError {
   return new BerthError("DEADLINE_EXCEEDED", "The deadline of this call passed before it was done.");
-}
-
-/** What ended the call whose signal this is; the signal is aborted. */
-export function callEndedBy(signal: AbortSignal): BerthError {
-  const reason: unknown = signal.reason;
-  if (reason instanceof BerthError) return reason;
-  if (reason instanceof ConnectError && reason.code === Code.DeadlineExceeded) return deadlineExceeded();
-  return canceled(reason);
 }

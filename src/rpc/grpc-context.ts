@@ -13,17 +13,17 @@ export class GrpcContext implements HandlerContext {
   readonly requestMethod = "POST";
   readonly values: ContextValues = createContextValues();
   readonly signal: AbortSignal;
+  readonly timeoutMs: () => number | undefined;
   readonly #request: HttpRequest;
-  readonly #deadlineMs: number | undefined;
   #requestHeader: Headers | undefined;
   #responseHeader: Headers | undefined;
   #responseTrailer: Headers | undefined;
 
-  constructor(method: DescMethod, call: Call, request: HttpRequest, timeoutMs: number | undefined) {
+  constructor(method: DescMethod, call: Call, request: HttpRequest) {
     this.method = method;
     this.signal = call.signal;
+    this.timeoutMs = call.timeoutMs;
     this.#request = request;
-    this.#deadlineMs = timeoutMs === undefined ? undefined : performance.now() + timeoutMs;
     setCall(this.values, call);
   }
 
@@ -34,9 +34,6 @@ export class GrpcContext implements HandlerContext {
   get url(): string {
     return urlOf(this.#request);
   }
-
-  readonly timeoutMs = (): number | undefined =>
-    this.#deadlineMs === undefined ? undefined : this.#deadlineMs - performance.now();
 
   get requestHeader(): Headers {
     this.#requestHeader ??= headersOf(this.#request);

@@ -1,14 +1,13 @@
 import type http2 from "node:http2";
 
-import { parseTimeout } from "@connectrpc/connect/protocol-grpc";
+import { abortError } from "../core/errors.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
-import { callEndedBy, deadlineExceeded, type ErrorConverter } from "./error-conversion.ts";
+import type { ErrorConverter } from "./error-conversion.ts";
 import { GrpcContext } from "./grpc-context.ts";
 import { frameMessage, parseMessage, readMessage } from "./grpc-framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import type { HttpRequest } from "./http-message.ts";
-import { MAX_TIMEOUT_MS } from "./limits.ts";
 import type { Route } from "./routes.ts";
 
 /** What {@link serveGrpc} needs beside the call. */
@@ -47,20 +46,13 @@ export async function serveGrpc(
   nodeResponse: http2.Http2ServerResponse,
   { errors, admit }: GrpcOptions,
 ): Promise<void> {
-  const timeoutHeader = request.headers["grpc-timeout"];
-  const timeout = parseTimeout(typeof timeoutHeader === "string" ? timeoutHeader : null, MAX_TIMEOUT_MS);
-  const context = new GrpcContext(route.method, call, request, timeout.timeoutMs);
+  const context = new GrpcContext(route.method, call, request);
   const response = new GrpcResponse(nodeResponse, context);
   // The client gets its answer when the call is over, even while the handler has not noticed.
   call.signal.addEventListener("abort", () => {
-    if (response.open) response.fail(errors.fromHandler(call, callEndedBy(call.signal), call.signal));
+    if (response.open) response.fail(errors.fromHandler(call, abortError(call.signal), call.signal));
   });
-  const timer =
-    timeout.timeoutMs === undefined || timeout.error
-      ? undefined
-      : setTimeout(() => call.abort(deadlineExceeded()), timeout.timeoutMs);
   try {
-    if (timeout.error) throw timeout.error;
     await admit(context);
     const bytes = await readMessage(request, route.readMaxBytes);
     const message = parseMessage(route.method.input, bytes);
@@ -81,7 +73,5 @@ export async function serveGrpc(
       ? errors.fromHandler(call, thrown, call.signal)
       : errors.fromRequest(call, thrown, route.readMaxBytes);
     response.fail(error);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -1,6 +1,7 @@
 import type { Registry } from "prom-client";
 import type { HealthSource } from "./health.ts";
 import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
+import { requestEnd } from "./late-body.ts";
 
 /** A plain answer. */
 export interface Page {
@@ -30,7 +31,9 @@ export function textPage(status: number, text: string): Page {
 }
 
 /** Sends an answer that is no RPC's. */
-export function sendPage(request: HttpRequest, response: HttpResponse, page: Page): void {
+export async function sendPage(request: HttpRequest, response: HttpResponse, page: Page): Promise<void> {
+  await requestEnd(request);
+  if (request.aborted) return;
   response.statusCode = page.status;
   response.setHeader("content-type", page.type);
   response.setHeader("content-length", Buffer.byteLength(page.body));

@@ -1,7 +1,11 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 
-/** How long a client may take to notice its answer before its connection goes. */
+/** How long a client may go on sending once its answer is complete. */
 const LINGER_MS = 2000;
+
+/** How long an early answer waits for the end of its request. */
+const COURTESY_MS = 500;
 
 /**
  * Deals with a client that goes on sending after its answer is complete, as one
@@ -18,4 +22,19 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
     timer.unref();
     request.once("close", () => clearTimeout(timer));
   });
+}
+
+/**
+ * Resolves when the rest of a request has come and gone, or a short time has
+ * passed. An answer over HTTP/2 that ends before its request makes Node reset
+ * the stream, which is allowed, and makes curl lose the answer.
+ */
+export async function requestEnd(request: HttpRequest): Promise<void> {
+  if (request.httpVersionMajor !== 2 || request.complete) return;
+  const ended = new Promise<void>((resolve) => {
+    request.once("end", resolve);
+    request.once("close", resolve);
+  });
+  request.resume();
+  await Promise.race([ended, sleep(COURTESY_MS, undefined, { ref: false })]);
 }

@@ -31,11 +31,15 @@ export class Reflection {
   readonly #files = new Map<string, DescFile>();
   readonly #types: Registry;
 
-  /** @param services what to tell of, beside reflection itself */
-  constructor(services: readonly DescService[]) {
+  /**
+   * @param services what to tell of, beside reflection itself
+   * @param files what else clients may meet, as the messages of error details
+   */
+  constructor(services: readonly DescService[], files: readonly DescFile[]) {
     const all = [...services, V1, V1Alpha];
     this.#serviceNames = all.map((service) => service.typeName).sort();
     for (const service of all) this.#addFile(service.file);
+    for (const file of files) this.#addFile(file);
     this.#types = createRegistry(...this.#files.values());
   }
 

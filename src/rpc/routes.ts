@@ -11,9 +11,10 @@ import {
 import type { UniversalHandler, UniversalHandlerOptions } from "@connectrpc/connect/protocol";
 import { compressionGzip } from "@connectrpc/connect-node";
 import type { Admit } from "./admission.ts";
+import { callOf } from "./call.ts";
 import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
-import { MAX_TIMEOUT_MS, type RpcLimits, readMaxBytesOf } from "./limits.ts";
+import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
 
 /** Registers handlers; what {@link ConnectRouter} is for, with or without the library's own types. */
 export type Routes = (router: ConnectRouter) => void;
@@ -49,7 +50,6 @@ export class RouteTable implements ConnectRouter {
       acceptCompression: [compressionGzip],
       // Compressing what programs send each other costs far more time than it saves.
       compressMinBytes: 1 << 20,
-      maxTimeoutMs: MAX_TIMEOUT_MS,
       // An exit code of 0 is to be read, not guessed from a field that is missing.
       jsonOptions: { alwaysEmitImplicit: true },
     });
@@ -100,6 +100,8 @@ export class RouteTable implements ConnectRouter {
       readMaxBytes,
       requestGate: (context) => {
         amendLibraryErrors(context, errors, readMaxBytes);
+        // The call keeps its own deadline, of which the library is not told.
+        Object.assign(context, { timeoutMs: callOf(context).timeoutMs });
         return admit(context);
       },
     });

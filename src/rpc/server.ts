@@ -1,4 +1,5 @@
 import type { Registry } from "prom-client";
+import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { ListenAddress } from "../listen-address.ts";
@@ -77,7 +78,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     health,
     routes.services.map((service) => service.typeName),
   );
-  new Reflection(routes.services).register(routes);
+  new Reflection(routes.services, [file_berth_v1_error]).register(routes);
   const guard = new OriginGuard({
     listen,
     allowHosts: options.allowHosts ?? [],

@@ -1,12 +1,18 @@
 import type http from "node:http";
 import type { ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
-import type { RpcProtocol } from "./call.ts";
 import { statusTrailers } from "./grpc-status.ts";
-import { endResponse, type HttpResponse } from "./http-message.ts";
+import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
+import { requestEnd } from "./late-body.ts";
+import type { RpcProtocol } from "./rpc-protocol.ts";
 
 /** Ends a call to a method that the server does not have, as its protocol wants it. */
-export function sendUnimplemented(response: HttpResponse, protocol: RpcProtocol, error: ConnectError): void {
+export async function sendUnimplemented(
+  request: HttpRequest,
+  response: HttpResponse,
+  protocol: RpcProtocol,
+  error: ConnectError,
+): Promise<void> {
   const status = statusTrailers(error, undefined);
   switch (protocol) {
     case "grpc":
@@ -22,6 +28,8 @@ export function sendUnimplemented(response: HttpResponse, protocol: RpcProtocol,
       endResponse(response);
       break;
     case "connect":
+      await requestEnd(request);
+      if (request.aborted) return;
       begin(response, 404, "application/json");
       endResponse(response, errorToJsonText(error));
       break;

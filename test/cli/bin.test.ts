@@ -1,9 +1,11 @@
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { containersOf } from "../support/docker.ts";
 import { endOf, runProgram, ServeProcess, startProgram } from "../support/program.ts";
 
+const VERSION = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")).version;
 const BIN = fileURLToPath(new URL("../../bin/berth.mjs", import.meta.url));
 
 /** Has the program take the running Node for one that is too old; its child is not told. */
@@ -20,7 +22,7 @@ describe.each([
   test("it runs and hands on the exit code", async () => {
     expect(await runProgram(["--version"], { entry })).toMatchObject({
       exitCode: 0,
-      stdout: Buffer.from("0.1.0\n"),
+      stdout: Buffer.from(`${VERSION}\n`),
       stderr: "",
     });
     expect((await runProgram(["nonsense"], { entry })).exitCode).toBe(2);

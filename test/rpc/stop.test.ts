@@ -36,7 +36,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     expect(await stopping).toBeLessThan(3000);
   });
 
-  test.each(["hang", "flood", "ignore 3000"])(
+  test.each(["hang", "flood", "ignore 900"])(
     "calls that outlast the grace end in UNAVAILABLE: %s",
     async (order) => {
       const { server, url, record } = await startTestServer();

@@ -31,6 +31,7 @@ import { checkMounts } from "./mounts.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
 import { spawnProcess } from "./spawn.ts";
+import { StartGate } from "./start-gate.ts";
 import { parseUsage } from "./usage.ts";
 
 /** How long Docker may take, in milliseconds. */
@@ -93,6 +94,7 @@ export class DockerEngine implements Engine {
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
   readonly #stage = new MountStage();
+  readonly #starts = new StartGate();
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
   /** Those whose output still comes. */
@@ -159,7 +161,7 @@ export class DockerEngine implements Engine {
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#changePaused(ref, true, signal);
+    return this.#starts.closed(ref, () => this.#changePaused(ref, true, signal));
   }
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
@@ -177,6 +179,7 @@ export class DockerEngine implements Engine {
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     this.#users.delete(ref);
+    this.#starts.forget(ref);
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
@@ -227,7 +230,7 @@ export class DockerEngine implements Engine {
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
     const user = request.user || (await this.#userOf(ref, signal));
-    const spawned = await spawnProcess(this.#daemon, ref, user, request, sink, signal);
+    const spawned = await spawnProcess(this.#daemon, this.#starts, ref, user, request, sink, signal);
     this.#processes.add(spawned);
     spawned.ended.then(() => this.#processes.delete(spawned));
     return spawned;
@@ -289,11 +292,11 @@ export class DockerEngine implements Engine {
     }
   }
 
-  /** How a container that does not run came to its end; undefined where it is gone. */
+  /** How a container that does not run came to its end; undefined where it is gone or being removed. */
   async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
     try {
       const { State: state } = await this.#inspect(ref, signal);
-      return ended(state.ExitCode, state.OOMKilled);
+      return state.Status === "removing" ? undefined : ended(state.ExitCode, state.OOMKilled);
     } catch (error) {
       if (error instanceof BerthError && error.reason === "SANDBOX_TERMINATED") return undefined;
       throw error;

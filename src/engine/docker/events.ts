@@ -10,7 +10,7 @@ interface DaemonEvent {
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
 
-/** How a container that has ended did so. Undefined where it is gone. */
+/** How a container that has ended did so. Undefined where it is gone or being removed. */
 export type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
 
 /** What happens to the containers of an instance. Listening begins with the call, not with the first item taken. */
@@ -26,7 +26,7 @@ export function watchEvents(
       const stream = await docker.getEvents({
         filters: {
           type: ["container"],
-          event: ["die", "oom", "destroy"],
+          event: ["die", "destroy"],
           label: [`${INSTANCE_LABEL}=${instance}`],
         },
         abortSignal,
@@ -48,8 +48,6 @@ async function* translateEvents(
   signal: AbortSignal,
 ): AsyncGenerator<EngineEvent> {
   let stream: NodeJS.ReadableStream | undefined;
-  /** Containers in which the kernel ended something for want of memory. */
-  const outOfMemory = new Set<string>();
   try {
     stream = await opening;
     for await (const { Action: action, Actor: actor } of jsonLines<DaemonEvent>(
@@ -58,17 +56,13 @@ async function* translateEvents(
       const ref = actor.ID;
       const { sandboxId } = parseLabels(actor.Attributes);
       switch (action) {
-        case "oom":
-          outOfMemory.add(ref);
-          break;
         case "die": {
-          const exitCode = Number(actor.Attributes.exitCode ?? 137);
-          const end = (await findEnd(ref, signal)) ?? ended(exitCode, outOfMemory.has(ref));
-          yield { type: "ended", ref, sandboxId, end };
+          const end = await findEnd(ref, signal);
+          // A removal kills first: what follows tells that it was one.
+          if (end) yield { type: "ended", ref, sandboxId, end };
           break;
         }
         case "destroy":
-          outOfMemory.delete(ref);
           yield { type: "removed", ref, sandboxId };
           break;
       }

@@ -6,9 +6,12 @@ import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
 import { DockerProcess } from "./docker-process.ts";
 import { daemonWords } from "./errors.ts";
+import type { StartGate } from "./start-gate.ts";
 
 /** How long Docker may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
+/** How long a start that was given up may still come about. */
+const LATE_START_MS = 2_000;
 
 /**
  * Starts a process by `exec` in a container. Returns when it is known to run
@@ -20,6 +23,7 @@ const START_TIMEOUT_MS = 30_000;
  */
 export async function spawnProcess(
   daemon: Daemon,
+  gate: StartGate,
   containerId: string,
   /** Name or `uid[:gid]`; empty: root. */
   user: string,
@@ -27,8 +31,29 @@ export async function spawnProcess(
   sink: OutputSink,
   signal?: AbortSignal,
 ): Promise<DockerProcess> {
-  const tty = request.terminal !== undefined;
-  const exec = await daemon.call(
+  const leave = await gate.enter(containerId, signal);
+  let exec: Exec | undefined;
+  try {
+    exec = await prepare(daemon, containerId, user, request, signal);
+    const spawned = await start(daemon, exec, request, sink, signal);
+    leave();
+    return spawned;
+  } catch (error) {
+    // Docker goes on with a start that its caller has given up.
+    if (exec) void startOver(daemon, exec).finally(leave);
+    else leave();
+    throw error;
+  }
+}
+
+function prepare(
+  daemon: Daemon,
+  containerId: string,
+  user: string,
+  request: SpawnRequest,
+  signal?: AbortSignal,
+): Promise<Exec> {
+  return daemon.call(
     "preparing a process",
     (docker, abortSignal) =>
       docker.getContainer(containerId).exec({
@@ -40,13 +65,23 @@ export async function spawnProcess(
         AttachStdin: request.stdin,
         AttachStdout: true,
         AttachStderr: true,
-        Tty: tty,
+        Tty: request.terminal !== undefined,
         // Daemons before API 1.42 ignore it; for them the size is set after the start.
         ...(request.terminal ? { ConsoleSize: [request.terminal.rows, request.terminal.columns] } : {}),
         abortSignal,
       }),
     { signal },
   );
+}
+
+async function start(
+  daemon: Daemon,
+  exec: Exec,
+  request: SpawnRequest,
+  sink: OutputSink,
+  signal?: AbortSignal,
+): Promise<DockerProcess> {
+  const tty = request.terminal !== undefined;
   const socket = await daemon.call(
     "starting a process",
     async (_, abortSignal) => {
@@ -67,6 +102,22 @@ export async function spawnProcess(
   } catch (error) {
     socket.destroy();
     throw error;
+  }
+}
+
+/** Waits until a start has come to something, or cannot be expected to any more. Never rejects. */
+async function startOver(daemon: Daemon, exec: Exec): Promise<void> {
+  const deadline = performance.now() + LATE_START_MS;
+  try {
+    while (performance.now() < deadline) {
+      const state = await daemon.call("asking for a process's state", (_, abortSignal) =>
+        exec.inspect({ abortSignal }),
+      );
+      if (state.Pid > 0 || state.ExitCode !== null) return;
+      await sleep(50);
+    }
+  } catch {
+    // The container is gone, or Docker is: nothing starts there.
   }
 }
 

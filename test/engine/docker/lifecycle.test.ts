@@ -64,6 +64,38 @@ describe("removing", () => {
 });
 
 describe("pausing", () => {
+  test("a pause never meets a process that is being started: Docker would get stuck on both", async () => {
+    const { ref } = await engine.create(spec());
+    for (let round = 0; round < 25; round++) {
+      const abort = new AbortController();
+      const starts = [0, 5, 10, 20, 30].map(async (delayMs, index) => {
+        await sleep(delayMs);
+        // Every second one is given up while it begins, which keeps Docker from nothing.
+        const signal = index % 2 === 0 ? undefined : abort.signal;
+        const spawned = await engine.spawn(
+          ref,
+          { argv: ["true"], stdin: false },
+          { data() {}, end() {} },
+          signal,
+        );
+        return spawned.wait();
+      });
+      const outcomes = Promise.allSettled(starts);
+      await sleep(round * 2);
+      abort.abort();
+      await engine.pause(ref);
+      await engine.resume(ref);
+      for (const outcome of await outcomes) {
+        if (outcome.status === "fulfilled") expect(outcome.value).toBe(0);
+        else
+          expect(outcome.reason).toMatchObject({
+            reason: expect.stringMatching(/CANCELED|SANDBOX_NOT_RUNNING/),
+          });
+      }
+    }
+    await engine.remove(ref);
+  });
+
   test("stops processes until resumed, and both are idempotent", async () => {
     const { ref } = await engine.create(spec());
     let lines = 0;
@@ -132,6 +164,13 @@ describe("events", () => {
       .toEqual([{ type: "ended", ref, sandboxId, end: { exitCode: 143, outOfMemory: false } }]);
     await docker.getContainer(ref).remove();
     await expect.poll(() => events.slice(1)).toEqual([{ type: "removed", ref, sandboxId }]);
+  });
+
+  test("tell of a forced removal as one, not as an end by itself", async () => {
+    const events = await collectEvents();
+    const { ref, sandboxId } = await engine.create(spec());
+    await docker.getContainer(ref).remove({ force: true });
+    await expect.poll(() => events).toEqual([{ type: "removed", ref, sandboxId }]);
   });
 
   test("tell that memory ran out where that ended the sandbox", async () => {

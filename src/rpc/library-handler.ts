@@ -1,0 +1,91 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { createContextValues } from "@connectrpc/connect";
+import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
+import { type Call, setCall } from "./call.ts";
+import { DEADLINE_HEADERS } from "./deadline.ts";
+import { untilAborted } from "./error-boundary.ts";
+import type { ErrorConverter } from "./error-conversion.ts";
+import { withPlainMessage } from "./grpc-status.ts";
+import { type HttpRequest, type HttpResponse, headersOf, urlOf } from "./http-message.ts";
+import { requestEnd } from "./late-body.ts";
+import type { Route } from "./routes.ts";
+
+/**
+ * A Node client that cancels a stream over HTTP/2 ends it first as if it were
+ * whole, and resets it a moment later. So long is waited for that, lest half an
+ * upload passes for a whole one.
+ */
+const RESET_GRACE_MS = 10;
+
+/** Serves a call of any kind in any protocol by the Connect library. Never rejects. */
+export async function serveByLibrary(
+  route: Route,
+  call: Call,
+  request: HttpRequest,
+  response: HttpResponse,
+  { errors }: { readonly errors: ErrorConverter },
+): Promise<void> {
+  const header = headersOf(request);
+  // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
+  header.delete(DEADLINE_HEADERS[call.protocol]);
+  const contextValues = createContextValues();
+  setCall(contextValues, call);
+  try {
+    const { body, trailer, ...head } = await route.handler({
+      httpVersion: request.httpVersion,
+      method: request.method ?? "",
+      url: urlOf(request),
+      header,
+      body: requestBody(route, call, request, errors),
+      signal: call.signal,
+      contextValues,
+    });
+    const universal = {
+      ...head,
+      body: body && responseBody(call, request, body),
+      // Complete only once the body is.
+      get trailer() {
+        return trailer && withPlainMessage(trailer);
+      },
+    };
+    await universalResponseToNodeResponse(universal, response);
+  } catch (thrown) {
+    // The response could not be written: its client is gone.
+    errors.fromRequest(call, thrown, route.readMaxBytes);
+    response.destroy();
+  }
+}
+
+/** The bytes of a request until its call is over; fails with converted errors. */
+async function* requestBody(
+  route: Route,
+  call: Call,
+  request: HttpRequest,
+  errors: ErrorConverter,
+): AsyncGenerator<Uint8Array> {
+  // Destroying the request would take its connection along, and with it the error response.
+  const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
+  try {
+    for (;;) {
+      const { done, value } = await untilAborted(chunks.next(), call.signal);
+      if (done) break;
+      yield value;
+    }
+    if (call.streamsRequests && request.httpVersionMajor === 2) {
+      await untilAborted(sleep(RESET_GRACE_MS), call.signal);
+    }
+  } catch (thrown) {
+    throw errors.fromRequest(call, thrown, route.readMaxBytes);
+  } finally {
+    void chunks.return?.().catch(() => {});
+  }
+}
+
+async function* responseBody(
+  call: Call,
+  request: HttpRequest,
+  body: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  yield* body;
+  if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request);
+}

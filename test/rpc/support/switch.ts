@@ -1,0 +1,29 @@
+import type { HealthSource } from "../../../src/rpc/health.ts";
+
+/** A health that tests turn on and off. */
+export class Switch implements HealthSource {
+  readonly listeners = new Set<() => void>();
+  #on: boolean;
+
+  constructor(on: boolean) {
+    this.#on = on;
+  }
+
+  isServing(): boolean {
+    return this.#on;
+  }
+
+  reason(): string {
+    return "The engine does not answer.";
+  }
+
+  onChange(changed: () => void): () => void {
+    this.listeners.add(changed);
+    return () => this.listeners.delete(changed);
+  }
+
+  set(on: boolean): void {
+    this.#on = on;
+    for (const changed of this.listeners) changed();
+  }
+}
