@@ -1,6 +1,7 @@
 import type http2 from "node:http2";
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../core/errors.ts";
+import { encodingOf } from "./encoded.ts";
 import { messageTooLarge } from "./error-conversion.ts";
 
 /** Flags (one byte) and length (four) in front of every gRPC message. */
@@ -68,15 +69,22 @@ export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint
   }
 }
 
-/** Writes a message with its prefix. */
+/** What is shorter is copied into one piece: a second write costs more than that. */
+const OWN_PIECE_BYTES = 4096;
+
+/** Writes a message with its prefix, in pieces to be sent one after another. */
 export function frameMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageInitShape<Desc>,
-): Buffer {
-  const bytes = toBinary(schema, create(schema, message));
-  const frame = Buffer.allocUnsafe(PREFIX_BYTES + bytes.length);
-  frame[0] = 0;
-  frame.writeUInt32BE(bytes.length, 1);
-  frame.set(bytes, PREFIX_BYTES);
-  return frame;
+): readonly Uint8Array[] {
+  const pieces = encodingOf(message) ?? [toBinary(schema, create(schema, message))];
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+  prefix[0] = 0;
+  prefix.writeUInt32BE(length, 1);
+  const last = pieces.at(-1);
+  if (pieces.length === 1 || last === undefined || last.length < OWN_PIECE_BYTES) {
+    return [Buffer.concat([prefix, ...pieces])];
+  }
+  return [Buffer.concat([prefix, ...pieces.slice(0, -1)]), last];
 }
