@@ -18,37 +18,33 @@ export function readMessage(request: http2.Http2ServerRequest, maxBytes: number)
   const chunks: Buffer[] = [];
   let size = 0;
   let expected: number | undefined;
+  const onClose = () => reject(new BerthError("CANCELED", "The request ended halfway."));
   request.on("data", (chunk: Buffer) => {
     chunks.push(chunk);
     size += chunk.length;
     expected ??= expectedBytes(chunks, size);
-    if (expected !== undefined && expected > maxBytes) reject(messageTooLarge(maxBytes));
+    if (expected === undefined) return;
+    const tooLarge = expected > maxBytes;
+    if (tooLarge) reject(messageTooLarge(maxBytes));
     // Nothing is kept of what lies beyond the message, so that it costs no memory.
-    if (size > PREFIX_BYTES + (expected ?? 0) || (expected ?? 0) > maxBytes) chunks.length = 0;
+    if (tooLarge || size > PREFIX_BYTES + expected) chunks.length = 0;
   });
   request.once("end", () => {
-    if (request.aborted) return reject(new BerthError("CANCELED", "The request ended halfway."));
-    if (size === 0) return reject(new BerthError("UNIMPLEMENTED", "The request holds no message."));
-    if (expected === undefined || size < PREFIX_BYTES + expected) {
-      return reject(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
+    request.off("close", onClose);
+    if (request.aborted) onClose();
+    else if (size === 0) reject(new BerthError("UNIMPLEMENTED", "The request holds no message."));
+    else if (expected === undefined || size < PREFIX_BYTES + expected) {
+      reject(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
+    } else if (size > PREFIX_BYTES + expected) {
+      reject(new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call."));
+    } else {
+      const [first = Buffer.alloc(0)] = chunks;
+      const whole = chunks.length === 1 ? first : Buffer.concat(chunks);
+      if (((whole[0] ?? 0) & COMPRESSED) === 0) resolve(whole.subarray(PREFIX_BYTES));
+      else reject(new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set."));
     }
-    if (size > PREFIX_BYTES + expected) {
-      return reject(
-        new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call."),
-      );
-    }
-    const whole = chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks);
-    if (((whole[0] ?? 0) & COMPRESSED) !== 0) {
-      return reject(
-        new BerthError(
-          "INVALID_ARGUMENT",
-          "The request message is compressed, but grpc-encoding is not set.",
-        ),
-      );
-    }
-    resolve(whole.subarray(PREFIX_BYTES));
   });
-  request.once("close", () => reject(new BerthError("CANCELED", "The request ended halfway.")));
+  request.once("close", onClose);
   return promise;
 }
 

@@ -2,7 +2,7 @@ import type http2 from "node:http2";
 import { Code } from "@connectrpc/connect";
 import { BerthError, canceled } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import { Call, type RpcProtocol } from "./call.ts";
+import { Call } from "./call.ts";
 import type { Calls } from "./calls.ts";
 import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
@@ -13,6 +13,7 @@ import { dismissLateBody } from "./late-body.ts";
 import { serveByLibrary } from "./library-handler.ts";
 import type { OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
+import { protocolOf } from "./rpc-protocol.ts";
 import { sendUnimplemented } from "./unimplemented.ts";
 
 /** What a {@link RequestHandler} works with. */
@@ -104,12 +105,6 @@ export class RequestHandler {
     });
     return call;
   }
-}
-
-function protocolOf(request: HttpRequest): RpcProtocol {
-  const type = request.headers["content-type"] ?? "";
-  if (type.startsWith("application/grpc-web")) return "grpc-web";
-  return type.startsWith("application/grpc") ? "grpc" : "connect";
 }
 
 /** What is wrong with how a method is called; undefined: nothing. */
