@@ -41,7 +41,10 @@ export function readMessage(request: http2.Http2ServerRequest, maxBytes: number)
       const [first = Buffer.alloc(0)] = chunks;
       const whole = chunks.length === 1 ? first : Buffer.concat(chunks);
       if (((whole[0] ?? 0) & COMPRESSED) === 0) resolve(whole.subarray(PREFIX_BYTES));
-      else reject(new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set."));
+      else
+        reject(
+          new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set."),
+        );
     }
   });
   request.once("close", onClose);

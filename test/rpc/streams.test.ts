@@ -1,11 +1,17 @@
+import { once } from "node:events";
+import http2 from "node:http2";
 import { setTimeout as sleep } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { GrpcJs } from "./support/grpc-js.ts";
+import { grpcFrame } from "./support/http.ts";
 import { eventually, startTestServer, type TestServer } from "./support/test-server.ts";
 import { TRANSPORTS } from "./support/transports.ts";
+import { uploadMethod } from "./support/upload-service.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
 const MESSAGE_BYTES = 65_536;
@@ -90,6 +96,64 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
   expect(inFlight?.values.map(({ value }) => value)).toEqual(inFlight?.values.map(() => 0));
   // The connection is the same as ever.
   await client.unary(SandboxService.method.getStats, {});
+});
+
+test.each([0, 1, 2, 5, 7, 8, 11, 99])("a stream reset with code %d ends its handler alone", async (code) => {
+  await using server = await startTestServer();
+  for (const type of ["application/grpc", "application/grpc-web+proto"]) {
+    const session = http2.connect(server.url);
+    session.on("error", () => {});
+    const headers = {
+      ":method": "POST",
+      ":path": "/berth.v1.SandboxService/WatchEvents",
+      "content-type": type,
+    };
+    const whole = session.request(headers);
+    const half = session.request(headers);
+    for (const stream of [whole, half]) stream.on("error", () => {});
+    whole.end(grpcFrame(Buffer.alloc(0)));
+    half.write(Buffer.from([0, 0]));
+    await once(whole, "data");
+    expect(server.record.open).toBe(1);
+    whole.close(code);
+    half.close(code);
+    await eventually(() => server.record.open === 0);
+    session.destroy();
+  }
+  await eventually(() => server.log.calls.length === 4);
+  using client = new GrpcJs(server.authority);
+  await client.unary(SandboxService.method.getStats, {});
+});
+
+test("an upload that grpc-js cancels ends with an error in its handler", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const upload = client.clientStream(uploadMethod, () => {});
+  upload.on("error", () => {});
+  upload.write(create(BytesValueSchema, { value: new Uint8Array(1000) }));
+  await eventually(() => server.record.uploaded === 1000);
+  upload.cancel();
+  await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
+});
+
+test("an upload whose connection breaks ends with an error in its handler", async () => {
+  await using server = await startTestServer();
+  const session = http2.connect(server.url);
+  session.on("error", () => {});
+  const stream = session.request({
+    ":method": "POST",
+    ":path": "/test.UploadService/Upload",
+    "content-type": "application/grpc",
+  });
+  stream.on("error", () => {});
+  stream.write(
+    grpcFrame(toBinary(BytesValueSchema, create(BytesValueSchema, { value: new Uint8Array(1000) }))),
+  );
+  await eventually(() => server.record.uploaded === 1000);
+  session.destroy();
+  await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
 });
 
 test("a thousand streams at once run on one connection", async () => {
