@@ -2,6 +2,7 @@ import type http2 from "node:http2";
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../core/errors.ts";
 import { messageTooLarge } from "./error-conversion.ts";
+import type { ReceiveAccount } from "./receive-budget.ts";
 
 /** Flags (one byte) and length (four) in front of every gRPC message. */
 const PREFIX_BYTES = 5;
@@ -11,44 +12,66 @@ const COMPRESSED = 1;
  * Reads the one message of a request, without its prefix.
  *
  * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT` or
- *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway
+ *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway, and what the account throws
  */
-export function readMessage(request: http2.Http2ServerRequest, maxBytes: number): Promise<Uint8Array> {
+export async function readMessage(
+  request: http2.Http2ServerRequest,
+  maxBytes: number,
+  account: ReceiveAccount,
+): Promise<Uint8Array> {
   const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
   const chunks: Buffer[] = [];
   let size = 0;
   let expected: number | undefined;
-  const onClose = () => reject(new BerthError("CANCELED", "The request ended halfway."));
+  let failed = false;
+  const fail = (error: unknown) => {
+    failed = true;
+    chunks.length = 0;
+    reject(error);
+  };
+  const onClose = () => fail(new BerthError("CANCELED", "The request ended halfway."));
   request.on("data", (chunk: Buffer) => {
-    chunks.push(chunk);
-    size += chunk.length;
-    expected ??= expectedBytes(chunks, size);
-    if (expected === undefined) return;
-    const tooLarge = expected > maxBytes;
-    if (tooLarge) reject(messageTooLarge(maxBytes));
-    // Nothing is kept of what lies beyond the message, so that it costs no memory.
-    if (tooLarge || size > PREFIX_BYTES + expected) chunks.length = 0;
+    // What comes after a failure is not kept, so that it costs no memory.
+    if (failed) return;
+    try {
+      account.charge(chunk.length);
+      chunks.push(chunk);
+      size += chunk.length;
+      expected ??= expectedBytes(chunks, size);
+      if (expected !== undefined) assertFits(expected, size, maxBytes);
+    } catch (error) {
+      fail(error);
+    }
   });
   request.once("end", () => {
     request.off("close", onClose);
+    if (failed) return;
     if (request.aborted) onClose();
-    else if (size === 0) reject(new BerthError("UNIMPLEMENTED", "The request holds no message."));
+    else if (size === 0) fail(new BerthError("UNIMPLEMENTED", "The request holds no message."));
     else if (expected === undefined || size < PREFIX_BYTES + expected) {
-      reject(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
-    } else if (size > PREFIX_BYTES + expected) {
-      reject(new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call."));
+      fail(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
     } else {
       const [first = Buffer.alloc(0)] = chunks;
-      const whole = chunks.length === 1 ? first : Buffer.concat(chunks);
-      if (((whole[0] ?? 0) & COMPRESSED) === 0) resolve(whole.subarray(PREFIX_BYTES));
-      else
-        reject(
-          new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set."),
-        );
+      resolve(chunks.length === 1 ? first : Buffer.concat(chunks));
     }
   });
   request.once("close", onClose);
-  return promise;
+  try {
+    const framed = await promise;
+    if (((framed[0] ?? 0) & COMPRESSED) !== 0) {
+      throw new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set.");
+    }
+    return framed.subarray(PREFIX_BYTES);
+  } finally {
+    account.close();
+  }
+}
+
+function assertFits(expected: number, size: number, maxBytes: number): void {
+  if (expected > maxBytes) throw messageTooLarge(maxBytes);
+  if (size > PREFIX_BYTES + expected) {
+    throw new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call.");
+  }
 }
 
 function expectedBytes(chunks: readonly Buffer[], size: number): number | undefined {
