@@ -302,7 +302,7 @@ describe("TLS", () => {
 
   test("agrees on HTTP/2 with gRPC clients", async () => {
     await using t = await startTestServer({ tls: keys });
-    using client = new GrpcJs(t.authority, grpc.credentials.createSsl(keys.cert));
+    using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
     expect((await client.unary(getStats, {})).message.totalSandboxes).toBe(3);
   });
 
@@ -353,7 +353,7 @@ describe("TLS", () => {
     const { socket, closed } = await rawConnection(t.port);
     socket.write("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     await closed;
-    using client = new GrpcJs(t.authority, grpc.credentials.createSsl(keys.cert));
+    using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
     await client.unary(getStats, {});
   });
 });
