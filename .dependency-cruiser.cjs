@@ -10,7 +10,12 @@ const onlyFrom = (name, path, allowed, comment) => ({
 module.exports = {
   forbidden: [
     { name: "no-circular", severity: "error", from: {}, to: { circular: true } },
-    { name: "no-orphans", severity: "error", from: { orphan: true, path: "^src", pathNot: "^src/main\\.ts$" }, to: {} },
+    {
+      name: "no-orphans",
+      severity: "error",
+      from: { orphan: true, path: "^src", pathNot: "^src/main\\.ts$" },
+      to: {},
+    },
     {
       name: "core-stands-alone",
       comment: "The heart knows no wire format, no transport and no driver.",
@@ -20,10 +25,17 @@ module.exports = {
     },
     {
       name: "process-over-core",
-      comment: "Processes and files inside a sandbox are written over the engine port alone.",
+      comment: "Processes inside a sandbox are written over the engine port alone.",
       severity: "error",
       from: { path: "^src/process" },
       to: { path: "^(gen/|src/(?!core/|process/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+    },
+    {
+      name: "files-over-process",
+      comment: "Files inside a sandbox are read and written by jobs that run there.",
+      severity: "error",
+      from: { path: "^src/files" },
+      to: { path: "^(gen/|src/(?!core/|process/|files/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
     },
     {
       name: "engines-over-ports",
@@ -32,21 +44,53 @@ module.exports = {
       from: { path: "^src/engine" },
       to: { path: "^(gen/|src/(?!core/|engine/))|node_modules/(@connectrpc|@bufbuild)" },
     },
-    onlyFrom("docker-stays-home", "node_modules/dockerode", "^src/engine/docker/", "dockerode never leaves its engine."),
-    onlyFrom("gen-under-rpc-and-clients", "^gen/", "^src/(rpc|cli|client)/", "Generated code is the wire's business."),
+    {
+      name: "program-over-the-api",
+      comment: "The program's commands are clients; what `serve` and `doctor` need is handed in by main.ts.",
+      severity: "error",
+      from: { path: "^src/cli" },
+      to: { path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$)" },
+    },
+    {
+      name: "options-know-no-parts",
+      comment: "What is configured is read without knowing who uses it.",
+      severity: "error",
+      from: { path: "^src/config" },
+      to: { path: "^(gen/|src/(?!config|core/|listen-address\\.ts$))" },
+    },
+    onlyFrom(
+      "docker-stays-home",
+      "node_modules/dockerode",
+      "^src/engine/docker/",
+      "dockerode never leaves its engine.",
+    ),
+    onlyFrom(
+      "gen-under-rpc-and-clients",
+      "^gen/",
+      "^src/(rpc|cli|client)/",
+      "Generated code is the wire's business.",
+    ),
     onlyFrom(
       "connect-under-rpc-and-clients",
       "node_modules/@connectrpc",
       "^src/(rpc|cli|client)/",
       "The transport is the wire's business.",
     ),
-    onlyFrom("engines-named-once", "^src/engine/", "^src/(engine/|app\\.ts$)", "Only app.ts names concrete engines."),
+    onlyFrom(
+      "engines-named-once",
+      "^src/engine/",
+      "^src/(engine/|app\\.ts$)",
+      "Only app.ts names concrete engines.",
+    ),
     onlyFrom("rpc-named-once", "^src/rpc/", "^src/(rpc/|app\\.ts$)", "Nothing below the handlers calls up."),
   ],
   options: {
     doNotFollow: { path: "node_modules" },
     tsPreCompilationDeps: true,
     tsConfig: { fileName: "tsconfig.json" },
-    enhancedResolveOptions: { extensions: [".ts", ".js", ".mjs", ".cjs"], mainFields: ["module", "main", "types"] },
+    enhancedResolveOptions: {
+      extensions: [".ts", ".js", ".mjs", ".cjs"],
+      mainFields: ["module", "main", "types"],
+    },
   },
 };

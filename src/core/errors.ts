@@ -35,7 +35,14 @@ export type ErrorReason =
   | "CANCELED"
   | "UNIMPLEMENTED"
   | "OFFSET_OUT_OF_RANGE"
-  | "INTERNAL";
+  | "INTERNAL"
+  | "ARCHIVE_REJECTED"
+  | "DIRECTORY_NOT_EMPTY"
+  | "TRACE_NOT_FOUND"
+  | "WORKSPACE_BROKEN"
+  | "SESSION_START_FAILED"
+  | "SESSION_LOST"
+  | "SANDBOX_IN_USE";
 
 /** What a {@link BerthError} may carry beside its message. */
 export interface BerthErrorOptions {

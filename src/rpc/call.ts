@@ -87,8 +87,13 @@ export function statusName(status: CallStatus): string {
   return Code[status].replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
-/** Who makes the call, for handlers: `context.values.get(ownerKey)`. */
+/** Who makes the call. */
 export const ownerKey = createContextKey("", { description: "owner" });
+
+/** Who makes the call that a handler serves. */
+export function ownerOf(context: { readonly values: ContextValues }): string {
+  return context.values.get(ownerKey);
+}
 
 const callKey = createContextKey<Call | undefined>(undefined, { description: "call" });
 

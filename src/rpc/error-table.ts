@@ -45,5 +45,12 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   CANCELED: { code: Code.Canceled, reason: WireReason.CANCELED },
   UNIMPLEMENTED: { code: Code.Unimplemented, reason: WireReason.UNIMPLEMENTED },
   OFFSET_OUT_OF_RANGE: { code: Code.OutOfRange, reason: WireReason.OFFSET_OUT_OF_RANGE },
+  ARCHIVE_REJECTED: { code: Code.InvalidArgument, reason: WireReason.ARCHIVE_REJECTED },
+  DIRECTORY_NOT_EMPTY: { code: Code.FailedPrecondition, reason: WireReason.DIRECTORY_NOT_EMPTY },
+  TRACE_NOT_FOUND: { code: Code.NotFound, reason: WireReason.TRACE_NOT_FOUND },
+  WORKSPACE_BROKEN: { code: Code.FailedPrecondition, reason: WireReason.WORKSPACE_BROKEN },
+  SESSION_START_FAILED: { code: Code.FailedPrecondition, reason: WireReason.SESSION_START_FAILED },
+  SESSION_LOST: { code: Code.Aborted, reason: WireReason.SESSION_LOST },
+  SANDBOX_IN_USE: { code: Code.FailedPrecondition, reason: WireReason.SANDBOX_IN_USE },
   INTERNAL: { code: Code.Internal, reason: WireReason.INTERNAL },
 };

@@ -4,10 +4,10 @@ import net from "node:net";
 import tls from "node:tls";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import { formatListenAddress, type ListenAddress } from "../listen-address.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 import { superviseSession } from "./http2-session.ts";
 import type { RpcLimits } from "./limits.ts";
-import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
 import { sniffProtocol } from "./protocol-sniffer.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 

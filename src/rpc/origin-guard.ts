@@ -1,6 +1,6 @@
+import { isLoopbackName, type ListenAddress } from "../listen-address.ts";
 import { printable } from "./http-endpoints.ts";
 import type { HttpRequest } from "./http-message.ts";
-import { isLoopbackName, type ListenAddress } from "./listen-address.ts";
 
 /** Which names the server answers to. */
 export interface OriginGuardOptions {

@@ -50,6 +50,8 @@ export class RouteTable implements ConnectRouter {
       acceptCompression: [compressionGzip],
       // Compressing what programs send each other costs far more time than it saves.
       compressMinBytes: 1 << 20,
+      // An exit code of 0 is to be read, not guessed from a field that is missing.
+      jsonOptions: { alwaysEmitImplicit: true },
     });
   }
 

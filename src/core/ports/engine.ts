@@ -44,6 +44,9 @@ export interface Engine {
   /** Lets frozen processes go on. Idempotent. */
   resume(ref: string, signal?: AbortSignal): Promise<void>;
 
+  /** Changes the bounds of a running sandbox; the disk's stays. */
+  setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void>;
+
   /** Ends and removes a sandbox, whatever its state; returns when it is gone. Idempotent: an unknown ref is gone. */
   remove(ref: string, signal?: AbortSignal): Promise<void>;
 
@@ -61,9 +64,13 @@ export interface Engine {
   usage(ref: string, signal?: AbortSignal): Promise<EngineUsage>;
 
   /**
-   * Starts a process in a sandbox. Its output goes to the sink, from the
-   * returned promise on.
-   * @throws `INVALID_ARGUMENT` for an unknown user.
+   * Starts a process in a sandbox, in the directory `/`. When it returns, the
+   * process runs or has run. Its output goes to the sink, from the returned
+   * promise on. Where the signal is aborted half way, the process may run.
+   * @throws `INVALID_ARGUMENT` with the metadata `field`: `user` for an unknown
+   * one, `argv` for a program that cannot be run, then with `exit_code` as a
+   * shell would have ended (126, 127). `SANDBOX_NOT_RUNNING` while paused,
+   * `TOO_MANY_OPERATIONS` where the sandbox's own bounds leave no room for a process.
    */
   spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
 
@@ -113,6 +120,8 @@ export interface EngineMount {
   readonly hostPath: string;
   readonly target: string;
   readonly readOnly: boolean;
+  /** Whether the sandbox's user becomes the owner of the directory itself (not of what it holds). */
+  readonly giveToUser: boolean;
 }
 
 /** All an engine needs to make a sandbox. */
@@ -122,7 +131,7 @@ export interface EngineSandboxSpec {
   readonly owner: string;
   readonly image: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Absolute; made if missing and given to the user. */
+  /** Absolute. Made if missing, and then given to the user. */
   readonly workingDir: string;
   /** Empty: the image's. */
   readonly user: string;
@@ -154,7 +163,12 @@ export interface EngineSandboxEnd {
 
 /** Something that happened to a sandbox without Berth's doing, or that Berth's doing came to. */
 export type EngineEvent =
-  | { readonly type: "ended"; readonly ref: string; readonly sandboxId: string; readonly end: EngineSandboxEnd }
+  | {
+      readonly type: "ended";
+      readonly ref: string;
+      readonly sandboxId: string;
+      readonly end: EngineSandboxEnd;
+    }
   | { readonly type: "removed"; readonly ref: string; readonly sandboxId: string };
 
 /** What a sandbox uses. */
@@ -180,6 +194,8 @@ export interface SpawnRequest {
   readonly user?: string;
   /** Whether {@link SpawnedProcess.writeStdin} will be used; otherwise stdin is empty. */
   readonly stdin: boolean;
+  /** Written to stdin at once, without waiting until it is known that the process runs. Needs `stdin`. */
+  readonly input?: Uint8Array;
   /** Gives it a terminal; stderr then joins stdout. */
   readonly terminal?: TerminalSize;
 }
@@ -192,8 +208,9 @@ export interface OutputSink {
   /** Bytes in the order of their stream. The buffer is the sink's own: it is not written to again. */
   data(stream: OutputStream, chunk: Buffer): void;
   /**
-   * Nothing more will come: every holder of the process's pipes has gone, or
-   * the connection broke (`error`). Called once.
+   * Nothing more will come: every holder of the process's pipes has gone, the
+   * engine let go of them (Docker: 2 s after the process itself ended), or the
+   * connection broke or was closed (`error`). Called once.
    */
   end(error?: Error): void;
 }
@@ -217,7 +234,7 @@ export interface SpawnedProcess {
    * Nothing is watched before the first call.
    */
   wait(signal?: AbortSignal): Promise<number>;
-  /** Drops the connection: no more output. Idempotent. Does not end the process. */
+  /** Lets go of the process: no more output, and its stdin ends. Idempotent. Does not end the process. */
   close(): void;
 }
 
@@ -229,8 +246,10 @@ export const ENGINE_ERROR_REASONS: readonly ErrorReason[] = [
   "NOT_ALLOWED",
   "NO_SPACE",
   "PROCESS_STATE",
+  "SANDBOX_NOT_RUNNING",
   "SANDBOX_START_FAILED",
   "SANDBOX_TERMINATED",
+  "TOO_MANY_OPERATIONS",
   "UNSUPPORTED",
   "CANCELED",
   "DEADLINE_EXCEEDED",

@@ -1,8 +1,4 @@
-/**
- * A structured log. `fields` are facts for programs, `message` is one short
- * constant phrase for people. Neither ever holds tokens or the payload of a
- * call. pino's logger has this shape.
- */
+/** Where the service writes what it does. pino satisfies it. Fields hold no secret and no payload. */
 export interface Logger {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;

@@ -16,3 +16,8 @@ export function callerId(field: string, id: string): string {
   if (/\p{Cc}/u.test(id)) throw invalidArgument(field, "must not hold control characters");
   return id;
 }
+
+/** Like {@link callerId}, for an id that may be left out: undefined then. */
+export function optionalCallerId(field: string, id: string): string | undefined {
+  return id === "" ? undefined : callerId(field, id);
+}

@@ -23,9 +23,11 @@ export function durationToMs(field: string, duration: Duration | undefined): num
   return ms;
 }
 
-/** Writes milliseconds, whole or not, as a duration. */
+/** Writes milliseconds, whole or not, as a duration, down to microseconds. */
 export function msToDuration(ms: number): Duration {
-  return durationFromMs(Math.round(ms));
+  const duration = durationFromMs(Math.floor(ms));
+  duration.nanos += Math.floor((ms % 1) * 1000) * 1000;
+  return duration;
 }
 
 /** Writes wall time in milliseconds since the Unix epoch as a timestamp. */

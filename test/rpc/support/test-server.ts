@@ -1,10 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "prom-client";
-import {
-  formatListenAddress,
-  type ListenAddress,
-  parseListenAddress,
-} from "../../../src/rpc/listen-address.ts";
+import { formatListenAddress, type ListenAddress, parseListenAddress } from "../../../src/listen-address.ts";
 import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../../src/rpc/server.ts";
 import { HandlerRecord, testRoutes } from "./handlers.ts";
 import { MemoryLogger } from "./memory-logger.ts";

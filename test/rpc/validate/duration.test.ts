@@ -77,8 +77,8 @@ describe("durationToMs", () => {
   });
 });
 
-test("msToDuration rounds fractions of a millisecond", () => {
-  expect(msToDuration(1.6)).toMatchObject({ seconds: 0n, nanos: 2_000_000 });
+test("msToDuration keeps fractions of a millisecond", () => {
+  expect(msToDuration(1.6)).toMatchObject({ seconds: 0n, nanos: 1_600_000 });
 });
 
 test("msToTimestamp keeps wall time to the millisecond", () => {

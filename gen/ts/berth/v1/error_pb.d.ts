@@ -12,6 +12,41 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 export declare const file_berth_v1_error: GenFile;
 
 /**
+ * Failure is why one part of a call failed, where the others went on: an error
+ * status inside an answer.
+ *
+ * @generated from message berth.v1.Failure
+ */
+export declare type Failure = Message<"berth.v1.Failure"> & {
+  /**
+   * The number of the gRPC code, never 0.
+   *
+   * @generated from field: int32 code = 1;
+   */
+  code: number;
+
+  /**
+   * What happened and what to do, for a person.
+   *
+   * @generated from field: string message = 2;
+   */
+  message: string;
+
+  /**
+   * The reason and the facts, for programs.
+   *
+   * @generated from field: berth.v1.ErrorDetail detail = 3;
+   */
+  detail?: ErrorDetail | undefined;
+};
+
+/**
+ * Describes the message berth.v1.Failure.
+ * Use `create(FailureSchema)` to create a new message.
+ */
+export declare const FailureSchema: GenMessage<Failure>;
+
+/**
  * ErrorDetail is attached to every error status that Berth makes itself.
  *
  * @generated from message berth.v1.ErrorDetail
@@ -318,6 +353,59 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_INTERNAL = 36;
    */
   INTERNAL = 36,
+
+  /**
+   * INVALID_ARGUMENT: the archive is not a tar, or holds an entry that is
+   * refused; "entry" in the metadata names it.
+   *
+   * @generated from enum value: ERROR_REASON_ARCHIVE_REJECTED = 37;
+   */
+  ARCHIVE_REJECTED = 37,
+
+  /**
+   * FAILED_PRECONDITION: the directory is not empty.
+   *
+   * @generated from enum value: ERROR_REASON_DIRECTORY_NOT_EMPTY = 38;
+   */
+  DIRECTORY_NOT_EMPTY = 38,
+
+  /**
+   * NOT_FOUND: the trace belongs to no workspace.
+   *
+   * @generated from enum value: ERROR_REASON_TRACE_NOT_FOUND = 39;
+   */
+  TRACE_NOT_FOUND = 39,
+
+  /**
+   * FAILED_PRECONDITION: the workspace's directory is missing or is something
+   * else than Berth made.
+   *
+   * @generated from enum value: ERROR_REASON_WORKSPACE_BROKEN = 40;
+   */
+  WORKSPACE_BROKEN = 40,
+
+  /**
+   * FAILED_PRECONDITION: the session's resource could not be initialized; no
+   * session remains.
+   *
+   * @generated from enum value: ERROR_REASON_SESSION_START_FAILED = 41;
+   */
+  SESSION_START_FAILED = 41,
+
+  /**
+   * ABORTED: the session ended while the call ran: it was destroyed, or what
+   * stands behind it died. The next call needs a new one.
+   *
+   * @generated from enum value: ERROR_REASON_SESSION_LOST = 42;
+   */
+  SESSION_LOST = 42,
+
+  /**
+   * FAILED_PRECONDITION: the sandbox belongs to another run that is under way.
+   *
+   * @generated from enum value: ERROR_REASON_SANDBOX_IN_USE = 43;
+   */
+  SANDBOX_IN_USE = 43,
 }
 
 /**

@@ -19,7 +19,8 @@ export declare const file_berth_v1_process: GenFile;
 export declare type Argv = Message<"berth.v1.Argv"> & {
   /**
    * The program, looked up in PATH unless it holds a "/", and its arguments.
-   * None holds NUL. At least one; at most 65536, and 1 MiB together.
+   * None holds NUL. At least one; at most 65536, each at most 131071 bytes (the
+   * kernel's bound on one argument), and 1 MiB together.
    *
    * @generated from field: repeated string args = 1;
    */
@@ -145,7 +146,8 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
    */
   command: {
     /**
-     * A line for /bin/sh -c. Without NUL, at most 1 MiB.
+     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
+     * on one argument.
      *
      * @generated from field: string shell = 2;
      */
@@ -456,7 +458,8 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
    */
   command: {
     /**
-     * A line for /bin/sh -c. Without NUL, at most 1 MiB.
+     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
+     * on one argument.
      *
      * @generated from field: string shell = 2;
      */

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { formatListenAddress, isLocalAddress, parseListenAddress } from "../../src/rpc/listen-address.ts";
-import { refusal } from "./validate/refusal.ts";
+import { BerthError } from "../src/core/errors.ts";
+import { formatListenAddress, isLocalAddress, parseListenAddress } from "../src/listen-address.ts";
 
 test.each([
   ["127.0.0.1:7070", { kind: "tcp", host: "127.0.0.1", port: 7070 }],
@@ -79,3 +79,15 @@ test.each([
 ])("whether only this machine reaches %s: %s", (text, local) => {
   expect(isLocalAddress(parseListenAddress(text))).toBe(local);
 });
+
+/** The message an address is refused with; undefined where it is taken. */
+function refusal(read: () => unknown): string | undefined {
+  try {
+    read();
+  } catch (error) {
+    expect(error).toBeInstanceOf(BerthError);
+    expect(error).toMatchObject({ reason: "INVALID_ARGUMENT" });
+    return (error as BerthError).message;
+  }
+  return undefined;
+}

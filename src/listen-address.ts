@@ -1,5 +1,5 @@
 import net from "node:net";
-import { invalidArgument } from "../core/errors.ts";
+import { BerthError } from "./core/errors.ts";
 
 /** Where the service listens, or is to listen. */
 export type ListenAddress =
@@ -27,17 +27,17 @@ const FORMS =
 export function parseListenAddress(text: string): ListenAddress {
   if (text.startsWith("unix:")) return parseUnix(text);
   const match = /^(?:\[([^\]]*)\]|([^:[\]]*)):([^:]*)$/.exec(text);
-  if (!match) throw invalidArgument("listen", `"${text}" is not an address; ${FORMS}`);
+  if (!match) throw notAnAddress(`"${text}" is not an address; ${FORMS}`);
   const [, bracketed, plain = "", portText = ""] = match;
   if (bracketed !== undefined && !net.isIPv6(bracketed)) {
-    throw invalidArgument("listen", `"${bracketed}" is not an IPv6 address; ${FORMS}`);
+    throw notAnAddress(`"${bracketed}" is not an IPv6 address; ${FORMS}`);
   }
   if (bracketed === undefined && !isHostName(plain)) {
-    throw invalidArgument("listen", `"${plain}" is not a host name or IP address; ${FORMS}`);
+    throw notAnAddress(`"${plain}" is not a host name or IP address; ${FORMS}`);
   }
   const port = Number(portText);
   if (!/^\d{1,5}$/.test(portText) || port > 65_535) {
-    throw invalidArgument("listen", `"${portText}" is not a port (0 to 65535); ${FORMS}`);
+    throw notAnAddress(`"${portText}" is not a port (0 to 65535); ${FORMS}`);
   }
   return { kind: "tcp", host: bracketed ?? plain, port };
 }
@@ -45,16 +45,19 @@ export function parseListenAddress(text: string): ListenAddress {
 function parseUnix(text: string): ListenAddress {
   const path = text.startsWith("unix:///") ? text.slice("unix://".length) : text.slice("unix:".length);
   if (path === "" || path.startsWith("//") || path.includes("\0")) {
-    throw invalidArgument("listen", `"${text}" names no socket file; ${FORMS}`);
+    throw notAnAddress(`"${text}" names no socket file; ${FORMS}`);
   }
   const bytes = Buffer.byteLength(path);
   if (bytes > MAX_UNIX_PATH_BYTES) {
-    throw invalidArgument(
-      "listen",
+    throw notAnAddress(
       `the socket path has ${bytes} bytes, and the system takes at most ${MAX_UNIX_PATH_BYTES}; choose a shorter one`,
     );
   }
   return { kind: "unix", path };
+}
+
+function notAnAddress(problem: string): BerthError {
+  return new BerthError("INVALID_ARGUMENT", problem);
 }
 
 function isHostName(text: string): boolean {

@@ -1,0 +1,1 @@
+"""Messages and gRPC stubs of the package berth.v1."""

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Makes sure that Berth's own images are there: berth/base, and for tests
+# berth/test and berth/bash.
+#
+# Usage: scripts/base-image.sh [--yes] [--test]
+#   --test  the images for tests as well
+#   --yes   install a missing mmdebstrap (root on Debian) without asking; the
+#           same as CI=true in the environment
+#
+# They are built on debian:bookworm-slim. Where no registry serves that, a
+# stand-in is made from Debian's packages. Made again when their Dockerfile or
+# what they are built on changes.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+images=base
+while [ $# -gt 0 ]; do
+  case $1 in
+    --yes) agreed=true ;;
+    --test) images="base test bash" ;;
+    -h | --help) usage; exit 0 ;;
+    *) fail "$0: unknown option $1 (try --help)" ;;
+  esac
+  shift
+done
+
+DEBIAN=debian:bookworm-slim
+PULL_SECONDS=120
+PACKAGES=ca-certificates,procps,python3
+
+image_id() {
+  docker image inspect --format '{{.Id}}' "$1" 2>/dev/null
+}
+
+debian() {
+  say "Pulling $DEBIAN ..."
+  if timeout "$PULL_SECONDS" docker pull --quiet "$DEBIAN" >/dev/null 2>&1; then return; fi
+  command -v mmdebstrap >/dev/null ||
+    install_packages "No registry serves $DEBIAN, and mmdebstrap is needed to make it" mmdebstrap
+  [ "$(id -u)" = 0 ] || fail "No registry serves $DEBIAN, and making it takes root. Type:" "  sudo $0"
+  say "No registry serves $DEBIAN. Making it from Debian's packages (about 20 s) ..."
+  log=$(mktemp)
+  rootfs=$(mktemp)
+  trap 'rm -f -- "$log" "$rootfs"' EXIT
+  mmdebstrap --format=tar --variant=minbase --include="$PACKAGES" bookworm "$rootfs" >"$log" 2>&1 ||
+    { tail -n 20 "$log" >&2; fail "mmdebstrap failed."; }
+  docker import --change 'CMD ["bash"]' "$rootfs" "$DEBIAN" >/dev/null
+}
+
+build() {
+  dockerfile=$root/images/$1/Dockerfile
+  base=$(sed -n 's/^FROM //p' "$dockerfile")
+  source=$({ cat "$dockerfile"; image_id "$base"; } | sha256sum | cut -c1-16)
+  if image_is_from "berth/$1:latest" "$source"; then return; fi
+  old=$(image_id "berth/$1:latest" || true)
+  say "Building berth/$1:latest ..."
+  # The host's network: the default bridge may lead nowhere where the host has a way out.
+  log=$(mktemp)
+  docker build --network host --label "berth.source=$source" --tag "berth/$1:latest" "$root/images/$1" >"$log" 2>&1 || {
+    tail -n 30 "$log" >&2
+    rm -f -- "$log"
+    fail "Building berth/$1:latest failed."
+  }
+  rm -f -- "$log"
+  # Stays while something uses it.
+  if [ -n "$old" ]; then docker image rm "$old" >/dev/null 2>&1 || true; fi
+}
+
+# Two callers at once must not build the same image.
+mkdir -p "$root/.cache"
+exec 9>"$root/.cache/images.lock"
+flock 9
+
+image_id "$DEBIAN" >/dev/null || debian
+for image in $images; do build "$image"; done
+echo "Images are there:$(for image in $images; do printf ' berth/%s' "$image"; done)."

@@ -1,0 +1,50 @@
+# Sourced by the scripts that set a machine up. Handles their options:
+#   --yes   do it without asking; the same as CI=true in the environment
+
+agreed=${CI:-false}
+
+say() {
+  printf '%s\n' "$@" >&2
+}
+
+fail() {
+  say "$@"
+  exit 1
+}
+
+# Whether the person agrees; without a terminal only --yes says so.
+agree() {
+  [ "$agreed" != true ] || return 0
+  [ -t 0 ] && [ -t 2 ] || return 1
+  printf '%s [y/N] ' "$1" >&2
+  read -r answer || return 1
+  case $answer in
+    [yY] | [yY][eE][sS]) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+# Prints what a script's head says of it.
+usage() {
+  sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0"
+}
+
+# install_packages PURPOSE PACKAGE...: with apt-get, as root, when the person agrees.
+install_packages() {
+  purpose=$1
+  shift
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    fail "$purpose. On Debian or Ubuntu type:" "  sudo apt-get install --no-install-recommends $*"
+  fi
+  agree "$purpose. Install $* with apt-get?" || fail "$purpose. Type:" \
+    "  apt-get install --no-install-recommends $*" "or run this again with --yes."
+  say "Installing $* ..."
+  set -- env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+  # Lists that are missing or out of date show only in what they lead to.
+  "$@" >/dev/null 2>&1 || { apt-get update -qq && "$@" >/dev/null; } || fail "apt-get could not install them."
+}
+
+# Whether an image is there and was made from what $2 identifies.
+image_is_from() {
+  [ "$(docker image inspect --format '{{index .Config.Labels "berth.source"}}' "$1" 2>/dev/null)" = "$2" ]
+}

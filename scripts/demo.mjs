@@ -1,0 +1,214 @@
+#!/usr/bin/env node
+// Shows Berth at work on this machine, from a fresh clone on: npm run demo [-- --yes]
+//
+// Needs Node 20 or newer, npm and git. Whatever it starts it ends, whatever happens. Docker stays as it is found; where
+// there is none, it is installed and started only with consent: asked for in a terminal, --yes or CI=true without one.
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { run, Stop, startServer, stream } from "./demo/children.mjs";
+import { isInstalled } from "./dependencies.mjs";
+
+const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+const berth = path.join(root, "bin", "berth.mjs");
+const yes = process.argv.includes("--yes") || process.env.CI === "true";
+const instance = `demo-${randomBytes(4).toString("hex")}`;
+const OWN_IMAGE = "berth/base:latest";
+const STOP_MS = 40_000;
+const STEPS = 6;
+
+const interrupt = new AbortController();
+const { signal } = interrupt;
+for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) {
+  process.on(name, () => interrupt.abort(new Stop(`Stopped by ${name}; cleaning up.`)));
+}
+
+let server;
+let dataDir;
+try {
+  await main();
+} catch (error) {
+  console.error(`\n${error instanceof Stop ? error.message : error.stack}`);
+  process.exitCode = signal.aborted ? 130 : 1;
+} finally {
+  await cleanUp();
+}
+
+async function main() {
+  await step(1, "packages", "npm ci", async () => {
+    if (isInstalled()) return "installed already";
+    await must("npm", ["ci", "--no-audit", "--no-fund"], "The packages could not be installed.");
+    return "installed";
+  });
+  await step(2, "program", "npm run build", async () => {
+    await must("npm", ["run", "build"], "The program could not be built.");
+    return "built into dist/";
+  });
+  await step(3, "engine", "scripts/docker.sh", async () => {
+    const { code } = await run("sh", ["scripts/docker.sh", ...consent()], { signal, cwd: root, show: true });
+    if (code !== 0) throw new Stop("The demo needs Docker: see above. Then run it again.");
+    return "Docker is ready";
+  });
+  const image = await step(4, "image", "berth doctor", chooseImage);
+  const address = await step(5, "service", `berth serve --listen 127.0.0.1:0 --default-image ${image}`, () =>
+    serve(image),
+  );
+  await step(6, "job", "through gRPC, in a sandbox of its own", () => job(address));
+  await stopServer();
+  const left = await containers();
+  if (left.length > 0) throw new Stop(`Containers were left behind: ${left.join(" ")}`);
+  console.log("\nThe service has stopped, and no container is left.");
+  console.log(nextSteps(image));
+}
+
+/** The default image where it is there or can be pulled, else one that is made here. */
+async function chooseImage() {
+  const { stdout } = await run(process.execPath, [berth, "doctor", "--json"], { signal });
+  const found = JSON.parse(stdout).findings.find(({ subject }) => subject === "default image");
+  if (found?.status === "ok") {
+    console.log(`  ${found.found}`);
+    return found.found.split(" ")[0];
+  }
+  console.log(`  ${found?.found ?? "no image"}; making ${OWN_IMAGE} instead`);
+  const { code } = await run("sh", ["scripts/base-image.sh", ...consent()], {
+    signal,
+    cwd: root,
+    show: true,
+  });
+  if (code !== 0) throw new Stop("There is no image to run the job in: see above. Then run the demo again.");
+  return OWN_IMAGE;
+}
+
+async function serve(image) {
+  dataDir = mkdtempSync(path.join(tmpdir(), "berth-demo-"));
+  const options = { listen: "127.0.0.1:0", "default-image": image, instance, "data-dir": dataDir };
+  const args = [berth, "serve", ...Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])];
+  server = await startServer(process.execPath, args, { signal });
+  if (signal.aborted) throw signal.reason;
+  if (server.first === undefined) throw new Stop(`The service did not start:\n${server.log()}`);
+  console.log(`  ${server.first}`);
+  return server.first.match(/listens on (\S+);/)[1];
+}
+
+async function job(address) {
+  const env = { BERTH_ADDRESS: address };
+  const client = (...args) => [process.execPath, [berth, ...args], { signal, env }];
+  show("berth create");
+  const made = performance.now();
+  const created = await run(process.execPath, [berth, "create", "-l", "purpose=demo"], { signal, env });
+  if (created.code !== 0) throw new Stop(`No sandbox could be created: ${created.tail}`);
+  const sandbox = created.stdout.trim();
+  console.log(`  ${sandbox}  (${seconds(performance.now() - made)}, with the program's own start)`);
+
+  show(`berth exec ${sandbox} -- python3 - < scripts/demo/mandelbrot.py`);
+  const stdin = readFileSync(path.join(root, "scripts", "demo", "mandelbrot.py"));
+  const result = await stream(process.execPath, [berth, "exec", sandbox, "--", "python3", "-"], {
+    signal,
+    env,
+    stdin,
+  });
+  console.log(
+    `\n  exit code ${result.code}; ${result.bytes} bytes in ${result.pieces} pieces, the first after ` +
+      `${seconds(result.firstMs ?? 0)}, the last of them after ${seconds(result.ms)}`,
+  );
+  if (result.code !== 0 || result.pieces < 2) throw new Stop("The job did not go as it should.");
+
+  for (const args of [
+    ["exec", sandbox, "--", "sh", "-c", "exit 3"],
+    ["exec", "--timeout", "1s", sandbox, "--", "sleep", "60"],
+  ]) {
+    show(`berth ${args.map((arg) => (/[\s']/.test(arg) ? `'${arg}'` : arg)).join(" ")}`);
+    const { code, tail } = await run(...client(...args));
+    console.log(`  exit code ${code}${tail ? `\n  ${tail}` : ""}`);
+    if (code !== (args.includes("--timeout") ? 124 : 3)) throw new Stop("That is not the code it should be.");
+  }
+  for (const args of [["ls"], ["stats"], ["rm", sandbox]]) {
+    show(`berth ${args.join(" ")}`);
+    const { code, stdout, tail } = await run(...client(...args));
+    if (code !== 0) throw new Stop(tail);
+    console.log(stdout.trimEnd().replace(/^/gm, "  "));
+  }
+  return "done";
+}
+
+async function stopServer() {
+  const code = await server.stop(STOP_MS);
+  if (code !== 0) throw new Stop(`The service ended with ${code}:\n${server.log()}`);
+}
+
+/** Ends what may still run, and removes what may still be there. */
+async function cleanUp() {
+  if (server === undefined) return;
+  await server.stop(STOP_MS);
+  rmSync(dataDir, { recursive: true, force: true });
+  const left = await containers();
+  if (left.length > 0) await run("docker", ["rm", "--force", "--volumes", ...left]);
+}
+
+async function containers() {
+  const { stdout } = await run("docker", [
+    "ps",
+    "--all",
+    "--quiet",
+    "--filter",
+    `label=berth.instance=${instance}`,
+  ]);
+  return stdout.split("\n").filter(Boolean);
+}
+
+/** Announces a step, does it, and says how long it took. */
+async function step(number, name, how, work) {
+  console.log(`\n[${number}/${STEPS}] ${name}: ${how}`);
+  const begun = performance.now();
+  const timer = setInterval(() => {
+    if (number < 3) console.log(`  … ${seconds(performance.now() - begun)}`);
+  }, 15_000);
+  try {
+    const result = await work();
+    console.log(`  ${number < 4 ? `${result}, ` : ""}${seconds(performance.now() - begun)}`);
+    return result;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+async function must(command, args, problem) {
+  const { code, tail } = await run(command, args, { signal, cwd: root });
+  if (code !== 0) throw new Stop(`${problem}\n${tail}`);
+}
+
+function consent() {
+  return yes ? ["--yes"] : [];
+}
+
+function show(command) {
+  console.log(`\n  $ ${command}`);
+}
+
+function seconds(ms) {
+  return `${(ms / 1000).toFixed(1)} s`;
+}
+
+function nextSteps(image) {
+  const option = image === OWN_IMAGE ? ` --default-image ${image}` : "";
+  return `
+What to try next. First, in a terminal of its own:
+
+  node bin/berth.mjs serve${option}
+
+then
+
+  node bin/berth.mjs run -- python3 -c 'print(6 * 7)'
+  curl -H 'content-type: application/json' -d '{"sandboxId": "mine"}' \\
+    http://127.0.0.1:7070/berth.v1.SandboxService/CreateSandbox
+  curl -H 'content-type: application/json' -d '{"sandboxId": "mine", "shell": "id; uname -r"}' \\
+    http://127.0.0.1:7070/berth.v1.ProcessService/RunCommand     # output in base64, as bytes are in JSON
+  npx buf curl --protocol grpc --http2-prior-knowledge -d '{"sandboxId": "mine", "shell": "seq 3"}' \\
+    http://127.0.0.1:7070/berth.v1.ProcessService/Exec           # a stream, by reflection
+  grpcurl -plaintext 127.0.0.1:7070 list
+  node bin/berth.mjs rm mine
+
+README.md goes on from there.`;
+}

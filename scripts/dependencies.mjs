@@ -1,0 +1,54 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import path from "node:path";
+
+export const ROOT = path.resolve(import.meta.dirname ?? new URL(".", import.meta.url).pathname, "..");
+
+/** The environment in which `node` and the tools are those of package.json. */
+export const ENVIRONMENT = {
+  ...process.env,
+  PATH: `${path.join(ROOT, "node_modules/.bin")}:${process.env.PATH ?? ""}`,
+};
+
+/** Runs a command in the repository with its output shown. Returns its exit code. */
+export function run(command, args, options = {}) {
+  const { status, signal, error } = spawnSync(command, args, {
+    cwd: ROOT,
+    env: ENVIRONMENT,
+    stdio: "inherit",
+    ...options,
+  });
+  if (error) console.error(`${command}: ${error.message}`);
+  if (signal) console.error(`${command} was ended by ${signal}.`);
+  return status ?? 1;
+}
+
+/** Installs what package-lock.json says where node_modules does not have it. Ends the program where that fails. */
+export function ensureDependencies() {
+  if (Number(process.versions.node.split(".")[0]) < 20) {
+    fail(`Node ${process.versions.node} is too old: 20 or newer is needed. See https://nodejs.org/download`);
+  }
+  if (isInstalled()) return;
+  console.log("Installing what package-lock.json names ...");
+  if (run("npm", ["ci", "--no-audit", "--no-fund"]) !== 0) fail("npm ci failed.");
+}
+
+/** Compares what npm wrote down at its last install with what it would install now. */
+export function isInstalled() {
+  const installed = readPackages("node_modules/.package-lock.json");
+  const wanted = readPackages("package-lock.json");
+  return Object.entries(wanted).every(
+    ([name, { version, optional }]) => name === "" || optional || installed[name]?.version === version,
+  );
+}
+
+function readPackages(file) {
+  const lock = path.join(ROOT, file);
+  return existsSync(lock) ? JSON.parse(readFileSync(lock, "utf8")).packages : {};
+}
+
+/** Says why and ends the program. */
+export function fail(message) {
+  console.error(message);
+  process.exit(1);
+}

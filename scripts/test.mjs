@@ -1,0 +1,57 @@
+#!/usr/bin/env node
+// npm test: brings what the tests need (packages, a Docker daemon, images), runs
+// them and says how many passed. Everything after -- goes to vitest.
+//
+//   npm test                          all of them
+//   npm test -- test/engine -t mount  some of them
+//   npm test -- --yes                 install and start what is missing without asking, as with CI=true
+//
+// A skipped test counts as a failure, unless tests were chosen by -t.
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
+
+const args = process.argv.slice(2).filter((arg) => arg !== "--yes");
+if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
+
+ensureDependencies();
+for (const script of ["docker.sh", "base-image.sh --test", "busybox-image.sh"]) {
+  const [name, ...options] = script.split(" ");
+  if (run(`scripts/${name}`, options) !== 0) {
+    fail("The tests need this. Mend it as said above, or let it be done: npm test -- --yes");
+  }
+}
+
+const reports = mkdtempSync(path.join(tmpdir(), "berth-test-"));
+const file = path.join(reports, "report.json");
+const code = run("node", [
+  "node_modules/vitest/vitest.mjs",
+  "run",
+  "--reporter=default",
+  "--reporter=json",
+  `--outputFile.json=${file}`,
+  ...args,
+]);
+const report = readReport();
+rmSync(reports, { recursive: true });
+if (report === undefined) fail("vitest ended without a report.");
+
+const chosen = args.some((arg) => arg === "-t" || arg.startsWith("--testNamePattern"));
+// A file that could not be loaded has no tests to count, and fails all the same.
+const broken = report.testResults.filter(
+  ({ status, assertionResults }) => status === "failed" && assertionResults.length === 0,
+);
+const failed = report.numFailedTests + broken.length;
+const skipped = report.numPendingTests + report.numTodoTests;
+if (code !== 0 && failed === 0) console.error("vitest failed outside the tests: see above.");
+console.log(`${report.numPassedTests} passed, ${failed} failed, ${skipped} skipped`);
+process.exitCode = code !== 0 || failed > 0 || (skipped > 0 && !chosen) ? 1 : 0;
+
+function readReport() {
+  try {
+    return JSON.parse(readFileSync(file, "utf8"));
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,189 @@
+import path from "node:path";
+import { Registry } from "prom-client";
+import type { Finding } from "./core/diagnosis.ts";
+import { EngineMonitor } from "./core/engine-monitor.ts";
+import { EventLog } from "./core/event-log.ts";
+import { randomBase32 } from "./core/ids.ts";
+import type { SandboxObserver } from "./core/lease.ts";
+import type { Engine } from "./core/ports/engine.ts";
+import type { Logger } from "./core/ports/logger.ts";
+import { RequestLog } from "./core/request-log.ts";
+import type { IsolationLevel } from "./core/sandbox.ts";
+import { SandboxManager } from "./core/sandbox-manager.ts";
+import type { SandboxDefaults } from "./core/spec.ts";
+import { SystemClock } from "./core/system-clock.ts";
+import type { WarmPoolTarget } from "./core/warm-pool.ts";
+import { diagnoseDocker } from "./engine/docker/diagnose.ts";
+import { DockerEngine, type DockerEngineOptions } from "./engine/docker/engine.ts";
+import { FileManager } from "./files/file-manager.ts";
+import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
+import { ProcessControl } from "./process/control.ts";
+import { Lanes } from "./process/lanes.ts";
+import { PlainRunner } from "./process/plain-runner.ts";
+import { ProcessManager } from "./process/process-manager.ts";
+import { SpillDirectory } from "./process/spill.ts";
+import { berthRoutes } from "./rpc/berth-routes.ts";
+import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
+import type { TlsOptions } from "./rpc/listener.ts";
+import { createRpcServer } from "./rpc/server.ts";
+
+/** How a service is set up. Times in milliseconds. */
+export interface AppSettings {
+  /** As {@link parseListenAddress} reads it. */
+  readonly listen: string;
+  readonly tls: TlsOptions | undefined;
+  readonly allowHosts: readonly string[];
+  readonly corsOrigins: readonly string[];
+  /** Id of this service in its containers' labels; undefined: a random one. */
+  readonly instance: string | undefined;
+  readonly dockerHost: string | undefined;
+  readonly allowHostPaths: readonly string[];
+  readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
+  readonly defaults: SandboxDefaults;
+  readonly maxSandboxes: number;
+  readonly maxProcessesPerSandbox: number;
+  readonly cleanupIntervalMs: number;
+  readonly deleteGraceMs: number;
+  /** How long a stop may take in all. */
+  readonly stopTimeoutMs: number;
+  /** Whether sandboxes outlive the service. */
+  readonly leaveSandboxes: boolean;
+  /** How far a process may run ahead of its reader, in bytes. */
+  readonly transcriptWindowBytes: number;
+  /** Where the service keeps what it has on disk. */
+  readonly dataDir: string;
+  /** Sandboxes that are kept ready to be claimed. */
+  readonly warmPools: readonly WarmPoolTarget[];
+}
+
+/** A running service. */
+export interface RunningApp {
+  /** Where it listens, as it would be written in the settings, with the port it got. */
+  readonly address: string;
+  readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
+  /** Ends it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
+  stop(): Promise<{ readonly left: readonly string[] }>;
+}
+
+/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
+const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
+
+const KEEPALIVE_MS = 15_000;
+const LANES = { spare: 1, most: 16, idleMs: 60_000 };
+/** Between SIGTERM and SIGKILL, when a process tree is ended. */
+const KILL_GRACE_MS = 2_000;
+const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
+/** Of the time a stop may take, what is left for running calls before their sandboxes go. */
+const CALLS_SHARE_OF_STOP = 0.3;
+
+/**
+ * Puts the service together and starts it: the one place that knows the
+ * concrete parts.
+ * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; an error that says why the address cannot be had.
+ */
+export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
+  const clock = new SystemClock();
+  const engine: Engine = new DockerEngine(dockerOptions(settings, logger));
+  const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
+  const monitor = await EngineMonitor.connect(engine, logger);
+  const events = new EventLog(clock);
+  const requests = new RequestLog(clock);
+  const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
+  const control = new ProcessControl(lanes);
+  const observer: SandboxObserver = {
+    ready: (sandbox) => lanes.open(sandbox),
+    ending: ({ ref }) => {
+      lanes.close(ref);
+      control.forget(ref);
+    },
+  };
+  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
+  const processes = new ProcessManager(
+    { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
+    sandboxes,
+    requests,
+    {
+      runner: lanes,
+      control,
+      clock,
+      logger,
+      transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
+      openSpill: () => spill.open(),
+      killGraceMs: KILL_GRACE_MS,
+    },
+  );
+  const files = new FileManager(
+    { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
+    { sandboxes, runner: lanes, control, clock, logger },
+  );
+  const server = createRpcServer({
+    listen: parseListenAddress(settings.listen),
+    routes: berthRoutes({
+      sandboxes,
+      processes,
+      files,
+      events,
+      requests,
+      monitor,
+      engineName: engine.name,
+      defaults: settings.defaults,
+      keepaliveMs: KEEPALIVE_MS,
+    }),
+    logger,
+    metrics: new Registry(),
+    health: {
+      isServing: () => monitor.available,
+      reason: () => `The engine ${engine.name} does not answer.`,
+      onChange: (changed) => monitor.onAvailabilityChange(changed),
+    },
+    ...(settings.tls && { tls: settings.tls }),
+    allowHosts: settings.allowHosts,
+    corsOrigins: settings.corsOrigins,
+    limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
+  });
+  sandboxes.start();
+  const address = await server.start().catch(async (error: unknown) => {
+    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    await engine.close();
+    await spill.remove();
+    throw error;
+  });
+
+  let stopping: Promise<{ left: string[] }> | undefined;
+  const stop = async (): Promise<{ left: string[] }> => {
+    const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
+    await server.stop({ graceMs: callsMs });
+    const left = await sandboxes.shutdown({
+      leave: settings.leaveSandboxes,
+      timeoutMs: settings.stopTimeoutMs - callsMs,
+    });
+    processes.letGo();
+    lanes.closeAll();
+    await engine.close();
+    await spill.remove();
+    return { left };
+  };
+  return {
+    address: formatListenAddress(address),
+    engine: { name: engine.name, version: monitor.info.version, isolation: monitor.info.isolation },
+    stop: () => {
+      stopping ??= stop();
+      return stopping;
+    },
+  };
+}
+
+/** Looks whether a service with these settings could run here. Changes nothing. */
+export function diagnose(settings: AppSettings): Promise<Finding[]> {
+  return diagnoseDocker(dockerOptions(settings, SILENT), settings.defaults.image);
+}
+
+function dockerOptions(settings: AppSettings, logger: Logger): DockerEngineOptions {
+  return {
+    instance: settings.instance ?? randomBase32(12),
+    logger,
+    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
+    allowedHostPaths: settings.allowHostPaths,
+    allowedRuntimes: settings.allowRuntimes,
+  };
+}

@@ -1,0 +1,40 @@
+import net from "node:net";
+import { type Client, createClient } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
+import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import type { ServiceAddress } from "./address.ts";
+
+/** A connection to a service; made by the first call. */
+export interface ServiceClient {
+  readonly address: ServiceAddress;
+  readonly sandboxes: Client<typeof SandboxService>;
+  readonly processes: Client<typeof ProcessService>;
+  /** Ends the connection, and calls with it. */
+  close(): void;
+}
+
+/** Notices a service that vanished without a word. */
+const PING_INTERVAL_MS = 20_000;
+
+/** Prepares to call the service at an address, over gRPC. */
+export function connectTo(address: ServiceAddress): ServiceClient {
+  const { baseUrl, socketPath } = address;
+  const manager = new Http2SessionManager(
+    baseUrl,
+    { pingIntervalMs: PING_INTERVAL_MS },
+    socketPath === undefined ? undefined : { createConnection: () => net.connect(socketPath) },
+  );
+  const transport = createGrpcTransport({
+    baseUrl,
+    sessionManager: manager,
+    // Compressing what comes over the loopback costs more than it saves.
+    acceptCompression: [],
+  });
+  return {
+    address,
+    sandboxes: createClient(SandboxService, transport),
+    processes: createClient(ProcessService, transport),
+    close: () => manager.abort(),
+  };
+}

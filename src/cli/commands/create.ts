@@ -1,0 +1,39 @@
+import type { Command } from "commander";
+import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { newId } from "../../core/ids.ts";
+import { EXIT } from "../exit.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+import { makeSandbox } from "../make-sandbox.ts";
+import { messageJson } from "../message-json.ts";
+import { NO_DISPLAY, textDisplay } from "../pull-progress.ts";
+import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
+
+interface CreateFlags extends ClientFlags, SpecFlags {
+  readonly id?: string;
+}
+
+/** `berth create`: a sandbox to be used by further commands. */
+export function createCommand(host: CommandHost): Command {
+  return addSpecFlags(clientCommand("create"))
+    .summary("create a sandbox and print its id")
+    .description("Creates a sandbox, ready to run commands, and prints its id.")
+    .option("--id <id>", "the id it is to have (default: a new one)")
+    .option("--idle-timeout <duration>", "how long it may stay unused, as 1h (default: the service's)")
+    .option("--max-lifetime <duration>", "how long it may live at all (default: the service's)")
+    .action(
+      host.action(async (flags: CreateFlags) => {
+        const spec = specOf(flags);
+        const sandboxId = flags.id ?? newId("sbx");
+        return withClient(host, flags, EXIT.failed, async (client) => {
+          host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
+          const { signal } = host.interrupts;
+          const display = flags.json ? NO_DISPLAY : textDisplay(host.io);
+          const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });
+          if (flags.json) await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) });
+          else await write(host.io.stdout, `${sandboxId}\n`);
+          return EXIT.ok;
+        });
+      }),
+    );
+}

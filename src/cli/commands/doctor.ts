@@ -1,0 +1,137 @@
+import { access, constants, stat } from "node:fs/promises";
+import net from "node:net";
+import path from "node:path";
+import { Command } from "commander";
+import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config.ts";
+import type { Finding } from "../../core/diagnosis.ts";
+import { formatListenAddress } from "../../listen-address.ts";
+import { parseServiceAddress } from "../address.ts";
+import { connectTo } from "../client.ts";
+import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { EXIT } from "../exit.ts";
+import { formatTable } from "../format.ts";
+import type { CommandHost } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+import type { ServiceParts } from "../service.ts";
+
+const ANSWER_TIMEOUT_MS = 3000;
+
+/** `berth doctor`: whether a service could run here, and what to do where not. */
+export function doctorCommand(host: CommandHost, parts: ServiceParts): Command {
+  return addConfigFlags(new Command("doctor"))
+    .summary("look whether the service can run here, and say what mends what is missing")
+    .description(
+      "Looks at what a service with these options would need. Needs no running service and changes nothing. " +
+        "Exit code 1 where something is missing that sandboxes cannot do without.",
+    )
+    .option("--json", "write JSON")
+    .action(
+      host.action(async (flags: { readonly json?: boolean }, command: Command) => {
+        host.interrupts.followOutput();
+        const config = loadConfig({ flags: configFlags(command), env: host.io.env });
+        const findings = [
+          { subject: "node", status: "ok" as const, found: process.version },
+          await diagnoseAddress(config),
+          await diagnoseDataDir(config),
+          ...(await parts.diagnose(config)),
+        ];
+        const ok = findings.every(({ status }) => status !== "missing");
+        if (flags.json) await writeJson(host.io.stdout, { ok, findings });
+        else await write(host.io.stdout, report(findings, ok));
+        return ok ? EXIT.ok : EXIT.failed;
+      }),
+    );
+}
+
+function report(findings: readonly Finding[], ok: boolean): string {
+  const table = formatTable(
+    ["STATUS", "WHAT", "FOUND"],
+    findings.map(({ status, subject, found }) => [status, subject, found]),
+  );
+  const mends = findings.flatMap(({ status, subject, mend }) =>
+    mend === undefined ? [] : [`\n${subject} (${status}):\n${mend.replace(/^/gm, "  ")}\n`],
+  );
+  return `${table}${mends.join("")}\n${ok ? "A service can run here: berth serve" : "Something is missing: see above."}\n`;
+}
+
+/** Whether the address is free, or taken by a service that may well be the wanted one. */
+async function diagnoseAddress({ listen }: Config): Promise<Finding> {
+  const subject = "address";
+  const text = formatListenAddress(listen);
+  const problem = await bindProblem(listen);
+  if (problem === undefined) return { subject, status: "ok", found: `${text} is free` };
+  if (problem.code === "EADDRINUSE") {
+    const engine = await runningService(text);
+    if (engine !== undefined)
+      return { subject, status: "ok", found: `a service runs on ${text} already, engine ${engine}` };
+    return {
+      subject,
+      status: "missing",
+      found: `another program uses ${text}`,
+      mend: "Choose another address, as: berth serve --listen 127.0.0.1:7071",
+    };
+  }
+  return {
+    subject,
+    status: "missing",
+    found: `${text} cannot be listened on: ${problem.message}`,
+    mend: "Choose another address, as: berth serve --listen 127.0.0.1:7070",
+  };
+}
+
+/** Whether the service can keep what it has on disk: in its directory, or in one that it can make there. */
+async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
+  const subject = "data directory";
+  const present = await nearestPresent(dataDir);
+  const another = "Choose another, as: berth serve --data-dir DIR";
+  if (!(await stat(present)).isDirectory()) {
+    return { subject, status: "missing", found: `${present} is not a directory`, mend: another };
+  }
+  try {
+    await access(present, constants.W_OK | constants.X_OK);
+    return {
+      subject,
+      status: "ok",
+      found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
+    };
+  } catch {
+    const mend = `sudo install -d -m 700 -o "$USER" ${dataDir}\n${another}`;
+    return { subject, status: "missing", found: `this user may not write ${present}`, mend };
+  }
+}
+
+/** The directory, or the nearest one above it that is there. */
+async function nearestPresent(dir: string): Promise<string> {
+  for (let place = dir; ; place = path.dirname(place)) {
+    const isThere = await access(place).then(
+      () => true,
+      () => false,
+    );
+    if (isThere || place === path.dirname(place)) return place;
+  }
+}
+
+async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoException | undefined> {
+  const { promise, resolve } = Promise.withResolvers<NodeJS.ErrnoException | undefined>();
+  const server = net.createServer();
+  server.once("error", resolve);
+  server.once("listening", () => resolve(undefined));
+  if (listen.kind === "unix") server.listen(listen.path);
+  else server.listen({ port: listen.port, host: listen.host || undefined });
+  const problem = await promise;
+  if (problem === undefined) await new Promise((closed) => server.close(closed));
+  return problem;
+}
+
+async function runningService(text: string): Promise<string | undefined> {
+  const client = connectTo(parseServiceAddress(text));
+  try {
+    const { engine } = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS });
+    return engine && `${engine.name} ${engine.version}`;
+  } catch {
+    return undefined;
+  } finally {
+    client.close();
+  }
+}

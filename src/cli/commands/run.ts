@@ -1,0 +1,95 @@
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import type { Command } from "commander";
+import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { parseDuration } from "../../config/values.ts";
+import { newId } from "../../core/ids.ts";
+import type { ServiceClient } from "../client.ts";
+import { EXIT } from "../exit.ts";
+import { commandEnd } from "../exit-status.ts";
+import { callFailure } from "../failure.ts";
+import { flagValue } from "../flag-values.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+import { makeSandbox } from "../make-sandbox.ts";
+import { messageJson } from "../message-json.ts";
+import { jsonDisplay, textDisplay } from "../pull-progress.ts";
+import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
+import { stdinFor } from "../stdin.ts";
+import { streamProcess } from "../stream-process.ts";
+
+/** In use it is never idle; without its client, a sandbox that nobody knows goes soon. */
+const IDLE_TIMEOUT_MS = 60_000;
+
+/** How long the program waits for its sandbox to be deleted before it says so and ends. */
+const DELETE_TIMEOUT_MS = 30_000;
+
+interface RunFlags extends ClientFlags, SpecFlags {
+  readonly timeout?: string;
+  readonly interactive?: boolean;
+}
+
+/** `berth run`: one command in a sandbox of its own. */
+export function runCommand(host: CommandHost): Command {
+  return addSpecFlags(clientCommand("run"))
+    .summary("run a command in a new sandbox and delete the sandbox")
+    .description(
+      "Creates a sandbox, runs the command, and deletes the sandbox, whatever happens. What the command writes " +
+        "comes as it is written; the exit code is the command's: 128+n where signal n ended it, 124 where it ran into its " +
+        "timeout, 137 where it ran out of memory, 125 where Berth failed.",
+    )
+    .option("--timeout <duration>", "how long it may run, as 30s (default: the service's)")
+    .option("-i, --interactive", "pass stdin on even where it is a terminal")
+    .argument("<command...>", "the program and its arguments; put -- before it")
+    .passThroughOptions()
+    .action(
+      host.action(async (command: string[], flags: RunFlags) => {
+        const timeout = flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text)));
+        const spec = { ...specOf(flags), idleTimeout: durationFromMs(IDLE_TIMEOUT_MS) };
+        const json = flags.json === true;
+        const { signal } = host.interrupts;
+        return withClient(host, flags, EXIT.noCommand, async (client) => {
+          const sandboxId = newId("sbx");
+          host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
+          let made = false;
+          try {
+            const display = json ? jsonDisplay(host.io) : textDisplay(host.io);
+            const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });
+            made = true;
+            if (json) await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) });
+            const request = {
+              sandboxId,
+              command: { case: "argv" as const, value: { args: command } },
+              timeout,
+            };
+            const stdin = stdinFor(host.io, flags.interactive === true);
+            const status = await streamProcess(client, host.io, { request, stdin, json, signal });
+            const { exitCode, remark } = commandEnd(status);
+            if (remark !== undefined) await write(host.io.stderr, `berth: ${remark}\n`);
+            return exitCode;
+          } finally {
+            await deleteQuietly(client, host, sandboxId, made);
+          }
+        });
+      }),
+    );
+}
+
+/** Deletes the sandbox also when the create failed half way; only one that surely was there is worth a word. */
+async function deleteQuietly(
+  client: ServiceClient,
+  { io }: CommandHost,
+  sandboxId: string,
+  made: boolean,
+): Promise<void> {
+  try {
+    const now = durationFromMs(0);
+    await client.sandboxes.deleteSandbox({ sandboxId, grace: now }, { timeoutMs: DELETE_TIMEOUT_MS });
+  } catch (error) {
+    if (!made) return;
+    const failure = callFailure(error, client.address, EXIT.failed);
+    const why = failure instanceof Error ? failure.message : String(failure);
+    io.stderr.write(
+      `berth: the sandbox ${sandboxId} could not be deleted (${why}). Delete it with: berth rm ${sandboxId}\n`,
+    );
+  }
+}

@@ -1,0 +1,66 @@
+import { Command } from "commander";
+import { type Logger, pino } from "pino";
+import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config.ts";
+import { BerthError } from "../../core/errors.ts";
+import { describeIsolation } from "../../core/isolation.ts";
+import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { EXIT, Failed, Interrupted } from "../exit.ts";
+import type { CommandHost } from "../host.ts";
+import type { RunningService, ServiceParts } from "../service.ts";
+
+/** `berth serve`: the service, until it is told to stop. */
+export function serveCommand(host: CommandHost, parts: ServiceParts): Command {
+  return addConfigFlags(new Command("serve"))
+    .summary("run the service")
+    .description(
+      "Runs the service until SIGTERM or SIGINT. Every option is also read from its environment variable and from the " +
+        "configuration file; a flag goes before a variable, and a variable before the file.",
+    )
+    .action(
+      host.action(async (_flags: unknown, command: Command) => {
+        const config = loadConfig({ flags: configFlags(command), env: host.io.env });
+        const logger = createLogger(config);
+        const service = await start(parts, config, logger);
+        const { address, engine } = service;
+        host.io.stdout.write(
+          `berth listens on ${address}; engine ${engine.name} ${engine.version}, isolation: ${describeIsolation(engine.isolation)}\n`,
+        );
+        logger.info({ address, engine }, "listening");
+        host.interrupts.lastWords = "Sandboxes may be left.";
+        const reason = await untilAborted(host.interrupts.signal);
+        logger.info({ reason }, "stopping");
+        const { left } = await service.stop();
+        logger.info({ left: left.length }, "stopped");
+        if (left.length === 0 || config.leaveSandboxes) return EXIT.ok;
+        throw new Failed(`${left.length} sandboxes could not be deleted in time: ${left.join(", ")}`, {
+          hint: "Find their containers with: docker ps --filter label=berth.sandbox_id",
+        });
+      }),
+    );
+}
+
+/** JSON lines to stderr, written at once: the last words of a service that dies must not be lost in a buffer. */
+function createLogger({ logLevel }: Config): Logger {
+  return pino(
+    { level: logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime },
+    pino.destination({ dest: 2, sync: true }),
+  );
+}
+
+async function start(parts: ServiceParts, config: Config, logger: Logger): Promise<RunningService> {
+  try {
+    return await parts.start(config, logger);
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    const hint = error.reason === "ENGINE_UNAVAILABLE" ? "See what is missing: berth doctor" : undefined;
+    throw new Failed(error.message, { hint, cause: error });
+  }
+}
+
+async function untilAborted(signal: AbortSignal): Promise<string> {
+  if (!signal.aborted) {
+    await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+  }
+  return signal.reason instanceof Interrupted ? signal.reason.message : String(signal.reason);
+}

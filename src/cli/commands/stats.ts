@@ -1,0 +1,55 @@
+import { type Duration, durationMs } from "@bufbuild/protobuf/wkt";
+import type { Command } from "commander";
+import {
+  type GetStatsResponse,
+  GetStatsResponseSchema,
+  IsolationLevel,
+} from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { EXIT } from "../exit.ts";
+import { formatDuration, formatTable, formatWord } from "../format.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+import { messageJson } from "../message-json.ts";
+
+/** `berth stats`: the figures of the service. */
+export function statsCommand(host: CommandHost): Command {
+  return clientCommand("stats")
+    .summary("show how the service stands")
+    .description("Shows how many sandboxes there are, how many operations run, and what engine runs them.")
+    .action(
+      host.action(async (flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const stats = await client.sandboxes.getStats({}, { signal: host.interrupts.signal });
+          const { stdout } = host.io;
+          if (flags.json) await writeJson(stdout, messageJson(GetStatsResponseSchema, stats));
+          else await write(stdout, formatTable(["WHAT", "VALUE"], rows(stats)));
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+function rows(stats: GetStatsResponse): string[][] {
+  const { engine } = stats;
+  const active = stats.sandboxes.filter(({ isActive }) => isActive).length;
+  const lines = [
+    ["sandboxes", `${stats.totalSandboxes} of ${stats.maxSandboxes}, ${active} in use`],
+    ["active operations", String(stats.activeOperations)],
+    ["idle timeout", span(stats.idleTimeout)],
+    ["cleanup interval", span(stats.cleanupInterval)],
+  ];
+  for (const { image, ready, target } of stats.warmPools) {
+    lines.push(["warm pool", `${image}: ${ready} of ${target} ready`]);
+  }
+  if (engine) {
+    lines.push(["engine", `${engine.name} ${engine.version}${engine.available ? "" : ", does not answer"}`]);
+    lines.push(["isolation", formatWord(IsolationLevel[engine.isolation])]);
+    lines.push(["capabilities", engine.capabilities.map(formatWord).join(", ")]);
+  }
+  if (stats.isShuttingDown) lines.push(["state", "shutting down"]);
+  return lines;
+}
+
+function span(duration: Duration | undefined): string {
+  return duration ? formatDuration(durationMs(duration)) : "none";
+}

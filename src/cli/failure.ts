@@ -1,0 +1,93 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
+import type { ServiceAddress } from "./address.ts";
+import { Failed } from "./exit.ts";
+
+/** A failure as a person is told of it. */
+interface Told {
+  readonly message: string;
+  /** What to do. */
+  readonly hint: string | undefined;
+}
+
+/** Why a call failed, in the service's own words; undefined where they are not the service's. */
+export function reasonOf(error: unknown): ErrorReason | undefined {
+  return error instanceof ConnectError ? detailOf(error)?.reason : undefined;
+}
+
+/** Turns the failure of a call to the service at an address into words for the user; other errors stay. */
+export function callFailure(error: unknown, address: ServiceAddress, exitCode: number): unknown {
+  if (!(error instanceof ConnectError)) return error;
+  const { message, hint } = tell(error, address);
+  return new Failed(message, { hint, exitCode, cause: error });
+}
+
+function tell(error: ConnectError, address: ServiceAddress): Told {
+  const detail = detailOf(error);
+  if (detail) return { message: error.rawMessage, hint: hintFor(detail.reason) };
+  return (
+    connectionFailure(error, address) ?? {
+      message: `${error.rawMessage} (${Code[error.code]})`,
+      hint: undefined,
+    }
+  );
+}
+
+/** Failures that happened before the service had a say. */
+function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAddress): Told | undefined {
+  const { code } = (error.cause ?? {}) as NodeJS.ErrnoException;
+  const noService = {
+    message: `no service answers at ${text}`,
+    hint: "Start one with: berth serve\nIf it listens elsewhere, say where with --address or BERTH_ADDRESS.",
+  };
+  switch (code) {
+    case "ECONNREFUSED":
+    case "EHOSTUNREACH":
+    case "ENETUNREACH":
+    case "ETIMEDOUT":
+      return noService;
+    case "ENOENT":
+      return socketPath === undefined ? undefined : noService;
+    case "ENOTFOUND":
+    case "EAI_AGAIN":
+      return {
+        message: `there is no machine with the name in ${text}`,
+        hint: "See to --address or BERTH_ADDRESS.",
+      };
+    case "EACCES":
+      return {
+        message: `this user may not open ${text}`,
+        hint: "Run it as the user who runs the service: the socket is theirs alone.",
+      };
+    // What an HTTP/1 server or another protocol answers cannot be read as HTTP/2.
+    case "ERR_HTTP2_ERROR":
+      return {
+        message: `what answers at ${text} does not speak gRPC`,
+        hint: "See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.",
+      };
+    default:
+      if (code === "ECONNRESET" || code === "EPIPE" || code?.startsWith("ERR_HTTP2_")) {
+        return { message: `the connection to ${text} broke`, hint: "See the service's log." };
+      }
+      return undefined;
+  }
+}
+
+function hintFor(reason: ErrorReason): string | undefined {
+  switch (reason) {
+    case ErrorReason.SANDBOX_NOT_FOUND:
+    case ErrorReason.SANDBOX_NOT_RUNNING:
+      return "See which there are: berth ls --all";
+    case ErrorReason.ENGINE_UNAVAILABLE:
+    case ErrorReason.UNSUPPORTED:
+      return "See what is missing: berth doctor";
+    case ErrorReason.SANDBOX_LIMIT:
+      return "See which there are: berth ls";
+    default:
+      return undefined;
+  }
+}
+
+function detailOf(error: ConnectError): ErrorDetail | undefined {
+  return error.findDetails(ErrorDetailSchema)[0];
+}

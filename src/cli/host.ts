@@ -1,0 +1,49 @@
+import { Command } from "commander";
+import { DEFAULT_ADDRESS, parseServiceAddress } from "./address.ts";
+import { connectTo, type ServiceClient } from "./client.ts";
+import { callFailure } from "./failure.ts";
+import type { Interrupts } from "./interrupts.ts";
+import type { Io } from "./io.ts";
+
+/** What every command is given. */
+export interface CommandHost {
+  readonly io: Io;
+  readonly interrupts: Interrupts;
+  /** Makes a commander action of one that returns the program's exit code. */
+  action<A extends unknown[]>(run: (...args: A) => Promise<number>): (...args: A) => Promise<void>;
+}
+
+/** The flags of every command that calls a service. */
+export interface ClientFlags {
+  readonly address?: string;
+  readonly json?: boolean;
+}
+
+/** Begins a command that calls a service. */
+export function clientCommand(name: string): Command {
+  return new Command(name)
+    .option(
+      "--address <address>",
+      `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
+    )
+    .option("--json", "write JSON, in the names of the API");
+}
+
+/** Calls a service and tells failures in words; `failureCode` is then the exit code. */
+export async function withClient(
+  { io, interrupts }: CommandHost,
+  flags: ClientFlags,
+  failureCode: number,
+  work: (client: ServiceClient) => Promise<number>,
+): Promise<number> {
+  interrupts.followOutput();
+  const address = parseServiceAddress(flags.address ?? (io.env.BERTH_ADDRESS || DEFAULT_ADDRESS));
+  const client = connectTo(address);
+  try {
+    return await work(client);
+  } catch (error) {
+    throw callFailure(error, address, failureCode);
+  } finally {
+    client.close();
+  }
+}

@@ -1,0 +1,125 @@
+import type { Config } from "../config.ts";
+import { BerthError } from "../core/errors.ts";
+import { formatListenAddress, isLocalAddress } from "../listen-address.ts";
+import { type FileValues, readConfigFile } from "./file.ts";
+import { CONFIG_OPTIONS, type ConfigOption } from "./options.ts";
+import { parseSwitch, ValueError } from "./values.ts";
+
+/** What the command line said, by option name: a text, the texts of a list, or whether a switch is on. */
+export type Flags = Readonly<Record<string, string | readonly string[] | boolean | undefined>>;
+
+/** Where values come from. The first that has one wins: flag, environment, file, default. */
+export interface ConfigSources {
+  readonly flags: Flags;
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+/** A value as it was written, and where. */
+interface Given {
+  readonly texts: readonly string[];
+  /** As in `--idle-timeout`, `BERTH_IDLE_TIMEOUT` or `berth.json: idle-timeout`. */
+  readonly source: string;
+}
+
+/** The flag that names a configuration file, without its dashes. */
+export const CONFIG_FILE_FLAG = "config";
+
+/** The environment variable of an option. */
+export function variableOf(name: string): string {
+  return `BERTH_${name.toUpperCase().replaceAll("-", "_")}`;
+}
+
+/**
+ * Puts the configuration together.
+ * @throws BerthError `INVALID_ARGUMENT` that names the flag, variable or file key at fault and what is allowed
+ */
+export function loadConfig(sources: ConfigSources): Config {
+  const options = Object.entries(CONFIG_OPTIONS) as [keyof Config, ConfigOption<unknown>][];
+  const file = readFileOf(
+    sources,
+    options.map(([, option]) => option.name),
+  );
+  const values: Partial<Record<keyof Config, unknown>> = {};
+  const givenAt: Partial<Record<keyof Config, string>> = {};
+  for (const [key, option] of options) {
+    const value = given(option, sources, file);
+    values[key] = readOption(option, value);
+    givenAt[key] = value?.source;
+  }
+  const config = values as Config;
+  checkTogether(config, givenAt);
+  return config;
+}
+
+function readFileOf(
+  { flags, env }: ConfigSources,
+  names: readonly string[],
+): { path: string; values: FileValues } {
+  const path = flags[CONFIG_FILE_FLAG] ?? (env[variableOf(CONFIG_FILE_FLAG)] || undefined);
+  if (typeof path !== "string") return { path: "", values: {} };
+  return { path, values: readConfigFile(path, names) };
+}
+
+function given(
+  { name, kind }: ConfigOption<unknown>,
+  { flags, env }: ConfigSources,
+  file: { readonly path: string; readonly values: FileValues },
+): Given | undefined {
+  const flag = flags[name];
+  if (flag !== undefined) return { texts: [flag].flat().map(String), source: `--${name}` };
+  const variable = variableOf(name);
+  const text = env[variable];
+  if (text !== undefined && text !== "") {
+    // A list in one variable has its parts between commas.
+    const texts =
+      kind === "list"
+        ? text
+            .split(",")
+            .map((part) => part.trim())
+            .filter(Boolean)
+        : [text];
+    return { texts, source: variable };
+  }
+  const texts = file.values[name];
+  return texts && { texts, source: `${file.path}: ${name}` };
+}
+
+function readOption<T>(option: ConfigOption<T>, value: Given | undefined): T {
+  try {
+    if (option.kind === "list") return option.read(value?.texts ?? []);
+    const [text, ...more] = value?.texts ?? [];
+    if (more.length > 0 || (value && text === undefined)) throw new ValueError("it takes exactly one value");
+    if (option.kind === "switch") return option.read(text !== undefined && parseSwitch(text));
+    if (text !== undefined) return option.read(text);
+    return typeof option.fallback === "string" ? option.read(option.fallback) : option.fallback.make();
+  } catch (error) {
+    if (error instanceof ValueError || error instanceof BerthError) {
+      throw atFault(value?.source ?? `default of --${option.name}`, error.message, error);
+    }
+    throw error;
+  }
+}
+
+/** What no option can check alone. */
+function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Config, string>>>): void {
+  const { listen, tlsCert, tlsKey, insecure } = config;
+  if (tlsCert !== undefined && tlsKey === undefined) {
+    throw atFault(givenAt.tlsCert ?? "--tls-cert", "it needs --tls-key beside it");
+  }
+  if (tlsKey !== undefined && tlsCert === undefined) {
+    throw atFault(givenAt.tlsKey ?? "--tls-key", "it needs --tls-cert beside it");
+  }
+  if (isLocalAddress(listen) || tlsCert !== undefined || insecure) return;
+  throw atFault(
+    givenAt.listen ?? "--listen",
+    `${formatListenAddress(listen)} can be reached from other machines, and without TLS everybody on the way reads along. ` +
+      "Listen on 127.0.0.1:PORT or unix:PATH, give --tls-cert and --tls-key, or accept it with --insecure",
+  );
+}
+
+function atFault(source: string, problem: string, cause?: unknown): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `${source}: ${problem.replace(/\.$/, "")}.`, {
+    metadata: { source },
+    cause,
+  });
+}

@@ -1,0 +1,336 @@
+import { homedir } from "node:os";
+import path from "node:path";
+import type { Config } from "../config.ts";
+import type { IsolationLevel } from "../core/sandbox.ts";
+import type { WarmPoolTarget } from "../core/warm-pool.ts";
+import { parseListenAddress } from "../listen-address.ts";
+import {
+  parseCount,
+  parseCpus,
+  parseDuration,
+  parseKeyValue,
+  parseSize,
+  parseWord,
+  ValueError,
+} from "./values.ts";
+
+/**
+ * One option of the service. From its name come the flag (`--idle-timeout`),
+ * the environment variable (`BERTH_IDLE_TIMEOUT`) and the key of the
+ * configuration file (`"idle-timeout"`).
+ */
+export type ConfigOption<T> = {
+  readonly name: string;
+  readonly group: OptionGroup;
+  /** One or two sentences; the help adds the variable and the default. */
+  readonly help: string;
+} & (
+  | { readonly kind: "switch"; readonly read: (on: boolean) => T }
+  | {
+      readonly kind: "value";
+      /** What stands for the value in the help. */
+      readonly placeholder: string;
+      readonly read: (text: string) => T;
+      /** The default, in the form that `read` takes or made where nothing is set. */
+      readonly fallback: string | Fallback<T>;
+    }
+  | {
+      readonly kind: "list";
+      readonly placeholder: string;
+      /** Takes all values given; none where the option is not set. */
+      readonly read: (texts: readonly string[]) => T;
+    }
+);
+
+/** A default that has no written form. */
+export interface Fallback<T> {
+  /** What the help calls it; empty: nothing worth a word. */
+  readonly shown: string;
+  readonly make: () => T;
+}
+
+const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
+
+/** Under which heading the help shows an option. */
+export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Commands" | "Service";
+
+const LEVELS: Readonly<Record<string, IsolationLevel>> = {
+  container: "CONTAINER",
+  "user-kernel": "USER_KERNEL",
+  "virtual-machine": "VIRTUAL_MACHINE",
+};
+
+/** Every option of the service, in the order of the help. */
+export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config[K]> } = {
+  listen: value("Port", "listen", {
+    placeholder: "ADDRESS",
+    fallback: "127.0.0.1:7070",
+    help: "Where to listen: HOST:PORT, :PORT (every interface) or unix:PATH. Port 0 takes any free one.",
+    read: parseListenAddress,
+  }),
+  tlsCert: value("Port", "tls-cert", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Certificate chain in PEM; with --tls-key the port speaks TLS.",
+    read: readPath,
+  }),
+  tlsKey: value("Port", "tls-key", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Private key of the certificate in PEM.",
+    read: readPath,
+  }),
+  insecure: toggle(
+    "Port",
+    "insecure",
+    "Listen beyond loopback without TLS: everybody who reaches the port can run code.",
+  ),
+  allowHosts: list("Port", "allow-host", {
+    placeholder: "NAME",
+    help: "A host name by which clients may call, beside loopback and the address itself.",
+    read: (names) => names.map(readHostName),
+  }),
+  corsOrigins: list("Port", "cors-origin", {
+    placeholder: "ORIGIN",
+    help: "Web pages of this origin may call and read the answers.",
+    read: (origins) => origins.map(readOrigin),
+  }),
+
+  engine: value("Engine", "engine", {
+    placeholder: "NAME",
+    fallback: "auto",
+    help: "What runs the sandboxes: auto or docker. auto takes the best that answers.",
+    read: readEngine,
+  }),
+  dockerRequired: toggle(
+    "Engine",
+    "docker-required",
+    "Refuse to fall back to a weaker engine. Docker is the only engine yet, so this changes nothing.",
+  ),
+  dockerHost: value("Engine", "docker-host", {
+    placeholder: "URL",
+    fallback: { ...UNSET, shown: "$DOCKER_HOST, else unix:///var/run/docker.sock" },
+    help: "The Docker daemon: unix:///PATH or tcp://HOST:PORT.",
+    read: readDockerHost,
+  }),
+  instance: value("Engine", "instance", {
+    placeholder: "ID",
+    fallback: { ...UNSET, shown: "random" },
+    help: "Name of this service in the labels of its containers. Services on one daemon need different ones.",
+    read: readInstance,
+  }),
+  allowHostPaths: list("Engine", "allow-host-path", {
+    placeholder: "DIR",
+    help: "A directory below which sandboxes may mount the host's directories.",
+    read: (paths) => paths.map(readAbsolutePath),
+  }),
+  allowRuntimes: list("Engine", "allow-runtime", {
+    placeholder: "NAME=LEVEL",
+    help: "An OCI runtime that sandboxes may ask for, and how it isolates: container, user-kernel or virtual-machine.",
+    read: readRuntimes,
+  }),
+
+  maxSandboxes: value("Sandboxes", "max-sandboxes", {
+    placeholder: "N",
+    fallback: "100",
+    help: "How many sandboxes may live at once.",
+    read: (text) => parseCount(text, { least: 1, most: 1_000_000 }),
+  }),
+  defaultImage: value("Sandboxes", "default-image", {
+    placeholder: "IMAGE",
+    fallback: "python:3.12-slim",
+    help: "Image of sandboxes that name none.",
+    read: readImage,
+  }),
+  defaultMemoryBytes: value("Sandboxes", "default-memory", {
+    placeholder: "SIZE",
+    fallback: "512MiB",
+    help: "Memory of sandboxes that name none.",
+    read: (text) => parseSize(text, { least: "6MiB" }),
+  }),
+  defaultCpuMillis: value("Sandboxes", "default-cpus", {
+    placeholder: "N",
+    fallback: "1.0",
+    help: "CPUs of sandboxes that name none.",
+    read: parseCpus,
+  }),
+  idleTimeoutMs: value("Sandboxes", "idle-timeout", {
+    placeholder: "DURATION",
+    fallback: "1h",
+    help: "How long a sandbox may stay unused before it is deleted.",
+    read: (text) => parseDuration(text),
+  }),
+  maxLifetimeMs: value("Sandboxes", "max-lifetime", {
+    placeholder: "DURATION",
+    fallback: { ...UNSET, shown: "unbounded" },
+    help: "How long a sandbox may live at all.",
+    read: (text) => parseDuration(text),
+  }),
+  cleanupIntervalMs: value("Sandboxes", "cleanup-interval", {
+    placeholder: "DURATION",
+    fallback: "300s",
+    help: "How often expired sandboxes are looked for at least.",
+    read: (text) => parseDuration(text, { leastMs: 100 }),
+  }),
+  deleteGraceMs: value("Sandboxes", "delete-grace", {
+    placeholder: "DURATION",
+    fallback: "5s",
+    help: "How long a delete lets running operations finish.",
+    read: (text) => parseDuration(text, { leastMs: 0 }),
+  }),
+  warmPools: list("Sandboxes", "warm-pool", {
+    placeholder: "IMAGE=N",
+    help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
+    read: readWarmPools,
+  }),
+
+  commandTimeoutMs: value("Commands", "command-timeout", {
+    placeholder: "DURATION",
+    fallback: "300s",
+    help: "How long commands that name no timeout may run.",
+    read: (text) => parseDuration(text),
+  }),
+  maxProcessesPerSandbox: value("Commands", "max-processes-per-sandbox", {
+    placeholder: "N",
+    fallback: "256",
+    help: "How many commands may run in one sandbox at once.",
+    read: (text) => parseCount(text, { least: 1, most: 100_000 }),
+  }),
+  transcriptWindowBytes: value("Commands", "transcript-window", {
+    placeholder: "SIZE",
+    fallback: "64MiB",
+    help: "How far a command may run ahead of its reader before it waits; most of it is on disk.",
+    read: (text) => parseSize(text, { least: "64KiB" }),
+  }),
+
+  dataDir: value("Service", "data-dir", {
+    placeholder: "DIR",
+    fallback: { shown: "/var/lib/berth as root, else ~/.local/state/berth", make: defaultDataDir },
+    help: "Where the service keeps what it has on disk.",
+    read: readPath,
+  }),
+  stopTimeoutMs: value("Service", "stop-timeout", {
+    placeholder: "DURATION",
+    fallback: "30s",
+    help: "How long the service may take to stop.",
+    read: (text) => parseDuration(text),
+  }),
+  leaveSandboxes: toggle("Service", "leave-sandboxes", "Do not delete the sandboxes when the service stops."),
+  logLevel: value("Service", "log-level", {
+    placeholder: "LEVEL",
+    fallback: "info",
+    help: "How much to log: trace, debug, info, warn, error, fatal or silent.",
+    read: (text) => parseWord(text, ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const),
+  }),
+};
+
+function toggle(group: OptionGroup, name: string, help: string): ConfigOption<boolean> {
+  return { kind: "switch", group, name, help, read: (on) => on };
+}
+
+function list<T>(
+  group: OptionGroup,
+  name: string,
+  rest: {
+    readonly placeholder: string;
+    readonly help: string;
+    readonly read: (texts: readonly string[]) => T;
+  },
+): ConfigOption<T> {
+  return { kind: "list", group, name, ...rest };
+}
+
+function value<T>(
+  group: OptionGroup,
+  name: string,
+  rest: {
+    readonly placeholder: string;
+    readonly help: string;
+    readonly read: (text: string) => NoInfer<T>;
+    readonly fallback: string | Fallback<NoInfer<T>>;
+  },
+): ConfigOption<T> {
+  return { kind: "value", group, name, ...rest };
+}
+
+/** As the XDG base directories and the file system standard have it. */
+function defaultDataDir(): string {
+  if (process.getuid?.() === 0) return "/var/lib/berth";
+  return path.join(process.env.XDG_STATE_HOME || path.join(homedir(), ".local", "state"), "berth");
+}
+
+function readPath(text: string): string {
+  if (text === "") throw new ValueError("the path is empty");
+  return path.resolve(text);
+}
+
+function readAbsolutePath(text: string): string {
+  if (!path.isAbsolute(text)) throw new ValueError(`"${text}" is not an absolute path`);
+  return path.normalize(text);
+}
+
+function readHostName(text: string): string {
+  if (!/^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$/.test(text)) {
+    throw new ValueError(
+      `"${text}" is not a host name; write it without scheme and port, as berth.example.com`,
+    );
+  }
+  return text.toLowerCase();
+}
+
+function readOrigin(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^https?:$/.test(url.protocol) || url.origin !== text.toLowerCase()) {
+    throw new ValueError(
+      `"${text}" is not an origin; write it as https://app.example.com, with nothing behind`,
+    );
+  }
+  return url.origin;
+}
+
+function readEngine(text: string): "auto" | "docker" {
+  if (text === "bubblewrap") {
+    throw new ValueError('"bubblewrap" comes in a later release; this one runs sandboxes with docker');
+  }
+  return parseWord(text, ["auto", "docker"] as const);
+}
+
+function readDockerHost(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const known = url?.protocol === "unix:" ? url.pathname !== "" : /^(tcp|https?):$/.test(url?.protocol ?? "");
+  if (!known)
+    throw new ValueError(`"${text}" names no daemon; write unix:///var/run/docker.sock or tcp://HOST:2375`);
+  return text;
+}
+
+function readInstance(text: string): string {
+  if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/.test(text)) {
+    throw new ValueError(`"${text}" is not an id of 1 to 63 letters, digits, ".", "_" and "-"`);
+  }
+  return text;
+}
+
+function readImage(text: string): string {
+  if (!/^[^\s-]\S*$/.test(text)) throw new ValueError(`"${text}" is not the name of an image`);
+  return text;
+}
+
+function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
+  const pools = texts.map((text) => {
+    const [image, count] = parseKeyValue(text);
+    return { image: readImage(image), count: parseCount(count, { least: 1, most: 1000 }) };
+  });
+  const twice = pools.find(({ image }, index) => pools.findIndex((other) => other.image === image) < index);
+  if (twice) throw new ValueError(`"${twice.image}" is named twice; say once how many to keep`);
+  return pools;
+}
+
+function readRuntimes(texts: readonly string[]): Record<string, IsolationLevel> {
+  const runtimes: Record<string, IsolationLevel> = {};
+  for (const text of texts) {
+    const [name, word] = parseKeyValue(text);
+    const level = LEVELS[parseWord(word, Object.keys(LEVELS))];
+    if (level) runtimes[name] = level;
+  }
+  return runtimes;
+}

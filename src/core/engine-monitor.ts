@@ -1,0 +1,115 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Engine, EngineEvent, EngineInfo, EngineSandbox } from "./ports/engine.ts";
+import type { Logger } from "./ports/logger.ts";
+
+/** Who hears of the engine. */
+export interface EngineFollower {
+  onEvent(event: EngineEvent): void;
+  /** All sandboxes there are, whenever events may have been missed. */
+  onSync(present: readonly EngineSandbox[]): void;
+}
+
+const FIRST_RETRY_MS = 250;
+const LONGEST_RETRY_MS = 5_000;
+const PING_INTERVAL_MS = 10_000;
+
+/**
+ * Keeps an eye on the engine: whether it answers, what it can do, what happens
+ * in it. Where the connection breaks it tries again, for as long as it runs.
+ */
+export class EngineMonitor {
+  readonly #engine: Engine;
+  readonly #logger: Logger;
+  readonly #stop = new AbortController();
+  readonly #listeners = new Set<() => void>();
+  #info: EngineInfo;
+  #available = true;
+
+  private constructor(engine: Engine, logger: Logger, info: EngineInfo) {
+    this.#engine = engine;
+    this.#logger = logger;
+    this.#info = info;
+  }
+
+  /** @throws `ENGINE_UNAVAILABLE` when the engine does not answer. */
+  static async connect(engine: Engine, logger: Logger, signal?: AbortSignal): Promise<EngineMonitor> {
+    return new EngineMonitor(engine, logger, await engine.info(signal));
+  }
+
+  /** What the engine said of itself last. */
+  get info(): EngineInfo {
+    return this.#info;
+  }
+
+  /** Whether the engine answered last time. */
+  get available(): boolean {
+    return this.#available;
+  }
+
+  /** Calls back whenever {@link available} changes. Returns how to stop that. */
+  onAvailabilityChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Begins to follow the engine, until {@link stop}. */
+  follow(follower: EngineFollower): void {
+    this.#run(follower).catch((error: unknown) => {
+      if (!this.#stop.signal.aborted)
+        this.#logger.error({ err: error }, "the engine is not followed any more");
+    });
+  }
+
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  async #run(follower: EngineFollower): Promise<void> {
+    const { signal } = this.#stop;
+    let retryMs = FIRST_RETRY_MS;
+    while (!signal.aborted) {
+      const round = new AbortController();
+      const watch = AbortSignal.any([signal, round.signal]);
+      try {
+        const events = this.#engine.events(watch)[Symbol.asyncIterator]();
+        // Asked for before the list, so that nothing falls between the two.
+        let next = events.next();
+        next.catch(() => {});
+        this.#info = await this.#engine.info(watch);
+        follower.onSync(await this.#engine.list(watch));
+        this.#setAvailable(true);
+        retryMs = FIRST_RETRY_MS;
+        const pings = this.#ping(watch);
+        pings.catch(() => round.abort());
+        for (let item = await next; !item.done; item = await next) {
+          follower.onEvent(item.value);
+          next = events.next();
+          next.catch(() => {});
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#logger.warn({ err: error }, "the engine does not answer; trying again");
+      } finally {
+        round.abort();
+      }
+      this.#setAvailable(false);
+      await sleep(retryMs, undefined, { signal }).catch(() => {});
+      retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS);
+    }
+  }
+
+  /** Asks now and then; rejects when there is no answer. */
+  async #ping(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });
+      this.#info = await this.#engine.info(signal);
+    }
+  }
+
+  #setAvailable(available: boolean): void {
+    if (this.#available === available) return;
+    this.#available = available;
+    if (available) this.#logger.info({}, "the engine answers again");
+    for (const listener of this.#listeners) listener();
+  }
+}

@@ -1,0 +1,95 @@
+import type { ContainerCreateOptions, MountSettings } from "dockerode";
+import type { EngineMount, EngineSandboxSpec } from "../../core/ports/engine.ts";
+import type { Resources } from "../../core/sandbox.ts";
+import { formatLabels, type SandboxLabels } from "./labels.ts";
+import { setupCommand } from "./setup-script.ts";
+
+/** What root inside needs to run package managers, and no more. */
+const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
+
+/** Open files per process: plenty, and cheap for programs that close them all. */
+const OPEN_FILES = 16_384;
+
+/** What {@link containerConfig} needs beside the spec, found out beforehand. */
+export interface ContainerFacts {
+  readonly name: string;
+  readonly labels: SandboxLabels;
+  /** The spec's mounts with sources that were checked. */
+  readonly mounts: readonly EngineMount[];
+  /** Docker network to join, and its resolvers where they are not the daemon's own. */
+  readonly network: { readonly name: string; readonly dns: readonly string[] };
+  /** Hard limit of open files of the daemon, where known; a container cannot have more. */
+  readonly openFilesLimit: number | undefined;
+}
+
+/** A container's description, under a name of its own. */
+export type NamedContainer = ContainerCreateOptions & { readonly name: string };
+
+/**
+ * The one description of a sandbox's container, with all its hardening. A user
+ * names neither Docker's working directory (a descriptor of the runtime could
+ * be meant by it: CVE-2024-21626) nor its entry point, health check or volumes.
+ */
+export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts): NamedContainer {
+  const { diskBytes } = spec.resources;
+  const openFiles = Math.min(OPEN_FILES, facts.openFilesLimit ?? OPEN_FILES);
+  return {
+    name: facts.name,
+    Image: spec.image,
+    Entrypoint: setupCommand({
+      workingDir: spec.workingDir,
+      user: facts.labels.user,
+      giveToUser: facts.mounts.filter((mount) => mount.giveToUser).map((mount) => mount.target),
+    }),
+    Cmd: [],
+    User: "0",
+    WorkingDir: "/",
+    Env: Object.entries(spec.env).map(([name, value]) => `${name}=${value}`),
+    Labels: formatLabels(facts.labels),
+    Healthcheck: { Test: ["NONE"] },
+    AttachStdin: false,
+    AttachStdout: false,
+    AttachStderr: false,
+    OpenStdin: true,
+    HostConfig: {
+      CapDrop: ["ALL"],
+      CapAdd: CAPABILITIES,
+      SecurityOpt: ["no-new-privileges:true"],
+      Privileged: false,
+      ...resourceLimits(spec.resources),
+      Ulimits: [
+        { Name: "nofile", Soft: openFiles, Hard: openFiles },
+        { Name: "core", Soft: 0, Hard: 0 },
+      ],
+      Init: true,
+      LogConfig: { Type: "none", Config: {} },
+      RestartPolicy: { Name: "no" },
+      AutoRemove: false,
+      NetworkMode: facts.network.name,
+      Dns: [...facts.network.dns],
+      Mounts: facts.mounts.map(bindMount),
+      ...(spec.runtime === "" ? {} : { Runtime: spec.runtime }),
+      ...(diskBytes === undefined ? {} : { StorageOpt: { size: String(diskBytes) } }),
+    },
+  };
+}
+
+/** The limits that can be changed while a container runs, in Docker's terms. Swap counts as memory. */
+export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources) {
+  return {
+    Memory: memoryBytes,
+    MemorySwap: memoryBytes,
+    NanoCpus: cpuMillis * 1_000_000,
+    PidsLimit: pidsLimit,
+  };
+}
+
+function bindMount(mount: EngineMount): MountSettings {
+  return {
+    Type: "bind",
+    Source: mount.hostPath,
+    Target: mount.target,
+    ReadOnly: mount.readOnly,
+    BindOptions: { Propagation: "rprivate" },
+  };
+}

@@ -1,0 +1,146 @@
+import { randomBytes } from "node:crypto";
+import type { Duplex } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { BerthError } from "../../core/errors.ts";
+import type { Logger } from "../../core/ports/logger.ts";
+import type { NamedContainer } from "./container-config.ts";
+import type { Daemon } from "./daemon.ts";
+import { answerTo, daemonWords } from "./errors.ts";
+import { removeContainer } from "./remove.ts";
+import { setupDone, startFailed } from "./setup.ts";
+import { untilAborted } from "./until-aborted.ts";
+
+/** Bounds on the steps of a create, in milliseconds. */
+export interface CreateTimeouts {
+  readonly createMs: number;
+  readonly startMs: number;
+  /** From attaching to the setup's word that it is ready. */
+  readonly readyMs: number;
+  readonly removeMs: number;
+}
+
+/** How long a caller waits for the removal of what failed. The removal itself goes on. */
+const CLEANUP_PATIENCE_MS = 5_000;
+
+/** When a container whose create got no answer is looked for once more: it may appear late. */
+const LATE_LOOKS_MS = [1_000, 5_000, 30_000];
+
+/** Makes a name no other container has. It says whose it is, where the id can be part of a name. */
+export function containerName(sandboxId: string): string {
+  const readable = /^[a-zA-Z0-9_.-]{1,64}$/.test(sandboxId) ? sandboxId : "sandbox";
+  return `berth-${readable}-${randomBytes(6).toString("hex")}`;
+}
+
+/** Brings containers to where commands can be spawned in them, or leaves nothing behind. */
+export class ContainerMaker {
+  readonly #daemon: Daemon;
+  readonly #logger: Logger;
+  readonly #timeouts: CreateTimeouts;
+  readonly #removals = new Set<Promise<void>>();
+  readonly #closing = new AbortController();
+
+  constructor(daemon: Daemon, logger: Logger, timeouts: CreateTimeouts) {
+    this.#daemon = daemon;
+    this.#logger = logger;
+    this.#timeouts = timeouts;
+  }
+
+  /** Returns the container's id. */
+  async create(config: NamedContainer, signal?: AbortSignal): Promise<string> {
+    // This request is never aborted: Docker would carry it out all the same.
+    const creating = this.#daemon.call(
+      "creating a container",
+      (docker, abortSignal) => docker.createContainer({ ...config, abortSignal }),
+      { timeoutMs: this.#timeouts.createMs },
+    );
+    try {
+      const { id } = await untilAborted(creating, signal);
+      await this.#start(id, signal);
+      return id;
+    } catch (error) {
+      await this.#discard(config.name, creating);
+      throw error;
+    }
+  }
+
+  /** Waits, not for long, for removals under way, and looks for no late ones any more. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
+  }
+
+  async #start(id: string, signal?: AbortSignal): Promise<void> {
+    // Attached before the start, so that the last words of what dies at once are heard.
+    const output = await this.#daemon.call(
+      "attaching to a container",
+      async (docker, abortSignal) => {
+        const container = docker.getContainer(id);
+        const opened = await container.attach({
+          stream: true,
+          stdout: true,
+          stderr: true,
+          hijack: true,
+          abortSignal,
+        });
+        if (abortSignal.aborted) (opened as Duplex).destroy();
+        return opened as Duplex;
+      },
+      { signal },
+    );
+    try {
+      const done = setupDone(output, this.#timeouts.readyMs);
+      done.catch(() => {});
+      await this.#daemon
+        .call(
+          "starting a container",
+          (docker, abortSignal) => docker.getContainer(id).start({ abortSignal }),
+          {
+            signal,
+            timeoutMs: this.#timeouts.startMs,
+          },
+        )
+        .catch((error: BerthError) => {
+          throw startError(error);
+        });
+      await untilAborted(done, signal);
+    } finally {
+      output.destroy();
+    }
+  }
+
+  /** Removes what a failed create may have made. Returns when that is done, or when it takes too long to wait for. */
+  async #discard(name: string, creating: Promise<unknown>): Promise<void> {
+    const removal = this.#removeCreated(name, creating)
+      .catch((error: unknown) => {
+        this.#logger.warn(
+          { container: name, err: error },
+          "the container of a failed create could not be removed",
+        );
+      })
+      .finally(() => this.#removals.delete(removal));
+    this.#removals.add(removal);
+    await Promise.race([removal, sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
+  }
+
+  async #removeCreated(name: string, creating: Promise<unknown>): Promise<void> {
+    const answered = await creating.then(
+      () => true,
+      (error: unknown) => answerTo(error) !== undefined,
+    );
+    const remove = () => removeContainer(this.#daemon, name, { timeoutMs: this.#timeouts.removeMs });
+    if (answered) return remove();
+    const signal = this.#closing.signal;
+    for (const delayMs of LATE_LOOKS_MS) {
+      await remove().catch(() => {});
+      await sleep(delayMs, undefined, { signal }).catch(() => {});
+    }
+    return remove();
+  }
+}
+
+/** Docker's refusal to start a container is the sandbox's failure, unless it means something of its own. */
+function startError(error: BerthError): BerthError {
+  const answer = answerTo(error);
+  if (!answer || error.reason === "NO_SPACE" || error.reason === "UNSUPPORTED") return error;
+  return startFailed("Docker could not start its container", daemonWords(answer.text), error.cause);
+}

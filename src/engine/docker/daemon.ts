@@ -1,0 +1,106 @@
+import { readFileSync } from "node:fs";
+import { Agent as HttpAgent } from "node:http";
+import { Agent as HttpsAgent } from "node:https";
+import path from "node:path";
+import { inspect } from "node:util";
+import Docker, { type DockerOptions } from "dockerode";
+import { abortError, throwIfAborted } from "../../core/errors.ts";
+import { NoAnswerError, translateError } from "./errors.ts";
+
+const DEFAULT_HOST = "unix:///var/run/docker.sock";
+
+/** How one call is bounded. */
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** Default: the daemon's `callTimeoutMs`. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/**
+ * The connection to a Docker daemon. {@link call} is the one way through it:
+ * every call ends in time, with a `BerthError` where it fails.
+ */
+export class Daemon {
+  /** Path of the daemon's socket on this machine; undefined where it is reached over the network. */
+  readonly socketPath: string | undefined;
+  readonly #docker: Docker;
+  readonly #agent: HttpAgent;
+  readonly #callTimeoutMs: number;
+
+  /** `host` is written as in `DOCKER_HOST`, which is its default: `unix:///path` or `tcp://host:port`. */
+  constructor(options: { readonly host?: string | undefined; readonly callTimeoutMs: number }) {
+    const url = new URL(options.host || process.env.DOCKER_HOST || DEFAULT_HOST);
+    this.#callTimeoutMs = options.callTimeoutMs;
+    if (url.protocol === "unix:") {
+      this.socketPath = url.pathname;
+      this.#agent = new HttpAgent({ keepAlive: true });
+      // An explicit undefined keeps the driver from mixing DOCKER_HOST in.
+      this.#docker = connect({
+        socketPath: url.pathname,
+        host: undefined,
+        protocol: "http",
+        agent: this.#agent,
+      });
+    } else {
+      const tls = tlsFiles();
+      this.#agent = tls ? new HttpsAgent({ keepAlive: true }) : new HttpAgent({ keepAlive: true });
+      const protocol = tls ? "https" : "http";
+      const port = url.port || (tls ? 2376 : 2375);
+      this.#docker = connect({ host: url.hostname, port, protocol, agent: this.#agent, ...tls });
+    }
+  }
+
+  /**
+   * Runs one call. `doing` completes "Docker failed while …". The signal that
+   * `run` gets is to be handed to the driver; it is aborted when the caller's
+   * is or when time is up, and then the call fails at once, whether the driver
+   * reacts or not.
+   */
+  async call<T>(
+    doing: string,
+    run: (docker: Docker, abortSignal: AbortSignal) => Promise<T>,
+    { signal, timeoutMs = this.#callTimeoutMs }: CallOptions = {},
+  ): Promise<T> {
+    throwIfAborted(signal);
+    const abort = new AbortController();
+    const stopped = Promise.withResolvers<never>();
+    const stop = (error: Error) => {
+      stopped.reject(error);
+      abort.abort(error);
+    };
+    const onAbort = () => signal && stop(abortError(signal));
+    const timer = setTimeout(() => stop(new NoAnswerError(`no answer in ${timeoutMs} ms`)), timeoutMs);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      return await Promise.race([run(this.#docker, abort.signal), stopped.promise]);
+    } catch (error) {
+      throw translateError(error, doing, signal);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** Closes idle connections. */
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+/**
+ * The driver's types leave out its agent. For every request the driver formats
+ * all that belongs to it, for a log that is off, and an agent leads to every
+ * open connection: with 30 of them that took longer than the requests did.
+ */
+function connect(options: DockerOptions & { readonly agent: HttpAgent }): Docker {
+  Object.defineProperty(options.agent, inspect.custom, { value: () => "Agent" });
+  return new Docker(options);
+}
+
+/** The files that Docker's own environment variables name, as its command line reads them. */
+function tlsFiles(): { ca: Buffer; cert: Buffer; key: Buffer } | undefined {
+  const { DOCKER_TLS_VERIFY, DOCKER_CERT_PATH } = process.env;
+  if (!DOCKER_TLS_VERIFY || !DOCKER_CERT_PATH) return undefined;
+  const read = (name: string) => readFileSync(path.join(DOCKER_CERT_PATH, name));
+  return { ca: read("ca.pem"), cert: read("cert.pem"), key: read("key.pem") };
+}

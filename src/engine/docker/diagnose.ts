@@ -1,0 +1,164 @@
+import { access, constants } from "node:fs/promises";
+import path from "node:path";
+import type { Finding } from "../../core/diagnosis.ts";
+import { BerthError } from "../../core/errors.ts";
+import { describeIsolation } from "../../core/isolation.ts";
+import type { EngineInfo } from "../../core/ports/engine.ts";
+import type { IsolationLevel } from "../../core/sandbox.ts";
+import { Daemon } from "./daemon.ts";
+import { diagnoseImage } from "./diagnose-image.ts";
+import { DockerEngine, type DockerEngineOptions } from "./engine.ts";
+
+/** The fields used of what `docker info` tells, beside those of the engine's own info. */
+interface DaemonFacts {
+  readonly Driver: string;
+  readonly CgroupDriver: string;
+  readonly CgroupVersion?: string;
+  readonly DefaultRuntime: string;
+  readonly Runtimes?: Readonly<Record<string, unknown>>;
+  readonly SecurityOptions?: readonly string[] | null;
+}
+
+const CALL_TIMEOUT_MS = 10_000;
+
+/**
+ * Looks at a Docker daemon as a service with these options would find it.
+ * `image` is that of sandboxes that name none. Changes nothing, and ends in
+ * time.
+ */
+export async function diagnoseDocker(options: DockerEngineOptions, image: string): Promise<Finding[]> {
+  const engine = new DockerEngine({ ...options, timeouts: { callMs: CALL_TIMEOUT_MS } });
+  const daemon = new Daemon({ host: options.host, callTimeoutMs: CALL_TIMEOUT_MS });
+  const place = daemon.socketPath ?? options.host ?? process.env.DOCKER_HOST ?? "";
+  try {
+    const info = await engine.info();
+    const facts = await daemon.call("asking who it is", (docker): Promise<DaemonFacts> => docker.info());
+    return [
+      { subject: "docker daemon", status: "ok", found: `Docker ${info.version} at ${place}` },
+      { subject: "isolation", status: "ok", found: describeIsolation(info.isolation) },
+      ...capabilities(info, facts),
+      ...runtimes(facts, options.allowedRuntimes ?? {}),
+      storage(facts),
+      await diagnoseImage(daemon, image),
+    ];
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    return [{ subject: "docker daemon", status: "missing", ...(await whyNoDaemon(error, place)) }];
+  } finally {
+    daemon.close();
+    await engine.close();
+  }
+}
+
+async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: string; mend: string }> {
+  const { code } = (error.cause ?? {}) as NodeJS.ErrnoException;
+  if (code === "EACCES" || code === "EPERM") {
+    return {
+      found: `this user may not open ${place}`,
+      mend: 'sudo usermod -aG docker "$USER"   # then log in again: who is in this group is as good as root',
+    };
+  }
+  if (code !== "ENOENT" && code !== "ECONNREFUSED") {
+    return {
+      found: `${error.message.replace(/\.$/, "")} (${place})`,
+      mend: "See the daemon's log: journalctl -u docker",
+    };
+  }
+  const install = (await isInstalled("dockerd"))
+    ? ""
+    : "sudo apt-get update && sudo apt-get install -y docker.io\n";
+  const start = (await isDirectory("/run/systemd/system"))
+    ? "sudo systemctl enable --now docker"
+    : "sudo sh -c 'dockerd >/var/log/dockerd.log 2>&1 &'";
+  return { found: `no Docker daemon answers at ${place}`, mend: install + start };
+}
+
+function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
+  const { memoryLimit, cpuLimit, pidsLimit, pause, diskLimit, egress } = info.capabilities;
+  const version = facts.CgroupVersion ?? "1";
+  const rootless = facts.SecurityOptions?.some((option) => option.includes("rootless")) ?? false;
+  const delegate =
+    "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | " +
+    "sudo tee /etc/systemd/system/user@.service.d/delegate.conf && sudo systemctl daemon-reload   # then log in again";
+  const kernel =
+    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory swapaccount=1 /' /etc/default/grub && sudo update-grub && sudo reboot";
+  const missingLimits = [
+    ...(memoryLimit ? [] : ["memory"]),
+    ...(cpuLimit ? [] : ["cpu"]),
+    ...(pidsLimit ? [] : ["pids"]),
+  ];
+  const limits: Finding = {
+    subject: "limits",
+    ...(missingLimits.length === 0
+      ? { status: "ok", found: `memory, cpu and processes, by cgroup v${version} (${facts.CgroupDriver})` }
+      : {
+          status: "missing",
+          found: `cgroup v${version} (${facts.CgroupDriver}) cannot bound ${missingLimits.join(", ")}`,
+          mend: rootless ? delegate : kernel,
+        }),
+  };
+  return [
+    limits,
+    yesOrLimited("pause", pause, "sandboxes can be paused", {
+      found: "sandboxes cannot be paused: Docker runs without control groups",
+      mend: delegate,
+    }),
+    yesOrLimited("disk limit", diskLimit, "disk_bytes can be bounded", {
+      found: "disk_bytes cannot be bounded: that takes overlay2 on XFS with project quotas",
+      mend: "Put Docker's data on a disk of its own (DEVICE is erased), with Docker stopped: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
+    }),
+    yesOrLimited("network", egress, "sandboxes can be given outgoing network", {
+      found: "sandboxes get no network: a safe one takes root, iptables, and the daemon on this machine",
+      mend: "sudo apt-get install -y iptables   # and run berth serve as root",
+    }),
+  ];
+}
+
+function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, IsolationLevel>>): Finding[] {
+  const known = Object.keys(facts.Runtimes ?? {});
+  return Object.keys(allowed).map((name) =>
+    yesOrLimited(`runtime ${name}`, known.includes(name), "registered with Docker", {
+      found: `Docker does not know it; it has ${known.join(", ")}`,
+      mend:
+        name === "runsc"
+          ? "sudo runsc install && sudo systemctl reload docker"
+          : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
+    }),
+  );
+}
+
+function storage({ Driver: driver }: DaemonFacts): Finding {
+  return yesOrLimited("storage driver", driver !== "vfs", driver, {
+    found: "vfs: every sandbox is a full copy of its image, slow to make and large",
+    mend: 'Set "storage-driver": "overlay2" in /etc/docker/daemon.json\nsudo systemctl restart docker',
+  });
+}
+
+function yesOrLimited(
+  subject: string,
+  yes: boolean,
+  found: string,
+  otherwise: { readonly found: string; readonly mend: string },
+): Finding {
+  return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
+}
+
+async function isInstalled(program: string): Promise<boolean> {
+  const dirs = [...(process.env.PATH ?? "").split(":"), "/usr/sbin", "/usr/local/sbin"];
+  const found = await Promise.all(
+    dirs.map((dir) =>
+      access(path.join(dir, program), constants.X_OK).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
+  return found.includes(true);
+}
+
+async function isDirectory(dir: string): Promise<boolean> {
+  return access(dir).then(
+    () => true,
+    () => false,
+  );
+}

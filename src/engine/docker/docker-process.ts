@@ -1,0 +1,169 @@
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Exec, ExecInspectInfo } from "dockerode";
+import { BerthError, canceled } from "../../core/errors.ts";
+import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import type { Daemon } from "./daemon.ts";
+import { Demux } from "./demux.ts";
+import { answerTo, translateError } from "./errors.ts";
+
+/** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
+export class DockerProcess implements SpawnedProcess {
+  readonly #daemon: Daemon;
+  readonly #exec: Exec;
+  readonly #socket: Duplex;
+  readonly #takesStdin: boolean;
+  /** Settles, never rejects, when the connection has ended. */
+  readonly ended: Promise<void>;
+  /** Where output goes; undefined once the sink has been told of the end. */
+  #sink: OutputSink | undefined;
+
+  constructor(
+    daemon: Daemon,
+    exec: Exec,
+    socket: Duplex,
+    options: { readonly tty: boolean; readonly stdin: boolean },
+    sink: OutputSink,
+  ) {
+    this.#daemon = daemon;
+    this.#exec = exec;
+    this.#socket = socket;
+    this.#takesStdin = options.stdin;
+    this.#sink = sink;
+    socket.pause();
+    const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.ended = promise;
+    const finish = async () => {
+      socket.off("end", finish).off("close", finish);
+      // What is still to be written has no reader.
+      socket.destroy();
+      this.#end(await this.#whyEnded(demux.insideFrame));
+      resolve();
+    };
+    socket.on(
+      "data",
+      options.tty ? (chunk) => this.#sink?.data("stdout", chunk) : (chunk) => demux.push(chunk),
+    );
+    if (socket.closed || socket.readableEnded) void finish();
+    else socket.on("end", finish).on("close", finish);
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  async writeStdin(data: Uint8Array): Promise<void> {
+    if (!this.#takesStdin || !this.#socket.writable) throw stdinClosed();
+    if (this.#socket.write(data)) return;
+    const drained = once(this.#socket, "drain").catch(() => {});
+    await Promise.race([drained, this.ended]);
+    if (!this.#socket.writable) throw stdinClosed();
+  }
+
+  closeStdin(): void {
+    if (this.#takesStdin && this.#socket.writable) this.#socket.end();
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    try {
+      await this.#daemon.call("resizing a terminal", (_, abortSignal) =>
+        this.#exec.resize({ w: size.columns, h: size.rows, abortSignal }),
+      );
+    } catch (error) {
+      if (!answerTo(error)) throw error;
+      throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.", { cause: error });
+    }
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const start = performance.now();
+    let endSeen = false;
+    const ended = this.ended.then(() => {
+      endSeen = true;
+    });
+    for (let checksAfterEnd = 0; ; ) {
+      const state = await this.#inspect(signal);
+      if (!state.Running && state.ExitCode !== null) return this.#trusted(state.ExitCode);
+      if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
+      else
+        await Promise.race([
+          ended,
+          sleep(checkDelayMs(performance.now() - start), undefined, { signal }),
+        ]).catch(() => {});
+    }
+  }
+
+  /**
+   * Undefined where the connection brought all there was. A daemon that dies
+   * ends it just as properly, so it is asked for the process.
+   */
+  async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
+    const doing = "streaming a process's output";
+    if (!this.#socket.readableEnded || insideFrame) return translateError(this.#socket.errored, doing);
+    try {
+      await this.#inspect();
+      return undefined;
+    } catch (error) {
+      return translateError(error, doing);
+    }
+  }
+
+  #inspect(signal?: AbortSignal): Promise<ExecInspectInfo> {
+    return this.#daemon.call(
+      "asking for a process's state",
+      (_, abortSignal) => this.#exec.inspect({ abortSignal }),
+      { signal },
+    );
+  }
+
+  /** Docker gives this code to a process whose output it could not deliver, too. */
+  #trusted(exitCode: number): number {
+    if (exitCode !== 126 || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      "The connection to the process broke, and with it how it ended is lost.",
+    );
+  }
+
+  /**
+   * Keeps reading, into nothing: a process that writes to a connection that is
+   * gone ends with a false exit code for Docker.
+   */
+  close(): void {
+    this.#end(canceled());
+    this.closeStdin();
+    this.#socket.resume();
+  }
+
+  /** Drops the connection, whatever that makes of the exit code. */
+  destroy(): void {
+    this.close();
+    this.#socket.destroy();
+  }
+
+  #end(error?: Error): void {
+    const sink = this.#sink;
+    this.#sink = undefined;
+    sink?.end(error);
+  }
+}
+
+/**
+ * When to look again whether a process has ended, while others may hold its
+ * pipes: soon for the short ones, rarely for the long ones. The end of its
+ * output, which is what nearly every process brings, is not waited for here.
+ */
+function checkDelayMs(elapsedMs: number): number {
+  const longest = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
+  return Math.min(Math.max(elapsedMs / 4, 1), longest);
+}
+
+function stdinClosed(): BerthError {
+  return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
+}

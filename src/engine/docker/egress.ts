@@ -1,0 +1,141 @@
+import { execFile } from "node:child_process";
+import { access } from "node:fs/promises";
+import { promisify } from "node:util";
+import type { NetworkInspectInfo } from "dockerode";
+import { BerthError } from "../../core/errors.ts";
+import type { Logger } from "../../core/ports/logger.ts";
+import type { Daemon } from "./daemon.ts";
+import { EGRESS_BRIDGE, hasUserChain, mendEgressRules } from "./egress-rules.ts";
+import { answerTo } from "./errors.ts";
+import { untilAborted } from "./until-aborted.ts";
+
+/** The Docker network of every sandbox with EGRESS on a daemon, whatever the instance. */
+const NETWORK = "berth-egress";
+
+const NETWORK_OPTIONS = {
+  "com.docker.network.bridge.name": EGRESS_BRIDGE,
+  "com.docker.network.bridge.enable_icc": "false",
+};
+
+const IPTABLES_TIMEOUT_MS = 10_000;
+
+/**
+ * The network that reaches the public internet and nothing else: not the
+ * machine, not its other networks, not other sandboxes. It is made when first
+ * asked for, and its firewall rules are looked at each time.
+ */
+export class Egress {
+  readonly #daemon: Daemon;
+  readonly #logger: Logger;
+  #available = false;
+  #ensuring: Promise<string> | undefined;
+
+  constructor(daemon: Daemon, logger: Logger) {
+    this.#daemon = daemon;
+    this.#logger = logger;
+  }
+
+  /** Whether the service can put the rules in place: as root, on the daemon's own machine. */
+  async available(): Promise<boolean> {
+    if (this.#available || this.#daemon.socketPath === undefined || process.getuid?.() !== 0)
+      return this.#available;
+    this.#available = await listRules().then(hasUserChain, () => false);
+    return this.#available;
+  }
+
+  /** Puts network and rules in place. Returns the network's name. */
+  async ensure(signal?: AbortSignal): Promise<string> {
+    this.#ensuring ??= this.#ensure().finally(() => {
+      this.#ensuring = undefined;
+    });
+    return untilAborted(this.#ensuring, signal);
+  }
+
+  async #ensure(): Promise<string> {
+    const network = (await this.#find()) ?? (await this.#create());
+    const options = Object.entries(NETWORK_OPTIONS);
+    if (network.EnableIPv6 || options.some(([key, value]) => network.Options?.[key] !== value)) {
+      throw unsafe(`its network ${NETWORK} has other settings. Remove it with: docker network rm ${NETWORK}`);
+    }
+    // A daemon with a network namespace of its own has its bridge, and needs its rules, elsewhere.
+    await access(`/sys/class/net/${EGRESS_BRIDGE}`).catch((error: unknown) => {
+      throw unsafe("Docker's networks are not on the machine of the service", error);
+    });
+    await this.#ensureRules();
+    return NETWORK;
+  }
+
+  async #ensureRules(): Promise<void> {
+    try {
+      const mend = mendEgressRules(await listRules());
+      if (mend !== undefined) {
+        await iptables("iptables-restore", ["--noflush", "-w", "5"], mend);
+        this.#logger.info(
+          { bridge: EGRESS_BRIDGE },
+          "put the firewall rules of sandboxes with egress in place",
+        );
+      }
+      const listing = await listRules();
+      if (!hasUserChain(listing) || mendEgressRules(listing) !== undefined)
+        throw new Error("the rules do not stay");
+    } catch (error) {
+      throw unsafe("its firewall rules cannot be put in place", error);
+    }
+  }
+
+  async #find(): Promise<NetworkInspectInfo | undefined> {
+    try {
+      return await this.#daemon.call("looking up a network", (docker) =>
+        docker.getNetwork(NETWORK).inspect(),
+      );
+    } catch (error) {
+      if (answerTo(error)?.statusCode === 404) return undefined;
+      throw error;
+    }
+  }
+
+  async #create(): Promise<NetworkInspectInfo> {
+    try {
+      await this.#daemon.call("creating a network", (docker, abortSignal) =>
+        docker.createNetwork({
+          Name: NETWORK,
+          Driver: "bridge",
+          EnableIPv6: false,
+          CheckDuplicate: true,
+          Options: NETWORK_OPTIONS,
+          abortSignal,
+        }),
+      );
+    } catch (error) {
+      // Another service may have been faster.
+      const found = await this.#find();
+      if (found) return found;
+      throw error;
+    }
+    const created = await this.#find();
+    if (!created) throw unsafe(`its network ${NETWORK} was removed by somebody else`);
+    return created;
+  }
+}
+
+function listRules(): Promise<string> {
+  return iptables("iptables", ["-w", "5", "-S"]);
+}
+
+async function iptables(command: string, args: readonly string[], input = ""): Promise<string> {
+  const running = promisify(execFile)(command, args, {
+    timeout: IPTABLES_TIMEOUT_MS,
+    maxBuffer: 64 << 20,
+    env: { ...process.env, PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` },
+  });
+  // A command that ends without reading says why by its exit code.
+  running.child.stdin?.on("error", () => {}).end(input);
+  return (await running).stdout;
+}
+
+function unsafe(problem: string, cause?: unknown): BerthError {
+  return new BerthError("UNSUPPORTED", `This engine cannot give a sandbox a safe network: ${problem}.`, {
+    metadata: { capability: "egress" },
+    cause,
+  });
+}

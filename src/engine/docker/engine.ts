@@ -1,0 +1,329 @@
+import type { ContainerInspectInfo } from "dockerode";
+import { BerthError } from "../../core/errors.ts";
+import type {
+  Engine,
+  EngineEvent,
+  EngineInfo,
+  EngineMount,
+  EngineSandbox,
+  EngineSandboxEnd,
+  EngineSandboxSpec,
+  EngineUsage,
+  EnsureImageOptions,
+  OutputSink,
+  SpawnedProcess,
+  SpawnRequest,
+} from "../../core/ports/engine.ts";
+import type { Logger } from "../../core/ports/logger.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import { containerConfig, resourceLimits } from "./container-config.ts";
+import { ContainerMaker, containerName } from "./create.ts";
+import { Daemon } from "./daemon.ts";
+import type { DockerProcess } from "./docker-process.ts";
+import { Egress } from "./egress.ts";
+import { answerTo, translateError } from "./errors.ts";
+import { ended, watchEvents } from "./events.ts";
+import { Images } from "./images.ts";
+import { readInfo, requireCapabilities } from "./info.ts";
+import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
+import { MountStage } from "./mount-stage.ts";
+import { checkMounts } from "./mounts.ts";
+import { daemonOpenFilesLimit } from "./open-files.ts";
+import { removeContainer } from "./remove.ts";
+import { spawnProcess } from "./spawn.ts";
+import { StartGate } from "./start-gate.ts";
+import { parseUsage } from "./usage.ts";
+
+/** How long Docker may take, in milliseconds. */
+export interface DockerTimeouts {
+  /** Short calls. Default 30 s. */
+  readonly callMs: number;
+  /** Making a container. Default 60 s. */
+  readonly createMs: number;
+  /** Starting a container. Default 60 s. */
+  readonly startMs: number;
+  /** From there until it is ready for commands. Default 30 s. */
+  readonly readyMs: number;
+  /** Removing a container. Default 60 s. */
+  readonly removeMs: number;
+  /** Until a registry first answers. Default 30 s. */
+  readonly registryMs: number;
+  /** A pull without any progress. Default 120 s. */
+  readonly pullStallMs: number;
+}
+
+const DEFAULT_TIMEOUTS: DockerTimeouts = {
+  callMs: 30_000,
+  createMs: 60_000,
+  startMs: 60_000,
+  readyMs: 30_000,
+  removeMs: 60_000,
+  registryMs: 30_000,
+  pullStallMs: 120_000,
+};
+
+const DEFAULT_EGRESS_DNS = ["1.1.1.1", "8.8.8.8"];
+
+/** What a {@link DockerEngine} is made of. */
+export interface DockerEngineOptions {
+  /** Tells the containers of this service from those of others on the same daemon. */
+  readonly instance: string;
+  readonly logger: Logger;
+  /** As in `DOCKER_HOST`, which is the default; then `unix:///var/run/docker.sock`. */
+  readonly host?: string;
+  /** Directories below which host paths may be mounted. Default none. */
+  readonly allowedHostPaths?: readonly string[];
+  /** OCI runtimes that a spec may name, with the isolation each gives. Default none. */
+  readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
+  /**
+   * Resolvers of sandboxes with EGRESS. They need public addresses: the
+   * machine's own is often a private one, which such a sandbox cannot reach.
+   * Default 1.1.1.1 and 8.8.8.8.
+   */
+  readonly egressDns?: readonly string[];
+  readonly timeouts?: Partial<DockerTimeouts>;
+}
+
+/** The engine over a Docker daemon. */
+export class DockerEngine implements Engine {
+  readonly name = "docker";
+  readonly #options: DockerEngineOptions;
+  readonly #timeouts: DockerTimeouts;
+  readonly #daemon: Daemon;
+  readonly #images: Images;
+  readonly #maker: ContainerMaker;
+  readonly #egress: Egress;
+  readonly #stage = new MountStage();
+  readonly #starts = new StartGate();
+  /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
+  readonly #users = new Map<string, string>();
+  /** Those whose output still comes. */
+  readonly #processes = new Set<DockerProcess>();
+  #info: EngineInfo | undefined;
+
+  constructor(options: DockerEngineOptions) {
+    this.#options = options;
+    this.#timeouts = { ...DEFAULT_TIMEOUTS, ...options.timeouts };
+    this.#daemon = new Daemon({ host: options.host, callTimeoutMs: this.#timeouts.callMs });
+    this.#images = new Images(this.#daemon, options.logger, {
+      firstAnswerMs: this.#timeouts.registryMs,
+      stallMs: this.#timeouts.pullStallMs,
+    });
+    this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
+    this.#egress = new Egress(this.#daemon, options.logger);
+  }
+
+  async info(signal?: AbortSignal): Promise<EngineInfo> {
+    const runtimes = this.#options.allowedRuntimes ?? {};
+    this.#info = await readInfo(
+      this.#daemon,
+      { runtimes, egress: await this.#egress.available() },
+      { signal },
+    );
+    return this.#info;
+  }
+
+  ensureImage(image: string, options: EnsureImageOptions): Promise<void> {
+    return this.#images.ensure(image, options);
+  }
+
+  async create(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<EngineSandbox> {
+    const info = this.#info ?? (await this.info(signal));
+    requireCapabilities(spec, info.capabilities);
+    const isolation = this.#isolationOf(spec.runtime, info);
+    const checked = await this.#checkMounts(spec);
+    const image = await this.#images.inspect(spec.image, { signal });
+    const labels: SandboxLabels = {
+      instance: this.#options.instance,
+      sandboxId: spec.sandboxId,
+      generation: spec.generation,
+      owner: spec.owner,
+      user: spec.user || image.user,
+      isolation,
+    };
+    const facts = {
+      name: containerName(spec.sandboxId),
+      labels,
+      network: await this.#network(spec.network, signal),
+      openFilesLimit: await daemonOpenFilesLimit(),
+    };
+    const staged = await this.#stage.stage(checked);
+    try {
+      const ref = await this.#maker.create(
+        containerConfig(spec, { ...facts, mounts: staged.mounts }),
+        signal,
+      );
+      this.#users.set(ref, labels.user);
+      return describe(ref, labels, { state: "running" });
+    } finally {
+      await staged.release();
+    }
+  }
+
+  pause(ref: string, signal?: AbortSignal): Promise<void> {
+    return this.#starts.closed(ref, () => this.#changePaused(ref, true, signal));
+  }
+
+  resume(ref: string, signal?: AbortSignal): Promise<void> {
+    return this.#changePaused(ref, false, signal);
+  }
+
+  async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    await this.#daemon.call(
+      "changing a container's limits",
+      (docker, abortSignal) => docker.getContainer(ref).update({ ...resourceLimits(resources), abortSignal }),
+      { signal },
+    );
+  }
+
+  async remove(ref: string, signal?: AbortSignal): Promise<void> {
+    await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
+    this.#users.delete(ref);
+    this.#starts.forget(ref);
+  }
+
+  async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
+    const containers = await this.#daemon.call(
+      "listing containers",
+      (docker, abortSignal) =>
+        docker.listContainers({
+          all: true,
+          filters: { label: [`${INSTANCE_LABEL}=${this.#options.instance}`] },
+          abortSignal,
+        }),
+      { signal },
+    );
+    const sandboxes: EngineSandbox[] = [];
+    for (const { Id: ref, State: state, Labels } of containers) {
+      const labels = parseLabels(Labels);
+      this.#users.set(ref, labels.user);
+      if (state === "running" || state === "paused") {
+        sandboxes.push(describe(ref, labels, { state }));
+        continue;
+      }
+      const end = await this.#findEnd(ref, signal);
+      if (end) sandboxes.push(describe(ref, labels, { state: "ended", end }));
+    }
+    return sandboxes;
+  }
+
+  events(signal: AbortSignal): AsyncIterable<EngineEvent> {
+    return watchEvents(this.#daemon, this.#options.instance, (ref) => this.#findEnd(ref, signal), signal);
+  }
+
+  async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
+    const stats = await this.#daemon.call(
+      "reading a container's use",
+      (docker, abortSignal) => {
+        const request = { "one-shot": true, abortSignal };
+        return docker.getContainer(ref).stats({ ...request, stream: false });
+      },
+      { signal },
+    );
+    return parseUsage(stats);
+  }
+
+  async spawn(
+    ref: string,
+    request: SpawnRequest,
+    sink: OutputSink,
+    signal?: AbortSignal,
+  ): Promise<SpawnedProcess> {
+    const user = request.user || (await this.#userOf(ref, signal));
+    const spawned = await spawnProcess(this.#daemon, this.#starts, ref, user, request, sink, signal);
+    this.#processes.add(spawned);
+    spawned.ended.then(() => this.#processes.delete(spawned));
+    return spawned;
+  }
+
+  async close(): Promise<void> {
+    for (const spawned of this.#processes) spawned.destroy();
+    await this.#maker.close();
+    await this.#stage.close();
+    this.#daemon.close();
+  }
+
+  #isolationOf(runtime: string, info: EngineInfo): IsolationLevel {
+    if (runtime === "") return info.isolation;
+    const level = this.#options.allowedRuntimes?.[runtime];
+    if (level !== undefined) return level;
+    throw new BerthError(
+      "NOT_ALLOWED",
+      `The operator does not allow the OCI runtime ${JSON.stringify(runtime)}.`,
+      {
+        metadata: { runtime },
+      },
+    );
+  }
+
+  async #checkMounts(spec: EngineSandboxSpec): Promise<readonly EngineMount[]> {
+    if (spec.mounts.length === 0) return [];
+    const { socketPath } = this.#daemon;
+    if (socketPath !== undefined)
+      return checkMounts(spec.mounts, this.#options.allowedHostPaths ?? [], socketPath);
+    throw new BerthError(
+      "UNSUPPORTED",
+      "Mounts need a Docker daemon on the machine of the service: paths cannot be checked elsewhere.",
+    );
+  }
+
+  async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {
+    if (mode === "NONE") return { name: "none", dns: [] };
+    return { name: await this.#egress.ensure(signal), dns: this.#options.egressDns ?? DEFAULT_EGRESS_DNS };
+  }
+
+  async #changePaused(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
+    try {
+      await this.#daemon.call(
+        paused ? "pausing a container" : "resuming a container",
+        (docker, abortSignal) => {
+          const container = docker.getContainer(ref);
+          return paused ? container.pause({ abortSignal }) : container.unpause({ abortSignal });
+        },
+        { signal },
+      );
+    } catch (error) {
+      if (!answerTo(error)) throw error;
+      // Docker refuses what is so already; its state tells that from other refusals.
+      const { State: state } = await this.#inspect(ref, signal);
+      if (!state.Running)
+        throw translateError({ statusCode: 409, message: "is not running" }, "pausing a container");
+      if (state.Paused !== paused) throw error;
+    }
+  }
+
+  /** How a container that does not run came to its end; undefined where it is gone or being removed. */
+  async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
+    try {
+      const { State: state } = await this.#inspect(ref, signal);
+      return state.Status === "removing" ? undefined : ended(state.ExitCode, state.OOMKilled);
+    } catch (error) {
+      if (error instanceof BerthError && error.reason === "SANDBOX_TERMINATED") return undefined;
+      throw error;
+    }
+  }
+
+  async #userOf(ref: string, signal?: AbortSignal): Promise<string> {
+    const known = this.#users.get(ref);
+    if (known !== undefined) return known;
+    const { user } = parseLabels((await this.#inspect(ref, signal)).Config.Labels);
+    this.#users.set(ref, user);
+    return user;
+  }
+
+  #inspect(ref: string, signal?: AbortSignal): Promise<ContainerInspectInfo> {
+    return this.#daemon.call(
+      "inspecting a container",
+      (docker, abortSignal) => docker.getContainer(ref).inspect({ abortSignal }),
+      { signal },
+    );
+  }
+}
+
+function describe(
+  ref: string,
+  { sandboxId, generation, owner, isolation, user }: SandboxLabels,
+  condition: Pick<EngineSandbox, "state" | "end">,
+): EngineSandbox {
+  return { ref, sandboxId, generation, owner, isolation, user, ...condition };
+}

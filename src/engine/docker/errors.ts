@@ -1,0 +1,117 @@
+import { abortError, BerthError } from "../../core/errors.ts";
+
+/** Ends a call that Docker did not answer in time. */
+export class NoAnswerError extends Error {
+  override readonly name = "NoAnswerError";
+}
+
+/** How the daemon refused a request. */
+export interface DaemonAnswer {
+  readonly statusCode: number;
+  readonly text: string;
+}
+
+/**
+ * Turns whatever a call to Docker failed with into the error the port
+ * promises. `doing` completes the sentence "Docker failed while …". Docker has
+ * no error codes of its own, so what a status means is told by its words.
+ */
+export function translateError(error: unknown, doing: string, signal?: AbortSignal): BerthError {
+  if (error instanceof BerthError) return error;
+  if (signal?.aborted) return abortError(signal);
+  if (error instanceof NoAnswerError) {
+    return unavailable(
+      `Docker did not answer in time while ${doing}. See whether dockerd is overloaded or hangs.`,
+      error,
+    );
+  }
+  const answer = daemonAnswer(error);
+  if (answer === undefined) return connectionError(error, doing);
+  return answerError(answer, doing, error);
+}
+
+function answerError({ statusCode, text }: DaemonAnswer, doing: string, cause: unknown): BerthError {
+  if (/no such image|manifest unknown/i.test(text)) {
+    return new BerthError("IMAGE_UNAVAILABLE", "The image is not on the engine's machine.", { cause });
+  }
+  if (/no such (container|exec)|is not running|is dead|marked for removal/i.test(text)) {
+    return new BerthError("SANDBOX_TERMINATED", "The sandbox's container is gone or no longer runs.", {
+      cause,
+    });
+  }
+  if (/is paused/i.test(text)) {
+    return new BerthError("SANDBOX_NOT_RUNNING", "The sandbox is paused. Resume it first.", { cause });
+  }
+  if (/no space left on device/i.test(text)) {
+    return new BerthError("NO_SPACE", "The disk of the engine's machine is full. Free space and try again.", {
+      cause,
+    });
+  }
+  if (/unknown or invalid runtime name|unknown runtime/i.test(text)) {
+    return new BerthError("UNSUPPORTED", "Docker does not know this OCI runtime. Register it with dockerd.", {
+      cause,
+    });
+  }
+  if (statusCode === 400) {
+    return new BerthError(
+      "INVALID_ARGUMENT",
+      `Docker refused the request while ${doing}: ${daemonWords(text)}`,
+      { cause },
+    );
+  }
+  return unavailable(
+    `Docker failed while ${doing} (status ${statusCode}). The service's log has the details.`,
+    cause,
+  );
+}
+
+function connectionError(error: unknown, doing: string): BerthError {
+  const code = (error as { code?: unknown } | null)?.code;
+  switch (code) {
+    case "EACCES":
+    case "EPERM":
+      return unavailable(
+        "Docker's socket may not be opened by the user the service runs as. Add that user to the group docker, or run the service as root.",
+        error,
+      );
+    case "ENOENT":
+    case "ECONNREFUSED":
+      return unavailable(
+        "Docker is not running. Start it, for instance with: sudo systemctl start docker",
+        error,
+      );
+    default:
+      return unavailable(`The connection to Docker broke while ${doing}.`, error);
+  }
+}
+
+/** The daemon's status and text, where a driver's error is an answer at all. */
+function daemonAnswer(error: unknown): DaemonAnswer | undefined {
+  if (typeof error !== "object" || error === null || !("statusCode" in error)) return undefined;
+  const { statusCode, json, message } = error as { statusCode: number; json?: unknown; message?: string };
+  const text =
+    typeof json === "object" && json !== null && "message" in json ? String(json.message) : (message ?? "");
+  return { statusCode, text };
+}
+
+/** What the daemon answered, where a translated error came of an answer. */
+export function answerTo(error: unknown): DaemonAnswer | undefined {
+  return error instanceof BerthError ? daemonAnswer(error.cause) : undefined;
+}
+
+/** A sentence of Docker's with the host's own paths taken out, short enough for an error message. */
+export function daemonWords(text: string): string {
+  return text
+    .replace(
+      /^(failed to create (shim task|task for container): )?(OCI runtime \w+ failed: )?(runc create failed: )?/,
+      "",
+    )
+    .replace(/: unknown\s*$/, "")
+    .replace(/\/(var|run|proc\/\d+)\/[^\s":,]*/g, "…")
+    .trim()
+    .slice(0, 500);
+}
+
+function unavailable(message: string, cause: unknown): BerthError {
+  return new BerthError("ENGINE_UNAVAILABLE", message, { cause, retryAfterMs: 1000 });
+}

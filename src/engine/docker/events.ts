@@ -1,0 +1,98 @@
+import { BerthError } from "../../core/errors.ts";
+import type { EngineEvent, EngineSandboxEnd } from "../../core/ports/engine.ts";
+import type { Daemon } from "./daemon.ts";
+import { translateError } from "./errors.ts";
+import { jsonLines } from "./json-lines.ts";
+import { INSTANCE_LABEL, parseLabels } from "./labels.ts";
+
+interface DaemonEvent {
+  readonly Action: string;
+  readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
+}
+
+/** How a container that has ended did so. Undefined where it is gone or being removed. */
+export type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
+
+/** What happens to the containers of an instance. Listening begins with the call, not with the first item taken. */
+export function watchEvents(
+  daemon: Daemon,
+  instance: string,
+  findEnd: FindEnd,
+  signal: AbortSignal,
+): AsyncIterable<EngineEvent> {
+  const opening = daemon.call(
+    "opening the stream of events",
+    async (docker, abortSignal) => {
+      const stream = await docker.getEvents({
+        filters: {
+          type: ["container"],
+          event: ["die", "destroy"],
+          label: [`${INSTANCE_LABEL}=${instance}`],
+        },
+        abortSignal,
+      });
+      if (abortSignal.aborted) destroy(stream);
+      closeOnAbort(stream, signal);
+      return stream;
+    },
+    { signal },
+  );
+  // Whoever iterates gets the failure; nobody has to.
+  opening.catch(() => {});
+  return translateEvents(opening, findEnd, signal);
+}
+
+async function* translateEvents(
+  opening: Promise<NodeJS.ReadableStream>,
+  findEnd: FindEnd,
+  signal: AbortSignal,
+): AsyncGenerator<EngineEvent> {
+  let stream: NodeJS.ReadableStream | undefined;
+  try {
+    stream = await opening;
+    for await (const { Action: action, Actor: actor } of jsonLines<DaemonEvent>(
+      stream as AsyncIterable<Buffer>,
+    )) {
+      const ref = actor.ID;
+      const { sandboxId } = parseLabels(actor.Attributes);
+      switch (action) {
+        case "die": {
+          const end = await findEnd(ref, signal);
+          // A removal kills first: what follows tells that it was one.
+          if (end) yield { type: "ended", ref, sandboxId, end };
+          break;
+        }
+        case "destroy":
+          yield { type: "removed", ref, sandboxId };
+          break;
+      }
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    throw translateError(error, "listening for events");
+  } finally {
+    if (stream) destroy(stream);
+  }
+  if (signal.aborted) return;
+  throw new BerthError("ENGINE_UNAVAILABLE", "Docker closed the stream of events.", { retryAfterMs: 1000 });
+}
+
+/**
+ * How a main process ended. Docker remembers for ever that the kernel once
+ * ended some process of the container for want of memory; only together with
+ * SIGKILL does it say why the main one ended.
+ */
+export function ended(exitCode: number, outOfMemorySeen: boolean): EngineSandboxEnd {
+  return { exitCode, outOfMemory: outOfMemorySeen && exitCode === 137 };
+}
+
+/** Also where nobody iterates. */
+function closeOnAbort(stream: NodeJS.ReadableStream, signal: AbortSignal): void {
+  const onAbort = () => destroy(stream);
+  signal.addEventListener("abort", onAbort, { once: true });
+  stream.once("close", () => signal.removeEventListener("abort", onAbort));
+}
+
+function destroy(stream: NodeJS.ReadableStream): void {
+  (stream as NodeJS.ReadableStream & { destroy(): void }).destroy();
+}

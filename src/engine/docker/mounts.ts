@@ -1,0 +1,58 @@
+import { realpath, stat } from "node:fs/promises";
+import path from "node:path";
+import { BerthError } from "../../core/errors.ts";
+import type { EngineMount } from "../../core/ports/engine.ts";
+
+/** Directories that would hand the machine over, whatever the operator allowed. */
+const NEVER = ["/proc", "/sys", "/dev"];
+
+/**
+ * Finds the real directory behind each mount and refuses those that are not
+ * an allowed root or below one, or that would show the sandbox the engine's
+ * socket. `allowedRoots` are absolute directories of this machine.
+ */
+export async function checkMounts(
+  mounts: readonly EngineMount[],
+  allowedRoots: readonly string[],
+  socketPath: string,
+): Promise<EngineMount[]> {
+  const roots = (await Promise.all(allowedRoots.map(realPath))).filter((root) => root !== undefined);
+  const socket = (await realPath(socketPath)) ?? socketPath;
+  return Promise.all(
+    mounts.map(async (mount) => {
+      const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
+      // One answer for what is missing and what is forbidden: it tells nothing of the host.
+      if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, socket)) {
+        throw notAllowed(mount.hostPath);
+      }
+      if (!(await stat(real)).isDirectory()) throw notAllowed(mount.hostPath);
+      return { ...mount, hostPath: real };
+    }),
+  );
+}
+
+/** Whether `child` is `parent` or lies below it; both absolute and resolved. */
+function isWithin(child: string, parent: string): boolean {
+  const relative = path.relative(parent, child);
+  return relative === "" || !(relative === ".." || relative.startsWith("../"));
+}
+
+function exposesHost(real: string, socket: string): boolean {
+  return isWithin(socket, real) || NEVER.some((forbidden) => isWithin(real, forbidden));
+}
+
+async function realPath(file: string): Promise<string | undefined> {
+  try {
+    return await realpath(file);
+  } catch {
+    return undefined;
+  }
+}
+
+function notAllowed(hostPath: string): BerthError {
+  return new BerthError(
+    "NOT_ALLOWED",
+    `The host path ${JSON.stringify(hostPath)} may not be mounted: it is no directory below one that the operator allowed with --allow-host-path.`,
+    { metadata: { host_path: hostPath } },
+  );
+}

@@ -1,0 +1,42 @@
+import { readFileSync } from "node:fs";
+import { findPackageJSON } from "node:module";
+import { runProgram } from "./cli/program.ts";
+
+const program = {
+  io: {
+    // A getter: opening stdin is for the commands that read it.
+    get stdin() {
+      return process.stdin;
+    },
+    stdout: process.stdout,
+    stderr: process.stderr,
+    env: process.env,
+  },
+  service: {
+    start: async (config, logger) => {
+      const { startApp, settingsOf } = await loadService();
+      return startApp(await settingsOf(config), logger);
+    },
+    diagnose: async (config) => {
+      const { diagnose, settingsOf } = await loadService();
+      return diagnose(await settingsOf(config));
+    },
+  },
+  version: packageVersion(),
+  exit: (code) => process.exit(code),
+} satisfies Parameters<typeof runProgram>[1];
+
+const exitCode = await runProgram(process.argv.slice(2), program);
+// What is left open, as a stdin that nobody reads any more, is not to keep the program.
+process.exit(exitCode);
+
+/** Loads the service where it is wanted: a client's command is not to wait for its code. */
+async function loadService() {
+  const [app, settings] = await Promise.all([import("./app.ts"), import("./settings.ts")]);
+  return { ...app, ...settings };
+}
+
+function packageVersion(): string {
+  const file = findPackageJSON("..", import.meta.url);
+  return file === undefined ? "unknown" : JSON.parse(readFileSync(file, "utf8")).version;
+}

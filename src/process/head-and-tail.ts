@@ -1,0 +1,57 @@
+/** Keeps the first and the last half of `limit` bytes of a stream, and counts what lies between. */
+export class HeadAndTail {
+  readonly #headLimit: number;
+  readonly #tailLimit: number;
+  #head: Uint8Array[] = [];
+  #headBytes = 0;
+  #tail: Uint8Array[] = [];
+  #tailBytes = 0;
+  #skipped = 0;
+
+  constructor(limit: number) {
+    this.#headLimit = Math.ceil(limit / 2);
+    this.#tailLimit = limit - this.#headLimit;
+  }
+
+  append(data: Uint8Array): void {
+    const room = this.#headLimit - this.#headBytes;
+    const fitsHead =
+      this.#tailBytes === 0 && this.#skipped === 0 ? data.subarray(0, room) : data.subarray(0, 0);
+    if (fitsHead.length > 0) {
+      this.#head.push(fitsHead);
+      this.#headBytes += fitsHead.length;
+    }
+    const rest = data.subarray(fitsHead.length);
+    if (rest.length === 0) return;
+    this.#tail.push(rest);
+    this.#tailBytes += rest.length;
+    let first = this.#tail[0];
+    let dropped = 0;
+    while (first !== undefined && this.#tailBytes - first.length >= this.#tailLimit) {
+      dropped++;
+      this.#tailBytes -= first.length;
+      this.#skipped += first.length;
+      first = this.#tail[dropped];
+    }
+    if (dropped > 0) this.#tail = this.#tail.slice(dropped);
+  }
+
+  /** Notes bytes that were lost before they came here. What was kept after the head goes with them. */
+  skip(bytes: number): void {
+    this.#skipped += bytes + this.#tailBytes;
+    this.#tail = [];
+    this.#tailBytes = 0;
+  }
+
+  /** What was kept, joined, and the bytes missing between: `from` up to, not including, `to`. */
+  result(): {
+    readonly data: Buffer;
+    readonly gap: { readonly from: number; readonly to: number } | undefined;
+  } {
+    const tail = Buffer.concat(this.#tail);
+    const surplus = Math.max(0, tail.length - this.#tailLimit);
+    const missing = this.#skipped + surplus;
+    const gap = missing > 0 ? { from: this.#headBytes, to: this.#headBytes + missing } : undefined;
+    return { data: Buffer.concat([...this.#head, tail.subarray(surplus)]), gap };
+  }
+}

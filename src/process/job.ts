@@ -1,0 +1,63 @@
+import type { BerthError } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
+import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
+
+/** A command to run in a sandbox. */
+export interface JobRequest {
+  /** Program and arguments; not empty, none holds NUL. */
+  readonly argv: readonly string[];
+  /** The whole environment that Berth sets: the sandbox's and the command's. The image's own comes below it. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Absolute. */
+  readonly workingDir: string;
+  /** Empty: the engine's default. */
+  readonly user: string;
+  /** Whether anything will be written to stdin; otherwise it is /dev/null. */
+  readonly stdin: boolean;
+  readonly terminal: TerminalSize | undefined;
+}
+
+/** How a job ended. */
+export type JobEnd =
+  /** Its exit code is known; 128 + n where signal n ended it. */
+  | { readonly kind: "exited"; readonly code: number }
+  /** Nobody can tell: the engine lost it, or its sandbox ended. */
+  | { readonly kind: "lost"; readonly error: BerthError };
+
+/** Takes what a job writes, exactly and in the order of each stream. */
+export type JobOutput = (stream: OutputStream, chunk: Buffer) => void;
+
+/** A running job. */
+export interface Job {
+  /** Its process group and session inside the sandbox. */
+  readonly pid: number;
+  /** Resolves when the command itself has ended and all it wrote has been passed on. Never rejects. */
+  readonly end: Promise<JobEnd>;
+  /** Stops the flow of output soon; the job then waits as for a full pipe. */
+  pause(): void;
+  resume(): void;
+  /** Resolves when more may be written. */
+  writeStdin(data: Uint8Array): Promise<void>;
+  /** Ends stdin. Idempotent. */
+  closeStdin(): void;
+  resize(size: TerminalSize): Promise<void>;
+  /**
+   * Keeps {@link pid} this job's alone, even past its end, until the returned
+   * function is called; undefined when it has ended. Whoever acts on the pid
+   * holds the job meanwhile, so that what comes after it is not hit.
+   */
+  hold(): (() => void) | undefined;
+  /** Lets go of the job without ending it; `end` settles soon. Idempotent. */
+  close(): void;
+}
+
+/** Starts jobs in one way or another. */
+export interface JobRunner {
+  /**
+   * Starts a job; resolves when it exists. The signal ends the wait for a
+   * shell; a job that has been handed to one is started all the same, and
+   * returned, so that nothing runs that nobody knows of.
+   * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
+   */
+  start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
+}

@@ -1,0 +1,227 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { abortError, BerthError } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
+import type { Engine, OutputStream, SpawnedProcess } from "../core/ports/engine.ts";
+import { askCommand, LANE_BOOT, RECHECK_COMMAND, readyCommand } from "./lane-script.ts";
+import { MarkerScanner } from "./marker-scanner.ts";
+import { newNonce } from "./nonce.ts";
+import type { ShellText } from "./shell-text.ts";
+
+/** What a lane is doing. */
+export type LaneState =
+  /** Waits for a job or a question. */
+  | "idle"
+  /** Runs a job, answers a question, or is held by its last job's owner. */
+  | "busy"
+  /** Something its last job left behind still holds its pipes. */
+  | "parked"
+  | "dead";
+
+/** Takes the bytes of a lane's streams while it is not idle. */
+export interface LaneTask {
+  data(stream: OutputStream, chunk: Buffer): void;
+  /** The lane has died; `lost` is the connection's error, if it was that. */
+  died(lost: Error | undefined): void;
+}
+
+/** Whom a lane tells of what becomes of it. */
+export interface LaneOwner {
+  /** It is idle, and proven clean. */
+  freed(lane: Lane): void;
+  /** Its last job left something behind that holds its pipes. */
+  parked(lane: Lane): void;
+  died(lane: Lane): void;
+}
+
+const OPEN_TIMEOUT_MS = 15_000;
+const ANSWER_TIMEOUT_MS = 10_000;
+
+/**
+ * A shell inside a sandbox, opened ahead of need, that runs one job at a time
+ * as its child and is used again when the job is proven to have left nothing
+ * behind. Ends of jobs come as markers, apart from their output: a nonce that
+ * is new for each job and known to the shell alone.
+ */
+export class Lane {
+  /** The shell's process, session and process group in the sandbox. */
+  readonly pid: number;
+  readonly user: string;
+  readonly spawned: SpawnedProcess;
+  readonly #owner: LaneOwner;
+  #state: LaneState = "idle";
+  #task: LaneTask | undefined;
+
+  private constructor(spawned: SpawnedProcess, pid: number, user: string, owner: LaneOwner) {
+    this.spawned = spawned;
+    this.pid = pid;
+    this.user = user;
+    this.#owner = owner;
+  }
+
+  /** Opens a lane; resolves when it is idle. Takes as long as the engine takes to start a process. */
+  static async open(
+    engine: Engine,
+    sandbox: LeasedSandbox,
+    user: string,
+    owner: LaneOwner,
+    signal: AbortSignal,
+  ): Promise<Lane> {
+    const nonce = newNonce();
+    const ready = Promise.withResolvers<number>();
+    ready.promise.catch(() => {});
+    let said = "";
+    const scanner = new MarkerScanner(nonce, (chunk) => {
+      said = (said + chunk.toString("latin1")).slice(0, 1024);
+    });
+    let lane: Lane | undefined;
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(OPEN_TIMEOUT_MS)]);
+    const onAbort = (): void => ready.reject(abortError(limit));
+    limit.addEventListener("abort", onAbort, { once: true });
+    const spawned = await engine.spawn(
+      sandbox.ref,
+      {
+        argv: ["/bin/sh"],
+        user,
+        stdin: true,
+        input: Buffer.from(LANE_BOOT + readyCommand(nonce), "latin1"),
+      },
+      {
+        data: (stream, chunk) => {
+          if (lane !== undefined) return lane.#task?.data(stream, chunk);
+          const found = stream === "stdout" ? scanner.push(chunk) : undefined;
+          if (found !== undefined) ready.resolve(Number(found.text.slice(1)));
+        },
+        end: (error) => {
+          ready.reject(
+            new BerthError("SANDBOX_TERMINATED", `A shell in the sandbox ended at once. ${said}`, {
+              cause: error,
+            }),
+          );
+          if (lane !== undefined) lane.#die(error);
+        },
+      },
+      limit,
+    );
+    try {
+      lane = new Lane(spawned, await ready.promise, user, owner);
+      return lane;
+    } catch (error) {
+      spawned.close();
+      throw error;
+    } finally {
+      limit.removeEventListener("abort", onAbort);
+    }
+  }
+
+  get state(): LaneState {
+    return this.#state;
+  }
+
+  /** Hands the shell a task and the text that begins it. The lane must be idle; the task then decides what becomes of it. */
+  give(task: LaneTask, text: ShellText): void {
+    this.#begin(task);
+    this.#write(text);
+  }
+
+  /**
+   * Has the shell itself run a command of builtins, which needs no new process,
+   * and returns what it answered. The lane must be idle, and is idle afterwards.
+   * @throws `ENGINE_UNAVAILABLE` when no answer comes in time; the lane is then dead.
+   */
+  async ask(command: string): Promise<string> {
+    const nonce = newNonce();
+    const answer = this.#answer(nonce);
+    this.#write(askCommand(nonce, command));
+    const timeout = new AbortController();
+    const late = sleep(ANSWER_TIMEOUT_MS, undefined, { signal: timeout.signal, ref: false }).then(() => {
+      this.discard();
+      throw new BerthError("ENGINE_UNAVAILABLE", "A shell in the sandbox does not answer.");
+    });
+    late.catch(() => {});
+    try {
+      const text = await Promise.race([answer, late]);
+      this.#task = undefined;
+      this.#state = "idle";
+      return text.slice(1);
+    } finally {
+      timeout.abort();
+    }
+  }
+
+  /** Asks a parked lane whether it has become clean. Tells its owner when it has; otherwise it stays parked. */
+  async recheck(): Promise<void> {
+    if (this.#state !== "parked") return;
+    this.#state = "idle";
+    if ((await this.ask(RECHECK_COMMAND)) === "C") this.release();
+    else this.#state = "parked";
+  }
+
+  /** For the job that ran: it left nothing behind and nobody holds it, so the lane is free again. */
+  release(): void {
+    if (this.#state === "dead") return;
+    this.#task = undefined;
+    this.#state = "idle";
+    this.#owner.freed(this);
+  }
+
+  /** For the job that ran: it left something behind. */
+  park(): void {
+    if (this.#state === "dead") return;
+    this.#task = undefined;
+    this.#state = "parked";
+    this.#owner.parked(this);
+  }
+
+  /** Lets an idle lane's shell end by itself. */
+  retire(): void {
+    this.spawned.closeStdin();
+  }
+
+  /** Gives the lane up. What runs in it is not ended. */
+  discard(): void {
+    this.#die(undefined);
+    this.spawned.close();
+  }
+
+  #begin(task: LaneTask): void {
+    if (this.#state !== "idle") throw new Error(`the lane is ${this.#state}`);
+    this.#state = "busy";
+    this.#task = task;
+  }
+
+  #answer(nonce: string): Promise<string> {
+    const { promise, resolve, reject } = Promise.withResolvers<string>();
+    promise.catch(() => {});
+    const scanners = {
+      stdout: new MarkerScanner(nonce, () => {}),
+      stderr: new MarkerScanner(nonce, () => {}),
+    };
+    const answers = new Map<OutputStream, string>();
+    this.#begin({
+      data: (stream, chunk) => {
+        if (answers.has(stream)) return;
+        const found = scanners[stream].push(chunk);
+        if (found === undefined) return;
+        answers.set(stream, found.text);
+        if (answers.size === 2) resolve(found.text);
+      },
+      died: (lost) =>
+        reject(new BerthError("SANDBOX_TERMINATED", "A shell in the sandbox ended.", { cause: lost })),
+    });
+    return promise;
+  }
+
+  #write(text: ShellText): void {
+    // A write that fails is a lane that has died, and that is told by its streams.
+    this.spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
+  }
+
+  #die(lost: Error | undefined): void {
+    if (this.#state === "dead") return;
+    this.#state = "dead";
+    const task = this.#task;
+    this.#task = undefined;
+    task?.died(lost);
+    this.#owner.died(this);
+  }
+}

@@ -1,0 +1,68 @@
+const NOTHING = Buffer.alloc(0);
+const SEMICOLON = 0x3b;
+/** A marker's text is a short word; more than this before its `;` is no marker of ours. */
+const LONGEST_TEXT = 32;
+
+/** What {@link MarkerScanner.push} found. */
+export interface Found {
+  /** The text between the nonce and the `;`. */
+  readonly text: string;
+  /** What came after the marker. */
+  readonly rest: Buffer;
+}
+
+/**
+ * Finds one marker, `<nonce><text>;`, in a stream of bytes and passes on
+ * everything before it unchanged. It holds back only a suffix that could begin
+ * the marker, and no longer than until the next chunk decides. The nonce is
+ * random and unknown to the job, so nothing a job writes is taken for it.
+ */
+export class MarkerScanner {
+  readonly #nonce: Buffer;
+  readonly #onData: (chunk: Buffer) => void;
+  #held: Buffer = NOTHING;
+
+  constructor(nonce: string, onData: (chunk: Buffer) => void) {
+    this.#nonce = Buffer.from(nonce, "latin1");
+    this.#onData = onData;
+  }
+
+  /** Takes the next chunk. Returns the marker once it is complete; do not push again after that. */
+  push(chunk: Buffer): Found | undefined {
+    const bytes = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
+    this.#held = NOTHING;
+    const at = bytes.indexOf(this.#nonce);
+    if (at < 0) {
+      this.#hold(bytes, bytes.length - this.#suffixThatMayBegin(bytes));
+      return undefined;
+    }
+    const textAt = at + this.#nonce.length;
+    const endAt = bytes.indexOf(SEMICOLON, textAt);
+    if (endAt < 0 && bytes.length - textAt <= LONGEST_TEXT) {
+      this.#hold(bytes, at);
+      return undefined;
+    }
+    if (at > 0) this.#onData(bytes.subarray(0, at));
+    const end = endAt < 0 ? bytes.length : endAt;
+    return { text: bytes.toString("latin1", textAt, end), rest: bytes.subarray(end + 1) };
+  }
+
+  /** Passes on what was held back, when no marker can come any more. */
+  flush(): void {
+    if (this.#held.length > 0) this.#onData(this.#held);
+    this.#held = NOTHING;
+  }
+
+  /** Passes on everything before `at` and keeps the rest. */
+  #hold(bytes: Buffer, at: number): void {
+    if (at > 0) this.#onData(bytes.subarray(0, at));
+    // Copied, so that a few held bytes do not keep a whole chunk alive.
+    if (at < bytes.length) this.#held = Buffer.from(bytes.subarray(at));
+  }
+
+  #suffixThatMayBegin(bytes: Buffer): number {
+    let length = Math.min(this.#nonce.length - 1, bytes.length);
+    while (length > 0 && bytes.compare(this.#nonce, 0, length, bytes.length - length) !== 0) length--;
+    return length;
+  }
+}

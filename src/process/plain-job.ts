@@ -1,0 +1,203 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError, invalidArgument } from "../core/errors.ts";
+import type { OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
+import type { Job, JobEnd, JobOutput, JobRequest } from "./job.ts";
+import { MarkerScanner } from "./marker-scanner.ts";
+import { newNonce } from "./nonce.ts";
+
+/** A job that ends soon tells so itself; the engine is asked about longer ones only. */
+const ASK_ENGINE_AFTER_MS = 1_000;
+/** How long markers may take after the engine has said that the shell ended. */
+const LATE_OUTPUT_MS = 500;
+/** More text than this before the first marker is no message of an engine. */
+const LONGEST_PREAMBLE = 16 * 1024;
+
+/** How long the shell around a job may take to begin it. */
+const BEGIN_TIMEOUT_MS = 30_000;
+
+/** A job with a shell of its own around it, which ends with it. */
+export class PlainJob implements Job {
+  readonly nonce = newNonce();
+  pid = 0;
+  readonly sink = {
+    data: (stream: OutputStream, chunk: Buffer): void => this.#feed(stream, chunk),
+    end: (error?: Error): void => this.#streamsEnded(error),
+  };
+  readonly #output: JobOutput;
+  readonly #hasTerminal: boolean;
+  readonly #ready = Promise.withResolvers<void>();
+  readonly #end = Promise.withResolvers<JobEnd>();
+  readonly #asking = new AbortController();
+  readonly #scanners: Record<OutputStream, MarkerScanner>;
+  #preamble = "";
+  #began = false;
+  #workingDirMissing = false;
+  readonly #codes = new Map<OutputStream, number>();
+  #spawned: SpawnedProcess | undefined;
+  #asked: Promise<void> | undefined;
+  #streamsOver = false;
+  #ended = false;
+
+  constructor(output: JobOutput, hasTerminal: boolean) {
+    this.#output = output;
+    this.#hasTerminal = hasTerminal;
+    this.#scanners = {
+      stdout: new MarkerScanner(this.nonce, (chunk) => {
+        this.#preamble += chunk.toString("utf8", 0, Math.max(0, LONGEST_PREAMBLE - this.#preamble.length));
+      }),
+      stderr: this.#scanner("stderr"),
+    };
+    this.#ready.promise.catch(() => {});
+  }
+
+  get end(): Promise<JobEnd> {
+    return this.#end.promise;
+  }
+
+  /** Waits until the job exists. */
+  async begin(spawned: SpawnedProcess, request: JobRequest): Promise<void> {
+    this.#spawned = spawned;
+    const timer = setTimeout(() => this.#ready.reject(tooSlow()), BEGIN_TIMEOUT_MS);
+    try {
+      if (this.#hasTerminal) await spawned.writeStdin(Buffer.from("\n"));
+      else if (!request.stdin) spawned.closeStdin();
+      await this.#ready.promise;
+    } catch (error) {
+      this.close();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+    if (this.#workingDirMissing) {
+      this.close();
+      throw workingDirMissing(request);
+    }
+    this.#watch();
+  }
+
+  pause(): void {
+    this.#spawned?.pause();
+  }
+
+  resume(): void {
+    this.#spawned?.resume();
+  }
+
+  async writeStdin(data: Uint8Array): Promise<void> {
+    await this.#spawned?.writeStdin(data);
+  }
+
+  closeStdin(): void {
+    this.#spawned?.closeStdin();
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    await this.#spawned?.resize(size);
+  }
+
+  hold(): (() => void) | undefined {
+    // The kernel gives out the pid of a session leader again only when nothing of its session is left.
+    return this.#ended ? undefined : () => {};
+  }
+
+  close(): void {
+    this.#finish({ kind: "lost", error: new BerthError("CANCELED", "The process was let go of.") });
+  }
+
+  #scanner(stream: OutputStream): MarkerScanner {
+    return new MarkerScanner(this.nonce, (chunk) => this.#output(stream, chunk));
+  }
+
+  #feed(stream: OutputStream, chunk: Buffer): void {
+    if (this.#ended || this.#codes.has(stream)) return;
+    if (this.#began && this.#hasTerminal) {
+      this.#output(stream, chunk);
+      return;
+    }
+    const found = this.#scanners[stream].push(chunk);
+    if (found === undefined) return;
+    const kind = found.text[0];
+    if (kind === "E") {
+      this.#codes.set(stream, Number(found.text.slice(1)));
+      if (this.#codes.size === 2) this.#finish({ kind: "exited", code: this.#codes.get("stdout") ?? -1 });
+      return;
+    }
+    this.#began = true;
+    this.#workingDirMissing = kind === "D";
+    this.pid = Number(found.text.slice(1));
+    this.#scanners.stdout = this.#scanner("stdout");
+    this.#ready.resolve();
+    if (found.rest.length > 0) this.#feed(stream, found.rest);
+  }
+
+  #streamsEnded(error?: Error): void {
+    if (this.#ended) return;
+    this.#streamsOver = true;
+    if (!this.#began) {
+      this.#ready.reject(this.#startFailure(error));
+      return;
+    }
+    for (const scanner of Object.values(this.#scanners)) scanner.flush();
+    // No marker came: the shell was killed, or the connection broke. Only the engine knows.
+    this.#askEngine();
+  }
+
+  #startFailure(cause?: Error): BerthError {
+    if (cause instanceof BerthError) return cause;
+    const said = this.#preamble.trim();
+    const why = said === "" ? "the sandbox ended, or killed its shell before it began." : said;
+    return new BerthError("SANDBOX_TERMINATED", `The command could not be started: ${why}`, { cause });
+  }
+
+  /** Learns of an end that no marker tells: a terminal's, or a killed shell whose pipes others hold. */
+  #watch(): void {
+    const { signal } = this.#asking;
+    const delay = this.#hasTerminal ? 0 : ASK_ENGINE_AFTER_MS;
+    sleep(delay, undefined, { signal, ref: false })
+      .then(() => this.#askEngine())
+      .catch(() => {});
+  }
+
+  #askEngine(): void {
+    if (this.#ended || this.#spawned === undefined) return;
+    this.#asked ??= this.#learnEnd(this.#spawned);
+  }
+
+  async #learnEnd(spawned: SpawnedProcess): Promise<void> {
+    const { signal } = this.#asking;
+    try {
+      const code = await spawned.wait(signal);
+      if (!this.#streamsOver) await sleep(LATE_OUTPUT_MS, undefined, { signal, ref: false });
+      for (const scanner of Object.values(this.#scanners)) scanner.flush();
+      this.#finish({ kind: "exited", code });
+    } catch (error) {
+      if (signal.aborted) return;
+      const lost =
+        error instanceof BerthError
+          ? error
+          : new BerthError("ENGINE_UNAVAILABLE", "The engine lost the process.", { cause: error });
+      this.#finish({ kind: "lost", error: lost });
+    }
+  }
+
+  #finish(end: JobEnd): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#asking.abort();
+    this.#end.resolve(end);
+    this.#spawned?.close();
+  }
+}
+
+function tooSlow(): BerthError {
+  return new BerthError(
+    "ENGINE_UNAVAILABLE",
+    "The command did not begin in time; whether it will run is not known.",
+  );
+}
+
+/** The error for a working directory that cannot be entered. */
+export function workingDirMissing(request: JobRequest): BerthError {
+  const path = JSON.stringify(request.workingDir);
+  return invalidArgument("working_dir", `${path} is no directory that the user may enter in the sandbox.`);
+}

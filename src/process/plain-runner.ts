@@ -1,0 +1,76 @@
+import { throwIfAborted } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
+import type { Engine } from "../core/ports/engine.ts";
+import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
+import { PlainJob } from "./plain-job.ts";
+import { divideEnv, execArguments } from "./shell-env.ts";
+
+/**
+ * Runs "$@" as a child, so that its end is told even while others hold its
+ * pipes. The nonce comes over stdin: a job can read its parent's arguments and
+ * environment, not what it has read. Reopening the pipes through /proc keeps a
+ * job's O_NONBLOCK from the marker that follows. Traps let the shell outlive a
+ * signal to its process group.
+ */
+const WRAPPER = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
+read -r n
+cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$n"; exit; }
+case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
+shift 2
+exec 3>&1 4>&2 >/dev/null 2>&1
+printf '%sR%s;' "$n" $$ >&3
+(unset PWD OLDPWD SHLVL; exec "$@") <&5 >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-
+s=$?
+printf '%sE%s;' "$n" $s >&3
+printf '%sE%s;' "$n" $s >&4`;
+
+/**
+ * With a terminal the job takes the shell's place: the terminal's end is its
+ * end. It begins when a line comes in, by when the terminal has its size; the
+ * terminal's echo of that line is not the job's output.
+ */
+const TERMINAL_WRAPPER = `read -r go
+cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
+printf '%sR%s;' "$1" $$
+shift 2
+unset PWD OLDPWD SHLVL go
+exec "$@"`;
+
+/** Starts each job with an engine call of its own. */
+export class PlainRunner implements JobRunner {
+  readonly #engine: Engine;
+
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  async start(
+    sandbox: LeasedSandbox,
+    request: JobRequest,
+    output: JobOutput,
+    signal: AbortSignal,
+  ): Promise<Job> {
+    throwIfAborted(signal);
+    const job = new PlainJob(output, request.terminal !== undefined);
+    const { plain, special } = divideEnv(request.env);
+    const args = execArguments(request.argv, special);
+    const [script, first] = request.terminal
+      ? [TERMINAL_WRAPPER, job.nonce]
+      : [WRAPPER, request.stdin ? "i" : "n"];
+    const spawned = await this.#engine.spawn(
+      sandbox.ref,
+      {
+        argv: ["/bin/sh", "-c", script, "sh", first, request.workingDir, ...args],
+        env: plain,
+        user: request.user,
+        stdin: true,
+        // A terminal's job begins when its size is set.
+        ...(!request.terminal && { input: Buffer.from(`${job.nonce}\n`) }),
+        terminal: request.terminal,
+      },
+      job.sink,
+    );
+    await job.begin(spawned, request);
+    return job;
+  }
+}

@@ -1,0 +1,214 @@
+import { BerthError, throwIfAborted } from "../core/errors.ts";
+import { newId } from "../core/ids.ts";
+import type { TerminalSize } from "../core/ports/engine.ts";
+import type { RequestLog } from "../core/request-log.ts";
+import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
+import type { ExitStatus } from "./exit-status.ts";
+import { HeadAndTail } from "./head-and-tail.ts";
+import type { JobRequest } from "./job.ts";
+import { type Command, Process, type ProcessOptions, type ProcessParts } from "./process.ts";
+import { ProcessRegistry } from "./process-registry.ts";
+import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
+import { resolveWorkingDir } from "./working-dir.ts";
+
+/** A caller's wish to run a command. Unset values are the sandbox's. */
+export interface RunRequest extends Omit<ProcessOptions, "timeoutMs"> {
+  readonly sandbox: SandboxName;
+  readonly env: Readonly<Record<string, string>>;
+  readonly workingDir: string | undefined;
+  readonly user: string | undefined;
+  readonly timeoutMs: number | undefined;
+  readonly terminal: TerminalSize | undefined;
+  /** Empty: not idempotent. */
+  readonly requestId: string;
+  /** Equal exactly for requests with the same parameters. */
+  readonly fingerprint: string;
+}
+
+/** What a stream of a process carries. */
+export type ProcessEvent =
+  | { readonly type: "started"; readonly processId: string; readonly startTimeMs: number }
+  | TranscriptItem
+  | { readonly type: "exited"; readonly status: ExitStatus }
+  | { readonly type: "keepalive" };
+
+/** The collected result of a process. */
+export interface CollectedOutput {
+  readonly processId: string;
+  readonly status: ExitStatus;
+  readonly stdout: HeadAndTail;
+  readonly stderr: HeadAndTail;
+}
+
+/** How the process manager is set up. */
+export interface ProcessManagerSettings {
+  /** Running processes in one sandbox. */
+  readonly maxProcessesPerSandbox: number;
+  /** After how long without an event a stream carries a keepalive. */
+  readonly keepaliveMs: number;
+}
+
+/** Starts processes, streams what they write, keeps how they ended. */
+export class ProcessManager {
+  readonly #settings: ProcessManagerSettings;
+  readonly #sandboxes: SandboxManager;
+  readonly #requests: RequestLog;
+  readonly #parts: ProcessParts;
+  readonly #registry: ProcessRegistry;
+
+  constructor(
+    settings: ProcessManagerSettings,
+    sandboxes: SandboxManager,
+    requests: RequestLog,
+    parts: ProcessParts,
+  ) {
+    this.#settings = settings;
+    this.#sandboxes = sandboxes;
+    this.#requests = requests;
+    this.#parts = parts;
+    this.#registry = new ProcessRegistry(parts.clock);
+  }
+
+  /**
+   * Starts a process and streams it: `started`, output, `exited`. The process
+   * waits for this stream. When the caller leaves, which the signal tells, the
+   * process is stopped or let go, as the request says.
+   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`.
+   */
+  async *exec(request: RunRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
+    const { process, isNew } = await this.#startOnce("Exec", request, signal);
+    const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
+    const leave = isNew ? process.keep(reader) : process.adopt();
+    yield* this.#stream(process, reader, leave, signal);
+  }
+
+  /** Runs a process to its end and returns head and tail of what it wrote. It is stopped when the signal is aborted. */
+  async run(request: RunRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
+    const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
+    const collected = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
+    const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
+    const leave = isNew ? process.keep(reader) : process.adopt();
+    for await (const event of this.#stream(process, reader, leave, signal)) {
+      if (event.type === "output") collected[event.stream].append(event.data);
+      else if (event.type === "gap") collected[event.stream].skip(event.to - event.from);
+    }
+    throwIfAborted(signal);
+    return { processId: process.id, status: await process.ended, ...collected };
+  }
+
+  /** Streams the transcript of a process from the given offsets on, then follows it. The process does not wait for it. */
+  async *attach(
+    owner: string,
+    processId: string,
+    from: Offsets,
+    signal: AbortSignal,
+  ): AsyncGenerator<ProcessEvent> {
+    const process = this.#find(owner, processId);
+    const reader = process.transcript.reader(from);
+    yield* this.#stream(process, reader, process.adopt(), signal);
+  }
+
+  /** One process. @throws `PROCESS_NOT_FOUND`. */
+  get(owner: string, processId: string): Process {
+    return this.#find(owner, processId);
+  }
+
+  /** Processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
+  list(sandbox: SandboxName, showEnded: boolean): Process[] {
+    this.#sandboxes.get(sandbox);
+    const all = this.#registry.ofSandbox(sandbox.owner, sandbox.sandboxId);
+    return all.filter((process) => showEnded || process.status === undefined).reverse();
+  }
+
+  /** Lets go of every process that still runs, without ending it. */
+  letGo(): void {
+    for (const process of this.#registry.all()) process.letGo();
+  }
+
+  async #startOnce(
+    method: string,
+    request: RunRequest,
+    signal: AbortSignal,
+  ): Promise<{ process: Process; isNew: boolean }> {
+    const { owner } = request.sandbox;
+    const key = { owner, method, requestId: request.requestId, fingerprint: request.fingerprint };
+    let own: Process | undefined;
+    const id = await this.#requests.run(key, signal, async (shared) => {
+      own = await this.#start(request, shared);
+      if (shared.aborted) own.abandon();
+      return own.id;
+    });
+    return own === undefined
+      ? { process: this.#find(owner, id), isNew: false }
+      : { process: own, isNew: true };
+  }
+
+  async #start(request: RunRequest, signal: AbortSignal): Promise<Process> {
+    const lease = this.#sandboxes.acquire(request.sandbox);
+    try {
+      const { sandbox } = lease;
+      const running = this.#registry.running(sandbox.owner, sandbox.sandboxId);
+      if (running >= this.#settings.maxProcessesPerSandbox) {
+        throw new BerthError(
+          "TOO_MANY_OPERATIONS",
+          `The sandbox runs ${running} processes already, as many as it may. Wait for one to end.`,
+          { metadata: { limit: String(this.#settings.maxProcessesPerSandbox) } },
+        );
+      }
+      const job: JobRequest = {
+        argv: argvOf(request.command),
+        env: { ...sandbox.spec.env, ...(request.terminal && { TERM: "xterm-256color" }), ...request.env },
+        workingDir: resolveWorkingDir(sandbox.spec.workingDir, request.workingDir),
+        user: request.user ?? sandbox.user,
+        stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
+        terminal: request.terminal,
+      };
+      const options = { ...request, timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs };
+      const process = await Process.start(newId("prc"), lease, job, options, this.#parts, signal);
+      this.#registry.add(process);
+      return process;
+    } catch (error) {
+      lease.release();
+      throw error;
+    }
+  }
+
+  async *#stream(
+    process: Process,
+    reader: TranscriptReader,
+    leave: () => void,
+    signal: AbortSignal,
+  ): AsyncGenerator<ProcessEvent> {
+    const { transcript } = process;
+    // A generator that waits in `yield` hears of nothing: the signal tells of a caller that left.
+    signal.addEventListener("abort", leave, { once: true });
+    try {
+      if (signal.aborted) return;
+      yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
+      while (!signal.aborted) {
+        const item = await reader.next();
+        if (item !== undefined) yield item;
+        else if (transcript.ended) break;
+        else if (!(await transcript.changed(this.#settings.keepaliveMs, signal))) yield { type: "keepalive" };
+      }
+      if (!signal.aborted) yield { type: "exited", status: await process.ended };
+    } finally {
+      signal.removeEventListener("abort", leave);
+      leave();
+    }
+  }
+
+  #find(owner: string, processId: string): Process {
+    const process = this.#registry.get(owner, processId);
+    if (process !== undefined) return process;
+    throw new BerthError(
+      "PROCESS_NOT_FOUND",
+      `There is no process ${JSON.stringify(processId)}, or it ended more than 24 hours ago.`,
+      { metadata: { process_id: processId } },
+    );
+  }
+}
+
+function argvOf(command: Command): readonly string[] {
+  return command.kind === "argv" ? command.args : ["/bin/sh", "-c", command.line];
+}

@@ -1,0 +1,79 @@
+import type { Clock } from "../core/ports/clock.ts";
+import { EndedTranscripts } from "./ended-transcripts.ts";
+import type { Process } from "./process.ts";
+
+const KEEP_ENDED_MS = 24 * 3600 * 1000;
+const MOST_ENDED = 10_000;
+/** Every process that can be read: those that run, and those that ended in the last 24 hours. */
+export class ProcessRegistry {
+  readonly #clock: Clock;
+  readonly #processes = new Map<string, Process>();
+  /** Processes of each sandbox, oldest first. */
+  readonly #bySandbox = new Map<string, Set<Process>>();
+  readonly #running = new Map<string, number>();
+  /** When each ended process may be forgotten, oldest first. */
+  readonly #ended = new Map<Process, number>();
+  readonly #transcripts = new EndedTranscripts();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  add(process: Process): void {
+    const key = keyOf(process);
+    this.#processes.set(process.id, process);
+    const siblings = this.#bySandbox.get(key) ?? new Set();
+    this.#bySandbox.set(key, siblings.add(process));
+    this.#running.set(key, (this.#running.get(key) ?? 0) + 1);
+    process.ended.then(() => this.#retire(process));
+  }
+
+  get(owner: string, processId: string): Process | undefined {
+    this.#forget();
+    const process = this.#processes.get(processId);
+    return process?.lease.sandbox.owner === owner ? process : undefined;
+  }
+
+  all(): Process[] {
+    return [...this.#processes.values()];
+  }
+
+  /** Processes of a sandbox, oldest first. */
+  ofSandbox(owner: string, sandboxId: string): Process[] {
+    this.#forget();
+    return [...(this.#bySandbox.get(JSON.stringify([owner, sandboxId])) ?? [])];
+  }
+
+  /** How many processes of a sandbox run. */
+  running(owner: string, sandboxId: string): number {
+    return this.#running.get(JSON.stringify([owner, sandboxId])) ?? 0;
+  }
+
+  #retire(process: Process): void {
+    const key = keyOf(process);
+    const left = (this.#running.get(key) ?? 1) - 1;
+    if (left === 0) this.#running.delete(key);
+    else this.#running.set(key, left);
+    this.#ended.set(process, this.#clock.monotonicMs() + KEEP_ENDED_MS);
+    this.#transcripts.add(process.transcript);
+    this.#forget();
+  }
+
+  #forget(): void {
+    const now = this.#clock.monotonicMs();
+    for (const [process, forgetAt] of this.#ended) {
+      if (forgetAt > now && this.#ended.size <= MOST_ENDED) return;
+      this.#ended.delete(process);
+      this.#transcripts.remove(process.transcript);
+      this.#processes.delete(process.id);
+      const siblings = this.#bySandbox.get(keyOf(process));
+      siblings?.delete(process);
+      if (siblings?.size === 0) this.#bySandbox.delete(keyOf(process));
+    }
+  }
+}
+
+function keyOf(process: Process): string {
+  const { owner, sandboxId } = process.lease.sandbox;
+  return JSON.stringify([owner, sandboxId]);
+}

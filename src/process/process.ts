@@ -1,0 +1,333 @@
+import { BerthError } from "../core/errors.ts";
+import type { Lease } from "../core/lease.ts";
+import type { CancelTimer, Clock } from "../core/ports/clock.ts";
+import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
+import type { Logger } from "../core/ports/logger.ts";
+import type { ProcessControl } from "./control.ts";
+import type { ExitCause, ExitStatus } from "./exit-status.ts";
+import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
+import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
+import type { Spill } from "./spill.ts";
+import { StdinWriter } from "./stdin-writer.ts";
+import { Transcript, type TranscriptLimits } from "./transcript.ts";
+import type { TranscriptReader } from "./transcript-reader.ts";
+
+/** What was run, as the caller said it. */
+export type Command =
+  | { readonly kind: "shell"; readonly line: string }
+  | { readonly kind: "argv"; readonly args: readonly string[] };
+
+/** How a process is to be run. Times in milliseconds. */
+export interface ProcessOptions {
+  readonly command: Command;
+  readonly timeoutMs: number;
+  readonly stdin: Uint8Array;
+  readonly keepStdinOpen: boolean;
+  /** What happens when the caller that started it goes away. */
+  readonly onDisconnect: "KILL" | "DETACH";
+  readonly disconnectGraceMs: number;
+  /** Undefined: no limit. */
+  readonly outputLimitBytes: number | undefined;
+  readonly runId: string;
+}
+
+/** What processes are built of. */
+export interface ProcessParts {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Omit<TranscriptLimits, "keepRead">;
+  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
+  readonly openSpill: (() => Spill) | undefined;
+  /** How long a process tree has between SIGTERM and SIGKILL. */
+  readonly killGraceMs: number;
+}
+
+/** How often a tree that could not be killed is tried again. */
+const KILL_ATTEMPTS = 3;
+/** How long a killed job may take to tell how it ended. */
+const AFTER_KILL_MS = 2_000;
+
+/**
+ * One process in a sandbox: what it writes, how it is stopped, how it ended.
+ * It holds the sandbox's lease until it has ended.
+ */
+export class Process {
+  readonly id: string;
+  readonly options: ProcessOptions;
+  readonly hasTerminal: boolean;
+  readonly startTimeMs: number;
+  readonly transcript: Transcript;
+  readonly lease: Lease;
+  readonly #parts: ProcessParts;
+  readonly #user: string;
+  readonly #startedAt: number;
+  readonly #ended = Promise.withResolvers<ExitStatus>();
+  /** Why it is being ended; the first reason stays. */
+  #ending: ExitCause | undefined;
+  #status: ExitStatus | undefined;
+  #job: Job | undefined;
+  #stdin: StdinWriter | undefined;
+  #paused = false;
+  /** Whether the caller it runs for has gone, and nobody took its place. */
+  #abandoned = false;
+  #killing: Promise<void> = Promise.resolve();
+  #cancelTimeout: CancelTimer = () => {};
+  #cancelDisconnect: CancelTimer = () => {};
+
+  private constructor(
+    id: string,
+    lease: Lease,
+    request: JobRequest,
+    options: ProcessOptions,
+    parts: ProcessParts,
+  ) {
+    this.id = id;
+    this.lease = lease;
+    this.options = options;
+    this.hasTerminal = request.terminal !== undefined;
+    this.#user = request.user;
+    this.#parts = parts;
+    this.#startedAt = parts.clock.monotonicMs();
+    this.startTimeMs = parts.clock.wallMs();
+    const keepRead = options.onDisconnect === "DETACH" || options.disconnectGraceMs > 0;
+    this.transcript = new Transcript({ ...parts.transcript, keepRead }, parts.openSpill?.());
+    this.transcript.onRoom = () => this.#balance();
+  }
+
+  /** Starts a process. On failure the lease is still the caller's. */
+  static async start(
+    id: string,
+    lease: Lease,
+    request: JobRequest,
+    options: ProcessOptions,
+    parts: ProcessParts,
+    signal: AbortSignal,
+  ): Promise<Process> {
+    const process = new Process(id, lease, request, options, parts);
+    const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
+    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal));
+    return process;
+  }
+
+  /** How it ended; undefined while it runs. */
+  get status(): ExitStatus | undefined {
+    return this.#status;
+  }
+
+  /** Resolves when it has ended. Never rejects. */
+  get ended(): Promise<ExitStatus> {
+    return this.#ended.promise;
+  }
+
+  /** Writes to stdin at an offset; returns the offset of the next write. @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`. */
+  async writeStdin(offset: number, data: Uint8Array, close: boolean): Promise<number> {
+    this.#assertRunning();
+    const open = this.options.keepStdinOpen || this.hasTerminal;
+    if (!open || this.#stdin === undefined) {
+      throw new BerthError(
+        "PROCESS_STATE",
+        "The process was started without keep_stdin_open: its stdin is closed.",
+      );
+    }
+    return this.#stdin.write(offset, data, close);
+  }
+
+  /** Sends a signal to its process group. @throws `PROCESS_STATE` when it has ended. */
+  async signal(signal: number): Promise<void> {
+    const job = this.#assertRunning();
+    const release = job.hold();
+    if (release === undefined) throw ended();
+    try {
+      const sent = await this.#parts.control.signal(this.lease.sandbox, this.#user, job.pid, signal);
+      if (!sent) throw ended();
+    } finally {
+      release();
+    }
+  }
+
+  /** Changes its terminal's size. @throws `PROCESS_STATE` without a terminal, or when it has ended. */
+  async resize(size: TerminalSize): Promise<void> {
+    const job = this.#assertRunning();
+    if (!this.hasTerminal)
+      throw new BerthError("PROCESS_STATE", "The process has no terminal. Start it with one to resize it.");
+    await job.resize(size);
+  }
+
+  /** Makes `reader` the one the process waits for. Returns how the reader says that its caller has gone. */
+  keep(reader: TranscriptReader): () => void {
+    this.transcript.setLossless(reader);
+    return once(() => {
+      this.transcript.setLossless(undefined);
+      this.#keeperLeft();
+    });
+  }
+
+  /** A caller that attached while the process waited for its lost one takes its place. Returns how it says that it has gone. */
+  adopt(): () => void {
+    if (!this.#abandoned) return () => {};
+    this.#abandoned = false;
+    this.#cancelDisconnect();
+    return once(() => this.#keeperLeft());
+  }
+
+  /** Says that the caller it was started for had gone before it could be told. */
+  abandon(): void {
+    this.#keeperLeft();
+  }
+
+  #keeperLeft(): void {
+    if (this.#status !== undefined || this.options.onDisconnect === "DETACH") return;
+    this.#abandoned = true;
+    const { disconnectGraceMs } = this.options;
+    if (disconnectGraceMs === 0) this.stop("CANCELED");
+    else this.#cancelDisconnect = this.#parts.clock.setTimer(disconnectGraceMs, () => this.stop("CANCELED"));
+  }
+
+  /** Ends the whole process tree, for the given reason unless there is one already. */
+  stop(cause: ExitCause): void {
+    if (this.#status !== undefined || this.#ending !== undefined) return;
+    this.#ending = cause;
+    const graceMs = cause === "OUTPUT_LIMIT" ? 0 : this.#parts.killGraceMs;
+    this.#killing = this.#kill(graceMs).catch((error: unknown) => {
+      this.#parts.logger.error({ processId: this.id, err: error }, "a process tree could not be ended");
+      this.#finish({ exitCode: -1, message: "It could not be killed, and may still run in the sandbox." });
+    });
+  }
+
+  /** Lets go of it without ending it: nothing more is learnt of it. For a service that stops and leaves its sandboxes. */
+  letGo(): void {
+    this.#ending ??= "ENGINE_LOST";
+    this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
+  }
+
+  #follow(job: Job): void {
+    this.#job = job;
+    this.#balance();
+    const { clock } = this.#parts;
+    this.#cancelTimeout = clock.setTimer(this.options.timeoutMs, () => this.stop("TIMED_OUT"));
+    this.#stdin = new StdinWriter(job);
+    if (this.options.stdin.length > 0 || !(this.options.keepStdinOpen || this.hasTerminal)) {
+      this.#stdin
+        .write(0, this.options.stdin, !(this.options.keepStdinOpen || this.hasTerminal))
+        .catch(() => {
+          // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
+        });
+    }
+    const { signal } = this.lease;
+    const onSandboxEnd = (): void => {
+      this.#ending ??= "SANDBOX_TERMINATED";
+      const message = signal.reason instanceof Error ? signal.reason.message : "The sandbox ended.";
+      this.#finish({ exitCode: -1, message });
+    };
+    signal.addEventListener("abort", onSandboxEnd, { once: true });
+    if (signal.aborted) onSandboxEnd();
+    job.end
+      .then((end) => this.#jobEnded(end))
+      .catch((error: unknown) => {
+        this.#parts.logger.error(
+          { processId: this.id, err: error },
+          "the end of a process could not be told",
+        );
+        this.#ending ??= "ENGINE_LOST";
+        this.#finish({ exitCode: -1, message: "Its end could not be told." });
+      });
+  }
+
+  #take(stream: OutputStream, chunk: Buffer): void {
+    if (this.#status !== undefined) return;
+    const { outputLimitBytes } = this.options;
+    const { stdout, stderr } = this.transcript.written;
+    const room = (outputLimitBytes ?? Number.POSITIVE_INFINITY) - stdout - stderr;
+    this.transcript.append(stream, chunk.length > room ? chunk.subarray(0, room) : chunk);
+    if (chunk.length > room) this.stop("OUTPUT_LIMIT");
+    this.#balance();
+  }
+
+  /** Makes the job wait while its lossless reader is too far behind. */
+  #balance(): void {
+    if (this.#job === undefined) return;
+    const wait = this.transcript.full;
+    if (wait === this.#paused) return;
+    this.#paused = wait;
+    if (wait) this.#job.pause();
+    else this.#job.resume();
+  }
+
+  async #kill(graceMs: number): Promise<void> {
+    const { control } = this.#parts;
+    const job = this.#assertRunning();
+    const release = job.hold();
+    if (release === undefined) return;
+    try {
+      for (let attempt = 1; ; attempt++) {
+        try {
+          await control.killTree(this.lease.sandbox, this.#user, job.pid, graceMs, job.end);
+          break;
+        } catch (error) {
+          if (this.#status !== undefined) return;
+          if (attempt === KILL_ATTEMPTS) throw error;
+        }
+      }
+    } finally {
+      release();
+    }
+    // What it wrote before its end is still on the way; nobody needs to be waited for any more.
+    job.resume();
+    this.#parts.clock.setTimer(AFTER_KILL_MS, () => this.#finish({ exitCode: -1, message: "" }));
+  }
+
+  async #jobEnded(end: JobEnd): Promise<void> {
+    if (this.#status !== undefined) return;
+    if (end.kind === "lost") {
+      this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
+      return this.#finish({ exitCode: -1, message: end.error.message });
+    }
+    // Told only when the whole tree is gone, where Berth is ending it.
+    await this.#killing;
+    const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
+    if (unexplained && (await this.#parts.control.newOomKills(this.lease.sandbox)))
+      this.#ending ??= "OUT_OF_MEMORY";
+    this.#finish({ exitCode: end.code, message: "" });
+  }
+
+  #finish(how: { readonly exitCode: number; readonly message: string }): void {
+    if (this.#status !== undefined) return;
+    this.#cancelTimeout();
+    this.#cancelDisconnect();
+    const signal = signalOf(how.exitCode);
+    const { stdout, stderr } = this.transcript.written;
+    this.#status = {
+      cause: this.#ending ?? (signal > 0 ? "SIGNALED" : "EXITED"),
+      exitCode: how.exitCode,
+      signal,
+      durationMs: this.#parts.clock.monotonicMs() - this.#startedAt,
+      stdoutBytes: stdout,
+      stderrBytes: stderr,
+      message: how.message,
+    };
+    this.#job?.close();
+    this.transcript.end();
+    this.lease.release();
+    this.#ended.resolve(this.#status);
+  }
+
+  #assertRunning(): Job {
+    if (this.#status !== undefined || this.#job === undefined) throw ended();
+    return this.#job;
+  }
+}
+
+function ended(): BerthError {
+  return new BerthError("PROCESS_STATE", "The process has ended.");
+}
+
+function once(act: () => void): () => void {
+  let done = false;
+  return () => {
+    if (done) return;
+    done = true;
+    act();
+  };
+}

@@ -1,0 +1,88 @@
+import { BerthError } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
+import type { Engine, OutputSink, SpawnedProcess } from "../core/ports/engine.ts";
+import type { Job, JobOutput, JobRequest } from "./job.ts";
+import { childText } from "./lane-text.ts";
+import { PlainJob } from "./plain-job.ts";
+
+/**
+ * Says `R`, then reads a nonce and lines of text up to the nonce again, and
+ * runs them. `read` takes no byte more than its line, so what follows is the
+ * job's stdin.
+ */
+const WAIT = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
+exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
+W() { printf %s $1 >&3; printf %s $1 >&4; }
+E() { W "\${n}E$s;"; }
+printf R >&3
+read -r n || exit
+t=
+while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
+"; done
+eval "$t"`;
+
+/** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
+export class WaitingShell {
+  readonly #spawned: SpawnedProcess;
+  #job: PlainJob | undefined;
+  #ended: { readonly error: Error | undefined } | undefined;
+
+  private constructor(spawned: SpawnedProcess) {
+    this.#spawned = spawned;
+  }
+
+  /** Opens one; resolves when it waits. */
+  static async open(engine: Engine, sandbox: LeasedSandbox, signal: AbortSignal): Promise<WaitingShell> {
+    const ready = Promise.withResolvers<void>();
+    ready.promise.catch(() => {});
+    let shell: WaitingShell | undefined;
+    const sink: OutputSink = {
+      data: (stream, chunk) => {
+        if (shell === undefined) ready.resolve();
+        else shell.#job?.sink.data(stream, chunk);
+      },
+      end: (error) => {
+        ready.reject(
+          new BerthError("SANDBOX_TERMINATED", "A shell in the sandbox ended at once.", { cause: error }),
+        );
+        if (shell !== undefined) shell.#end(error);
+      },
+    };
+    const request = { argv: ["/bin/sh", "-c", WAIT], user: sandbox.user, stdin: true };
+    const spawned = await engine.spawn(sandbox.ref, request, sink, signal);
+    try {
+      await ready.promise;
+    } catch (error) {
+      spawned.close();
+      throw error;
+    }
+    shell = new WaitingShell(spawned);
+    return shell;
+  }
+
+  /** Whether it can still be given a job. */
+  get alive(): boolean {
+    return this.#ended === undefined;
+  }
+
+  /** Runs its one job. */
+  async run(request: JobRequest, output: JobOutput): Promise<Job> {
+    const job = new PlainJob(output, false);
+    this.#job = job;
+    const text = `${job.nonce}\n${childText(request, "<&5")}${job.nonce}\n`;
+    await this.#spawned.writeStdin(Buffer.from(text, "latin1"));
+    if (this.#ended !== undefined) job.sink.end(this.#ended.error);
+    await job.begin(this.#spawned, request);
+    return job;
+  }
+
+  /** Lets it end. */
+  retire(): void {
+    this.#spawned.closeStdin();
+  }
+
+  #end(error: Error | undefined): void {
+    this.#ended = { error };
+    this.#job?.sink.end(error);
+  }
+}

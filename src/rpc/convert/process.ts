@@ -1,0 +1,172 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type ExecRequest,
+  type ExecResponseSchema,
+  type ExitStatusSchema,
+  type GapSchema,
+  OnDisconnect,
+  type ProcessSchema,
+  type RunCommandRequest,
+  type Terminal,
+  ExitCause as WireCause,
+  OutputStream as WireStream,
+} from "../../../gen/ts/berth/v1/process_pb.js";
+import { invalidArgument } from "../../core/errors.ts";
+import type { OutputStream, TerminalSize } from "../../core/ports/engine.ts";
+import type { ExitCause, ExitStatus } from "../../process/exit-status.ts";
+import type { Command, Process } from "../../process/process.ts";
+import type { ProcessEvent } from "../../process/process-manager.ts";
+import { msToDuration, msToTimestamp } from "../validate/duration.ts";
+import { checkText } from "../validate/text.ts";
+
+/** One argument's most bytes: the kernel's bound of 32 pages, its NUL included. */
+const MOST_ARGUMENT_BYTES = 131_071;
+const MOST_ARGUMENTS = 65_536;
+const MOST_ARGV_BYTES = 1024 * 1024;
+const MOST_TERMINAL_SIDE = 10_000;
+
+const CAUSES: Record<ExitCause, WireCause> = {
+  EXITED: WireCause.EXITED,
+  SIGNALED: WireCause.SIGNALED,
+  TIMED_OUT: WireCause.TIMED_OUT,
+  OUT_OF_MEMORY: WireCause.OUT_OF_MEMORY,
+  OUTPUT_LIMIT: WireCause.OUTPUT_LIMIT,
+  CANCELED: WireCause.CANCELED,
+  SANDBOX_TERMINATED: WireCause.SANDBOX_TERMINATED,
+  ENGINE_LOST: WireCause.ENGINE_LOST,
+};
+
+const STREAMS: Record<OutputStream, WireStream> = { stdout: WireStream.STDOUT, stderr: WireStream.STDERR };
+
+export function fromWireCommand(command: ExecRequest["command"] | RunCommandRequest["command"]): Command {
+  switch (command.case) {
+    case "shell":
+      if (command.value === "") throw invalidArgument("shell", "the command is empty. Say what to run.");
+      return { kind: "shell", line: checkText("shell", command.value, MOST_ARGUMENT_BYTES) };
+    case "argv":
+      return { kind: "argv", args: checkArgv(command.value.args) };
+    default:
+      throw invalidArgument(
+        "command",
+        "it is missing. Give shell (a line for /bin/sh) or argv (a program and its arguments).",
+      );
+  }
+}
+
+export function fromWireTerminal(terminal: Terminal | undefined): TerminalSize | undefined {
+  return terminal && fromWireSize("terminal.", terminal.columns || 80, terminal.rows || 24);
+}
+
+export function fromWireSize(prefix: string, columns: number, rows: number): TerminalSize {
+  for (const [field, value] of Object.entries({ columns, rows })) {
+    if (value < 1 || value > MOST_TERMINAL_SIDE) {
+      throw invalidArgument(`${prefix}${field}`, `${value} is not between 1 and ${MOST_TERMINAL_SIDE}.`);
+    }
+  }
+  return { columns, rows };
+}
+
+export function fromWireOnDisconnect(value: OnDisconnect): "KILL" | "DETACH" {
+  switch (value) {
+    case OnDisconnect.UNSPECIFIED:
+    case OnDisconnect.KILL:
+      return "KILL";
+    case OnDisconnect.DETACH:
+      return "DETACH";
+    default:
+      throw invalidArgument("on_disconnect", `${value} is no known value.`);
+  }
+}
+
+/** Events look the same on every stream of a process. */
+export function toWireEvent(event: ProcessEvent): {
+  event: MessageInitShape<typeof ExecResponseSchema>["event"];
+} {
+  switch (event.type) {
+    case "output": {
+      const { offset, data } = event;
+      return {
+        event: {
+          case: "output",
+          value: {
+            stream: STREAMS[event.stream],
+            offset: BigInt(offset),
+            data: data as Uint8Array<ArrayBuffer>,
+          },
+        },
+      };
+    }
+    case "started":
+      return {
+        event: {
+          case: "started",
+          value: { processId: event.processId, startTime: msToTimestamp(event.startTimeMs) },
+        },
+      };
+    case "gap":
+      return { event: { case: "gap", value: toWireGap(event.stream, event) } };
+    case "exited":
+      return { event: { case: "exited", value: toWireStatus(event.status) } };
+    case "keepalive":
+      return { event: { case: "keepalive", value: {} } };
+  }
+}
+
+export function toWireGap(
+  stream: OutputStream,
+  gap: { from: number; to: number },
+): MessageInitShape<typeof GapSchema> {
+  return { stream: STREAMS[stream], fromOffset: BigInt(gap.from), toOffset: BigInt(gap.to) };
+}
+
+export function toWireStatus(status: ExitStatus): MessageInitShape<typeof ExitStatusSchema> {
+  return {
+    cause: CAUSES[status.cause],
+    exitCode: status.exitCode,
+    signal: status.signal,
+    duration: msToDuration(status.durationMs),
+    stdoutBytes: BigInt(status.stdoutBytes),
+    stderrBytes: BigInt(status.stderrBytes),
+    message: status.message,
+  };
+}
+
+export function toWireProcess(process: Process): MessageInitShape<typeof ProcessSchema> {
+  const { command, runId } = process.options;
+  const { stdout, stderr } = process.transcript.written;
+  return {
+    processId: process.id,
+    sandboxId: process.lease.sandbox.sandboxId,
+    command:
+      command.kind === "shell"
+        ? { case: "shell", value: command.line }
+        : { case: "argv", value: { args: [...command.args] } },
+    startTime: msToTimestamp(process.startTimeMs),
+    exitStatus: process.status && toWireStatus(process.status),
+    stdoutBytes: BigInt(stdout),
+    stderrBytes: BigInt(stderr),
+    hasTerminal: process.hasTerminal,
+    runId,
+  };
+}
+
+function checkArgv(args: readonly string[]): readonly string[] {
+  const first = args[0];
+  if (first === undefined)
+    throw invalidArgument("argv.args", "it is empty. Its first element is the program to run.");
+  if (first === "") throw invalidArgument("argv.args[0]", "the program's name is empty.");
+  if (args.length > MOST_ARGUMENTS)
+    throw invalidArgument("argv.args", `there are ${args.length}; at most ${MOST_ARGUMENTS} are allowed.`);
+  let bytes = 0;
+  args.forEach((arg, index) => {
+    checkText(`argv.args[${index}]`, arg, MOST_ARGUMENT_BYTES);
+    bytes += Buffer.byteLength(arg) + 1;
+  });
+  if (bytes > MOST_ARGV_BYTES) {
+    throw invalidArgument(
+      "argv.args",
+      `together they have ${bytes} bytes; at most ${MOST_ARGV_BYTES} are allowed. Pass more through stdin or a file.`,
+    );
+  }
+  return args;
+}

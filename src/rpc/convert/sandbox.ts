@@ -1,0 +1,253 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type SandboxEventSchema,
+  SandboxEventType,
+  SandboxSchema,
+  type TerminationSchema,
+  TerminationCause as WireCause,
+  IsolationLevel as WireIsolation,
+  type Mount as WireMount,
+  NetworkMode as WireNetworkMode,
+  type Sandbox as WireSandbox,
+  type SandboxSpec as WireSpec,
+  SandboxState as WireState,
+} from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { invalidArgument } from "../../core/errors.ts";
+import type { SandboxEvent } from "../../core/event-log.ts";
+import type {
+  IsolationLevel,
+  Mount,
+  NetworkMode,
+  SandboxSpec,
+  SandboxState,
+  SandboxView,
+  Termination,
+  TerminationCause,
+} from "../../core/sandbox.ts";
+import type { RequestedSpec } from "../../core/spec.ts";
+import { callerId } from "../validate/caller-id.ts";
+import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
+import { environment } from "../validate/environment.ts";
+import { integer } from "../validate/integer.ts";
+import { labels } from "../validate/labels.ts";
+import { absolutePath, checkText } from "../validate/text.ts";
+
+const MOST_MOUNTS = 32;
+
+const STATES: Record<SandboxState, WireState> = {
+  CREATING: WireState.CREATING,
+  RUNNING: WireState.RUNNING,
+  PAUSED: WireState.PAUSED,
+  DELETING: WireState.DELETING,
+  TERMINATED: WireState.TERMINATED,
+};
+
+const CAUSES: Record<TerminationCause, WireCause> = {
+  DELETED: WireCause.DELETED,
+  IDLE_TIMEOUT: WireCause.IDLE_TIMEOUT,
+  MAX_LIFETIME: WireCause.MAX_LIFETIME,
+  OUT_OF_MEMORY: WireCause.OUT_OF_MEMORY,
+  EXITED: WireCause.EXITED,
+  REMOVED_EXTERNALLY: WireCause.REMOVED_EXTERNALLY,
+  ENGINE_LOST: WireCause.ENGINE_LOST,
+  CREATE_FAILED: WireCause.CREATE_FAILED,
+  SERVER_SHUTDOWN: WireCause.SERVER_SHUTDOWN,
+};
+
+const ISOLATION: Record<IsolationLevel, WireIsolation> = {
+  NAMESPACE: WireIsolation.NAMESPACE,
+  CONTAINER: WireIsolation.CONTAINER,
+  USER_KERNEL: WireIsolation.USER_KERNEL,
+  VIRTUAL_MACHINE: WireIsolation.VIRTUAL_MACHINE,
+};
+
+const NETWORKS: Record<NetworkMode, WireNetworkMode> = {
+  NONE: WireNetworkMode.NONE,
+  EGRESS: WireNetworkMode.EGRESS,
+};
+
+const EVENT_TYPES: Record<SandboxEvent["happening"]["type"], SandboxEventType> = {
+  CREATING: SandboxEventType.CREATING,
+  IMAGE_PULL: SandboxEventType.IMAGE_PULL,
+  RUNNING: SandboxEventType.RUNNING,
+  PAUSED: SandboxEventType.PAUSED,
+  RESUMED: SandboxEventType.RESUMED,
+  UPDATED: SandboxEventType.UPDATED,
+  DELETING: SandboxEventType.DELETING,
+  TERMINATED: SandboxEventType.TERMINATED,
+};
+
+/** Checks a spec's form and turns it into the core's. */
+export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
+  if (spec === undefined) return {};
+  const { resources } = spec;
+  return {
+    image: checkText("spec.image", spec.image, 512) || undefined,
+    env: environment("spec.env", spec.env),
+    workingDir: spec.workingDir === "" ? undefined : absolutePath("spec.working_dir", spec.workingDir),
+    user: checkText("spec.user", spec.user, 256) || undefined,
+    memoryBytes: unsetIfZero(
+      resources && integer("spec.resources.memory_bytes", resources.memoryBytes, { min: 0 }),
+    ),
+    cpuMillis: unsetIfZero(resources?.cpuMillis),
+    pidsLimit: unsetIfZero(resources?.pidsLimit),
+    diskBytes: unsetIfZero(
+      resources && integer("spec.resources.disk_bytes", resources.diskBytes, { min: 0 }),
+    ),
+    network: fromWireNetwork(spec.network?.mode),
+    mounts: fromWireMounts(spec.mounts),
+    labels: labels("spec.labels", spec.labels),
+    idleTimeoutMs: positive("spec.idle_timeout", durationToMs("spec.idle_timeout", spec.idleTimeout)),
+    maxLifetimeMs: positive("spec.max_lifetime", durationToMs("spec.max_lifetime", spec.maxLifetime)),
+    commandTimeoutMs: positive(
+      "spec.command_timeout",
+      durationToMs("spec.command_timeout", spec.commandTimeout),
+    ),
+    runtime: checkText("spec.runtime", spec.runtime, 128) || undefined,
+  };
+}
+
+/** Refuses a timeout of zero: it would end what it bounds before it began. */
+export function positive(field: string, ms: number | undefined): number | undefined {
+  if (ms === 0)
+    throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
+  return ms;
+}
+
+export function toWireSandbox(view: SandboxView): WireSandbox {
+  return create(SandboxSchema, {
+    sandboxId: view.sandboxId,
+    spec: toWireSpec(view.spec),
+    state: STATES[view.state],
+    generation: BigInt(view.generation),
+    engine: view.engine,
+    isolation: ISOLATION[view.isolation],
+    owner: view.owner,
+    createTime: msToTimestamp(view.createTimeMs),
+    lastUsedTime: msToTimestamp(view.lastUsedTimeMs),
+    expireTime: view.expireTimeMs === undefined ? undefined : msToTimestamp(view.expireTimeMs),
+    activeOperations: view.activeOperations,
+    termination: view.termination && toWireTermination(view.termination),
+  });
+}
+
+export function toWireIsolation(level: IsolationLevel): WireIsolation {
+  return ISOLATION[level];
+}
+
+export function toWireEvent(event: SandboxEvent): MessageInitShape<typeof SandboxEventSchema> {
+  const { happening } = event;
+  return {
+    sequence: BigInt(event.sequence),
+    time: msToTimestamp(event.timeMs),
+    sandboxId: event.sandboxId,
+    generation: BigInt(event.generation),
+    type: EVENT_TYPES[happening.type],
+    termination: "termination" in happening ? toWireTermination(happening.termination) : undefined,
+    imagePull:
+      happening.type === "IMAGE_PULL"
+        ? {
+            image: happening.image,
+            currentBytes: BigInt(happening.progress.currentBytes),
+            totalBytes: BigInt(happening.progress.totalBytes),
+            layersDone: happening.progress.layersDone,
+            layersTotal: happening.progress.layersTotal,
+          }
+        : undefined,
+  };
+}
+
+/** The states a list is to show: those asked for, or all that live; ended ones too where asked for. */
+export function fromWireStates(states: readonly WireState[], showTerminated: boolean): Set<SandboxState> {
+  const names = Object.keys(STATES) as SandboxState[];
+  const wanted = new Set<SandboxState>();
+  for (const state of states) {
+    const name = names.find((candidate) => STATES[candidate] === state);
+    if (name === undefined) throw invalidArgument("states", `${state} is no state of a sandbox.`);
+    wanted.add(name);
+  }
+  if (states.length === 0) for (const name of names) if (name !== "TERMINATED") wanted.add(name);
+  if (showTerminated) wanted.add("TERMINATED");
+  return wanted;
+}
+
+function toWireTermination(termination: Termination): MessageInitShape<typeof TerminationSchema> {
+  const { cause, message, timeMs } = termination;
+  return { cause: CAUSES[cause], message, time: msToTimestamp(timeMs) };
+}
+
+function toWireSpec(spec: SandboxSpec): MessageInitShape<typeof SandboxSchema>["spec"] {
+  return {
+    image: spec.image,
+    env: { ...spec.env },
+    workingDir: spec.workingDir,
+    user: spec.user,
+    resources: {
+      memoryBytes: BigInt(spec.resources.memoryBytes),
+      cpuMillis: spec.resources.cpuMillis,
+      pidsLimit: spec.resources.pidsLimit,
+      diskBytes: BigInt(spec.resources.diskBytes ?? 0),
+    },
+    network: { mode: NETWORKS[spec.network] },
+    mounts: spec.mounts.map(({ source, target, readOnly }) => ({
+      source:
+        source.kind === "host"
+          ? { case: "hostPath" as const, value: source.path }
+          : { case: "workspaceId" as const, value: source.workspaceId },
+      target,
+      readOnly,
+    })),
+    labels: { ...spec.labels },
+    idleTimeout: msToDuration(spec.idleTimeoutMs),
+    maxLifetime: spec.maxLifetimeMs === undefined ? undefined : msToDuration(spec.maxLifetimeMs),
+    commandTimeout: msToDuration(spec.commandTimeoutMs),
+    runtime: spec.runtime,
+  };
+}
+
+function fromWireNetwork(mode: WireNetworkMode | undefined): NetworkMode | undefined {
+  switch (mode) {
+    case undefined:
+    case WireNetworkMode.UNSPECIFIED:
+      return undefined;
+    case WireNetworkMode.NONE:
+      return "NONE";
+    case WireNetworkMode.EGRESS:
+      return "EGRESS";
+    default:
+      throw invalidArgument("spec.network.mode", `${mode} is no network mode.`);
+  }
+}
+
+function fromWireMounts(mounts: readonly WireMount[]): Mount[] {
+  if (mounts.length > MOST_MOUNTS)
+    throw invalidArgument("spec.mounts", `there are ${mounts.length}; at most ${MOST_MOUNTS} are allowed.`);
+  const targets = new Set<string>();
+  return mounts.map((mount, index) => {
+    const field = `spec.mounts[${index}]`;
+    const target = absolutePath(`${field}.target`, mount.target);
+    if (target === "/") throw invalidArgument(`${field}.target`, "the root itself cannot be a mount.");
+    if (targets.has(target))
+      throw invalidArgument(
+        `${field}.target`,
+        `${JSON.stringify(target)} is the target of another mount too.`,
+      );
+    targets.add(target);
+    return { source: fromWireSource(field, mount.source), target, readOnly: mount.readOnly };
+  });
+}
+
+function fromWireSource(field: string, source: WireMount["source"]): Mount["source"] {
+  switch (source.case) {
+    case "workspaceId":
+      return { kind: "workspace", workspaceId: callerId(`${field}.workspace_id`, source.value) };
+    case "hostPath":
+      return { kind: "host", path: absolutePath(`${field}.host_path`, source.value) };
+    default:
+      throw invalidArgument(field, "give workspace_id or host_path.");
+  }
+}
+
+function unsetIfZero(value: number | undefined): number | undefined {
+  return value === 0 ? undefined : value;
+}

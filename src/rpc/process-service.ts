@@ -1,0 +1,181 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import {
+  type AttachProcessRequest,
+  type AttachProcessResponseSchema,
+  type ExecRequest,
+  ExecRequestSchema,
+  type ExecResponseSchema,
+  type GetProcessResponseSchema,
+  type ListProcessesRequest,
+  type ListProcessesResponseSchema,
+  type ProcessService,
+  type ResizeTerminalRequest,
+  type RunCommandRequest,
+  RunCommandRequestSchema,
+  type RunCommandResponseSchema,
+  type SignalProcessRequest,
+  type WriteStdinRequest,
+} from "../../gen/ts/berth/v1/process_pb.js";
+import { invalidArgument } from "../core/errors.ts";
+import type { ProcessManager, RunRequest } from "../process/process-manager.ts";
+import { ownerOf } from "./call.ts";
+import {
+  fromWireCommand,
+  fromWireOnDisconnect,
+  fromWireSize,
+  fromWireTerminal,
+  toWireEvent,
+  toWireGap,
+  toWireProcess,
+  toWireStatus,
+} from "./convert/process.ts";
+import { positive } from "./convert/sandbox.ts";
+import { requestKey } from "./request-key.ts";
+import { sandboxName } from "./sandbox-service.ts";
+import { callerId, optionalCallerId } from "./validate/caller-id.ts";
+import { durationToMs } from "./validate/duration.ts";
+import { environment } from "./validate/environment.ts";
+import { integer } from "./validate/integer.ts";
+import { page } from "./validate/page.ts";
+import { checkText } from "./validate/text.ts";
+
+const DEFAULT_MAX_OUTPUT_BYTES = 1024 * 1024;
+const MOST_MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
+const LAST_SIGNAL = 64;
+
+/** The handlers of `berth.v1.ProcessService`: they check, convert and delegate. */
+export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
+  readonly #processes: ProcessManager;
+
+  constructor(processes: ProcessManager) {
+    this.#processes = processes;
+  }
+
+  async *exec(
+    request: ExecRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
+    const limit = integer("output_limit_bytes", request.outputLimitBytes, { min: 0 });
+    const run: RunRequest = {
+      ...commonOf(request, context),
+      terminal: fromWireTerminal(request.terminal),
+      keepStdinOpen: request.keepStdinOpen,
+      onDisconnect: fromWireOnDisconnect(request.onDisconnect),
+      disconnectGraceMs: durationToMs("disconnect_grace", request.disconnectGrace) ?? 0,
+      outputLimitBytes: limit === 0 ? undefined : limit,
+      ...requestKey(context, ExecRequestSchema, request),
+    };
+    for await (const event of this.#processes.exec(run, context.signal)) yield toWireEvent(event);
+  }
+
+  async runCommand(
+    request: RunCommandRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof RunCommandResponseSchema>> {
+    const asked = integer("max_output_bytes", request.maxOutputBytes, {
+      min: 0,
+      max: MOST_MAX_OUTPUT_BYTES,
+    });
+    const run: RunRequest = {
+      ...commonOf(request, context),
+      terminal: undefined,
+      keepStdinOpen: false,
+      onDisconnect: "KILL",
+      disconnectGraceMs: 0,
+      outputLimitBytes: undefined,
+      ...requestKey(context, RunCommandRequestSchema, request),
+    };
+    const done = await this.#processes.run(run, asked || DEFAULT_MAX_OUTPUT_BYTES, context.signal);
+    const stdout = done.stdout.result();
+    const stderr = done.stderr.result();
+    return {
+      stdout: stdout.data,
+      stderr: stderr.data,
+      exitStatus: toWireStatus(done.status),
+      truncated: stdout.gap !== undefined || stderr.gap !== undefined,
+      stdoutGap: stdout.gap && toWireGap("stdout", stdout.gap),
+      stderrGap: stderr.gap && toWireGap("stderr", stderr.gap),
+      processId: done.processId,
+    };
+  }
+
+  async *attachProcess(
+    request: AttachProcessRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof AttachProcessResponseSchema>> {
+    const processId = callerId("process_id", request.processId);
+    const from = {
+      stdout: integer("stdout_offset", request.stdoutOffset, { min: 0 }),
+      stderr: integer("stderr_offset", request.stderrOffset, { min: 0 }),
+    };
+    const events = this.#processes.attach(ownerOf(context), processId, from, context.signal);
+    for await (const event of events) yield toWireEvent(event);
+  }
+
+  async writeStdin(request: WriteStdinRequest, context: HandlerContext): Promise<{ offset: bigint }> {
+    const process = this.#process(request, context);
+    const offset = integer("offset", request.offset, { min: 0 });
+    return { offset: BigInt(await process.writeStdin(offset, request.data, request.close)) };
+  }
+
+  async signalProcess(
+    request: SignalProcessRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
+    const process = this.#process(request, context);
+    if (request.signal < 1 || request.signal > LAST_SIGNAL) {
+      throw invalidArgument(
+        "signal",
+        `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`,
+      );
+    }
+    await process.signal(request.signal);
+    return {};
+  }
+
+  async resizeTerminal(
+    request: ResizeTerminalRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
+    const process = this.#process(request, context);
+    await process.resize(fromWireSize("", request.columns, request.rows));
+    return {};
+  }
+
+  getProcess(
+    request: { processId: string },
+    context: HandlerContext,
+  ): MessageInitShape<typeof GetProcessResponseSchema> {
+    const processId = callerId("process_id", request.processId);
+    return { process: toWireProcess(this.#processes.get(ownerOf(context), processId)) };
+  }
+
+  listProcesses(
+    request: ListProcessesRequest,
+    context: HandlerContext,
+  ): MessageInitShape<typeof ListProcessesResponseSchema> {
+    const all = this.#processes.list(sandboxName(context, request), request.showEnded);
+    const { items, nextPageToken } = page(request, all, (process) => process.id);
+    return { processes: items.map(toWireProcess), nextPageToken };
+  }
+
+  #process(request: { processId: string; requestId: string }, context: HandlerContext) {
+    optionalCallerId("request_id", request.requestId);
+    return this.#processes.get(ownerOf(context), callerId("process_id", request.processId));
+  }
+}
+
+/** What both ways to run a command share. */
+function commonOf(request: ExecRequest | RunCommandRequest, context: HandlerContext) {
+  return {
+    sandbox: sandboxName(context, request),
+    command: fromWireCommand(request.command),
+    env: environment("env", request.env),
+    workingDir: checkText("working_dir", request.workingDir, 4096) || undefined,
+    user: checkText("user", request.user, 256) || undefined,
+    timeoutMs: positive("timeout", durationToMs("timeout", request.timeout)),
+    stdin: request.stdin,
+    runId: optionalCallerId("run_id", request.runId) ?? "",
+  };
+}

@@ -1,0 +1,244 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import {
+  type CreateSandboxRequest,
+  CreateSandboxRequestSchema,
+  type DeleteSandboxRequest,
+  DeleteSandboxRequestSchema,
+  type GetStatsResponseSchema,
+  type KeepAliveSandboxRequest,
+  type ListSandboxesRequest,
+  type PauseSandboxRequest,
+  PauseSandboxRequestSchema,
+  type ResumeSandboxRequest,
+  ResumeSandboxRequestSchema,
+  type Sandbox,
+  type SandboxService,
+  type UpdateSandboxRequest,
+  UpdateSandboxRequestSchema,
+  type WatchEventsRequest,
+  type WatchEventsResponseSchema,
+} from "../../gen/ts/berth/v1/sandbox_pb.js";
+import type { EngineMonitor } from "../core/engine-monitor.ts";
+import { invalidArgument } from "../core/errors.ts";
+import type { EventLog } from "../core/event-log.ts";
+import type { EngineCapabilities } from "../core/ports/engine.ts";
+import type { RequestLog } from "../core/request-log.ts";
+import type { SandboxSpec } from "../core/sandbox.ts";
+import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
+import type { SandboxDefaults } from "../core/spec.ts";
+import { ownerOf } from "./call.ts";
+import {
+  fromWireSpec,
+  fromWireStates,
+  positive,
+  toWireEvent,
+  toWireIsolation,
+  toWireSandbox,
+} from "./convert/sandbox.ts";
+import { withKeepalive } from "./keepalive.ts";
+import { requestKey } from "./request-key.ts";
+import { callerId, optionalCallerId } from "./validate/caller-id.ts";
+import { durationToMs, msToDuration, msToTimestamp } from "./validate/duration.ts";
+import { integer } from "./validate/integer.ts";
+import { labels } from "./validate/labels.ts";
+import { page } from "./validate/page.ts";
+
+/** What {@link SandboxHandler} serves. */
+export interface SandboxHandlerParts {
+  readonly sandboxes: SandboxManager;
+  readonly events: EventLog;
+  readonly requests: RequestLog;
+  readonly monitor: EngineMonitor;
+  readonly engineName: string;
+  readonly defaults: SandboxDefaults;
+  readonly keepaliveMs: number;
+}
+
+const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
+  pause: "pause",
+  memoryLimit: "memory_limit",
+  cpuLimit: "cpu_limit",
+  pidsLimit: "pids_limit",
+  diskLimit: "disk_limit",
+  egress: "egress",
+};
+
+/** The handlers of `berth.v1.SandboxService`: they check, convert and delegate. */
+export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
+  readonly #parts: SandboxHandlerParts;
+
+  constructor(parts: SandboxHandlerParts) {
+    this.#parts = parts;
+  }
+
+  async createSandbox(request: CreateSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+    const { sandboxes, requests } = this.#parts;
+    const sandboxId = optionalCallerId("sandbox_id", request.sandboxId);
+    const spec = fromWireSpec(request.spec);
+    const key = requestKey(context, CreateSandboxRequestSchema, request);
+    const view = await requests.run(key, context.signal, (signal) =>
+      sandboxes.create(ownerOf(context), spec, { sandboxId, signal }),
+    );
+    return { sandbox: toWireSandbox(view) };
+  }
+
+  getSandbox(request: { sandboxId: string }, context: HandlerContext): { sandbox: Sandbox } {
+    return { sandbox: toWireSandbox(this.#parts.sandboxes.get(sandboxName(context, request))) };
+  }
+
+  listSandboxes(
+    request: ListSandboxesRequest,
+    context: HandlerContext,
+  ): { sandboxes: Sandbox[]; nextPageToken: string } {
+    const states = fromWireStates(request.states, request.showTerminated);
+    const all = this.#parts.sandboxes.list(ownerOf(context), {
+      labels: labels("label_selector", request.labelSelector),
+      states,
+    });
+    const { items, nextPageToken } = page(request, all, (view) => `${view.sandboxId}/${view.generation}`);
+    return { sandboxes: items.map(toWireSandbox), nextPageToken };
+  }
+
+  async updateSandbox(request: UpdateSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+    const { sandboxes, requests } = this.#parts;
+    const change = this.#fromMask(request);
+    const key = requestKey(context, UpdateSandboxRequestSchema, request);
+    const view = await requests.run(key, context.signal, async () =>
+      sandboxes.update(sandboxName(context, request), change),
+    );
+    return { sandbox: toWireSandbox(view) };
+  }
+
+  keepAliveSandbox(request: KeepAliveSandboxRequest, context: HandlerContext): { sandbox: Sandbox } {
+    optionalCallerId("request_id", request.requestId);
+    return { sandbox: toWireSandbox(this.#parts.sandboxes.keepAlive(sandboxName(context, request))) };
+  }
+
+  async pauseSandbox(request: PauseSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+    const { sandboxes, requests } = this.#parts;
+    const key = requestKey(context, PauseSandboxRequestSchema, request);
+    const view = await requests.run(key, context.signal, (signal) =>
+      sandboxes.pause(sandboxName(context, request), signal),
+    );
+    return { sandbox: toWireSandbox(view) };
+  }
+
+  async resumeSandbox(request: ResumeSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
+    const { sandboxes, requests } = this.#parts;
+    const key = requestKey(context, ResumeSandboxRequestSchema, request);
+    const view = await requests.run(key, context.signal, (signal) =>
+      sandboxes.resume(sandboxName(context, request), signal),
+    );
+    return { sandbox: toWireSandbox(view) };
+  }
+
+  async deleteSandbox(
+    request: DeleteSandboxRequest,
+    context: HandlerContext,
+  ): Promise<Record<string, never>> {
+    const { sandboxes, requests } = this.#parts;
+    const name = sandboxName(context, request);
+    const graceMs = durationToMs("grace", request.grace);
+    const key = requestKey(context, DeleteSandboxRequestSchema, request);
+    await requests.run(key, context.signal, () => sandboxes.delete(name, graceMs));
+    return {};
+  }
+
+  getStats(_request: object, context: HandlerContext): MessageInitShape<typeof GetStatsResponseSchema> {
+    const { sandboxes, monitor, engineName } = this.#parts;
+    const stats = sandboxes.stats(ownerOf(context));
+    const { capabilities, version, isolation } = monitor.info;
+    const names = Object.keys(CAPABILITY_NAMES) as (keyof EngineCapabilities)[];
+    return {
+      totalSandboxes: stats.totalSandboxes,
+      activeOperations: stats.activeOperations,
+      maxSandboxes: stats.maxSandboxes,
+      idleTimeout: msToDuration(stats.idleTimeoutMs),
+      cleanupInterval: msToDuration(stats.cleanupIntervalMs),
+      isShuttingDown: stats.isShuttingDown,
+      sandboxes: stats.sandboxes.map(({ sandboxId, lastUsedMs, isActive }) => ({
+        sandboxId,
+        lastUsed: msToTimestamp(lastUsedMs),
+        isActive,
+      })),
+      warmPools: stats.warmPools.map((pool) => ({ ...pool })),
+      engine: {
+        name: engineName,
+        version,
+        isolation: toWireIsolation(isolation),
+        capabilities: names.filter((name) => capabilities[name]).map((name) => CAPABILITY_NAMES[name]),
+        available: monitor.available,
+      },
+    };
+  }
+
+  async *watchEvents(
+    request: WatchEventsRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof WatchEventsResponseSchema>> {
+    const filter = {
+      owner: ownerOf(context),
+      sandboxId: optionalCallerId("sandbox_id", request.sandboxId),
+      afterSequence: integer("after_sequence", request.afterSequence, { min: 0 }),
+    };
+    const items = this.#parts.events.watch(filter, context.signal);
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
+      if (item === undefined) yield { item: { case: "keepalive", value: {} } };
+      else if (item.type === "event") yield { item: { case: "event", value: toWireEvent(item.event) } };
+      else {
+        yield {
+          item: { case: "trimmed", value: { fromSequence: BigInt(item.from), toSequence: BigInt(item.to) } },
+        };
+      }
+    }
+  }
+
+  #fromMask(
+    request: UpdateSandboxRequest,
+  ): Partial<Pick<SandboxSpec, "labels" | "idleTimeoutMs" | "maxLifetimeMs">> {
+    const paths = request.updateMask?.paths ?? [];
+    if (paths.length === 0)
+      throw invalidArgument("update_mask", "it is empty. Name labels, idle_timeout or max_lifetime.");
+    const { defaults } = this.#parts;
+    const change: {
+      labels?: Readonly<Record<string, string>>;
+      idleTimeoutMs?: number;
+      maxLifetimeMs?: number;
+    } = {};
+    for (const path of paths) {
+      switch (path) {
+        case "labels":
+          change.labels = labels("labels", request.labels);
+          break;
+        case "idle_timeout":
+          change.idleTimeoutMs =
+            positive(path, durationToMs("idle_timeout", request.idleTimeout)) ?? defaults.idleTimeoutMs;
+          break;
+        case "max_lifetime":
+          change.maxLifetimeMs =
+            positive(path, durationToMs("max_lifetime", request.maxLifetime)) ?? defaults.maxLifetimeMs;
+          break;
+        default:
+          throw invalidArgument(
+            "update_mask",
+            `${JSON.stringify(path)} cannot be changed; only labels, idle_timeout and max_lifetime can.`,
+          );
+      }
+    }
+    return change;
+  }
+}
+
+/** The sandbox a request names, as its caller sees it. */
+export function sandboxName(
+  context: HandlerContext,
+  request: { sandboxId: string; generation?: bigint },
+): SandboxName {
+  const generation = integer("generation", request.generation ?? 0n, { min: 0 });
+  return {
+    owner: ownerOf(context),
+    sandboxId: callerId("sandbox_id", request.sandboxId),
+    ...(generation > 0 && { generation }),
+  };
+}

@@ -1,0 +1,115 @@
+import { createHash } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectNoContainers } from "../support/app.ts";
+import { ChildApp } from "../support/child-app.ts";
+import { containerOf, processesIn } from "../support/docker.ts";
+import { eventually } from "../support/eventually.ts";
+import type { ProcessEvent } from "../support/wire.ts";
+
+const MB = 1_000_000;
+const BLOCK_BYTES = 1 * MB;
+const BLOCKS = 200;
+const TOTAL_BYTES = BLOCKS * BLOCK_BYTES;
+/** What the service may take over its idle memory. */
+const MEMORY_ALLOWED = 150 * MB;
+
+/** Writes BLOCKS blocks of SHAKE-256 output: random bytes that both ends can make from the same seed. */
+const GENERATOR = `import hashlib, sys
+for i in range(${BLOCKS}):
+    sys.stdout.buffer.write(hashlib.shake_256(b"berth %d" % i).digest(${BLOCK_BYTES}))
+sys.stdout.buffer.flush()`;
+
+describe("200 MB of output", () => {
+  let app: ChildApp;
+  let sandboxId = "";
+  let idleBytes = 0;
+
+  beforeAll(async () => {
+    app = await ChildApp.start();
+    ({ sandbox_id: sandboxId } = await app.client.createSandbox());
+    await app.client.output(sandboxId, "true");
+    idleBytes = await app.memoryBytes();
+  });
+  afterAll(async () => {
+    try {
+      expect(await app.terminate()).toMatchObject({ exitCode: 0, left: [] });
+    } finally {
+      app.kill();
+    }
+    await expectNoContainers(app.instance);
+  });
+
+  test("arrives byte for byte, in little memory", async () => {
+    const stopWatch = app.watchMemory();
+    const hash = createHash("sha256");
+    let received = 0;
+    let exited: ProcessEvent["exited"];
+    for await (const item of run()) {
+      if (item.output !== undefined) {
+        expect(item.output.offset).toBe(received);
+        received += item.output.data.length;
+        hash.update(item.output.data);
+      }
+      exited ??= item.exited;
+    }
+    const most = await stopWatch();
+
+    expect(exited).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0, stdout_bytes: TOTAL_BYTES });
+    expect(received).toBe(TOTAL_BYTES);
+    expect(hash.digest("hex")).toBe(expectedHash());
+    expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
+  });
+
+  test("holds its process back, in little memory, while its reader takes 1 MB/s", async () => {
+    const stopWatch = app.watchMemory();
+    const call = run();
+    const startedAt = performance.now();
+    let processId = "";
+    let received = 0;
+    const written: number[] = [];
+    for await (const item of call) {
+      if (item.started !== undefined) processId = item.started.process_id;
+      received += item.output?.data.length ?? 0;
+      const { process } = await app.client.call("ProcessService/GetProcess", { process_id: processId });
+      written.push(process.stdout_bytes);
+      const elapsedMs = performance.now() - startedAt;
+      if (elapsedMs > 10_000) break;
+      await sleep(Math.max(0, (received / MB) * 1000 - elapsedMs));
+    }
+    const most = await stopWatch();
+
+    expect(received).toBeGreaterThan(5 * MB);
+    expect(received).toBeLessThan(20 * MB);
+    // What was read, the transcript's window, and what is on its way in sockets and pipes.
+    expect(Math.max(...written)).toBeLessThan(TOTAL_BYTES / 2);
+    // It goes on as its reader does, no faster.
+    expect(written.at(-1)).toBeLessThan((written[Math.floor(written.length / 4)] ?? 0) + 20 * MB);
+    expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
+
+    const container = await containerOf(app.instance, sandboxId);
+    expect(await processesIn(container)).toContainEqual(expect.stringContaining("shake_256"));
+    call.cancel();
+    const gone = await eventually(async () => {
+      const { process } = await app.client.call("ProcessService/GetProcess", { process_id: processId });
+      return process.exit_status ?? undefined;
+    });
+    expect(gone.cause).toBe("EXIT_CAUSE_CANCELED");
+    expect(await processesIn(container)).not.toContainEqual(expect.stringContaining("shake_256"));
+  });
+
+  function run() {
+    return app.client.stream("ProcessService/Exec", {
+      sandbox_id: sandboxId,
+      argv: { args: ["python3", "-c", GENERATOR] },
+    });
+  }
+});
+
+function expectedHash(): string {
+  const hash = createHash("sha256");
+  for (let i = 0; i < BLOCKS; i++) {
+    hash.update(createHash("shake256", { outputLength: BLOCK_BYTES }).update(`berth ${i}`).digest());
+  }
+  return hash.digest("hex");
+}

@@ -1,0 +1,84 @@
+import { afterAll, beforeAll, expect } from "vitest";
+import { type RunningApp, startApp } from "../../src/app.ts";
+import { Client } from "./client.ts";
+import { containersOf } from "./docker.ts";
+import { eventually } from "./eventually.ts";
+import { MemoryLog } from "./memory-log.ts";
+import { type TestSettings, testSettings } from "./settings.ts";
+
+/** A service in this process, on a port of its own, with a client. */
+export interface TestApp {
+  readonly app: RunningApp;
+  readonly client: Client;
+  readonly instance: string;
+  readonly log: MemoryLog;
+  /** Ends it, and fails where it left a container or logged an error. */
+  stop(): Promise<void>;
+}
+
+export async function startTestApp(changes: TestSettings = {}): Promise<TestApp> {
+  const settings = testSettings(changes);
+  const log = new MemoryLog();
+  const app = await startApp(settings, log);
+  const client = new Client(app.address);
+  return {
+    app,
+    client,
+    log,
+    instance: settings.instance,
+    stop: async () => {
+      client.close();
+      const { left } = await app.stop();
+      expect(left).toEqual([]);
+      await expectNoContainers(settings.instance);
+      expect(log.errors).toEqual([]);
+    },
+  };
+}
+
+/** Gives every test of a file one service, and ends it after the last. */
+export function useApp(changes: TestSettings = {}): TestApp {
+  let running: TestApp | undefined;
+  beforeAll(async () => {
+    running = await startTestApp(changes);
+  });
+  afterAll(() => running?.stop());
+  const get = (): TestApp => {
+    if (running === undefined) throw new Error("the service is not started before the tests run");
+    return running;
+  };
+  return {
+    get app() {
+      return get().app;
+    },
+    get client() {
+      return get().client;
+    },
+    get instance() {
+      return get().instance;
+    },
+    get log() {
+      return get().log;
+    },
+    stop: () => get().stop(),
+  };
+}
+
+/** Fails when the instance still has containers, after the short while that a removal may take to show. */
+export async function expectNoContainers(instance: string): Promise<void> {
+  await expectContainers(instance, 0);
+}
+
+/** Fails unless the instance has that many containers soon. */
+export async function expectContainers(instance: string, count: number): Promise<void> {
+  const names = async (): Promise<string[]> =>
+    (await containersOf(instance)).map(({ Names }) => Names.join());
+  let found: string[] = [];
+  await eventually(
+    async () => {
+      found = await names();
+      return found.length === count;
+    },
+    { timeoutMs: 20_000, describe: () => ({ wanted: count, found }) },
+  );
+}

@@ -1,0 +1,72 @@
+import { PassThrough } from "node:stream";
+import { buffer } from "node:stream/consumers";
+import Dockerode from "dockerode";
+
+/** The daemon, with nothing of Berth between. */
+export const docker = new Dockerode();
+
+const INSTANCE_LABEL = "berth.instance";
+
+/** Every container of an instance, whatever its state. */
+export function containersOf(instance: string): Promise<Dockerode.ContainerInfo[]> {
+  return docker.listContainers({ all: true, filters: { label: [`${INSTANCE_LABEL}=${instance}`] } });
+}
+
+/** The container behind a sandbox, found by its labels. */
+export async function containerOf(instance: string, sandboxId: string): Promise<Dockerode.Container> {
+  const labels = [`${INSTANCE_LABEL}=${instance}`, `berth.sandbox_id=${sandboxId}`];
+  const found = await docker.listContainers({ all: true, filters: { label: labels } });
+  const [first, ...others] = found;
+  if (first === undefined || others.length > 0) {
+    throw new Error(`${found.length} containers of sandbox ${sandboxId}`);
+  }
+  return docker.getContainer(first.Id);
+}
+
+/** Removes every container whose instance begins with the prefix; returns how many there were. */
+export async function removeContainers(instancePrefix: string): Promise<number> {
+  const all = await docker.listContainers({ all: true, filters: { label: [INSTANCE_LABEL] } });
+  const ours = all.filter(({ Labels }) => Labels[INSTANCE_LABEL]?.startsWith(instancePrefix));
+  await Promise.all(ours.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true })));
+  return ours.length;
+}
+
+/** What a command in a container wrote and how it ended. */
+export interface RawResult {
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  readonly exitCode: number;
+}
+
+/** Runs a command by a plain `docker exec`. */
+export async function rawExec(
+  container: Dockerode.Container,
+  argv: readonly string[],
+  options: { readonly workingDir?: string } = {},
+): Promise<RawResult> {
+  const exec = await container.exec({
+    Cmd: [...argv],
+    AttachStdout: true,
+    AttachStderr: true,
+    WorkingDir: options.workingDir,
+  });
+  const stream = await exec.start({ hijack: true, stdin: false });
+  const stdout = new PassThrough();
+  const stderr = new PassThrough();
+  docker.modem.demuxStream(stream, stdout, stderr);
+  stream.once("end", () => {
+    stdout.end();
+    stderr.end();
+  });
+  const [out, err] = await Promise.all([buffer(stdout), buffer(stderr)]);
+  const { ExitCode: exitCode } = await exec.inspect();
+  return { stdout: out, stderr: err, exitCode: exitCode ?? -1 };
+}
+
+/** Command lines of the processes in a container, as the host sees them; zombies are left out. */
+export async function processesIn(container: Dockerode.Container): Promise<string[]> {
+  const { Processes: rows } = await container.top({ ps_args: "-eo pid,stat,args" });
+  return (rows as string[][])
+    .filter(([, state]) => !state?.startsWith("Z"))
+    .map(([, , ...args]) => args.join(" "));
+}

@@ -1,0 +1,21 @@
+import { randomBase32 } from "../../src/core/ids.ts";
+import { docker, removeContainers } from "./docker.ts";
+import { instancePrefix } from "./settings.ts";
+
+/**
+ * Says once, before hundreds of tests do, that the daemon is missing; marks the
+ * containers of this test run, and takes those away that a worker which died
+ * left behind.
+ */
+export default async function setup(): Promise<() => Promise<void>> {
+  try {
+    await docker.ping();
+  } catch (error) {
+    throw new Error("The tests need a Docker daemon. Run them with: npm test", { cause: error });
+  }
+  process.env.BERTH_TEST_RUN = randomBase32(8);
+  return async () => {
+    const count = await removeContainers(instancePrefix());
+    if (count > 0) throw new Error(`${count} containers of this test run were left behind.`);
+  };
+}

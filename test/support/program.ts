@@ -1,0 +1,144 @@
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { buffer } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { TEST_IMAGE } from "./images.ts";
+import { newInstance } from "./settings.ts";
+
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+
+/** How a run of the program ended. */
+export interface ProgramEnd {
+  readonly exitCode: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: Buffer;
+  readonly stderr: string;
+}
+
+/** How a run of the program is set up. */
+export interface ProgramOptions {
+  readonly env?: Readonly<Record<string, string>>;
+  /** All of its stdin. Undefined: an empty one; "open": one that stays open. */
+  readonly stdin?: Buffer | string | "open";
+  /** What is run, in place of the program's sources. */
+  readonly entry?: readonly string[];
+}
+
+/** Starts the program, as a shell would. */
+export function startProgram(
+  args: readonly string[],
+  { env, stdin, entry = [MAIN] }: ProgramOptions = {},
+): ChildProcessWithoutNullStreams {
+  const { BERTH_TEST_RUN: _run, ...inherited } = process.env;
+  const child = spawn(process.execPath, [...entry, ...args], {
+    env: { ...inherited, ...env },
+    stdio: "pipe",
+  });
+  // A program that does not read its stdin to the end is no failure of the test.
+  child.stdin.on("error", () => {});
+  if (stdin !== "open") child.stdin.end(stdin);
+  return child;
+}
+
+/** Waits for a program's end and gathers what it writes. */
+export async function endOf(child: ChildProcessWithoutNullStreams): Promise<ProgramEnd> {
+  const [[exitCode, signal], stdout, stderr] = await Promise.all([
+    once(child, "close") as Promise<[number | null, NodeJS.Signals | null]>,
+    buffer(child.stdout),
+    buffer(child.stderr),
+  ]);
+  return { exitCode, signal, stdout, stderr: stderr.toString() };
+}
+
+/** Runs the program to its end. */
+export function runProgram(args: readonly string[], options?: ProgramOptions): Promise<ProgramEnd> {
+  return endOf(startProgram(args, options));
+}
+
+/** `berth serve` as a process of its own, with the test image as default, on any free port. */
+export class ServeProcess {
+  readonly address: string;
+  readonly startLine: string;
+  readonly instance: string;
+  readonly #child: ChildProcessWithoutNullStreams;
+  readonly #end: Promise<ProgramEnd>;
+
+  private constructor(
+    child: ChildProcessWithoutNullStreams,
+    end: Promise<ProgramEnd>,
+    startLine: string,
+    instance: string,
+  ) {
+    this.#child = child;
+    this.#end = end;
+    this.startLine = startLine;
+    this.instance = instance;
+    this.address = /^berth listens on (.+); engine /.exec(startLine)?.[1] ?? "";
+  }
+
+  static async start(
+    args: readonly string[] = [],
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<ServeProcess> {
+    const instance = newInstance();
+    const dataDir = await mkdtemp(path.join(tmpdir(), "berth-data-"));
+    const child = startProgram(["serve", ...args], {
+      env: {
+        BERTH_LISTEN: "127.0.0.1:0",
+        BERTH_DEFAULT_IMAGE: TEST_IMAGE,
+        BERTH_INSTANCE: instance,
+        BERTH_DATA_DIR: dataDir,
+        BERTH_LOG_LEVEL: "warn",
+        ...env,
+      },
+    });
+    const end = endOf(child).finally(() => rm(dataDir, { recursive: true, force: true }));
+    const line = new Promise<string>((resolve) => {
+      let text = "";
+      child.stdout.on("data", (data: Buffer) => {
+        text += data;
+        if (text.includes("\n")) resolve(text.slice(0, text.indexOf("\n")));
+      });
+    });
+    const died = end.then(({ exitCode, stderr }) =>
+      Promise.reject(new Error(`serve ended (${exitCode}): ${stderr}`)),
+    );
+    died.catch(() => {});
+    return new ServeProcess(child, end, await Promise.race([line, died]), instance);
+  }
+
+  /** Runs a client's command against it. */
+  run(args: readonly string[], options: ProgramOptions = {}): Promise<ProgramEnd> {
+    return runProgram(args, { ...options, env: { BERTH_ADDRESS: this.address, ...options.env } });
+  }
+
+  /** Starts a client's command against it. */
+  begin(args: readonly string[], options: ProgramOptions = {}): ChildProcessWithoutNullStreams {
+    return startProgram(args, { ...options, env: { BERTH_ADDRESS: this.address, ...options.env } });
+  }
+
+  /** Sends a signal and waits for the end. */
+  async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<ProgramEnd> {
+    this.#child.kill(signal);
+    return this.#end;
+  }
+
+  /** Sends a signal. */
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  /** Its end, whatever brings it. */
+  get end(): Promise<ProgramEnd> {
+    return this.#end;
+  }
+
+  /** Ends it where it still runs. For the clean-up of a test that failed. */
+  async dispose(): Promise<void> {
+    this.#child.kill("SIGKILL");
+    await this.#end;
+  }
+}

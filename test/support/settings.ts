@@ -1,0 +1,48 @@
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { AppSettings } from "../../src/app.ts";
+import { randomBase32 } from "../../src/core/ids.ts";
+import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
+import { TEST_IMAGE } from "./images.ts";
+
+const MIB = 1024 * 1024;
+
+/** Settings of a service in a test; the sandboxes' own defaults may be named in part. */
+export type TestSettings = Partial<Omit<AppSettings, "defaults">> & {
+  readonly defaults?: Partial<AppSettings["defaults"]>;
+};
+
+/** The settings of a service that comes out of the box, on any free port, under an instance of its own. */
+export function testSettings(changes: TestSettings = {}): AppSettings & { readonly instance: string } {
+  return {
+    listen: "127.0.0.1:0",
+    tls: undefined,
+    allowHosts: [],
+    corsOrigins: [],
+    dockerHost: undefined,
+    allowHostPaths: [],
+    allowRuntimes: {},
+    maxSandboxes: 100,
+    maxProcessesPerSandbox: 256,
+    cleanupIntervalMs: 300_000,
+    deleteGraceMs: 5_000,
+    stopTimeoutMs: 30_000,
+    leaveSandboxes: false,
+    warmPools: [],
+    dataDir: path.join(tmpdir(), "berth-test"),
+    transcriptWindowBytes: 64 * MIB,
+    ...changes,
+    instance: changes.instance ?? newInstance(),
+    defaults: { ...SANDBOX_DEFAULTS, image: TEST_IMAGE, ...changes.defaults },
+  };
+}
+
+/** An instance that the end of the test run finds again: see global-setup.ts. */
+export function newInstance(): string {
+  return `${instancePrefix()}${randomBase32(8)}`;
+}
+
+/** What the instances of this test run begin with. */
+export function instancePrefix(): string {
+  return `test-${process.env.BERTH_TEST_RUN ?? "alone"}-`;
+}
