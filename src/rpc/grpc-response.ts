@@ -31,7 +31,7 @@ export class GrpcResponse {
     return !this.#response.writableEnded && !this.#response.stream.destroyed;
   }
 
-  /** Sends a framed message of a stream; resolves when the client can take more, or is gone. */
+  /** Sends a framed message of a stream; resolves when the client can take more, or the call is over. */
   async send(frame: readonly Uint8Array[]): Promise<void> {
     if (!this.open) return;
     this.#begin();
@@ -73,6 +73,8 @@ export class GrpcResponse {
     this.#begin();
     this.#response.addTrailers(statusTrailers(error, this.#context.ownTrailer));
     this.#response.end();
+    // A reader that stopped must not hold up the handler of a call that is over.
+    this.#wake?.();
   }
 
   #begin(): void {
