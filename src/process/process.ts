@@ -10,7 +10,7 @@ import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
 import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
-import { Transcript, type TranscriptLimits } from "./transcript.ts";
+import { READING_MS, Transcript, type TranscriptLimits } from "./transcript.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
 
 /** What was run, as the caller said it. */
@@ -73,6 +73,7 @@ export class Process {
   #job: Job | undefined;
   #stdin: StdinWriter | undefined;
   #paused = false;
+  #lookAgain: NodeJS.Timeout | undefined;
   /** Callers that started it and are still there. */
   #keepers = 0;
   /** Callers that attached and are still there. */
@@ -271,12 +272,19 @@ export class Process {
 
   /** Makes the job wait while its lossless reader is too far behind. */
   #balance(): void {
-    if (this.#job === undefined) return;
+    if (this.#job === undefined || this.#status !== undefined) return;
     const wait = this.transcript.full;
+    if (wait) this.#lookAgain ??= setTimeout(() => this.#relook(), READING_MS).unref();
     if (wait === this.#paused) return;
     this.#paused = wait;
     if (wait) this.#job.pause();
     else this.#job.resume();
+  }
+
+  /** A reader that stops gives the process more room, and nothing else tells of it. */
+  #relook(): void {
+    this.#lookAgain = undefined;
+    this.#balance();
   }
 
   async #kill(graceMs: number): Promise<void> {
