@@ -2,9 +2,11 @@ import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectNoContainers } from "../support/app.ts";
-import { ChildApp } from "../support/child-app.ts";
+import { Client } from "../support/client.ts";
 import { containerOf, processesIn } from "../support/docker.ts";
 import { eventually } from "../support/eventually.ts";
+import { memoryOf, watchMemory } from "../support/memory.ts";
+import { ServeProcess } from "../support/program.ts";
 import type { ProcessEvent } from "../support/wire.ts";
 
 const MB = 1_000_000;
@@ -21,27 +23,30 @@ for i in range(${BLOCKS}):
 sys.stdout.buffer.flush()`;
 
 describe("200 MB of output", () => {
-  let app: ChildApp;
+  let service: ServeProcess;
+  let client: Client;
   let sandboxId = "";
   let idleBytes = 0;
 
   beforeAll(async () => {
-    app = await ChildApp.start();
-    ({ sandbox_id: sandboxId } = await app.client.createSandbox());
-    await app.client.output(sandboxId, "true");
-    idleBytes = await app.memoryBytes();
+    service = await ServeProcess.start();
+    client = new Client(service.address);
+    ({ sandbox_id: sandboxId } = await client.createSandbox());
+    await client.output(sandboxId, "true");
+    idleBytes = await memoryOf(service.pid);
   });
   afterAll(async () => {
+    client.close();
     try {
-      expect(await app.terminate()).toMatchObject({ exitCode: 0, left: [] });
+      expect((await service.stop()).exitCode).toBe(0);
     } finally {
-      app.kill();
+      await service.dispose();
     }
-    await expectNoContainers(app.instance);
+    await expectNoContainers(service.instance);
   });
 
   test("arrives byte for byte, in little memory", async () => {
-    const stopWatch = app.watchMemory();
+    const stopWatch = watchMemory(service.pid);
     const hash = createHash("sha256");
     let received = 0;
     let exited: ProcessEvent["exited"];
@@ -62,7 +67,7 @@ describe("200 MB of output", () => {
   });
 
   test("holds its process back, in little memory, while its reader takes 1 MB/s", async () => {
-    const stopWatch = app.watchMemory();
+    const stopWatch = watchMemory(service.pid);
     const call = run();
     const startedAt = performance.now();
     let processId = "";
@@ -71,7 +76,7 @@ describe("200 MB of output", () => {
     for await (const item of call) {
       if (item.started !== undefined) processId = item.started.process_id;
       received += item.output?.data.length ?? 0;
-      const { process } = await app.client.call("ProcessService/GetProcess", { process_id: processId });
+      const { process } = await client.call("ProcessService/GetProcess", { process_id: processId });
       written.push(process.stdout_bytes);
       const elapsedMs = performance.now() - startedAt;
       if (elapsedMs > 10_000) break;
@@ -87,11 +92,11 @@ describe("200 MB of output", () => {
     expect(written.at(-1)).toBeLessThan((written[Math.floor(written.length / 4)] ?? 0) + 20 * MB);
     expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
 
-    const container = await containerOf(app.instance, sandboxId);
+    const container = await containerOf(service.instance, sandboxId);
     expect(await processesIn(container)).toContainEqual(expect.stringContaining("shake_256"));
     call.cancel();
     const gone = await eventually(async () => {
-      const { process } = await app.client.call("ProcessService/GetProcess", { process_id: processId });
+      const { process } = await client.call("ProcessService/GetProcess", { process_id: processId });
       return process.exit_status ?? undefined;
     });
     expect(gone.cause).toBe("EXIT_CAUSE_CANCELED");
@@ -99,7 +104,7 @@ describe("200 MB of output", () => {
   });
 
   function run() {
-    return app.client.stream("ProcessService/Exec", {
+    return client.stream("ProcessService/Exec", {
       sandbox_id: sandboxId,
       argv: { args: ["python3", "-c", GENERATOR] },
     });
