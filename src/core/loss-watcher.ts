@@ -34,19 +34,24 @@ export class LossWatcher implements EngineFollower {
     else this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
-  onSync(present: readonly EngineSandbox[]): void {
-    const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
-    const running = present.filter(({ state }) => state === "running");
-    this.#warmPool.keepOnly(new Set(running.map(({ ref }) => ref)));
-    for (const record of this.#registry.live()) {
-      const { phase } = record;
-      if (phase.state !== "RUNNING" && phase.state !== "PAUSED") continue;
-      const found = byRef.get(phase.engine.ref);
-      if (found === undefined) {
-        this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
-      } else if (found.state === "ended") {
-        this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
-      }
+  beginSync(): (present: readonly EngineSandbox[]) => void {
+    const live = this.#registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
+    const known = [...live, ...this.#warmPool.refs()];
+    return (present) => {
+      const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+      for (const ref of known) this.#compare(ref, byRef.get(ref));
+    };
+  }
+
+  /** Holds what was known before the engine was asked against what it answered. */
+  #compare(ref: string, found: EngineSandbox | undefined): void {
+    const record = this.#registry.byRef(ref);
+    if (record === undefined) {
+      if (found?.state !== "running") this.#warmPool.lost(ref);
+    } else if (found === undefined) {
+      this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
+    } else if (found.state === "ended") {
+      this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
     }
   }
 
