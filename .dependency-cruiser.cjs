@@ -25,10 +25,17 @@ module.exports = {
     },
     {
       name: "process-over-core",
-      comment: "Processes and files inside a sandbox are written over the engine port alone.",
+      comment: "Processes inside a sandbox are written over the engine port alone.",
       severity: "error",
       from: { path: "^src/process" },
       to: { path: "^(gen/|src/(?!core/|process/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+    },
+    {
+      name: "files-over-process",
+      comment: "Files inside a sandbox are read and written by jobs that run there.",
+      severity: "error",
+      from: { path: "^src/files" },
+      to: { path: "^(gen/|src/(?!core/|process/|files/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
     },
     {
       name: "engines-over-ports",

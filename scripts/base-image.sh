@@ -43,7 +43,7 @@ debian() {
   log=$(mktemp)
   rootfs=$(mktemp)
   trap 'rm -f -- "$log" "$rootfs"' EXIT
-  mmdebstrap --variant=minbase --include="$PACKAGES" bookworm "$rootfs" >"$log" 2>&1 ||
+  mmdebstrap --format=tar --variant=minbase --include="$PACKAGES" bookworm "$rootfs" >"$log" 2>&1 ||
     { tail -n 20 "$log" >&2; fail "mmdebstrap failed."; }
   docker import --change 'CMD ["bash"]' "$rootfs" "$DEBIAN" >/dev/null
 }

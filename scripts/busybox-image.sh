@@ -34,7 +34,7 @@ cd "$work"
 # apt-get downloads as a user of its own.
 chmod 755 .
 apt-get download -qq busybox-static >/dev/null 2>&1 ||
-  { apt-get update -qq && apt-get download -qq busybox-static; } >&2 ||
+  { apt-get update -qq && apt-get download -qq busybox-static >/dev/null; } ||
   fail "apt-get could not download busybox-static."
 dpkg-deb --fsys-tarfile busybox-static_*.deb | tar -x ./bin/busybox
 

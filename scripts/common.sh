@@ -41,7 +41,7 @@ install_packages() {
   say "Installing $* ..."
   set -- env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
   # Lists that are missing or out of date show only in what they lead to.
-  "$@" >&2 || { apt-get update -qq >&2 && "$@" >&2; } || fail "apt-get could not install them."
+  "$@" >/dev/null 2>&1 || { apt-get update -qq && "$@" >/dev/null; } || fail "apt-get could not install them."
 }
 
 # Whether an image is there and was made from what $2 identifies.

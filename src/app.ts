@@ -15,6 +15,7 @@ import { SystemClock } from "./core/system-clock.ts";
 import type { WarmPoolTarget } from "./core/warm-pool.ts";
 import { diagnoseDocker } from "./engine/docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./engine/docker/engine.ts";
+import { FileManager } from "./files/file-manager.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
@@ -22,6 +23,7 @@ import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { SpillDirectory } from "./process/spill.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
+import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 
@@ -110,11 +112,16 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       killGraceMs: KILL_GRACE_MS,
     },
   );
+  const files = new FileManager(
+    { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
+    { sandboxes, runner: lanes, control, clock, logger },
+  );
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
+      files,
       events,
       requests,
       monitor,
@@ -132,6 +139,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
     ...(settings.tls && { tls: settings.tls }),
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
+    limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   sandboxes.start();
   const address = await server.start().catch(async (error: unknown) => {

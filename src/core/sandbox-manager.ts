@@ -63,6 +63,8 @@ export interface SandboxName {
 
 /** Progress of a pull is told at most this often. */
 const PROGRESS_INTERVAL_MS = 500;
+/** Two sweeps are at least this far apart. */
+const SOONEST_SWEEP_MS = 5;
 /** Sandboxes that end at the same moment are removed this many at a time. */
 const REMOVALS_AT_ONCE = 16;
 
@@ -476,9 +478,11 @@ export class SandboxManager {
   }
 
   #armNextSweep(): void {
-    // A deadline that has passed and is still here is being removed, or failed to be: it waits for the interval.
-    const coming = this.#registry.live().flatMap((record) => record.expiry()?.inMs ?? []);
-    this.#armSweep(Math.min(Number.POSITIVE_INFINITY, ...coming.filter((inMs) => inMs > 0)));
+    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at
+    // once. What could not be removed is in DELETING, has no deadline any more and waits for the interval.
+    const waiting = this.#registry.live().filter((record) => record.deletion === undefined);
+    const coming = waiting.flatMap((record) => record.expiry()?.inMs ?? []);
+    this.#armSweep(Math.max(SOONEST_SWEEP_MS, Math.min(Number.POSITIVE_INFINITY, ...coming)));
   }
 }
 

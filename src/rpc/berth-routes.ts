@@ -5,16 +5,19 @@ import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ProcessManager } from "../process/process-manager.ts";
+import { FileHandler, type FileHandlerParts } from "./file-service.ts";
 import { ProcessHandler } from "./process-service.ts";
 import type { Routes } from "./routes.ts";
 import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
 
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
-export function berthRoutes(parts: SandboxHandlerParts & { readonly processes: ProcessManager }): Routes {
+export function berthRoutes(
+  parts: SandboxHandlerParts & FileHandlerParts & { readonly processes: ProcessManager },
+): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
     router.service(ProcessService, new ProcessHandler(parts.processes));
-    router.service(FileService, {});
+    router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, {});
     router.service(SessionService, {});
     router.service(RunService, {});

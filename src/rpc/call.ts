@@ -4,9 +4,7 @@ import { BerthError } from "../core/errors.ts";
 import type { Credentials } from "./auth.ts";
 import { type Deadline, readDeadline } from "./deadline.ts";
 import { type HttpRequest, peerOf } from "./http-message.ts";
-
-/** How a client speaks to the port. */
-export type RpcProtocol = "grpc" | "grpc-web" | "connect";
+import type { RpcProtocol } from "./rpc-protocol.ts";
 
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 

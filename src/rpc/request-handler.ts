@@ -2,7 +2,7 @@ import type http2 from "node:http2";
 import { Code } from "@connectrpc/connect";
 import { BerthError, canceled } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import { Call, type RpcProtocol } from "./call.ts";
+import { Call } from "./call.ts";
 import type { Calls } from "./calls.ts";
 import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
@@ -13,6 +13,7 @@ import { dismissLateBody } from "./late-body.ts";
 import { serveByLibrary } from "./library-handler.ts";
 import type { OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
+import type { RpcProtocol } from "./rpc-protocol.ts";
 import { sendUnimplemented } from "./unimplemented.ts";
 
 /** What a {@link RequestHandler} works with. */

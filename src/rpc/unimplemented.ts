@@ -1,10 +1,10 @@
 import type http from "node:http";
 import type { ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
-import type { RpcProtocol } from "./call.ts";
 import { statusTrailers } from "./grpc-status.ts";
 import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
 import { requestEnd } from "./late-body.ts";
+import type { RpcProtocol } from "./rpc-protocol.ts";
 
 /** Ends a call to a method that the server does not have, as its protocol wants it. */
 export async function sendUnimplemented(

@@ -1,0 +1,136 @@
+import { BerthError } from "../core/errors.ts";
+import { type ByteString, toText } from "./byte-string.ts";
+import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
+
+const MOST_ENTRIES = 500_000;
+/** All names together: they are kept, to know what stands where. */
+const MOST_NAME_BYTES = 64 * 1024 * 1024;
+const MOST_PATH_BYTES = 4095;
+const MOST_NAME_BYTES_EACH = 255;
+/** Set-user-id and set-group-id are dropped. */
+const KEPT_MODE_BITS = 0o1777;
+/** Largest time that every tar can write, and no file system's first. */
+const LAST_TIME = 0o77777777777;
+
+type Standing = "file" | "symlink" | "directory";
+
+/**
+ * Looks at the entries of an archive, in order, and lets pass what stays inside
+ * the directory it is unpacked into, whoever unpacks it: files, directories,
+ * symbolic links with nothing below them, hard links to what came before.
+ */
+export class ArchiveCheck {
+  /** What the archive puts where, names resolved. */
+  readonly #standing = new Map<ByteString, Standing>();
+  #nameBytes = 0;
+  #entryCount = 0;
+  #sizeBytes = 0;
+
+  /** Entries so far. */
+  get entryCount(): number {
+    return this.#entryCount;
+  }
+
+  /** Bytes of the regular files so far. */
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  /**
+   * The entry as it is to be unpacked; undefined for the directory itself.
+   * @throws `ARCHIVE_REJECTED`.
+   */
+  admit(entry: TarEntry): PlainTarEntry | undefined {
+    const { kind } = entry;
+    if (++this.#entryCount > MOST_ENTRIES)
+      throw refuse(entry, `the archive has more than ${MOST_ENTRIES} entries`);
+    this.#sizeBytes += entry.size;
+    if (kind === "fifo" || kind === "character-device" || kind === "block-device") {
+      throw refuse(entry, "it is a device or a FIFO");
+    }
+    if (kind === "other") throw refuse(entry, "it is of a kind that is not supported, such as a sparse file");
+    const name = resolveName(entry, entry.name, "its name");
+    if (name === "") {
+      if (kind !== "directory") throw refuse(entry, "it has no name");
+      return undefined;
+    }
+    this.#checkWay(entry, name);
+    const linkName =
+      kind === "hard-link" ? resolveName(entry, entry.linkName, "its target's name") : entry.linkName;
+    this.#stand(entry, name, this.#standingOf(entry, linkName));
+    return {
+      name,
+      kind,
+      linkName,
+      mode: entry.mode & KEPT_MODE_BITS,
+      uid: 0,
+      gid: 0,
+      modifyTime: Math.min(Math.max(entry.modifyTime, 0), LAST_TIME),
+      size: entry.size,
+      deviceMajor: 0,
+      deviceMinor: 0,
+    };
+  }
+
+  #standingOf(entry: TarEntry, linkName: ByteString): Standing {
+    if (entry.kind === "directory") return "directory";
+    if (entry.kind === "symlink") {
+      if (entry.linkName === "" || entry.linkName.length > MOST_PATH_BYTES)
+        throw refuse(entry, "it links to nowhere");
+      return "symlink";
+    }
+    if (entry.kind !== "hard-link") return "file";
+    const linked = this.#standing.get(linkName);
+    if (linked === undefined || linked === "directory") {
+      throw refuse(entry, "it is a hard link to what is no file of the archive before it");
+    }
+    return linked;
+  }
+
+  /**
+   * Everything on the way to an entry is a directory of the archive, told or
+   * not. What lies above one that is known is known too.
+   */
+  #checkWay(entry: TarEntry, name: ByteString): void {
+    for (let at = name.lastIndexOf("/"); at >= 0; at = name.lastIndexOf("/", at - 1)) {
+      const above = name.slice(0, at);
+      const standing = this.#standing.get(above);
+      if (standing === "directory") return;
+      if (standing === "symlink") throw refuse(entry, "it lies below a symbolic link");
+      if (standing === "file") throw refuse(entry, "it lies below a file");
+      this.#stand(entry, above, "directory");
+    }
+  }
+
+  #stand(entry: TarEntry, name: ByteString, standing: Standing): void {
+    const before = this.#standing.get(name);
+    if (before !== undefined && before !== standing) {
+      throw refuse(entry, `the archive has a ${before} of the same name`);
+    }
+    if (before === undefined) this.#nameBytes += name.length;
+    if (this.#nameBytes > MOST_NAME_BYTES) throw refuse(entry, "the archive's names are too long in all");
+    this.#standing.set(name, standing);
+  }
+}
+
+/** A name relative to the target, "." and needless slashes left out. */
+function resolveName(entry: TarEntry, name: ByteString, which: string): ByteString {
+  if (name.startsWith("/")) throw refuse(entry, `${which} is absolute`);
+  if (name.includes("\0")) throw refuse(entry, `${which} holds NUL`);
+  const parts = name.split("/").filter((part) => part !== "" && part !== ".");
+  if (parts.includes("..")) throw refuse(entry, `${which} holds ".."`);
+  const resolved = parts.join("/");
+  if (resolved.length > MOST_PATH_BYTES || parts.some((part) => part.length > MOST_NAME_BYTES_EACH)) {
+    throw refuse(entry, `${which} is too long`);
+  }
+  return resolved;
+}
+
+function refuse(entry: TarEntry, problem: string): BerthError {
+  const name = toText(entry.name);
+  return new BerthError(
+    "ARCHIVE_REJECTED",
+    `The archive was refused, and nothing of it unpacked, for its entry ${JSON.stringify(name)}: ${problem}.`,
+    { metadata: { entry: name } },
+  );
+}

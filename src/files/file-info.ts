@@ -1,0 +1,104 @@
+import { BerthError } from "../core/errors.ts";
+import type { ByteString } from "./byte-string.ts";
+
+/** What a file is. */
+export type FileKind =
+  | "REGULAR"
+  | "DIRECTORY"
+  | "SYMLINK"
+  | "FIFO"
+  | "SOCKET"
+  | "CHARACTER_DEVICE"
+  | "BLOCK_DEVICE";
+
+/** A moment, as seconds since 1970 and nanoseconds after them. */
+export interface FileTime {
+  readonly seconds: number;
+  readonly nanos: number;
+}
+
+/** What is known of a file, its name aside. */
+export interface FileInfo {
+  readonly kind: FileKind;
+  readonly sizeBytes: number;
+  /** 0 to 07777 octal. */
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  /** Names the file in its file system as long as it exists. */
+  readonly inode: string;
+  readonly modifyTime: FileTime;
+  /** Where a symbolic link points; empty for other kinds, and where nobody asked. */
+  readonly linkTarget: ByteString;
+}
+
+/** A file and what it is called in its directory. */
+export interface NamedFile {
+  readonly name: ByteString;
+  readonly info: FileInfo;
+}
+
+/** What `stat -c` is to tell of a file: one line, the same from coreutils and busybox. Times are in UTC. */
+export const STAT_FORMAT = "%f %s %u %g %i %y";
+
+const STAT_LINE =
+  /^([0-9a-f]+) (\d+) (\d+) (\d+) (\d+) (-?\d+)-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? \+0000$/;
+
+/** By the four bits of a mode above the permissions. */
+const KINDS: Readonly<Record<number, FileKind>> = {
+  1: "FIFO",
+  2: "CHARACTER_DEVICE",
+  4: "DIRECTORY",
+  6: "BLOCK_DEVICE",
+  8: "REGULAR",
+  10: "SYMLINK",
+  12: "SOCKET",
+};
+
+/** Bounds of a timestamp on the wire: the years 1 to 9999. */
+const FIRST_SECOND = -62_135_596_800;
+const LAST_SECOND = 253_402_300_799;
+
+/**
+ * Reads a line of {@link STAT_FORMAT}.
+ * @throws `UNSUPPORTED` when it is none: the sandbox's `stat` is of another make.
+ */
+export function parseStatLine(line: string, linkTarget: ByteString = ""): FileInfo {
+  const [, modeBits, size, uid, gid, inode, ...time] = STAT_LINE.exec(line) ?? [];
+  const mode = Number.parseInt(modeBits ?? "", 16);
+  const kind = KINDS[mode >> 12];
+  if (inode === undefined || kind === undefined) throw strangeAnswer("stat");
+  return {
+    kind,
+    sizeBytes: Number(size),
+    mode: mode & 0o7777,
+    uid: Number(uid),
+    gid: Number(gid),
+    inode,
+    modifyTime: parseTime(time),
+    linkTarget,
+  };
+}
+
+/** Makes the error for a tool of the sandbox whose answer cannot be read. */
+export function strangeAnswer(tool: string): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The ${tool} of the sandbox's image gave an answer that cannot be read.`,
+    {
+      metadata: { tool },
+    },
+  );
+}
+
+function parseTime(fields: readonly (string | undefined)[]): FileTime {
+  const [year, month, day, hour, minute, second] = fields.map(Number);
+  const date = new Date(0);
+  date.setUTCFullYear(year ?? 0, (month ?? 1) - 1, day);
+  date.setUTCHours(hour ?? 0, minute, second);
+  // Beyond what a date holds, only the sign is known.
+  const seconds = Number.isNaN(date.getTime()) ? (year ?? 0) * 1e9 : date.getTime() / 1000;
+  if (seconds < FIRST_SECOND) return { seconds: FIRST_SECOND, nanos: 0 };
+  if (seconds > LAST_SECOND) return { seconds: LAST_SECOND, nanos: 0 };
+  return { seconds, nanos: Number((fields[6] ?? "").padEnd(9, "0")) };
+}

@@ -1,0 +1,123 @@
+import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
+import type { CancelTimer, Clock } from "../core/ports/clock.ts";
+import { type ByteString, fromBytes, fromText } from "./byte-string.ts";
+import { type Subject, scriptError } from "./failure.ts";
+import { type RequestedPath, resolvePath } from "./path.ts";
+import { RunningScript, type ScriptHost } from "./running-script.ts";
+
+/** What {@link Operation} is made of. */
+export interface OperationInit extends ScriptHost {
+  readonly clock: Clock;
+  /** The call's. */
+  readonly signal: AbortSignal;
+  /** Called once, when it is over. */
+  readonly onClose: () => void;
+}
+
+/** Answers of scripts are short, unless they are read as they come. */
+const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
+
+/**
+ * One operation on the files of a sandbox. It holds the sandbox's lease, and
+ * ends when the call is aborted, the sandbox goes, or nothing has moved for the
+ * sandbox's command timeout: then its script is stopped and the lease released,
+ * whether or not anybody still waits for it.
+ */
+export class Operation {
+  readonly signal: AbortSignal;
+  readonly #init: OperationInit;
+  readonly #deadline = new AbortController();
+  readonly #onAbort = (): void => void this.close();
+  #cancelTimer: CancelTimer = () => {};
+  #running: Promise<RunningScript> | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(init: OperationInit) {
+    this.#init = init;
+    this.signal = AbortSignal.any([init.signal, init.lease.signal, this.#deadline.signal]);
+    this.signal.addEventListener("abort", this.#onAbort, { once: true });
+    this.progressed();
+  }
+
+  /** Says that something moved: the time that nothing may move begins anew. */
+  progressed(): void {
+    this.#cancelTimer();
+    if (this.#closing !== undefined) return;
+    const { commandTimeoutMs } = this.#init.lease.sandbox.spec;
+    this.#cancelTimer = this.#init.clock.setTimer(commandTimeoutMs, () => {
+      this.#deadline.abort(
+        new BerthError(
+          "DEADLINE_EXCEEDED",
+          `The operation made no progress for ${commandTimeoutMs} ms, the sandbox's command_timeout.`,
+        ),
+      );
+    });
+  }
+
+  /** An absolute path in the sandbox. @throws `INVALID_ARGUMENT`. */
+  path(requested: RequestedPath): ByteString {
+    return resolvePath(fromText(this.#init.lease.sandbox.spec.workingDir), requested);
+  }
+
+  /** Runs a script to its end and returns what it wrote. @throws what {@link scriptError} says where it fails. */
+  async run(text: string, subject: Subject): Promise<ByteString> {
+    const running = await this.start(text);
+    return fromBytes(await this.collect(running, subject));
+  }
+
+  /** Starts a script. One at a time. */
+  async start(text: string, options: { readonly stdin?: boolean } = {}): Promise<RunningScript> {
+    throwIfAborted(this.signal);
+    const { stdin = false } = options;
+    this.#running = RunningScript.start(this.#init, text, { stdin, signal: this.signal });
+    return this.#running;
+  }
+
+  /** Reads a script to its end. @throws what {@link scriptError} says where it fails. */
+  async collect(running: RunningScript, subject: Subject): Promise<Buffer> {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes > MOST_ANSWER_BYTES) {
+        const error = new BerthError(
+          "UNSUPPORTED",
+          "A tool of the sandbox's image said more than it should.",
+        );
+        await running.stop(error);
+        throw error;
+      }
+    }
+    await this.succeed(running, subject);
+    return Buffer.concat(chunks, bytes);
+  }
+
+  /** Waits for the end of a script. @throws what {@link scriptError} says where it fails. */
+  async succeed(running: RunningScript, subject: Subject): Promise<void> {
+    const end = await running.ended;
+    if (end.code !== 0) throw scriptError(subject, end);
+  }
+
+  /** Stops what runs and releases the lease. Idempotent, never rejects. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#cancelTimer();
+    this.signal.removeEventListener("abort", this.#onAbort);
+    await this.#stop();
+    this.#init.lease.release();
+    this.#init.onClose();
+  }
+
+  async #stop(): Promise<void> {
+    const running = await this.#running?.catch(() => undefined);
+    const { signal } = this;
+    await running?.stop(
+      signal.aborted ? abortError(signal) : new BerthError("CANCELED", "The operation is over."),
+    );
+  }
+}

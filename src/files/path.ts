@@ -1,0 +1,73 @@
+import { invalidArgument } from "../core/errors.ts";
+import type { ByteString } from "./byte-string.ts";
+
+/** A path as a caller gave it. */
+export interface RequestedPath {
+  /** Name of the request's field, for errors. */
+  readonly field: string;
+  /** Not empty, without NUL. */
+  readonly bytes: ByteString;
+}
+
+/** Longest path that the kernel takes, without its NUL. */
+const MOST_PATH_BYTES = 4095;
+
+/**
+ * Makes a path absolute. ".", ".." and repeated slashes are resolved by name,
+ * before any symbolic link is followed.
+ * @throws `INVALID_ARGUMENT` where ".." leads out of the working directory a path begins in, or above the root.
+ */
+export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedPath): ByteString {
+  const home = namesOf(workingDir);
+  const names = bytes.startsWith("/") ? [] : [...home];
+  // Once inside the working directory, a path that has not used ".." before has to stay there.
+  let floor = bytes.startsWith("/") ? 0 : home.length;
+  let climbed = false;
+  for (const name of namesOf(bytes)) {
+    if (name !== "..") names.push(name);
+    else if (names.length > floor) names.pop();
+    else throw leaves(field, floor);
+    climbed ||= name === "..";
+    if (!climbed && isSame(names, home)) floor = home.length;
+  }
+  const path = `/${names.join("/")}`;
+  if (path.length > MOST_PATH_BYTES) {
+    throw invalidArgument(
+      field,
+      `as an absolute path it has ${path.length} bytes; at most ${MOST_PATH_BYTES} are allowed.`,
+    );
+  }
+  return path;
+}
+
+/** The last name of an absolute path; empty for the root. */
+export function lastName(path: ByteString): ByteString {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
+/** The path of an entry of a directory. */
+export function childPath(directory: ByteString, name: ByteString): ByteString {
+  return directory === "/" ? `/${name}` : `${directory}/${name}`;
+}
+
+/** Whether one absolute path is another, or lies below it. */
+export function isWithin(path: ByteString, directory: ByteString): boolean {
+  return path === directory || path.startsWith(childPath(directory, ""));
+}
+
+function namesOf(path: ByteString): ByteString[] {
+  return path.split("/").filter((name) => name !== "" && name !== ".");
+}
+
+function isSame(a: readonly ByteString[], b: readonly ByteString[]): boolean {
+  return a.length === b.length && a.every((name, index) => name === b[index]);
+}
+
+function leaves(field: string, floor: number) {
+  return invalidArgument(
+    field,
+    floor === 0
+      ? '".." climbs above the root directory.'
+      : '".." leads out of the working directory. Give the absolute path that is meant.',
+  );
+}

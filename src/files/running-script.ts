@@ -1,0 +1,167 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { abortError, BerthError } from "../core/errors.ts";
+import type { Lease } from "../core/lease.ts";
+import type { Logger } from "../core/ports/logger.ts";
+import type { ProcessControl } from "../process/control.ts";
+import type { Job, JobRunner } from "../process/job.ts";
+import type { ScriptFailure } from "./failure.ts";
+import { OutputQueue } from "./output-queue.ts";
+
+/** What scripts are run with. */
+export interface ScriptHost {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly logger: Logger;
+  readonly lease: Lease;
+  readonly user: string;
+}
+
+/** Of stderr, so much of its end is kept. */
+const MOST_STDERR = 16 * 1024;
+/** A script that reads stdin takes its end for "give up", and tidies up; so long it may take. */
+const TIDY_MS = 20_000;
+/** Between SIGTERM and SIGKILL. */
+const KILL_GRACE_MS = 2_000;
+/** How long a killed script may take to tell its end. */
+const AFTER_KILL_MS = 2_000;
+
+/** A script at work in a sandbox: its output is read as it comes, it is stopped on every path. */
+export class RunningScript {
+  readonly #host: ScriptHost;
+  readonly #takesStdin: boolean;
+  readonly #output = new OutputQueue();
+  readonly #end = Promise.withResolvers<ScriptFailure>();
+  #job: Job | undefined;
+  #stderr = "";
+  #over = false;
+  #stopping: Promise<void> | undefined;
+
+  private constructor(host: ScriptHost, takesStdin: boolean) {
+    this.#host = host;
+    this.#takesStdin = takesStdin;
+    this.#end.promise.catch(() => {});
+  }
+
+  /** Starts a script; resolves when it runs. */
+  static async start(
+    host: ScriptHost,
+    text: string,
+    options: { readonly stdin: boolean; readonly signal: AbortSignal },
+  ): Promise<RunningScript> {
+    const { lease, user, runner } = host;
+    const running = new RunningScript(host, options.stdin);
+    const job = await runner.start(
+      lease.sandbox,
+      {
+        argv: ["/bin/sh", "-c", text],
+        env: {},
+        workingDir: "/",
+        user,
+        stdin: options.stdin,
+        terminal: undefined,
+      },
+      (stream, chunk) => {
+        if (stream === "stdout") running.#output.push(chunk);
+        else running.#stderr = (running.#stderr + chunk.toString("latin1")).slice(-MOST_STDERR);
+      },
+      options.signal,
+    );
+    running.#follow(job);
+    if (options.signal.aborted) {
+      await running.stop(abortError(options.signal));
+      throw abortError(options.signal);
+    }
+    return running;
+  }
+
+  /** How it ended, when it has. Rejects when that cannot be known. */
+  get ended(): Promise<ScriptFailure> {
+    return this.#end.promise;
+  }
+
+  /** Whether it has ended. */
+  get over(): boolean {
+    return this.#over;
+  }
+
+  /** The next bytes of stdout; undefined at their end. Rejects when the script is stopped. */
+  read(): Promise<Buffer | undefined> {
+    return this.#output.next();
+  }
+
+  /** Writes to stdin; resolves when it takes more. What nobody reads any more is dropped: {@link ended} tells why. */
+  async write(data: Uint8Array): Promise<void> {
+    if (this.#over || this.#job === undefined) return;
+    await this.#job.writeStdin(data).catch((error: unknown) => {
+      if (!(error instanceof BerthError && error.reason === "PROCESS_STATE")) throw error;
+    });
+  }
+
+  closeStdin(): void {
+    this.#job?.closeStdin();
+  }
+
+  /**
+   * Ends it where it has not ended, the kind way first; readers get the error.
+   * Returns when nothing of it is left, or nothing more can be done. Never rejects.
+   */
+  stop(reason: BerthError): Promise<void> {
+    this.#stopping ??= this.#stop(reason);
+    return this.#stopping;
+  }
+
+  #follow(job: Job): void {
+    this.#job = job;
+    this.#output.attach(job);
+    job.end
+      .then((end) => {
+        this.#over = true;
+        if (end.kind === "lost") {
+          this.#output.end(end.error);
+          this.#end.reject(end.error);
+        } else {
+          this.#output.end();
+          this.#end.resolve({ code: end.code, stderr: this.#stderr });
+        }
+      })
+      .catch((error: unknown) =>
+        this.#host.logger.error({ err: error }, "the end of a script was not taken"),
+      );
+  }
+
+  async #stop(reason: BerthError): Promise<void> {
+    this.#output.end(reason);
+    const job = this.#job;
+    if (this.#over || job === undefined) return;
+    // A sandbox that goes takes its processes along.
+    const { signal } = this.#host.lease;
+    if (this.#takesStdin && !signal.aborted) {
+      job.closeStdin();
+      await within(job.end, TIDY_MS);
+    }
+    if (!this.#over && !signal.aborted) await this.#kill(job);
+    job.close();
+  }
+
+  async #kill(job: Job): Promise<void> {
+    const { control, lease, user, logger } = this.#host;
+    const { sandbox } = lease;
+    const release = job.hold();
+    if (release === undefined) return;
+    try {
+      await control.killTree(sandbox, user, job.pid, KILL_GRACE_MS, job.end);
+    } catch (error) {
+      if (!this.#over)
+        logger.warn({ sandboxId: sandbox.sandboxId, err: error }, "a file operation could not be ended");
+    } finally {
+      release();
+    }
+    await within(job.end, AFTER_KILL_MS);
+  }
+}
+
+async function within(work: Promise<unknown>, ms: number): Promise<void> {
+  const timer = new AbortController();
+  await Promise.race([work, sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => {})]);
+  timer.abort();
+}

@@ -1,0 +1,59 @@
+/** Takes bytes in any amounts out of chunks of any size. */
+export class ByteSource {
+  readonly #chunks: AsyncIterator<Uint8Array>;
+  readonly #brokenOff: () => Error;
+  #held: Buffer = Buffer.alloc(0);
+
+  /** @param brokenOff makes the error for chunks that end too early */
+  constructor(chunks: AsyncIterable<Uint8Array>, brokenOff: () => Error) {
+    this.#chunks = chunks[Symbol.asyncIterator]();
+    this.#brokenOff = brokenOff;
+  }
+
+  /** Exactly so many bytes; undefined at the end. Throws where a part of them is there. */
+  async take(count: number): Promise<Buffer | undefined> {
+    if (this.#held.length < count) {
+      const parts = [this.#held];
+      let bytes = this.#held.length;
+      while (bytes < count) {
+        const next = await this.#next();
+        if (next === undefined && bytes === 0) return undefined;
+        if (next === undefined) throw this.#brokenOff();
+        parts.push(next);
+        bytes += next.length;
+      }
+      this.#held = Buffer.concat(parts, bytes);
+    }
+    const taken = this.#held.subarray(0, count);
+    this.#held = this.#held.subarray(count);
+    return taken;
+  }
+
+  /** What is there, at least one and at most so many bytes. Throws at the end. */
+  async some(most: number): Promise<Buffer> {
+    while (this.#held.length === 0) {
+      const next = await this.#next();
+      if (next === undefined) throw this.#brokenOff();
+      this.#held = next;
+    }
+    const taken = this.#held.subarray(0, most);
+    this.#held = this.#held.subarray(taken.length);
+    return taken;
+  }
+
+  /** Leaves so many bytes out. Throws where there are fewer. */
+  async skip(count: number): Promise<void> {
+    for (let left = count; left > 0; ) left -= (await this.some(left)).length;
+  }
+
+  /** Leaves out all that comes. */
+  async skipRest(): Promise<void> {
+    this.#held = Buffer.alloc(0);
+    while ((await this.#next()) !== undefined);
+  }
+
+  async #next(): Promise<Buffer | undefined> {
+    const { done, value } = await this.#chunks.next();
+    return done ? undefined : Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+  }
+}

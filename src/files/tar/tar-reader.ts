@@ -1,0 +1,129 @@
+import type { ByteString } from "../byte-string.ts";
+import { ByteSource } from "./byte-source.ts";
+import { decodePax } from "./pax-records.ts";
+import { BLOCK_BYTES, paddingOf, type TarEntry } from "./tar-entry.ts";
+import { decodeHeader, kindOf, notTar, type RawHeader } from "./tar-header.ts";
+
+/** What a tar consists of: an entry, then its content. */
+export type TarItem =
+  | { readonly type: "entry"; readonly entry: TarEntry }
+  | { readonly type: "content"; readonly data: Buffer };
+
+/** Names and pax records of one entry together; longest names are far below. */
+const MOST_EXTENSION_BYTES = 1024 * 1024;
+
+/** What came before an entry's own header and overrides it. */
+interface Extension {
+  name?: ByteString;
+  linkName?: ByteString;
+  pax?: Map<string, ByteString>;
+  bytes: number;
+}
+
+/**
+ * Reads a tar of any dialect as it comes: v7, ustar, GNU with its long names
+ * and large numbers, pax. Names keep their bytes. What follows the end mark is
+ * not looked at.
+ * @throws `ARCHIVE_REJECTED` for what is no tar or breaks off; what the source throws.
+ */
+export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TarItem> {
+  const source = new ByteSource(chunks, () => notTar("it breaks off"));
+  let extension: Extension = { bytes: 0 };
+  for (let count = 0; ; ) {
+    const block = await source.take(BLOCK_BYTES);
+    if (block === undefined || isZero(block)) {
+      if (block === undefined && count === 0) throw notTar("it is empty");
+      if (extension.bytes > 0) throw notTar("it breaks off");
+      // The rest is drained, so that whoever sends it is not left waiting.
+      await source.skipRest();
+      return;
+    }
+    count++;
+    const header = decodeHeader(block);
+    if ("LKxXg".includes(header.type)) {
+      await readExtension(source, header, extension);
+      continue;
+    }
+    const entry = combine(header, extension);
+    extension = { bytes: 0 };
+    yield { type: "entry", entry };
+    for (let left = entry.size; left > 0; ) {
+      const data = await source.some(left);
+      left -= data.length;
+      yield { type: "content", data };
+    }
+    await source.skip(paddingOf(entry.size));
+  }
+}
+
+async function readExtension(source: ByteSource, header: RawHeader, extension: Extension): Promise<void> {
+  extension.bytes += header.size + BLOCK_BYTES;
+  if (header.size < 0 || extension.bytes > MOST_EXTENSION_BYTES)
+    throw notTar("an extended header is too large");
+  const body = await source.take(header.size);
+  if (body === undefined) throw notTar("it breaks off");
+  await source.skip(paddingOf(header.size));
+  switch (header.type) {
+    case "L":
+      extension.name = untilNul(body);
+      break;
+    case "K":
+      extension.linkName = untilNul(body);
+      break;
+    case "g": {
+      const keys = decodePax(body).keys();
+      if ([...keys].some((key) => PER_ENTRY.has(key))) throw notTar("a global header names a file");
+      // The rest, such as a comment, is about nothing that is kept.
+      extension.bytes = 0;
+      break;
+    }
+    default:
+      extension.pax = new Map([...(extension.pax ?? []), ...decodePax(body)]);
+  }
+}
+
+/** Keys that make no sense for more than one entry. */
+const PER_ENTRY: ReadonlySet<string> = new Set(["path", "linkpath", "size"]);
+
+function combine(header: RawHeader, extension: Extension): TarEntry {
+  const { pax } = extension;
+  if ([...(pax?.keys() ?? [])].some((key) => key.startsWith("GNU.sparse."))) {
+    return { ...header, kind: "other" };
+  }
+  const name = pax?.get("path") ?? extension.name ?? header.name;
+  // v7 tars tell directories by the slash at the end of their names.
+  const kind = header.type === "0" && name.endsWith("/") ? "directory" : kindOf(header.type);
+  const size = paxNumber(pax, "size") ?? header.size;
+  if (size < 0) throw notTar("a size is negative");
+  return {
+    ...header,
+    name,
+    kind,
+    linkName:
+      kind === "hard-link" || kind === "symlink"
+        ? (pax?.get("linkpath") ?? extension.linkName ?? header.linkName)
+        : "",
+    uid: paxNumber(pax, "uid") ?? header.uid,
+    gid: paxNumber(pax, "gid") ?? header.gid,
+    modifyTime: Math.floor(paxNumber(pax, "mtime") ?? header.modifyTime),
+    // Some tars tell the size of the file that a link leads to; no content follows.
+    size: kind === "file" || kind === "other" ? size : 0,
+  };
+}
+
+function paxNumber(pax: Map<string, ByteString> | undefined, key: string): number | undefined {
+  const value = pax?.get(key);
+  if (value === undefined || value === "") return undefined;
+  const number = Number(value);
+  if (!/^-?\d{1,15}(\.\d*)?$/.test(value)) throw notTar(`the extended header's ${key} is no number`);
+  return number;
+}
+
+function untilNul(body: Buffer): ByteString {
+  const end = body.indexOf(0);
+  return body.toString("latin1", 0, end < 0 ? body.length : end);
+}
+
+function isZero(block: Buffer): boolean {
+  return block.every((byte) => byte === 0);
+}

@@ -1,0 +1,111 @@
+import { isUtf8 } from "node:buffer";
+import { type ByteString, toBytes } from "../byte-string.ts";
+import { encodePax } from "./pax-records.ts";
+import { BLOCK_BYTES, type PlainTarEntry, paddingOf, type TarEntry } from "./tar-entry.ts";
+
+/** How what does not fit into a header is written: `pax` is the standard; `gnu` is what every small tar reads too. */
+export type TarDialect = "pax" | "gnu";
+
+/** What ends a tar. */
+export const END_OF_TAR = Buffer.alloc(2 * BLOCK_BYTES);
+
+/** The bytes that fill the last block of a content up. */
+export function padding(size: number): Buffer {
+  return END_OF_TAR.subarray(0, paddingOf(size));
+}
+
+/** Writes the header of an entry; its content and {@link padding} follow. */
+export function encodeEntry(entry: PlainTarEntry, dialect: TarDialect): Buffer {
+  return Buffer.concat([
+    ...(dialect === "pax" ? paxExtension(entry) : gnuExtension(entry)),
+    header(entry, dialect, TYPES[entry.kind]),
+  ]);
+}
+
+const TYPES: Readonly<Record<PlainTarEntry["kind"], string>> = {
+  file: "0",
+  "hard-link": "1",
+  symlink: "2",
+  "character-device": "3",
+  "block-device": "4",
+  directory: "5",
+  fifo: "6",
+};
+
+const NAME_BYTES = 100;
+const MOST_OCTAL_7 = 0o7777777;
+const MOST_OCTAL_11 = 0o77777777777;
+
+function paxExtension(entry: TarEntry): Buffer[] {
+  const records = new Map<string, ByteString>();
+  const long = (name: ByteString): boolean => name.length > NAME_BYTES;
+  const names = [entry.name, entry.linkName].filter(long);
+  if (!names.every((name) => isUtf8(toBytes(name)))) records.set("hdrcharset", "BINARY");
+  if (long(entry.name)) records.set("path", entry.name);
+  if (long(entry.linkName)) records.set("linkpath", entry.linkName);
+  if (entry.size > MOST_OCTAL_11) records.set("size", String(entry.size));
+  if (entry.uid > MOST_OCTAL_7) records.set("uid", String(entry.uid));
+  if (entry.gid > MOST_OCTAL_7) records.set("gid", String(entry.gid));
+  if (entry.modifyTime < 0 || entry.modifyTime > MOST_OCTAL_11)
+    records.set("mtime", String(entry.modifyTime));
+  return records.size === 0 ? [] : extension("x", "pax", encodePax(records));
+}
+
+function gnuExtension(entry: TarEntry): Buffer[] {
+  const long = (type: string, name: ByteString): Buffer[] =>
+    name.length <= NAME_BYTES ? [] : extension(type, "gnu", toBytes(`${name}\0`));
+  return [...long("K", entry.linkName), ...long("L", entry.name)];
+}
+
+/** An entry of its own that speaks of the next one. */
+function extension(type: string, dialect: TarDialect, body: Buffer): Buffer[] {
+  const own: TarEntry = {
+    name: dialect === "pax" ? "PaxHeader" : "././@LongLink",
+    kind: "file",
+    linkName: "",
+    mode: 0o644,
+    uid: 0,
+    gid: 0,
+    modifyTime: 0,
+    size: body.length,
+    deviceMajor: 0,
+    deviceMinor: 0,
+  };
+  return [header(own, dialect, type), body, padding(body.length)];
+}
+
+function header(entry: TarEntry, dialect: TarDialect, type: string): Buffer {
+  const block = Buffer.alloc(BLOCK_BYTES);
+  block.write(entry.name.slice(0, NAME_BYTES), 0, "latin1");
+  writeNumber(block, 100, 8, entry.mode);
+  writeNumber(block, 108, 8, entry.uid);
+  writeNumber(block, 116, 8, entry.gid);
+  writeNumber(block, 124, 12, entry.size);
+  writeNumber(block, 136, 12, entry.modifyTime);
+  block.write(type, 156, "latin1");
+  block.write(entry.linkName.slice(0, NAME_BYTES), 157, "latin1");
+  block.write(dialect === "pax" ? "ustar\x0000" : "ustar  \0", 257, "latin1");
+  if (entry.kind === "character-device" || entry.kind === "block-device") {
+    writeNumber(block, 329, 8, entry.deviceMajor);
+    writeNumber(block, 337, 8, entry.deviceMinor);
+  }
+  const sum = block.reduce((total, byte) => total + byte, 8 * 0x20);
+  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return block;
+}
+
+/** In octal digits where they suffice, else, as GNU's tar began and all read, in two's complement. */
+function writeNumber(block: Buffer, at: number, length: number, value: number): void {
+  const digits = value.toString(8).padStart(length - 1, "0");
+  if (value >= 0 && digits.length < length) {
+    block.write(digits, at, "latin1");
+    return;
+  }
+  let rest = BigInt.asUintN(64, BigInt(value));
+  block.fill(value < 0 ? 0xff : 0, at, at + length);
+  for (let index = at + length - 1; index >= at && index >= at + length - 8; index--) {
+    block[index] = Number(rest & 0xffn);
+    rest >>= 8n;
+  }
+  if (value >= 0) block[at] = 0x80;
+}

@@ -1,0 +1,29 @@
+/** The items of a source, which is left as soon as `over` settles, even while its next item is awaited. */
+export async function* until<T>(
+  source: AsyncIterable<T> | Iterable<T>,
+  over: Promise<unknown>,
+): AsyncGenerator<T> {
+  const iterator =
+    Symbol.asyncIterator in source ? source[Symbol.asyncIterator]() : source[Symbol.iterator]();
+  // One callback for all items: a race for each would leave a trace of each at `over`.
+  let isOver = false;
+  let leave = (): void => {};
+  const onOver = (): void => {
+    isOver = true;
+    leave();
+  };
+  over.then(onOver, onOver);
+  try {
+    while (!isOver) {
+      const result = await new Promise<IteratorResult<T> | undefined>((resolve, reject) => {
+        leave = () => resolve(undefined);
+        Promise.resolve(iterator.next()).then(resolve, reject);
+      });
+      if (result === undefined || result.done) return;
+      yield result.value;
+    }
+  } finally {
+    // Not awaited: a source that is stuck holds nobody up.
+    Promise.resolve(iterator.return?.()).catch(() => {});
+  }
+}

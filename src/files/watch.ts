@@ -1,0 +1,121 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../core/errors.ts";
+import type { Clock } from "../core/ports/clock.ts";
+import { type ByteString, fromBytes, toText } from "./byte-string.ts";
+import { type FileInfo, parseStatLine } from "./file-info.ts";
+import type { Operation } from "./operation.ts";
+import { childPath } from "./path.ts";
+import { script } from "./script.ts";
+import { assign } from "./shell-words.ts";
+import { type Difference, Snapshot } from "./snapshot.ts";
+import { statFile } from "./stat.ts";
+import { RECORD_FORMAT } from "./stat-records.ts";
+
+/** How a directory is watched. */
+export interface WatchOptions {
+  /** Whether directories below it are watched too; symbolic links are not followed. */
+  readonly recursive: boolean;
+  readonly intervalMs: number;
+}
+
+/** What happened to a file. */
+export type ChangeType = Difference["type"];
+
+/** What a watch tells. */
+export type WatchItem =
+  | { readonly type: "started"; readonly entryCount: number }
+  | {
+      readonly type: ChangeType;
+      /** Below the watched directory. */
+      readonly path: ByteString;
+      /** After the change; undefined for REMOVED. */
+      readonly info: FileInfo | undefined;
+      /** When it was seen, in wall milliseconds. */
+      readonly timeMs: number;
+    };
+
+const MOST_FILES = 100_000;
+/** What that many files may take to tell of. */
+const MOST_BYTES = 64 * 1024 * 1024;
+/** A look at a large directory takes long; the next waits so many times as long at least. */
+const REST_FACTOR = 4;
+const WANTED = "a directory";
+
+/**
+ * Tells what changes in a directory, by looking at it every interval. Never
+ * ends by itself, but with an error.
+ * @throws `FILE_NOT_FOUND`, also when the directory goes; `FILE_KIND`; `UNSUPPORTED` where it holds too much.
+ */
+export async function* watchDirectory(
+  op: Operation,
+  path: ByteString,
+  options: WatchOptions,
+  clock: Clock,
+): AsyncGenerator<WatchItem> {
+  const look = async (earlier?: Snapshot) => {
+    const begin = clock.monotonicMs();
+    const snapshot = new Snapshot(await readTree(op, path, options.recursive), earlier);
+    if (snapshot.size > MOST_FILES) throw tooLarge(path);
+    return { snapshot, restMs: Math.max(options.intervalMs, (clock.monotonicMs() - begin) * REST_FACTOR) };
+  };
+  let { snapshot: last, restMs } = await look();
+  yield { type: "started", entryCount: last.size };
+  while (true) {
+    await sleep(restMs, undefined, { signal: op.signal });
+    op.progressed();
+    const next = await look(last).catch((error: unknown) => {
+      throw error instanceof BerthError && error.reason === "FILE_KIND" ? gone(path) : error;
+    });
+    if (next.snapshot.inode !== last.inode) throw gone(path);
+    for (const { type, name, line } of next.snapshot.since(last)) {
+      const info = line === undefined ? undefined : await infoOf(op, childPath(path, name), line);
+      yield { type, path: name, info, timeMs: clock.wallMs() };
+    }
+    last = next.snapshot;
+    restMs = next.restMs;
+  }
+}
+
+/** Records of the directory and of all in it; what goes meanwhile, and what may not be looked into, is left out. */
+async function readTree(op: Operation, path: ByteString, recursive: boolean): Promise<ByteString> {
+  const text = script(
+    assign("p", path),
+    `directory "$p"; cd "$p" && [ -r . ] || fail cd "$p"; need find; need stat\n`,
+    `find . ${recursive ? "" : "-maxdepth 1 "}-exec stat -c '${RECORD_FORMAT}' {} +\n`,
+  );
+  const running = await op.start(text);
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+    chunks.push(chunk);
+    bytes += chunk.length;
+    if (bytes > MOST_BYTES) throw tooLarge(path);
+  }
+  if (bytes === 0) {
+    await op.succeed(running, { path, wanted: WANTED });
+    throw gone(path);
+  }
+  return fromBytes(Buffer.concat(chunks));
+}
+
+/** What is known of a changed file; a symbolic link's target has to be asked for. */
+async function infoOf(op: Operation, path: ByteString, line: string): Promise<FileInfo> {
+  const info = parseStatLine(line);
+  if (info.kind !== "SYMLINK") return info;
+  return statFile(op, path, false).catch((error: unknown) => {
+    if (error instanceof BerthError && error.reason === "FILE_NOT_FOUND") return info;
+    throw error;
+  });
+}
+
+function tooLarge(path: ByteString): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `${JSON.stringify(toText(path))}: the directory holds more than ${MOST_FILES} files. Watch a part of it.`,
+    { metadata: { limit: String(MOST_FILES) } },
+  );
+}
+
+function gone(path: ByteString): BerthError {
+  return new BerthError("FILE_NOT_FOUND", `${JSON.stringify(toText(path))}: the directory has gone.`);
+}

@@ -1,0 +1,176 @@
+import { BerthError, invalidArgument } from "../core/errors.ts";
+import { type ByteString, fromBytes } from "./byte-string.ts";
+import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
+import type { Operation } from "./operation.ts";
+import type { RunningScript } from "./running-script.ts";
+import { EXIT, script } from "./script.ts";
+import { assign, printfFormat } from "./shell-words.ts";
+import { parseStatAnswer } from "./stat.ts";
+import { temporaryName } from "./temporary-name.ts";
+import { until } from "./until.ts";
+
+/** How a file is to be written. */
+export interface WriteOptions {
+  /** 0 to 07777 octal; undefined: that of the file that is there, 0644 for a new one. */
+  readonly mode: number | undefined;
+  /** Whether missing parents are made. */
+  readonly createParents: boolean;
+}
+
+/** A format of more characters makes the script too long for a lane; the content then goes through stdin. */
+const LONGEST_INLINE = 24 * 1024;
+/** Bytes of the mark that follows uploaded content. */
+const MARK_BYTES = 64;
+
+/**
+ * Puts content into the place of a file's, or of nothing, in one step.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE` and what any path may end in; what was there is then still there.
+ */
+export async function writeFile(
+  op: Operation,
+  path: ByteString,
+  data: Uint8Array,
+  options: WriteOptions,
+): Promise<FileInfo> {
+  const format = inlineFormat(data);
+  if (format === undefined) return uploadFile(op, path, [data], undefined, options);
+  const text = replaceScript(
+    path,
+    options,
+    temporaryName(),
+    `w() { printf ${format}; }\nw >"$t" || w | cat`,
+    "",
+  );
+  return parseStatAnswer(await op.run(text, { path, wanted: WANTED }));
+}
+
+/** Adds content at the end of a file, or makes one. @throws as {@link writeFile}; a part may have been added. */
+export async function appendFile(
+  op: Operation,
+  path: ByteString,
+  data: Uint8Array,
+  options: WriteOptions,
+): Promise<FileInfo> {
+  const format = inlineFormat(data);
+  const source = format === undefined ? "cat" : `printf ${format} | cat`;
+  const running = await op.start(appendScript(path, options, source), { stdin: format === undefined });
+  if (format === undefined) {
+    await running.write(data);
+    running.closeStdin();
+  }
+  return answerOf(op, running, path);
+}
+
+/**
+ * Like {@link writeFile}, with content that comes bit by bit. Nothing is
+ * written when the source fails, or ends with other than `sizeBytes`.
+ */
+export async function uploadFile(
+  op: Operation,
+  path: ByteString,
+  chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  sizeBytes: number | undefined,
+  options: WriteOptions,
+): Promise<FileInfo> {
+  const nonce = temporaryName();
+  const running = await op.start(replaceScript(path, options, nonce, "cat", checkMark(nonce)), {
+    stdin: true,
+  });
+  try {
+    let written = 0;
+    for await (const chunk of until(chunks, running.ended)) {
+      written += chunk.length;
+      if (sizeBytes !== undefined && written > sizeBytes) throw wrongSize(sizeBytes, "more than that came");
+      await running.write(chunk);
+      op.progressed();
+    }
+    if (sizeBytes !== undefined && written < sizeBytes && !running.over) {
+      throw wrongSize(sizeBytes, `${written} bytes came`);
+    }
+    await running.write(Buffer.from(`${nonce} ${written}`.padEnd(MARK_BYTES)));
+    running.closeStdin();
+    op.progressed();
+    return await answerOf(op, running, path);
+  } catch (error) {
+    await running.stop(
+      error instanceof BerthError ? error : new BerthError("CANCELED", "The upload failed."),
+    );
+    throw error;
+  }
+}
+
+const WANTED = "a regular file";
+
+async function answerOf(op: Operation, running: RunningScript, path: ByteString): Promise<FileInfo> {
+  return parseStatAnswer(fromBytes(await op.collect(running, { path, wanted: WANTED })));
+}
+
+/** The content as a format for `printf`; undefined where it is too long for that. */
+function inlineFormat(data: Uint8Array): string | undefined {
+  if (data.length > LONGEST_INLINE) return undefined;
+  const format = printfFormat(Buffer.from(data.buffer, data.byteOffset, data.byteLength));
+  return format.length > LONGEST_INLINE ? undefined : format;
+}
+
+/**
+ * Writes a temporary file beside the target and renames it. A shell's own
+ * `printf` does not say why it failed, so `cat` tries again.
+ */
+function replaceScript(
+  path: ByteString,
+  options: WriteOptions,
+  temporary: string,
+  source: string,
+  check: string,
+): string {
+  return script(
+    assign("p", path),
+    options.createParents ? `parents "$p"\n` : "",
+    `if [ -L "$p" ]; then need readlink; r=$(readlink -fn "$p"; echo /); p=\${r%/}; [ "$p" ] || exit ${EXIT.missing}; fi\n`,
+    `m=644 o=; if [ -f "$p" ]; then [ -w "$p" ] || exit ${EXIT.forbidden}\n`,
+    `set -- $(stat -c '%a %u:%g' "$p"); m=$1 o=$2\n`,
+    `elif [ -e "$p" ]; then exit ${EXIT.kind}; fi; place "$p"\n`,
+    options.mode === undefined ? "" : `m=${options.mode.toString(8)}\n`,
+    `t=\${p%/*}/${temporary}; trap 'rm -f "$t"; exit 1' HUP INT TERM\n`,
+    `give_up() { trap '' HUP INT TERM; rm -f "$t"; need $1; place "$p"; exit \${2:-1}; }\n`,
+    `[ "$m" = 644 ] || umask 077\n`,
+    `${source} >"$t" || give_up cat\n`,
+    check,
+    `[ -z "$o" ] || { [ -O "$p" ] && [ -G "$p" ]; } || chown $o "$t" 2>/dev/null\n`,
+    `[ "$m" = 644 ] || chmod $m "$t" || give_up chmod\n`,
+    `stat -c '${STAT_FORMAT}' "$t" || give_up stat\nmv -fT "$t" "$p" || give_up mv\n`,
+  );
+}
+
+/**
+ * Only a complete upload ends with the mark: the end of stdin alone may be a
+ * connection, or a server, that broke. The mark is cut off, and the content is
+ * made to reach the disk.
+ */
+function checkMark(nonce: string): string {
+  return (
+    `s=$(tail -c ${MARK_BYTES} "$t"); case $s in ${nonce}\\ *) ;; *) give_up tail ${EXIT.incomplete};; esac\n` +
+    `set -- \${s#* }; dd if=/dev/null of="$t" bs=1 seek=$1 conv=fsync || give_up dd\n`
+  );
+}
+
+function appendScript(path: ByteString, options: WriteOptions, source: string): string {
+  const mode = options.mode?.toString(8);
+  return script(
+    assign("p", path),
+    options.createParents ? `parents "$p"\n` : "",
+    `if [ -f "$p" ]; then [ -w "$p" ] || exit ${EXIT.forbidden}\n`,
+    `elif [ -e "$p" ]; then exit ${EXIT.kind}\n`,
+    `else [ -L "$p" ] || place "$p"; ${mode === undefined ? "" : "umask 077"}\nfi\n`,
+    `${source} >>"$p" || { need cat; reach "$p"; exit 1; }\n`,
+    mode === undefined ? "" : `chmod ${mode} "$p" || { need chmod; exit 1; }\n`,
+    `stat -L -c '${STAT_FORMAT}' "$p" || fail stat "$p"\n`,
+  );
+}
+
+function wrongSize(sizeBytes: number, came: string): BerthError {
+  return invalidArgument(
+    "size_bytes",
+    `${sizeBytes} bytes were announced, and ${came}. Nothing was written.`,
+  );
+}

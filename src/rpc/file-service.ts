@@ -1,0 +1,271 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { z } from "zod";
+import {
+  type DownloadArchiveRequest,
+  type DownloadArchiveResponseSchema,
+  type DownloadFileRequest,
+  type DownloadFileResponseSchema,
+  FileService,
+  type ListDirectoryRequest,
+  type ListDirectoryResponseSchema,
+  type MakeDirectoryRequest,
+  MakeDirectoryRequestSchema,
+  type MakeDirectoryResponseSchema,
+  type MoveFileRequest,
+  MoveFileRequestSchema,
+  type MoveFileResponseSchema,
+  type ReadFileRequest,
+  type ReadFileResponseSchema,
+  type RemoveFileRequest,
+  RemoveFileRequestSchema,
+  type StatFileRequest,
+  type StatFileResponseSchema,
+  type UploadArchiveHeader,
+  UploadArchiveHeaderSchema,
+  type UploadArchiveRequest,
+  type UploadArchiveResponseSchema,
+  type UploadFileHeader,
+  UploadFileHeaderSchema,
+  type UploadFileRequest,
+  type UploadFileResponseSchema,
+  type WatchDirectoryRequest,
+  type WatchDirectoryResponseSchema,
+  type WriteFileRequest,
+  WriteFileRequestSchema,
+  type WriteFileResponseSchema,
+} from "../../gen/ts/berth/v1/file_pb.js";
+import { invalidArgument } from "../core/errors.ts";
+import type { RequestLog } from "../core/request-log.ts";
+import { toBytes, toText } from "../files/byte-string.ts";
+import type { FileManager, FileRequest } from "../files/file-manager.ts";
+import { fromWireMode, toWireEntry, toWireFile, toWireWatchItem } from "./convert/file.ts";
+import { messageTooLarge } from "./error-conversion.ts";
+import { withKeepalive } from "./keepalive.ts";
+import { requestKey } from "./request-key.ts";
+import { sandboxName } from "./sandbox-service.ts";
+import { beginUpload } from "./upload-parts.ts";
+import { durationToMs } from "./validate/duration.ts";
+import { filePath } from "./validate/file-path.ts";
+import { integer, optionalInteger } from "./validate/integer.ts";
+import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
+import { checkText } from "./validate/text.ts";
+
+/** What {@link FileHandler} serves. */
+export interface FileHandlerParts {
+  readonly files: FileManager;
+  readonly requests: RequestLog;
+  readonly keepaliveMs: number;
+}
+
+/** Most bytes that `ReadFile` and `WriteFile` carry in one message. */
+const MAX_DATA_BYTES = 8 * 1024 * 1024;
+/** What a message has beside its data: paths, ids. */
+const MARGIN_BYTES = 64 * 1024;
+
+/** Methods whose requests may be larger than others, for the server's limits. */
+export const FILE_READ_MAX_BYTES: Readonly<Record<string, number>> = {
+  [`${FileService.typeName}/${FileService.method.writeFile.name}`]: MAX_DATA_BYTES + MARGIN_BYTES,
+};
+
+const DEFAULT_DIRECTORY_MODE = 0o755;
+const DEFAULT_INTERVAL_MS = 1_000;
+const LEAST_INTERVAL_MS = 100;
+const MOST_INTERVAL_MS = 3_600_000;
+
+/** The handlers of `berth.v1.FileService`: they check, convert and delegate. */
+export class FileHandler implements ServiceImpl<typeof FileService> {
+  readonly #files: FileManager;
+  readonly #requests: RequestLog;
+  readonly #keepaliveMs: number;
+
+  constructor(parts: FileHandlerParts) {
+    this.#files = parts.files;
+    this.#requests = parts.requests;
+    this.#keepaliveMs = parts.keepaliveMs;
+  }
+
+  async statFile(
+    request: StatFileRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof StatFileResponseSchema>> {
+    const stat = { ...pathRequest(request, context), followLink: request.followSymlink };
+    const { path, info } = await this.#files.stat(stat, context.signal);
+    return { path: toText(path), rawPath: toBytes(path), file: toWireFile(info) };
+  }
+
+  async listDirectory(
+    request: ListDirectoryRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ListDirectoryResponseSchema>> {
+    const after = decodePageToken(request.pageToken, z.string());
+    const list = { ...pathRequest(request, context), after, limit: pageSize(request.pageSize) };
+    const { entries, more, last } = await this.#files.list(list, context.signal);
+    return { entries: entries.map(toWireEntry), nextPageToken: more ? encodePageToken(last) : "" };
+  }
+
+  async makeDirectory(
+    request: MakeDirectoryRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof MakeDirectoryResponseSchema>> {
+    const make = {
+      ...pathRequest(request, context),
+      mode: fromWireMode(request.mode) ?? DEFAULT_DIRECTORY_MODE,
+      createParents: request.createParents,
+    };
+    const key = requestKey(context, MakeDirectoryRequestSchema, request);
+    const info = await this.#requests.run(key, context.signal, (signal) =>
+      this.#files.makeDirectory(make, signal),
+    );
+    return { file: toWireFile(info) };
+  }
+
+  async removeFile(request: RemoveFileRequest, context: HandlerContext): Promise<Record<string, never>> {
+    const remove = {
+      ...pathRequest(request, context),
+      recursive: request.recursive,
+      allowMissing: request.allowMissing,
+    };
+    const key = requestKey(context, RemoveFileRequestSchema, request);
+    await this.#requests.run(key, context.signal, (signal) => this.#files.remove(remove, signal));
+    return {};
+  }
+
+  async moveFile(
+    request: MoveFileRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof MoveFileResponseSchema>> {
+    const move = {
+      ...fileRequest(request, context),
+      source: filePath("source_path", request.sourcePath, request.rawSourcePath),
+      target: filePath("target_path", request.targetPath, request.rawTargetPath),
+      overwrite: request.overwrite,
+      createParents: request.createParents,
+    };
+    const key = requestKey(context, MoveFileRequestSchema, request);
+    const info = await this.#requests.run(key, context.signal, (signal) => this.#files.move(move, signal));
+    return { file: toWireFile(info) };
+  }
+
+  async readFile(
+    request: ReadFileRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ReadFileResponseSchema>> {
+    const read = {
+      ...pathRequest(request, context),
+      offset: integer("offset", request.offset, { min: 0 }),
+      limit: optionalInteger("limit", request.limit, { min: 1, max: MAX_DATA_BYTES }) ?? MAX_DATA_BYTES,
+    };
+    const { data, info, endOfFile } = await this.#files.read(read, context.signal);
+    return { data: data as Uint8Array<ArrayBuffer>, file: toWireFile(info), endOfFile };
+  }
+
+  async writeFile(
+    request: WriteFileRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof WriteFileResponseSchema>> {
+    if (request.data.length > MAX_DATA_BYTES) throw messageTooLarge(MAX_DATA_BYTES);
+    const write = {
+      ...pathRequest(request, context),
+      data: request.data,
+      mode: fromWireMode(request.mode),
+      append: request.append,
+      createParents: request.createParents,
+    };
+    const key = requestKey(context, WriteFileRequestSchema, request);
+    const info = await this.#requests.run(key, context.signal, (signal) => this.#files.write(write, signal));
+    return { file: toWireFile(info) };
+  }
+
+  async *downloadFile(
+    request: DownloadFileRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof DownloadFileResponseSchema>> {
+    const offset = integer("offset", request.offset, { min: 0 });
+    const items = this.#files.download({ ...pathRequest(request, context), offset }, context.signal);
+    for await (const item of items) {
+      if (item.type === "chunk") {
+        yield { part: { case: "chunk", value: item.data as Uint8Array<ArrayBuffer> } };
+      } else {
+        const header = { file: toWireFile(item.info), offset: BigInt(item.offset) };
+        yield { part: { case: "header", value: header } };
+      }
+    }
+  }
+
+  async uploadFile(
+    messages: AsyncIterable<UploadFileRequest>,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof UploadFileResponseSchema>> {
+    const { header, chunks } = await beginUpload<UploadFileHeader>(messages);
+    const size = header.sizeBytes;
+    const upload = {
+      ...pathRequest(header, context),
+      sizeBytes: size === undefined ? undefined : integer("size_bytes", size, { min: 0 }),
+      mode: fromWireMode(header.mode),
+      createParents: header.createParents,
+    };
+    const key = requestKey(context, UploadFileHeaderSchema, header);
+    const info = await this.#requests.run(key, context.signal, (signal) =>
+      this.#files.upload(upload, chunks, signal),
+    );
+    return { file: toWireFile(info) };
+  }
+
+  async *downloadArchive(
+    request: DownloadArchiveRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof DownloadArchiveResponseSchema>> {
+    const chunks = this.#files.downloadArchive(pathRequest(request, context), context.signal);
+    for await (const chunk of chunks) yield { chunk: chunk as Uint8Array<ArrayBuffer> };
+  }
+
+  async uploadArchive(
+    messages: AsyncIterable<UploadArchiveRequest>,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof UploadArchiveResponseSchema>> {
+    const { header, chunks } = await beginUpload<UploadArchiveHeader>(messages);
+    const upload = { ...pathRequest(header, context), createParents: header.createParents };
+    const key = requestKey(context, UploadArchiveHeaderSchema, header);
+    const { entryCount, sizeBytes } = await this.#requests.run(key, context.signal, (signal) =>
+      this.#files.uploadArchive(upload, chunks, signal),
+    );
+    return { entryCount: BigInt(entryCount), sizeBytes: BigInt(sizeBytes) };
+  }
+
+  async *watchDirectory(
+    request: WatchDirectoryRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof WatchDirectoryResponseSchema>> {
+    const intervalMs = durationToMs("interval", request.interval) ?? DEFAULT_INTERVAL_MS;
+    if (intervalMs < LEAST_INTERVAL_MS || intervalMs > MOST_INTERVAL_MS) {
+      throw invalidArgument("interval", "must be between 100 ms and 1 h");
+    }
+    const watch = { ...pathRequest(request, context), recursive: request.recursive, intervalMs };
+    const items = this.#files.watch(watch, context.signal);
+    for await (const item of withKeepalive(items, this.#keepaliveMs)) {
+      yield item === undefined ? { item: { case: "keepalive", value: {} } } : toWireWatchItem(item);
+    }
+  }
+}
+
+/** What every request says. */
+interface WireFileRequest {
+  readonly sandboxId: string;
+  readonly generation: bigint;
+  readonly user: string;
+}
+
+function fileRequest(request: WireFileRequest, context: HandlerContext): FileRequest {
+  return {
+    sandbox: sandboxName(context, request),
+    user: checkText("user", request.user, 256) || undefined,
+  };
+}
+
+function pathRequest(
+  request: WireFileRequest & { readonly path: string; readonly rawPath: Uint8Array },
+  context: HandlerContext,
+) {
+  return { ...fileRequest(request, context), path: filePath("path", request.path, request.rawPath) };
+}
