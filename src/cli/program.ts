@@ -7,6 +7,7 @@ import { lsCommand } from "./commands/ls.ts";
 import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
@@ -47,6 +48,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     runCommand(host),
     createCommand(host),
     execCommand(host),
+    shellCommand(host),
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),

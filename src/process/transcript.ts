@@ -6,8 +6,10 @@ import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
 
 /** How much a transcript holds, in bytes. */
 export interface TranscriptLimits {
-  /** Of the newest output of both streams; also how far a process may be ahead of its lossless reader. */
+  /** Of the newest output of both streams. */
   readonly windowBytes: number;
+  /** How far a process may be ahead of its lossless reader, at most and by default the window. */
+  readonly aheadBytes?: number;
   /** Of the oldest output of each stream, kept for good. */
   readonly headBytes: number;
   /** Of the window in memory; what is beyond goes to disk, where there is one. */
@@ -86,7 +88,8 @@ export class Transcript {
   get full(): boolean {
     const share = this.#full ? 0.5 : 1;
     const slack = this.#limits.memoryBytes * MEMORY_SLACK;
-    const room = this.#spill === undefined ? Math.min(slack, this.#windowLimit) : this.#windowLimit;
+    const { aheadBytes = this.#windowLimit } = this.#limits;
+    const room = Math.min(aheadBytes, this.#windowLimit, this.#spill === undefined ? slack : aheadBytes);
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
     this.#full = this.ahead > room * share || diskBehind;
     return this.#full;

@@ -1,47 +1,41 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { parseDuration } from "../../config/values.ts";
+import { addExecFlags, argvOf, type ExecFlags, execRequestOf } from "../exec-flags.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { commandEnd } from "../exit-status.ts";
-import { collect, flagValue, keyValues } from "../flag-values.ts";
+import { flagValue } from "../flag-values.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write } from "../io.ts";
 import { stdinFor } from "../stdin.ts";
 import { streamProcess } from "../stream-process.ts";
 
-interface ExecFlags extends ClientFlags {
-  readonly env?: readonly string[];
-  readonly workdir?: string;
-  readonly user?: string;
+interface Flags extends ClientFlags, ExecFlags {
   readonly timeout?: string;
   readonly interactive?: boolean;
 }
 
 /** `berth exec`: a command in a sandbox that is there. */
 export function execCommand(host: CommandHost): Command {
-  return clientCommand("exec")
+  return addExecFlags(clientCommand("exec"))
     .summary("run a command in a sandbox")
     .description(
       "Runs a command in a sandbox. stdin is passed on unless it is a terminal. The exit code is the command's, as for `berth run`.",
     )
     .usage("[options] SANDBOX -- COMMAND [ARGUMENT...]")
-    .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
-    .option("-w, --workdir <dir>", "directory to start in (default: the sandbox's)")
-    .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the sandbox's)")
     .option("--timeout <duration>", "how long it may run, as 30s (default: the sandbox's)")
     .option("-i, --interactive", "pass stdin on even where it is a terminal")
     .argument("<sandbox>", "id of the sandbox")
     .argument("<command...>", "the program and its arguments; put -- before it")
     .passThroughOptions()
     .action(
-      host.action(async (sandboxId: string, words: string[], flags: ExecFlags) => {
-        const args = argvOf(words);
+      host.action(async (sandboxId: string, words: string[], flags: Flags) => {
+        const args = argvOf("exec", words);
+        if (args.length === 0)
+          throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
         const request = {
-          sandboxId,
+          ...execRequestOf(sandboxId, flags),
           command: { case: "argv" as const, value: { args } },
-          env: keyValues("--env", flags.env),
-          workingDir: flags.workdir,
-          user: flags.user,
           timeout: flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text))),
         };
         const stdin = stdinFor(host.io, flags.interactive === true);
@@ -55,17 +49,4 @@ export function execCommand(host: CommandHost): Command {
         });
       }),
     );
-}
-
-/** What follows the sandbox's id: the command, with or without `--` before it. */
-function argvOf(words: readonly string[]): string[] {
-  const [first, ...rest] = words;
-  const args = first === "--" ? rest : [...words];
-  if (args.length === 0) throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
-  if (first !== "--" && first?.startsWith("-")) {
-    throw new UsageError(
-      `the option ${first} goes before the sandbox's id; write: berth exec ${first} SANDBOX -- COMMAND`,
-    );
-  }
-  return args;
 }
