@@ -3,7 +3,9 @@ import { BerthError } from "../core/errors.ts";
 import { createCommand } from "./commands/create.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { execCommand } from "./commands/exec.ts";
+import { logsCommand } from "./commands/logs.ts";
 import { lsCommand } from "./commands/ls.ts";
+import { psCommand } from "./commands/ps.ts";
 import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
 import { serveCommand } from "./commands/serve.ts";
@@ -49,6 +51,8 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     createCommand(host),
     execCommand(host),
     shellCommand(host),
+    psCommand(host),
+    logsCommand(host),
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),
