@@ -15,6 +15,12 @@ export function reasonOf(error: unknown): ErrorReason | undefined {
   return error instanceof ConnectError ? detailOf(error)?.reason : undefined;
 }
 
+/** Whether a call failed on its way, so that the service may never have had a say. */
+export function isConnectionFailure(error: unknown, address: ServiceAddress): boolean {
+  if (!(error instanceof ConnectError) || detailOf(error)) return false;
+  return error.code === Code.Unavailable || connectionFailure(error, address) !== undefined;
+}
+
 /** Turns the failure of a call to the service at an address into words for the user; other errors stay. */
 export function callFailure(error: unknown, address: ServiceAddress, exitCode: number): unknown {
   if (!(error instanceof ConnectError)) return error;
@@ -66,7 +72,13 @@ function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAdd
         hint: "See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.",
       };
     default:
-      if (code === "ECONNRESET" || code === "EPIPE" || code?.startsWith("ERR_HTTP2_")) {
+      // A connection that ends ends its calls as if they had been canceled; the service tells of cancels in words.
+      if (
+        error.code === Code.Canceled ||
+        code === "ECONNRESET" ||
+        code === "EPIPE" ||
+        code?.startsWith("ERR_HTTP2_")
+      ) {
         return { message: `the connection to ${text} broke`, hint: "See the service's log." };
       }
       return undefined;
@@ -81,6 +93,8 @@ function hintFor(reason: ErrorReason): string | undefined {
     case ErrorReason.ENGINE_UNAVAILABLE:
     case ErrorReason.UNSUPPORTED:
       return "See what is missing: berth doctor";
+    case ErrorReason.PROCESS_NOT_FOUND:
+      return "See which there are: berth ps --all SANDBOX";
     case ErrorReason.SANDBOX_LIMIT:
       return "See which there are: berth ls";
     default:

@@ -20,13 +20,16 @@ export interface ClientFlags {
 }
 
 /** Begins a command that calls a service. */
+export function serviceCommand(name: string): Command {
+  return new Command(name).option(
+    "--address <address>",
+    `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
+  );
+}
+
+/** Begins a command that calls a service and tells what comes of it, in JSON where that is asked for. */
 export function clientCommand(name: string): Command {
-  return new Command(name)
-    .option(
-      "--address <address>",
-      `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
-    )
-    .option("--json", "write JSON, in the names of the API");
+  return serviceCommand(name).option("--json", "write JSON, in the names of the API");
 }
 
 /** Calls a service and tells failures in words; `failureCode` is then the exit code. */

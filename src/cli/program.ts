@@ -3,10 +3,13 @@ import { BerthError } from "../core/errors.ts";
 import { createCommand } from "./commands/create.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { execCommand } from "./commands/exec.ts";
+import { logsCommand } from "./commands/logs.ts";
 import { lsCommand } from "./commands/ls.ts";
+import { psCommand } from "./commands/ps.ts";
 import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
@@ -47,6 +50,9 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     runCommand(host),
     createCommand(host),
     execCommand(host),
+    shellCommand(host),
+    psCommand(host),
+    logsCommand(host),
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),

@@ -9,7 +9,7 @@ const DAY = 24 * HOUR;
 const DURATION_UNITS: Readonly<Record<string, number>> = { ms: 1, s: SECOND, m: MINUTE, h: HOUR, d: DAY };
 
 /** The longest duration that timers and the wire take. */
-const MAX_DURATION_MS = 24 * DAY;
+export const MAX_DURATION_MS = 24 * DAY;
 
 const SIZE_UNITS: Readonly<Record<string, number>> = {
   B: 1,

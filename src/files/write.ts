@@ -1,4 +1,4 @@
-import { BerthError, invalidArgument } from "../core/errors.ts";
+import { type BerthError, invalidArgument } from "../core/errors.ts";
 import { type ByteString, fromBytes } from "./byte-string.ts";
 import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
@@ -92,9 +92,7 @@ export async function uploadFile(
     op.progressed();
     return await answerOf(op, running, path);
   } catch (error) {
-    await running.stop(
-      error instanceof BerthError ? error : new BerthError("CANCELED", "The upload failed."),
-    );
+    await op.abandon(running, script(assign("p", path), FOLLOW_LINKS, `rm -f "\${p%/*}/${nonce}"\n`));
     throw error;
   }
 }

@@ -38,13 +38,15 @@ export interface ProcessParts {
   readonly control: ProcessControl;
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly transcript: Omit<TranscriptLimits, "keepRead">;
+  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
   /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
   readonly openSpill: (() => Spill) | undefined;
   /** How long a process tree has between SIGTERM and SIGKILL. */
   readonly killGraceMs: number;
 }
 
+/** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
+const TERMINAL_AHEAD_BYTES = 128 * 1024;
 /** How often a tree that could not be killed is tried again. */
 const KILL_ATTEMPTS = 3;
 /** How long a killed job may take to tell how it ended. */
@@ -98,7 +100,8 @@ export class Process {
     this.#startedAt = parts.clock.monotonicMs();
     this.startTimeMs = parts.clock.wallMs();
     const keepRead = options.onDisconnect === "DETACH" || options.disconnectGraceMs > 0;
-    this.transcript = new Transcript({ ...parts.transcript, keepRead }, parts.openSpill?.());
+    const aheadBytes = this.hasTerminal ? TERMINAL_AHEAD_BYTES : undefined;
+    this.transcript = new Transcript({ ...parts.transcript, keepRead, aheadBytes }, parts.openSpill?.());
     this.transcript.onRoom = () => this.#balance();
   }
 

@@ -6,8 +6,10 @@ import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
 
 /** How much a transcript holds, in bytes. */
 export interface TranscriptLimits {
-  /** Of the newest output of both streams; also how far a process may be ahead of its lossless reader. */
+  /** Of the newest output of both streams. */
   readonly windowBytes: number;
+  /** How far a process may be ahead of its lossless reader, at most and by default the window. */
+  readonly aheadBytes?: number;
   /** Of the oldest output of each stream, kept for good. */
   readonly headBytes: number;
   /** Of the window in memory; what is beyond goes to disk, where there is one. */
@@ -93,13 +95,13 @@ export class Transcript {
    * over the disk; one that has stopped is, up to the window.
    */
   get full(): boolean {
-    const { memoryBytes } = this.#limits;
+    const { memoryBytes, aheadBytes = Number.POSITIVE_INFINITY } = this.#limits;
     const share = this.#full ? 0.5 : 1;
     const slack = memoryBytes * MEMORY_SLACK;
     const reading = performance.now() - this.#readAt < READING_MS;
     const room = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
-    this.#full = this.ahead > Math.min(room, this.#windowLimit) * share || diskBehind;
+    this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
     return this.#full;
   }
 

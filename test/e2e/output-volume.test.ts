@@ -13,6 +13,8 @@ const MB = 1_000_000;
 const BLOCK_BYTES = 1 * MB;
 const BLOCKS = 200;
 const TOTAL_BYTES = BLOCKS * BLOCK_BYTES;
+/** How far a process may be ahead of its reader: the setting of the tests. */
+const WINDOW_BYTES = 64 * 1024 * 1024;
 /** What the service may take over its idle memory. */
 const MEMORY_ALLOWED = 150 * MB;
 
@@ -72,12 +74,12 @@ describe("200 MB of output", () => {
     const startedAt = performance.now();
     let processId = "";
     let received = 0;
-    const written: number[] = [];
+    const ahead: number[] = [];
     for await (const item of call) {
       if (item.started !== undefined) processId = item.started.process_id;
       received += item.output?.data.length ?? 0;
       const { process } = await client.call("ProcessService/GetProcess", { process_id: processId });
-      written.push(process.stdout_bytes);
+      ahead.push(process.stdout_bytes - received);
       const elapsedMs = performance.now() - startedAt;
       if (elapsedMs > 10_000) break;
       await sleep(Math.max(0, (received / MB) * 1000 - elapsedMs));
@@ -86,10 +88,8 @@ describe("200 MB of output", () => {
 
     expect(received).toBeGreaterThan(5 * MB);
     expect(received).toBeLessThan(20 * MB);
-    // What was read, the transcript's window, and what is on its way in sockets and pipes.
-    expect(Math.max(...written)).toBeLessThan(TOTAL_BYTES / 2);
-    // It goes on as its reader does, no faster.
-    expect(written.at(-1)).toBeLessThan((written[Math.floor(written.length / 4)] ?? 0) + 20 * MB);
+    // It is ahead by the transcript's window, and by what is on its way in sockets and pipes.
+    expect(Math.max(...ahead)).toBeLessThan(WINDOW_BYTES + 8 * MB);
     expect(most - idleBytes).toBeLessThan(MEMORY_ALLOWED);
 
     const container = await containerOf(service.instance, sandboxId);

@@ -3,31 +3,31 @@ import net from "node:net";
 
 /** A way to a service that can be cut, as a network cable or the power of a client's machine. */
 export class CuttableLink {
+  /** `host:port` for clients. */
+  readonly address: string;
   readonly #server: net.Server;
-  readonly #sockets = new Set<net.Socket>();
+  readonly #sockets: Set<net.Socket>;
 
-  private constructor(server: net.Server) {
+  private constructor(server: net.Server, sockets: Set<net.Socket>) {
     this.#server = server;
+    this.#sockets = sockets;
+    this.address = `127.0.0.1:${(server.address() as net.AddressInfo).port}`;
   }
 
   /** @param target `host:port` */
   static async to(target: string): Promise<CuttableLink> {
     const { hostname, port } = new URL(`tcp://${target}`);
-    const link = new CuttableLink(
-      net.createServer((near) => {
-        const far = net.connect(Number(port), hostname);
-        link.#join(near, far);
-        link.#join(far, near);
-      }),
-    );
-    link.#server.listen(0, "127.0.0.1");
-    await once(link.#server, "listening");
-    return link;
-  }
-
-  /** `host:port` for clients. */
-  get address(): string {
-    return `127.0.0.1:${(this.#server.address() as net.AddressInfo).port}`;
+    const sockets = new Set<net.Socket>();
+    const server = net.createServer((near) => {
+      const far = net.connect(Number(port), hostname);
+      join(near, far);
+      join(far, near);
+      sockets.add(near);
+      near.once("close", () => sockets.delete(near));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return new CuttableLink(server, sockets);
   }
 
   /** Breaks every connection, and takes no further ones. */
@@ -36,11 +36,17 @@ export class CuttableLink {
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  #join(from: net.Socket, to: net.Socket): void {
-    this.#sockets.add(from);
-    from.pipe(to);
-    // A broken connection is what this is for.
-    from.on("error", () => {});
-    from.once("close", () => to.destroy());
+  /** Takes connections again, at the same address. */
+  async mend(): Promise<void> {
+    const { hostname, port } = new URL(`tcp://${this.address}`);
+    this.#server.listen(Number(port), hostname);
+    await once(this.#server, "listening");
   }
+}
+
+function join(from: net.Socket, to: net.Socket): void {
+  from.pipe(to);
+  // A broken connection is what this is for.
+  from.on("error", () => {});
+  from.once("close", () => to.destroy());
 }

@@ -1,53 +1,62 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
+import { ExecResponseSchema } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseDuration } from "../../config/values.ts";
+import { addExecFlags, argvOf, type ExecFlags, execRequestOf } from "../exec-flags.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { commandEnd } from "../exit-status.ts";
-import { collect, flagValue, keyValues } from "../flag-values.ts";
+import { flagValue } from "../flag-values.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { write } from "../io.ts";
+import { write, writeJson } from "../io.ts";
+import { messageJson } from "../message-json.ts";
+import { startDetached } from "../start-detached.ts";
 import { stdinFor } from "../stdin.ts";
 import { streamProcess } from "../stream-process.ts";
 
-interface ExecFlags extends ClientFlags {
-  readonly env?: readonly string[];
-  readonly workdir?: string;
-  readonly user?: string;
+interface Flags extends ClientFlags, ExecFlags {
   readonly timeout?: string;
   readonly interactive?: boolean;
+  readonly detach?: boolean;
 }
 
 /** `berth exec`: a command in a sandbox that is there. */
 export function execCommand(host: CommandHost): Command {
-  return clientCommand("exec")
+  return addExecFlags(clientCommand("exec"))
     .summary("run a command in a sandbox")
     .description(
-      "Runs a command in a sandbox. stdin is passed on unless it is a terminal. The exit code is the command's, as for `berth run`.",
+      "Runs a command in a sandbox. stdin is passed on unless it is a terminal. The exit code is the command's, as for `berth run`. " +
+        "With -d the command goes on by itself, with an empty stdin: `berth logs` shows what it writes.",
     )
     .usage("[options] SANDBOX -- COMMAND [ARGUMENT...]")
-    .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
-    .option("-w, --workdir <dir>", "directory to start in (default: the sandbox's)")
-    .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the sandbox's)")
     .option("--timeout <duration>", "how long it may run, as 30s (default: the sandbox's)")
     .option("-i, --interactive", "pass stdin on even where it is a terminal")
+    .option("-d, --detach", "print the process's id and leave it running")
     .argument("<sandbox>", "id of the sandbox")
     .argument("<command...>", "the program and its arguments; put -- before it")
     .passThroughOptions()
     .action(
-      host.action(async (sandboxId: string, words: string[], flags: ExecFlags) => {
-        const args = argvOf(words);
+      host.action(async (sandboxId: string, words: string[], flags: Flags) => {
+        const args = argvOf("exec", words);
+        if (args.length === 0)
+          throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
         const request = {
-          sandboxId,
+          ...execRequestOf(sandboxId, flags),
           command: { case: "argv" as const, value: { args } },
-          env: keyValues("--env", flags.env),
-          workingDir: flags.workdir,
-          user: flags.user,
           timeout: flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text))),
         };
-        const stdin = stdinFor(host.io, flags.interactive === true);
+        if (flags.detach && flags.interactive) {
+          throw new UsageError("-d and -i exclude each other: a command that is left has no stdin");
+        }
         const json = flags.json === true;
         const { signal } = host.interrupts;
         return withClient(host, flags, EXIT.noCommand, async (client) => {
+          if (flags.detach) {
+            const { processId, response } = await startDetached(client, request, signal);
+            if (json) await writeJson(host.io.stdout, messageJson(ExecResponseSchema, response));
+            else await write(host.io.stdout, `${processId}\n`);
+            return EXIT.ok;
+          }
+          const stdin = stdinFor(host.io, flags.interactive === true);
           const status = await streamProcess(client, host.io, { request, stdin, json, signal });
           const { exitCode, remark } = commandEnd(status);
           if (remark !== undefined) await write(host.io.stderr, `berth: ${remark}\n`);
@@ -55,17 +64,4 @@ export function execCommand(host: CommandHost): Command {
         });
       }),
     );
-}
-
-/** What follows the sandbox's id: the command, with or without `--` before it. */
-function argvOf(words: readonly string[]): string[] {
-  const [first, ...rest] = words;
-  const args = first === "--" ? rest : [...words];
-  if (args.length === 0) throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
-  if (first !== "--" && first?.startsWith("-")) {
-    throw new UsageError(
-      `the option ${first} goes before the sandbox's id; write: berth exec ${first} SANDBOX -- COMMAND`,
-    );
-  }
-  return args;
 }

@@ -1,0 +1,125 @@
+import type { Command } from "commander";
+import {
+  type AttachProcessResponse,
+  AttachProcessResponseSchema,
+  type ExitStatus,
+  type Process,
+} from "../../../gen/ts/berth/v1/process_pb.js";
+import { parseCount } from "../../config/values.ts";
+import type { ServiceClient } from "../client.ts";
+import { EXIT, UsageError } from "../exit.ts";
+import { commandEnd } from "../exit-status.ts";
+import { cutDown, type Extract, nameOf, type Place } from "../extract.ts";
+import { callFailure } from "../failure.ts";
+import { flagValue } from "../flag-values.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { type Io, write, writeJson } from "../io.ts";
+import { messageJson } from "../message-json.ts";
+import { readTranscript } from "../read-transcript.ts";
+
+interface LogsFlags extends ClientFlags {
+  readonly follow?: boolean;
+  readonly stdout?: boolean;
+  readonly stderr?: boolean;
+  readonly tail?: string;
+  readonly offset?: string;
+}
+
+/** `berth logs`: what a process wrote. */
+export function logsCommand(host: CommandHost): Command {
+  return clientCommand("logs")
+    .summary("show what a process wrote")
+    .description(
+      "Writes what a process has written, byte for byte, its stdout to stdout and its stderr to stderr. Where bytes are not kept " +
+        "any more, stderr says how many. Processes and their ids: `berth ps --all SANDBOX`. With -f the exit code is the process's, " +
+        "as for `berth exec`.",
+    )
+    .option("-f, --follow", "go on with what it writes until it ends, also after a connection that broke")
+    .option("--stdout", "its stdout alone")
+    .option("--stderr", "its stderr alone, and to stdout")
+    .option("--tail <bytes>", "begin that many bytes before the end of each stream")
+    .option("--offset <n>", "leave out the first n bytes of each stream")
+    .argument("<process>", "id of the process")
+    .action(
+      host.action(async (processId: string, flags: LogsFlags) => {
+        const choose = choiceOf(flags);
+        const failureCode = flags.follow ? EXIT.noCommand : EXIT.failed;
+        return withClient(host, flags, failureCode, async (client) => {
+          const { signal } = host.interrupts;
+          const { process } = await client.processes.getProcess({ processId }, { signal });
+          if (process === undefined) throw new Error("the service answered without a process");
+          const exited = await show(client, host, process, choose(process), flags.json === true);
+          if (exited === undefined) return EXIT.ok;
+          const { exitCode, remark } = commandEnd(exited);
+          if (remark !== undefined) await write(host.io.stderr, `berth: ${remark}\n`);
+          return exitCode;
+        });
+      }),
+    );
+}
+
+/**
+ * What the flags choose of a process's output.
+ * @throws UsageError for flags that exclude each other
+ */
+function choiceOf({ follow, stdout, stderr, tail, offset }: LogsFlags): (process: Process) => Extract {
+  if (stdout && stderr) throw new UsageError("--stdout and --stderr exclude each other: without, both come");
+  if (tail !== undefined && offset !== undefined) {
+    throw new UsageError("--tail and --offset exclude each other: each says where to begin");
+  }
+  const bytes = (text: string) => BigInt(parseCount(text, { least: 0, most: Number.MAX_SAFE_INTEGER }));
+  const last = flagValue("--tail", tail, bytes);
+  const skip = flagValue("--offset", offset, bytes) ?? 0n;
+  const begin = (written: bigint) => (last === undefined ? skip : written > last ? written - last : 0n);
+  return ({ stdoutBytes, stderrBytes }) => ({
+    only: stdout ? "stdout" : stderr ? "stderr" : undefined,
+    from: { stdout: begin(stdoutBytes), stderr: begin(stderrBytes) },
+    until: follow ? undefined : { stdout: stdoutBytes, stderr: stderrBytes },
+  });
+}
+
+/** Writes an extract of what a process writes; returns how it ended, where that was waited for. */
+async function show(
+  client: ServiceClient,
+  { io, interrupts: { signal } }: CommandHost,
+  { processId, stdoutBytes, stderrBytes }: Process,
+  extract: Extract,
+  json: boolean,
+): Promise<ExitStatus | undefined> {
+  // The service refuses a place that is not written yet, and need not send what nobody wants.
+  const start = (stream: keyof Place, written: bigint) =>
+    written < extract.from[stream] || (extract.only ?? stream) !== stream ? written : extract.from[stream];
+  const events = readTranscript(client, {
+    processId,
+    from: { stdout: start("stdout", stdoutBytes), stderr: start("stderr", stderrBytes) },
+    until: extract.until,
+    onRetry: async (error, attempt, most) => {
+      const failure = callFailure(error, client.address, EXIT.failed);
+      const why = failure instanceof Error ? failure.message : String(failure);
+      await write(io.stderr, `berth: ${why}; trying to go on (${attempt} of ${most})\n`, signal);
+    },
+    signal,
+  });
+  for await (const response of events) {
+    if (!cutDown(response, extract)) continue;
+    if (json) await writeJson(io.stdout, messageJson(AttachProcessResponseSchema, response), signal);
+    else await writeOutput(io, response, extract.only !== undefined, signal);
+    if (response.event.case === "exited") return response.event.value;
+  }
+  return undefined;
+}
+
+async function writeOutput(
+  io: Io,
+  { event }: AttachProcessResponse,
+  toStdout: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  if (event.case === "output") {
+    const { stream, data } = event.value;
+    await write(toStdout ? io.stdout : io[nameOf(stream)], data, signal);
+  } else if (event.case === "gap") {
+    const { fromOffset, toOffset } = event.value;
+    await write(io.stderr, `[… ${toOffset - fromOffset} bytes are gone …]\n`, signal);
+  }
+}

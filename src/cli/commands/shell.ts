@@ -1,0 +1,66 @@
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import type { Command } from "commander";
+import { MAX_DURATION_MS } from "../../config/values.ts";
+import { addExecFlags, argvOf, type ExecFlags, execRequestOf } from "../exec-flags.ts";
+import { EXIT, Failed } from "../exit.ts";
+import { commandEnd } from "../exit-status.ts";
+import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
+import { write } from "../io.ts";
+import { LocalTerminal } from "../terminal/local-terminal.ts";
+import { runSession } from "../terminal/session.ts";
+
+const DEFAULT_SHELL = "if command -v bash >/dev/null; then exec bash; fi; exec sh";
+
+interface ShellFlags extends ClientFlags, ExecFlags {}
+
+/** `berth shell`: a program in a sandbox, at this terminal. */
+export function shellCommand(host: CommandHost): Command {
+  return addExecFlags(serviceCommand("shell"))
+    .summary("open a shell in a sandbox, at this terminal")
+    .description(
+      "Runs a command in a sandbox with a terminal of its own, which is drawn on this one: bash, or sh where there is no " +
+        "bash, unless another command is given. Every key goes to it, Ctrl-C too, and the size of this terminal is always its " +
+        "size. The exit code is the command's, as for `berth exec`. TERM is xterm-256color unless -e sets it.\n\n" +
+        "Out of a session that does not answer: Enter, then ~. (tilde, dot). It ends the command. ~~ at the beginning of a line " +
+        "is one tilde.",
+    )
+    .usage("[options] SANDBOX [-- COMMAND [ARGUMENT...]]")
+    .argument("<sandbox>", "id of the sandbox")
+    .argument("[command...]", "the program and its arguments; put -- before it")
+    .passThroughOptions()
+    .action(
+      host.action(async (sandboxId: string, words: string[], flags: ShellFlags) => {
+        const args = argvOf("shell", words);
+        const request = {
+          ...execRequestOf(sandboxId, flags),
+          command:
+            args.length === 0
+              ? { case: "shell" as const, value: DEFAULT_SHELL }
+              : { case: "argv" as const, value: { args } },
+          // Who sits at it ends it: a sandbox's timeout is for commands that run by themselves.
+          timeout: durationFromMs(MAX_DURATION_MS),
+        };
+        const terminal = LocalTerminal.of(host.io);
+        if (terminal === undefined) {
+          throw new Failed("`berth shell` needs a terminal, and its stdin or stdout is none", {
+            hint: "Without one: berth exec SANDBOX -- COMMAND",
+            exitCode: EXIT.noCommand,
+          });
+        }
+        const { signal } = host.interrupts;
+        return withClient(host, flags, EXIT.noCommand, async (client) => {
+          const status = await runSession(client, {
+            start: (size, ended) => client.processes.exec({ ...request, terminal: size }, { signal: ended }),
+            terminal,
+            signal,
+          });
+          const { exitCode, remark } = commandEnd(status);
+          if (remark !== undefined) {
+            terminal.breakLine();
+            await write(host.io.stderr, `berth: ${remark}\n`);
+          }
+          return exitCode;
+        });
+      }),
+    );
+}

@@ -1,0 +1,111 @@
+import tty from "node:tty";
+import { type Io, write } from "../io.ts";
+import { ScreenModes } from "./screen-modes.ts";
+
+/** A terminal's size in characters. */
+export interface TerminalSize {
+  readonly columns: number;
+  readonly rows: number;
+}
+
+/** Who learns what happens at a terminal. */
+export interface TerminalEvents {
+  /** Something was typed, as the terminal sends it. */
+  keys(data: Buffer): void;
+  resized(): void;
+  /** The terminal has gone. */
+  hungUp(): void;
+}
+
+/** What terminals say that do not know their size. */
+const USUAL_SIZE: TerminalSize = { columns: 80, rows: 24 };
+const LINE_FEED = 0x0a;
+
+/**
+ * The terminal that the program runs in, lent to one that runs elsewhere: keys
+ * are taken as they are, what is written is drawn as it is.
+ */
+export class LocalTerminal {
+  readonly #stdin: tty.ReadStream;
+  readonly #stdout: tty.WriteStream;
+  readonly #modes = new ScreenModes();
+  #giveBack: (() => void) | undefined;
+  #lastDrawn = LINE_FEED;
+
+  private constructor(stdin: tty.ReadStream, stdout: tty.WriteStream) {
+    this.#stdin = stdin;
+    this.#stdout = stdout;
+  }
+
+  /** The terminal at both stdin and stdout; undefined where one of them is none. */
+  static of({ stdin, stdout }: Io): LocalTerminal | undefined {
+    if (!(stdin instanceof tty.ReadStream && stdout instanceof tty.WriteStream)) return undefined;
+    return new LocalTerminal(stdin, stdout);
+  }
+
+  get size(): TerminalSize {
+    const { columns, rows } = this.#stdout;
+    return columns > 0 && rows > 0 ? { columns, rows } : USUAL_SIZE;
+  }
+
+  /** Lends it, until {@link restore} or the program's end, whatever brings that. */
+  lend(events: TerminalEvents): void {
+    const stdin = this.#stdin;
+    const onKeys = (data: Buffer) => events.keys(data);
+    const onResize = () => events.resized();
+    const onHangUp = () => events.hungUp();
+    const onExit = () => this.restore();
+    // Node ends on this one without giving the terminal back.
+    const onQuit = () => {
+      this.restore();
+      process.kill(process.pid, "SIGQUIT");
+    };
+    // Whoever stopped the program had the terminal meanwhile, and leaves it in a mode and size of their own.
+    const onContinue = () => {
+      stdin.setRawMode(false);
+      stdin.setRawMode(true);
+      events.resized();
+    };
+    this.#giveBack = () => {
+      stdin.off("data", onKeys).off("end", onHangUp).off("error", onHangUp);
+      stdin.pause();
+      this.#stdout.off("resize", onResize);
+      process.off("exit", onExit).off("SIGQUIT", onQuit).off("SIGCONT", onContinue);
+      // It may have gone, and cannot be given back then.
+      stdin.on("error", () => {});
+      stdin.setRawMode(false);
+    };
+    process.once("exit", onExit).once("SIGQUIT", onQuit).on("SIGCONT", onContinue);
+    stdin.setRawMode(true);
+    stdin.on("data", onKeys).once("end", onHangUp).once("error", onHangUp);
+    this.#stdout.on("resize", onResize);
+  }
+
+  /** Takes keys, or lets them wait in the kernel. */
+  set listening(on: boolean) {
+    if (on) this.#stdin.resume();
+    else this.#stdin.pause();
+  }
+
+  /** Draws; resolves when there is room for more. */
+  async write(data: Uint8Array, signal: AbortSignal): Promise<void> {
+    this.#modes.watch(data);
+    this.#lastDrawn = data.at(-1) ?? this.#lastDrawn;
+    await write(this.#stdout, data, signal);
+  }
+
+  /** Makes it what it was before it was lent. Idempotent. */
+  restore(): void {
+    const giveBack = this.#giveBack;
+    this.#giveBack = undefined;
+    if (giveBack === undefined) return;
+    const undo = this.#modes.undo();
+    if (undo !== "") this.#stdout.write(undo);
+    giveBack();
+  }
+
+  /** Goes to a line of its own, where something is to be said once it is restored. */
+  breakLine(): void {
+    if (this.#lastDrawn !== LINE_FEED) this.#stdout.write("\n");
+  }
+}

@@ -1,0 +1,158 @@
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** How long something may take to appear on a screen: a loaded machine may be slow. */
+const PATIENCE_MS = 30_000;
+/** The terminal tells of changes; this is for those that it keeps to itself. */
+const LOOK_EVERY_MS = 250;
+
+/** What {@link TmuxTerminal.start} takes. */
+export interface TmuxOptions {
+  /** What runs in it: a program and at least one argument. Its end ends the terminal. */
+  readonly command: readonly [string, string, ...string[]];
+  readonly env: Readonly<Record<string, string>>;
+  readonly columns?: number;
+  readonly rows?: number;
+}
+
+/**
+ * A terminal with a program in it: a tmux server of its own, driven over its
+ * control mode. It goes with whoever started it, whatever ends that.
+ */
+export class TmuxTerminal {
+  readonly #dir: string;
+  readonly #client: ChildProcessWithoutNullStreams;
+  readonly #replies: ((lines: string[] | Error) => void)[] = [];
+  #onChange = Promise.withResolvers<void>();
+  #ended = false;
+
+  private constructor(client: ChildProcessWithoutNullStreams, dir: string) {
+    this.#client = client;
+    this.#dir = dir;
+    this.#listen();
+  }
+
+  static async start({ command, env, columns = 80, rows = 24 }: TmuxOptions): Promise<TmuxTerminal> {
+    const dir = await mkdtemp(path.join(tmpdir(), "berth-tmux-"));
+    const session = ["new-session", "-x", String(columns), "-y", String(rows), ...command];
+    const settings = ["set", "-g", "window-size", "manual", ";", "set", "destroy-unattached", "on"];
+    const client = spawn(
+      "tmux",
+      ["-S", path.join(dir, "socket"), "-f", "/dev/null", "-C", ...session, ";", ...settings],
+      { env: { ...process.env, ...env, TMUX: undefined } },
+    );
+    client.stdin.on("error", () => {});
+    await once(client, "spawn");
+    const terminal = new TmuxTerminal(client, dir);
+    await terminal.resize(columns, rows);
+    return terminal;
+  }
+
+  /** Types text as it is. */
+  async type(text: string): Promise<void> {
+    await this.#command(`send-keys -H ${[...Buffer.from(text)].map((byte) => byte.toString(16)).join(" ")}`);
+  }
+
+  /** Presses a key by its name, as `C-c` or `Enter`. */
+  async press(...keys: string[]): Promise<void> {
+    await this.#command(`send-keys ${keys.join(" ")}`);
+  }
+
+  /** Types a line and Enter. */
+  async enter(line: string): Promise<void> {
+    await this.type(`${line}\r`);
+  }
+
+  /** Puts in text as a mouse does. */
+  async paste(text: string): Promise<void> {
+    const file = path.join(this.#dir, "paste");
+    await writeFile(file, text);
+    await this.#command(`load-buffer ${file}`);
+    await this.#command("paste-buffer -d");
+  }
+
+  async resize(columns: number, rows: number): Promise<void> {
+    await this.#command(`resize-window -x ${columns} -y ${rows}`);
+  }
+
+  /** What it shows, one string a line, without spaces at the ends. */
+  async lines(): Promise<string[]> {
+    return (await this.#command("capture-pane -p")).map((line) => line.trimEnd());
+  }
+
+  /** What it shows, without empty lines at the end. */
+  async text(): Promise<string> {
+    return (await this.lines()).join("\n").trimEnd();
+  }
+
+  /** A variable of tmux, as `alternate_on` or `cursor_flag`. */
+  async variable(name: string): Promise<string> {
+    return (await this.#command(`display-message -p '#{${name}}'`)).join("");
+  }
+
+  /** Waits until it shows what is wanted, and returns that. Fails with what it shows instead. */
+  async shows(wanted: RegExp | ((screen: string) => boolean)): Promise<string> {
+    const end = performance.now() + PATIENCE_MS;
+    for (;;) {
+      const change = this.#onChange.promise;
+      const screen = await this.text();
+      if (typeof wanted === "function" ? wanted(screen) : wanted.test(screen)) return screen;
+      if (performance.now() > end) throw new Error(`the terminal never showed ${wanted}, but:\n${screen}`);
+      await Promise.race([change, sleep(LOOK_EVERY_MS)]);
+    }
+  }
+
+  /** Resolves when something was drawn after this was called. */
+  get drawn(): Promise<void> {
+    return this.#onChange.promise;
+  }
+
+  /** Takes it away, and what runs in it. */
+  async dispose(): Promise<void> {
+    const exited = this.#client.exitCode === null ? once(this.#client, "exit") : undefined;
+    // Its session goes with its last client, the server with its last session.
+    this.#client.stdin.end();
+    await exited;
+    await rm(this.#dir, { recursive: true, force: true });
+  }
+
+  #command(line: string): Promise<string[]> {
+    if (this.#ended) return Promise.reject(new Error("tmux has ended"));
+    const { promise, resolve, reject } = Promise.withResolvers<string[]>();
+    this.#replies.push((reply) => (reply instanceof Error ? reject(reply) : resolve(reply)));
+    this.#client.stdin.write(`${line}\n`);
+    return promise;
+  }
+
+  /** Reads replies, which come in the order of commands, and notes of what was drawn. */
+  #listen(): void {
+    let reply: { readonly id: string; readonly lines: string[] } | undefined;
+    createInterface({ input: this.#client.stdout }).on("line", (line) => {
+      // Replies end in the name they began with; what is between may look like anything.
+      const [, word, id = ""] = /^%(\w+) ?(.*)$/.exec(line) ?? [];
+      if (reply !== undefined && id === reply.id && (word === "end" || word === "error")) {
+        const told = word === "end" ? reply.lines : new Error(`tmux: ${reply.lines.join("\n")}`);
+        reply = undefined;
+        // Those of the commands that started it end in 0.
+        if (id.endsWith(" 1")) this.#replies.shift()?.(told);
+      } else if (reply !== undefined) reply.lines.push(line);
+      else if (word === "begin") reply = { id, lines: [] };
+      else if (word === "output") this.#changed();
+    });
+    this.#client.once("exit", () => {
+      this.#ended = true;
+      for (const tell of this.#replies.splice(0)) tell(new Error("tmux has ended"));
+      this.#changed();
+    });
+  }
+
+  #changed(): void {
+    this.#onChange.resolve();
+    this.#onChange = Promise.withResolvers();
+  }
+}
