@@ -73,8 +73,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 if ! daemon_runs; then
-  agree "Docker is not running. Start it?" ||
-    fail "Docker is not running. Type:" "  systemctl start docker" "or run this again with --yes."
+  agree "Docker is not running. Start it?" || fail "Docker is not running. Type:" "  $0 --yes"
   if [ -d /run/systemd/system ]; then
     systemctl start docker || fail "systemd could not start Docker. See: journalctl --unit docker"
   else

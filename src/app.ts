@@ -157,6 +157,8 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
+    processes.letGo();
+    lanes.closeAll();
     await engine.close();
     await spill.remove();
     return { left };

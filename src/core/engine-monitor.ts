@@ -5,8 +5,12 @@ import type { Logger } from "./ports/logger.ts";
 /** Who hears of the engine. */
 export interface EngineFollower {
   onEvent(event: EngineEvent): void;
-  /** All sandboxes there are, whenever events may have been missed. */
-  onSync(present: readonly EngineSandbox[]): void;
+  /**
+   * Events may have been missed: called before the engine is asked for all
+   * sandboxes there are. What it returns takes the answer, which says nothing of
+   * those made since.
+   */
+  beginSync(): (present: readonly EngineSandbox[]) => void;
 }
 
 const FIRST_RETRY_MS = 250;
@@ -76,7 +80,8 @@ export class EngineMonitor {
         let next = events.next();
         next.catch(() => {});
         this.#info = await this.#engine.info(watch);
-        follower.onSync(await this.#engine.list(watch));
+        const sync = follower.beginSync();
+        sync(await this.#engine.list(watch));
         this.#setAvailable(true);
         retryMs = FIRST_RETRY_MS;
         const pings = this.#ping(watch);

@@ -108,8 +108,9 @@ export class RequestLog {
   #trim(): void {
     const now = this.#clock.monotonicMs();
     for (const [name, entry] of this.#entries) {
-      const dead = entry.expiresMs <= now || (this.#entries.size > this.#limit && entry.settled);
-      if (!dead) break;
+      // What is under way stays, and keeps nothing behind it.
+      if (!entry.settled) continue;
+      if (entry.expiresMs > now && this.#entries.size <= this.#limit) break;
       this.#entries.delete(name);
     }
   }

@@ -1,21 +1,24 @@
-import { isDeepStrictEqual } from "node:util";
 import { Capacity } from "./capacity.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
-import { abortError, BerthError, throwIfAborted } from "./errors.ts";
+import { BerthError } from "./errors.ts";
 import type { EventLog } from "./event-log.ts";
+import { ExpirySweeper } from "./expiry-sweeper.ts";
 import { newId } from "./ids.ts";
+import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
 import type { Lease, SandboxObserver } from "./lease.ts";
-import type { CancelTimer, Clock } from "./ports/clock.ts";
-import type { Engine, EngineMount, EngineSandbox } from "./ports/engine.ts";
+import { LossWatcher } from "./loss-watcher.ts";
+import type { Clock } from "./ports/clock.ts";
+import type { Engine, EngineSandbox } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
-import type { SandboxSpec, SandboxState, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
+import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
+import { engineMounts, SandboxMaker } from "./sandbox-maker.ts";
 import { SandboxRecord } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 import { SandboxTerminator } from "./sandbox-terminator.ts";
 import type { RequestedSpec, SandboxDefaults } from "./spec.ts";
 import { resolveSpec } from "./spec.ts";
-import { WarmPool, type WarmPoolStatus, type WarmPoolTarget, type WarmSandbox } from "./warm-pool.ts";
+import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
 
 /** How the manager is set up. */
 export interface SandboxManagerSettings {
@@ -61,13 +64,6 @@ export interface SandboxName {
   readonly generation?: number;
 }
 
-/** Progress of a pull is told at most this often. */
-const PROGRESS_INTERVAL_MS = 500;
-/** Two sweeps are at least this far apart. */
-const SOONEST_SWEEP_MS = 5;
-/** Sandboxes that end at the same moment are removed this many at a time. */
-const REMOVALS_AT_ONCE = 16;
-
 /**
  * Creates, finds, leases, expires and removes sandboxes.
  *
@@ -88,7 +84,9 @@ export class SandboxManager {
   readonly #registry: SandboxRegistry;
   readonly #terminator: SandboxTerminator;
   readonly #warmPool: WarmPool;
-  #sweepTimer: { readonly at: number; readonly cancel: CancelTimer } | undefined;
+  readonly #maker: SandboxMaker;
+  readonly #sweeper: ExpirySweeper;
+  readonly #lossWatcher: LossWatcher;
   #shutdown: Promise<string[]> | undefined;
 
   constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
@@ -105,25 +103,16 @@ export class SandboxManager {
     const plain = (image: string): SandboxSpec =>
       resolveSpec({ image }, settings.defaults, parts.monitor.info);
     this.#warmPool = new WarmPool(settings.warmPools, plain, parts);
+    this.#maker = new SandboxMaker(parts);
+    this.#sweeper = new ExpirySweeper(this.#registry, this.#terminator, settings.cleanupIntervalMs, parts);
+    this.#lossWatcher = new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts);
   }
 
   /** Begins to look for expired sandboxes and to follow what the engine tells. */
   start(): void {
-    this.#monitor.follow({
-      onEvent: (event) => {
-        const record = this.#registry.byRef(event.ref);
-        if (record === undefined) {
-          this.#warmPool.lost(event.ref);
-          return;
-        }
-        if (event.type === "removed")
-          this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
-        else this.#ended(record, event.end);
-      },
-      onSync: (present) => this.#compare(present),
-    });
+    this.#monitor.follow(this.#lossWatcher);
     this.#warmPool.start();
-    this.#armSweep(this.#settings.cleanupIntervalMs);
+    this.#sweeper.arm();
   }
 
   /**
@@ -138,7 +127,7 @@ export class SandboxManager {
   ): Promise<SandboxView> {
     this.#assertOpen();
     const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
-    const mounts = spec.mounts.map(engineMount);
+    engineMounts(spec);
     const previous =
       options.sandboxId === undefined ? undefined : this.#registry.get(owner, options.sandboxId);
     if (previous?.live) throw exists(previous);
@@ -153,20 +142,14 @@ export class SandboxManager {
       phase: { state: "CREATING", abort },
       reservation,
       clock: this.#clock,
-      onIdle: () => this.#armSweep(record.expiry()?.inMs),
+      onIdle: () => this.#sweeper.arm(record.expiry()?.inMs),
     });
     this.#registry.add(record);
     this.#events.append(record, { type: "CREATING" });
     const signal = AbortSignal.any([options.signal, abort.signal]);
     try {
       await this.#locks.run(SandboxRegistry.key(owner, record.sandboxId), async () => {
-        const engine = await (warm
-          ? this.#adapt(warm, spec, signal)
-          : this.#makeCold(record, mounts, signal));
-        if (signal.aborted) {
-          await this.#engine.remove(engine.ref);
-          throw abortError(signal);
-        }
+        const engine = await this.#maker.make(record, warm, signal);
         this.#becomeReady(record, engine);
       });
     } catch (error) {
@@ -175,7 +158,7 @@ export class SandboxManager {
       this.#terminator.finish(record, { cause: "CREATE_FAILED", message, timeMs: this.#clock.wallMs() });
       throw error;
     }
-    this.#armSweep(record.expiry()?.inMs);
+    this.#sweeper.arm(record.expiry()?.inMs);
     return this.#view(record);
   }
 
@@ -205,7 +188,7 @@ export class SandboxManager {
     const record = this.#findAlive(name);
     record.spec = { ...record.spec, ...change };
     this.#events.append(record, { type: "UPDATED" });
-    this.#armSweep(record.expiry()?.inMs);
+    this.#sweeper.arm(record.expiry()?.inMs);
     return this.#view(record);
   }
 
@@ -273,32 +256,9 @@ export class SandboxManager {
     };
   }
 
-  /** Ends every sandbox that has reached a deadline, and tries failed removals again. Waits for all of them. */
+  /** Ends every sandbox that has reached a deadline. Waits for all of them. */
   async sweep(): Promise<void> {
-    const due = this.#registry.live().filter((record) => {
-      const stuck = record.phase.state === "DELETING" && record.deletion === undefined;
-      return stuck || (record.expiry()?.inMs ?? 1) <= 0;
-    });
-    await inBatches(due, async (record) => {
-      const cause = record.expiry()?.cause;
-      const message =
-        cause === "MAX_LIFETIME"
-          ? `It reached its max_lifetime of ${record.spec.maxLifetimeMs} ms.`
-          : `Nothing used it for its idle_timeout of ${record.spec.idleTimeoutMs} ms.`;
-      await this.#terminator
-        .end(record, {
-          cause: cause ?? "DELETED",
-          message,
-          graceMs: 0,
-          onlyIf: () => (record.expiry()?.inMs ?? 1) <= 0,
-        })
-        .catch((error: unknown) => {
-          this.#logger.warn(
-            { sandboxId: record.sandboxId, err: error },
-            "an expired sandbox is not gone yet; the next sweep tries again",
-          );
-        });
-    });
+    await this.#sweeper.sweep();
   }
 
   /**
@@ -312,61 +272,32 @@ export class SandboxManager {
   }
 
   async #runShutdown(options: { readonly leave: boolean; readonly timeoutMs: number }): Promise<string[]> {
-    this.#sweepTimer?.cancel();
+    this.#sweeper.stop();
     const stopping = new BerthError("SHUTTING_DOWN", "The server is shutting down.");
     for (const { phase } of this.#registry.live())
       if (phase.state === "CREATING") phase.abort.abort(stopping);
-    const poolStopped = this.#warmPool.stop();
-    if (!options.leave) {
-      const all = inBatches(this.#registry.live(), (record) =>
-        this.#terminator
-          .end(record, { cause: "SERVER_SHUTDOWN", message: "The server stopped.", graceMs: 0 })
-          .catch((error: unknown) => {
-            this.#logger.error(
-              { sandboxId: record.sandboxId, err: error },
-              "a sandbox could not be removed at shutdown",
-            );
-          }),
-      );
-      const timer = Promise.withResolvers<void>();
-      const cancel = this.#clock.setTimer(options.timeoutMs, timer.resolve);
-      await Promise.race([Promise.all([all, poolStopped]), timer.promise]);
-      cancel();
-    }
+    const gone = Promise.all([
+      this.#warmPool.stop(),
+      inBatches(options.leave ? [] : this.#registry.live(), (record) => this.#endAtShutdown(record)),
+    ]);
+    const timer = Promise.withResolvers<void>();
+    const cancel = this.#clock.setTimer(options.timeoutMs, timer.resolve);
+    await Promise.race([gone, timer.promise]);
+    cancel();
     this.#monitor.stop();
     return this.#registry.live().map((record) => record.sandboxId);
   }
 
-  async #makeCold(
-    record: SandboxRecord,
-    mounts: readonly EngineMount[],
-    signal: AbortSignal,
-  ): Promise<EngineSandbox> {
-    throwIfAborted(signal);
-    const { spec, sandboxId, generation, owner } = record;
-    let toldAt = Number.NEGATIVE_INFINITY;
-    await this.#engine.ensureImage(spec.image, {
-      signal,
-      onProgress: (progress) => {
-        const now = this.#clock.monotonicMs();
-        if (now - toldAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
-        toldAt = now;
-        this.#events.append(record, { type: "IMAGE_PULL", image: spec.image, progress });
-      },
-    });
-    return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);
-  }
-
-  /** Makes a sandbox that waited into what was asked for. What cannot be made so is removed. */
-  async #adapt(warm: WarmSandbox, spec: SandboxSpec, signal: AbortSignal): Promise<EngineSandbox> {
-    const { engine, resources } = warm;
-    if (isDeepStrictEqual(resources, spec.resources)) return engine;
+  async #endAtShutdown(record: SandboxRecord): Promise<void> {
     try {
-      await this.#engine.setResources(engine.ref, spec.resources, signal);
-      return engine;
+      await this.#terminator.end(record, {
+        cause: "SERVER_SHUTDOWN",
+        message: "The server stopped.",
+        graceMs: 0,
+      });
     } catch (error) {
-      await this.#engine.remove(engine.ref);
-      throw error;
+      const { sandboxId } = record;
+      this.#logger.error({ sandboxId, err: error }, "a sandbox could not be removed at shutdown");
     }
   }
 
@@ -398,45 +329,6 @@ export class SandboxManager {
     });
   }
 
-  /** Marks what ended by itself, and takes its container away. */
-  #ended(record: SandboxRecord, end: { readonly exitCode: number; readonly outOfMemory: boolean }): void {
-    if (end.outOfMemory)
-      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process for want of memory.");
-    else this.#lost(record, "EXITED", `Its main process ended with code ${end.exitCode}.`);
-  }
-
-  #lost(record: SandboxRecord, cause: TerminationCause, message: string): void {
-    const { state } = record.phase;
-    if (state !== "RUNNING" && state !== "PAUSED") return;
-    const termination: Termination = { cause, message, timeMs: this.#clock.wallMs() };
-    record.leases.abortAll(
-      new BerthError("SANDBOX_TERMINATED", `The sandbox ended: ${message}`, { metadata: { cause } }),
-    );
-    this.#terminator.end(record, { ...termination, graceMs: 0 }).catch((error: unknown) => {
-      this.#logger.warn(
-        { sandboxId: record.sandboxId, err: error },
-        "an ended sandbox is not removed yet; the next sweep tries again",
-      );
-    });
-  }
-
-  /** Holds what the engine has against what the manager knows, after a time without events. */
-  #compare(present: readonly EngineSandbox[]): void {
-    const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
-    this.#warmPool.keepOnly(
-      new Set(present.filter(({ state }) => state === "running").map(({ ref }) => ref)),
-    );
-    for (const record of this.#registry.live()) {
-      const { phase } = record;
-      if (phase.state !== "RUNNING" && phase.state !== "PAUSED") continue;
-      const found = byRef.get(phase.engine.ref);
-      if (found === undefined)
-        this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
-      else if (found.state === "ended")
-        this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
-    }
-  }
-
   #find(name: SandboxName): SandboxRecord {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined) {
@@ -462,38 +354,6 @@ export class SandboxManager {
   #assertOpen(): void {
     if (this.#shutdown !== undefined) throw new BerthError("SHUTTING_DOWN", "The server is shutting down.");
   }
-
-  /** Sees to it that a sweep happens within `inMs`, and within the cleanup interval at the latest. */
-  #armSweep(inMs: number | undefined): void {
-    if (this.#shutdown !== undefined) return;
-    const delay = Math.max(0, Math.min(inMs ?? Number.POSITIVE_INFINITY, this.#settings.cleanupIntervalMs));
-    const at = this.#clock.monotonicMs() + delay;
-    if (this.#sweepTimer !== undefined && this.#sweepTimer.at <= at) return;
-    this.#sweepTimer?.cancel();
-    const cancel = this.#clock.setTimer(delay, () => {
-      this.#sweepTimer = undefined;
-      this.sweep().finally(() => this.#armNextSweep());
-    });
-    this.#sweepTimer = { at, cancel };
-  }
-
-  #armNextSweep(): void {
-    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at
-    // once. What could not be removed is in DELETING, has no deadline any more and waits for the interval.
-    const waiting = this.#registry.live().filter((record) => record.deletion === undefined);
-    const coming = waiting.flatMap((record) => record.expiry()?.inMs ?? []);
-    this.#armSweep(Math.max(SOONEST_SWEEP_MS, Math.min(Number.POSITIVE_INFINITY, ...coming)));
-  }
-}
-
-function engineMount(mount: SandboxSpec["mounts"][number], index: number): EngineMount {
-  if (mount.source.kind === "host") {
-    return { hostPath: mount.source.path, target: mount.target, readOnly: mount.readOnly, giveToUser: false };
-  }
-  throw new BerthError(
-    "UNSUPPORTED",
-    `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
-  );
 }
 
 function exists({ sandboxId }: SandboxRecord): BerthError {
@@ -524,12 +384,4 @@ function notRunning(record: SandboxRecord): BerthError {
     TERMINATED: phase.state === "TERMINATED" ? `It has ended: ${phase.termination.message}` : "",
   }[phase.state];
   return new BerthError("SANDBOX_NOT_RUNNING", `The sandbox cannot be used. ${advice}`, { metadata });
-}
-
-async function inBatches<T>(items: readonly T[], act: (item: T) => Promise<void>): Promise<void> {
-  const queue = [...items];
-  const worker = async (): Promise<void> => {
-    for (let item = queue.shift(); item !== undefined; item = queue.shift()) await act(item);
-  };
-  await Promise.all(Array.from({ length: REMOVALS_AT_ONCE }, worker));
 }

@@ -86,9 +86,9 @@ export class WarmPool {
     return false;
   }
 
-  /** Forgets what the engine does not have any more. */
-  keepOnly(refs: ReadonlySet<string>): void {
-    for (const pool of this.#pools) for (const { ref } of [...pool.ready]) if (!refs.has(ref)) this.lost(ref);
+  /** The engine's names of those that are ready. */
+  refs(): string[] {
+    return this.#pools.flatMap(({ ready }) => ready.map(({ ref }) => ref));
   }
 
   status(): WarmPoolStatus[] {

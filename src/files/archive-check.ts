@@ -5,7 +5,8 @@ import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 const MOST_ENTRIES = 500_000;
 /** All names together: they are kept, to know what stands where. */
 const MOST_NAME_BYTES = 64 * 1024 * 1024;
-const MOST_PATH_BYTES = 4095;
+/** Leaves room for what is put before it while it is moved into place. */
+const MOST_PATH_BYTES = 4000;
 const MOST_NAME_BYTES_EACH = 255;
 /** Set-user-id and set-group-id are dropped. */
 const KEPT_MODE_BITS = 0o1777;
@@ -37,28 +38,32 @@ export class ArchiveCheck {
   }
 
   /**
-   * The entry as it is to be unpacked; undefined for the directory itself.
+   * The entry as it is to be unpacked, after directories on its way that the
+   * archive does not tell of; nothing for the target itself.
    * @throws `ARCHIVE_REJECTED`.
    */
-  admit(entry: TarEntry): PlainTarEntry | undefined {
+  admit(entry: TarEntry): PlainTarEntry[] {
     const { kind } = entry;
-    if (++this.#entryCount > MOST_ENTRIES)
+    if (++this.#entryCount > MOST_ENTRIES) {
       throw refuse(entry, `the archive has more than ${MOST_ENTRIES} entries`);
+    }
     this.#sizeBytes += entry.size;
     if (kind === "fifo" || kind === "character-device" || kind === "block-device") {
       throw refuse(entry, "it is a device or a FIFO");
     }
-    if (kind === "other") throw refuse(entry, "it is of a kind that is not supported, such as a sparse file");
+    if (kind === "other") {
+      throw refuse(entry, "it is of a kind that is not supported, such as a sparse file");
+    }
     const name = resolveName(entry, entry.name, "its name");
     if (name === "") {
       if (kind !== "directory") throw refuse(entry, "it has no name");
-      return undefined;
+      return [];
     }
-    this.#checkWay(entry, name);
+    const above = this.#standAbove(entry, name);
     const linkName =
       kind === "hard-link" ? resolveName(entry, entry.linkName, "its target's name") : entry.linkName;
     this.#stand(entry, name, this.#standingOf(entry, linkName));
-    return {
+    const plain: PlainTarEntry = {
       name,
       kind,
       linkName,
@@ -70,6 +75,7 @@ export class ArchiveCheck {
       deviceMajor: 0,
       deviceMinor: 0,
     };
+    return [...above.map((each) => directoryOnTheWay(each, plain.modifyTime)), plain];
   }
 
   #standingOf(entry: TarEntry, linkName: ByteString): Standing {
@@ -88,18 +94,22 @@ export class ArchiveCheck {
   }
 
   /**
-   * Everything on the way to an entry is a directory of the archive, told or
-   * not. What lies above one that is known is known too.
+   * Makes sure that everything on the way to an entry is a directory of the
+   * archive, and returns those that were not told, from the top down. What lies
+   * above one that is known is known too.
    */
-  #checkWay(entry: TarEntry, name: ByteString): void {
+  #standAbove(entry: TarEntry, name: ByteString): ByteString[] {
+    const untold: ByteString[] = [];
     for (let at = name.lastIndexOf("/"); at >= 0; at = name.lastIndexOf("/", at - 1)) {
       const above = name.slice(0, at);
       const standing = this.#standing.get(above);
-      if (standing === "directory") return;
+      if (standing === "directory") break;
       if (standing === "symlink") throw refuse(entry, "it lies below a symbolic link");
       if (standing === "file") throw refuse(entry, "it lies below a file");
-      this.#stand(entry, above, "directory");
+      untold.unshift(above);
     }
+    for (const above of untold) this.#stand(entry, above, "directory");
+    return untold;
   }
 
   #stand(entry: TarEntry, name: ByteString, standing: Standing): void {
@@ -111,6 +121,11 @@ export class ArchiveCheck {
     if (this.#nameBytes > MOST_NAME_BYTES) throw refuse(entry, "the archive's names are too long in all");
     this.#standing.set(name, standing);
   }
+}
+
+function directoryOnTheWay(name: ByteString, modifyTime: number): PlainTarEntry {
+  const numbers = { mode: 0o755, uid: 0, gid: 0, size: 0, deviceMajor: 0, deviceMinor: 0 };
+  return { name, kind: "directory", linkName: "", modifyTime, ...numbers };
 }
 
 /** A name relative to the target, "." and needless slashes left out. */

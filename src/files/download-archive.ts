@@ -27,7 +27,7 @@ export async function* downloadArchive(op: Operation, path: ByteString): AsyncGe
   const running = await op.start(
     script(
       assign("p", path),
-      `if [ -d "$p" ]; then cd "$p" && [ -r . ] || fail cd "$p"; need tar; exec tar -cf - .\n`,
+      `if [ -d "$p" ]; then enter "$p"; need tar; exec tar -cf - .\n`,
       `elif [ -f "$p" ]; then [ -r "$p" ] || exit ${EXIT.forbidden}\n`,
       `cd "\${p%/*}/" || exit ${EXIT.forbidden}; need tar; exec tar -chf - "./\${p##*/}"\n`,
       `elif [ -e "$p" ]; then exit ${EXIT.kind}; else reach "$p"; exit ${EXIT.missing}; fi\n`,

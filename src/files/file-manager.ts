@@ -199,6 +199,8 @@ export class FileManager {
     work: (op: Operation) => AsyncGenerator<T>,
   ): AsyncGenerator<T> {
     const op = this.#begin(request, signal);
+    // A generator whose reader waits no more hears of nothing.
+    op.signal.addEventListener("abort", () => void op.close(), { once: true });
     try {
       yield* work(op);
     } catch (error) {

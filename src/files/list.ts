@@ -44,7 +44,7 @@ const WANTED = "a directory";
 async function readNames(op: Operation, path: ByteString, after: ByteString | undefined, limit: number) {
   const text = script(
     assign("p", path),
-    `directory "$p"; cd "$p" && [ -r . ] || fail cd "$p"\n`,
+    `enter "$p"\n`,
     `need find; find . -mindepth 1 -maxdepth 1 -print0\n`,
   );
   const smallest = new SmallestNames(after, limit + 1);
@@ -54,8 +54,8 @@ async function readNames(op: Operation, path: ByteString, after: ByteString | un
     op.progressed();
   }
   const end = await running.ended;
-  if (end.code !== 0 && withoutVanished(end.stderr) !== "")
-    await op.succeed(running, { path, wanted: WANTED });
+  const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";
+  if (!onlyVanished) await op.succeed(running, { path, wanted: WANTED });
   const names = smallest.take();
   return { names: names.slice(0, limit), more: names.length > limit };
 }
@@ -68,7 +68,7 @@ async function readFiles(
 ): Promise<NamedFile[]> {
   const text = script(
     assign("p", path),
-    `directory "$p"; cd "$p" || fail cd "$p"\n`,
+    `enter "$p"\n`,
     assignAll(names.map((name) => `./${name}`)),
     `need stat; need readlink; stat -c '${RECORD_FORMAT}' "$@" 2>/dev/null\n`,
     `for f do [ ! -L "$f" ] || { printf '\\0%s\\0' "$f"; readlink -n "$f"; }; done\n`,

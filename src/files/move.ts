@@ -46,7 +46,10 @@ export async function moveFile(
       ? `if isdir "$p"; then isdir "$q" || exit ${EXIT.kind}; else isdir "$q" && exit ${EXIT.kind}; fi\n`
       : `exit ${EXIT.exists}\n`,
     `fi\n`,
-    `move() { mv -${overwrite ? "f" : "n"}T "$1" "$q" || { need mv; isdir "$q" && filled "$q" && exit ${EXIT.notEmpty}\n`,
+    `move() { mv -${overwrite ? "f" : "n"}T "$1" "$q" || { need mv\n`,
+    // busybox takes a link to a directory for the directory.
+    overwrite ? `[ -L "$q" ] && [ -d "$q" ] && rm -f "$q" && mv -fT "$1" "$q" && return\n` : "",
+    `isdir "$q" && filled "$q" && exit ${EXIT.notEmpty}\n`,
     `place "$p"; place "$q"\n`,
     `r=$(readlink -f "$p"); case $(readlink -f "$q") in "$r"/*) exit ${EXIT.intoItself};; esac; return 1; }\n`,
     overwrite ? "}\n" : `[ ! -e "$1" ] && [ ! -L "$1" ] || return ${EXIT.exists}; }\n`,

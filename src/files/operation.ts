@@ -17,17 +17,19 @@ export interface OperationInit extends ScriptHost {
 /** Answers of scripts are short, unless they are read as they come. */
 const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 
+/** How long it may take to clear up after a script that was killed. */
+const CLEAR_UP_MS = 30_000;
+
 /**
- * One operation on the files of a sandbox. It holds the sandbox's lease, and
- * ends when the call is aborted, the sandbox goes, or nothing has moved for the
- * sandbox's command timeout: then its script is stopped and the lease released,
- * whether or not anybody still waits for it.
+ * One operation on the files of a sandbox. It holds the sandbox's lease until
+ * it is closed. When the call is aborted, the sandbox goes, or nothing has moved
+ * for the sandbox's command timeout, its script is stopped.
  */
 export class Operation {
   readonly signal: AbortSignal;
   readonly #init: OperationInit;
   readonly #deadline = new AbortController();
-  readonly #onAbort = (): void => void this.close();
+  readonly #onAbort = (): void => void this.#stop();
   #cancelTimer: CancelTimer = () => {};
   #running: Promise<RunningScript> | undefined;
   #closing: Promise<void> | undefined;
@@ -99,6 +101,15 @@ export class Operation {
     if (end.code !== 0) throw scriptError(subject, end);
   }
 
+  /**
+   * Gives a script up, and runs another to clear up after it where it was
+   * killed and could not do so itself. Never rejects.
+   */
+  async abandon(running: RunningScript, clearUp: string): Promise<void> {
+    await running.stop(new BerthError("CANCELED", "The operation was given up."));
+    if (!(await running.endedInOrder)) await this.#clearUp(clearUp);
+  }
+
   /** Stops what runs and releases the lease. Idempotent, never rejects. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -119,5 +130,21 @@ export class Operation {
     await running?.stop(
       signal.aborted ? abortError(signal) : new BerthError("CANCELED", "The operation is over."),
     );
+  }
+
+  async #clearUp(text: string): Promise<void> {
+    const { lease, logger } = this.#init;
+    if (lease.signal.aborted) return;
+    // Not the operation's own signal: it may be aborted already.
+    const signal = AbortSignal.any([lease.signal, AbortSignal.timeout(CLEAR_UP_MS)]);
+    try {
+      const running = await RunningScript.start(this.#init, text, { stdin: false, signal });
+      const onAbort = (): void => void running.stop(abortError(signal));
+      signal.addEventListener("abort", onAbort, { once: true });
+      await running.ended.finally(() => signal.removeEventListener("abort", onAbort));
+    } catch (error) {
+      const { sandboxId } = lease.sandbox;
+      logger.warn({ sandboxId, err: error }, "a temporary file may be left in a sandbox");
+    }
   }
 }

@@ -20,6 +20,8 @@ export interface ScriptHost {
 const MOST_STDERR = 16 * 1024;
 /** A script that reads stdin takes its end for "give up", and tidies up; so long it may take. */
 const TIDY_MS = 20_000;
+/** From here on an exit code tells of a signal. */
+const FIRST_SIGNAL_CODE = 128;
 /** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 2_000;
 /** How long a killed script may take to tell its end. */
@@ -82,6 +84,14 @@ export class RunningScript {
   /** Whether it has ended. */
   get over(): boolean {
     return this.#over;
+  }
+
+  /** Whether it came to an end of its own, so that it could tidy up; resolves when it has ended. */
+  get endedInOrder(): Promise<boolean> {
+    return this.#end.promise.then(
+      ({ code }) => code < FIRST_SIGNAL_CODE,
+      () => false,
+    );
   }
 
   /** The next bytes of stdout; undefined at their end. Rejects when the script is stopped. */

@@ -30,6 +30,7 @@ export const EXIT = {
  * - `reach PATH` ends it with the reason why the way to PATH cannot be walked.
  * - `fail TOOL PATH` ends it after TOOL failed on PATH.
  * - `regular PATH` and `directory PATH` end it where PATH, links followed, is something else.
+ * - `enter PATH` goes into a directory that may be read.
  * - `place PATH` ends it where nothing can be put at PATH.
  * - `parents PATH` makes the directories on the way.
  * - `filled PATH` tells whether a directory holds anything.
@@ -54,6 +55,7 @@ done; }
 fail() { need $1; reach "$2"; [ -e "$2" ] || exit ${EXIT.missing}; exit 1; }
 regular() { [ -f "$1" ] && return; [ -e "$1" ] && exit ${EXIT.kind}; reach "$1"; exit ${EXIT.missing}; }
 directory() { [ -d "$1" ] && return; [ -e "$1" ] && exit ${EXIT.kind}; reach "$1"; exit ${EXIT.missing}; }
+enter() { directory "$1"; cd "$1" && [ -r . ] || exit ${EXIT.forbidden}; }
 place() { [ -w "\${1%/*}/" ] && [ -x "\${1%/*}/" ] && return; reach "$1"; exit ${EXIT.forbidden}; }
 parents() { [ -d "\${1%/*}/" ] || mkdir -p "\${1%/*}" || { need mkdir; d=\${1%/*}
 while [ "$d" ] && [ ! -e "$d" ] && [ ! -L "$d" ]; do d=\${d%/*}; done

@@ -1,7 +1,8 @@
-import { BerthError } from "../core/errors.ts";
+import type { BerthError } from "../core/errors.ts";
 import { ArchiveCheck } from "./archive-check.ts";
 import type { ByteString } from "./byte-string.ts";
 import { scriptError } from "./failure.ts";
+import { LateModes } from "./late-modes.ts";
 import type { Operation } from "./operation.ts";
 import { EXIT, script } from "./script.ts";
 import { assign } from "./shell-words.ts";
@@ -21,8 +22,6 @@ export interface UnpackedArchive {
 
 /** Small pieces are put together up to so many bytes. */
 const CHUNK_BYTES = 64 * 1024;
-/** What lets the owner of a directory put something into it. */
-const OWNER_BITS = 0o700;
 
 /**
  * Unpacks a tar into a directory. Each entry is checked and written anew, so
@@ -54,8 +53,9 @@ export async function uploadArchive(
     // Where the script has ended by itself, that is why the archive broke off.
     const end = running.over && !op.signal.aborted ? await running.ended : undefined;
     const cause = end !== undefined && end.code !== 0 ? unpackError(path, end) : error;
-    await running.stop(
-      cause instanceof BerthError ? cause : new BerthError("CANCELED", "The upload failed."),
+    await op.abandon(
+      running,
+      script(assign("p", path), `cd "$p" || exit 0; t=${nonce}; ${REMOVE_TEMPORARY}\n`),
     );
     throw cause;
   }
@@ -78,7 +78,7 @@ async function* rewrite(
   check: ArchiveCheck,
   nonce: string,
 ): AsyncGenerator<Buffer> {
-  const closed: PlainTarEntry[] = [];
+  const modes = new LateModes();
   let size = 0;
   for await (const item of readTar(chunks)) {
     if (item.type === "content") {
@@ -87,25 +87,19 @@ async function* rewrite(
     }
     yield padding(size);
     size = item.entry.size;
-    const entry = check.admit(item.entry);
-    if (entry === undefined) continue;
-    if (entry.kind !== "directory" || (entry.mode & OWNER_BITS) === OWNER_BITS) {
-      yield encodeEntry(entry, "gnu");
-    } else {
-      // Not every tar waits with the mode of a directory until it is filled.
-      closed.push(entry);
-      yield encodeEntry({ ...entry, mode: entry.mode | OWNER_BITS }, "gnu");
-    }
+    for (const entry of check.admit(item.entry)) yield encodeEntry(modes.open(entry), "gnu");
   }
   yield padding(size);
-  for (const entry of closed.reverse()) yield encodeEntry(entry, "gnu");
-  yield encodeEntry(markEntry(nonce), "gnu");
+  const script = modes.script();
+  yield encodeEntry(markEntry(nonce, script.length), "gnu");
+  yield script;
+  yield padding(script.length);
   yield END_OF_TAR;
 }
 
-function markEntry(name: ByteString): PlainTarEntry {
-  const numbers = { mode: 0o600, uid: 0, gid: 0, modifyTime: 0, size: 0, deviceMajor: 0, deviceMinor: 0 };
-  return { name, kind: "file", linkName: "", ...numbers };
+function markEntry(name: ByteString, size: number): PlainTarEntry {
+  const numbers = { mode: 0o600, uid: 0, gid: 0, modifyTime: 0, deviceMajor: 0, deviceMinor: 0 };
+  return { name, kind: "file", linkName: "", size, ...numbers };
 }
 
 async function* gather(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
@@ -121,6 +115,9 @@ async function* gather(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   }
   yield Buffer.concat(held, bytes);
 }
+
+/** Others than root cannot remove what lies in a directory that is closed to them. */
+const REMOVE_TEMPORARY = `rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -rf "$t"; }`;
 
 /**
  * Works in the temporary directory; the target is `..`, whatever it is called
@@ -139,10 +136,11 @@ function unpackScript(path: ByteString, createParents: boolean, nonce: string): 
     createParents ? `[ -e "$p" ] || { parents "$p/."; }\n` : "",
     `directory "$p"; cd "$p" && [ -w . ] || { reach "$p"; exit ${EXIT.forbidden}; }\n`,
     `need tar; need mv; need find; t=${nonce}\n`,
-    `give_up() { trap '' HUP INT TERM; cd ..; rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -rf "$t"; }; exit $1; }\n`,
+    `give_up() { trap '' HUP INT TERM; cd ..; ${REMOVE_TEMPORARY}; exit $1; }\n`,
     `mkdir -m 700 $t && cd $t || exit 1; trap 'give_up 1' HUP INT TERM\n`,
-    `tar -xpof - || give_up 1\n`,
-    `[ -f $t ] || give_up ${EXIT.incomplete}; rm $t\n`,
+    // Nothing is taken from the modes: every directory is told.
+    `umask 0; tar -xpof - || give_up 1; umask 022\n`,
+    `[ -f $t ] || give_up ${EXIT.incomplete}; . ./$t || give_up 1; rm $t\n`,
     `clash() { for f in ${entries}; do [ -e "$f" ] || [ -L "$f" ] || continue; n=../\${f#./}\n`,
     `if [ -L "$n" ]; then [ -L "$f" ]\n`,
     `elif [ ! -e "$n" ]; then continue\n`,

@@ -80,7 +80,7 @@ export async function* watchDirectory(
 async function readTree(op: Operation, path: ByteString, recursive: boolean): Promise<ByteString> {
   const text = script(
     assign("p", path),
-    `directory "$p"; cd "$p" && [ -r . ] || fail cd "$p"; need find; need stat\n`,
+    `enter "$p"; need find; need stat\n`,
     `find . ${recursive ? "" : "-maxdepth 1 "}-exec stat -c '${RECORD_FORMAT}' {} +\n`,
   );
   const running = await op.start(text);

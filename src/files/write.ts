@@ -1,4 +1,4 @@
-import { BerthError, invalidArgument } from "../core/errors.ts";
+import { type BerthError, invalidArgument } from "../core/errors.ts";
 import { type ByteString, fromBytes } from "./byte-string.ts";
 import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
@@ -92,9 +92,7 @@ export async function uploadFile(
     op.progressed();
     return await answerOf(op, running, path);
   } catch (error) {
-    await running.stop(
-      error instanceof BerthError ? error : new BerthError("CANCELED", "The upload failed."),
-    );
+    await op.abandon(running, script(assign("p", path), FOLLOW_LINKS, `rm -f "\${p%/*}/${nonce}"\n`));
     throw error;
   }
 }
@@ -112,6 +110,11 @@ function inlineFormat(data: Uint8Array): string | undefined {
   return format.length > LONGEST_INLINE ? undefined : format;
 }
 
+/** Makes $p what it leads to, there or not: `readlink -f` of busybox gets relative links to nowhere wrong. */
+const FOLLOW_LINKS = `i=0; while [ -L "$p" ]; do need readlink; i=$((i+1)); [ $i -le 40 ] || exit ${EXIT.missing}
+r=$(readlink -n "$p"; echo /); r=\${r%/}; case $r in /*) p=$r;; *) p=\${p%/*}/$r;; esac; done
+`;
+
 /**
  * Writes a temporary file beside the target and renames it. A shell's own
  * `printf` does not say why it failed, so `cat` tries again.
@@ -126,7 +129,7 @@ function replaceScript(
   return script(
     assign("p", path),
     options.createParents ? `parents "$p"\n` : "",
-    `if [ -L "$p" ]; then need readlink; r=$(readlink -fn "$p"; echo /); p=\${r%/}; [ "$p" ] || exit ${EXIT.missing}; fi\n`,
+    FOLLOW_LINKS,
     `m=644 o=; if [ -f "$p" ]; then [ -w "$p" ] || exit ${EXIT.forbidden}\n`,
     `set -- $(stat -c '%a %u:%g' "$p"); m=$1 o=$2\n`,
     `elif [ -e "$p" ]; then exit ${EXIT.kind}; fi; place "$p"\n`,

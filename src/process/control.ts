@@ -53,12 +53,14 @@ export class ProcessControl {
 
   /**
    * Whether the kernel killed in the sandbox for want of memory since the last
-   * time this was asked, as its control group counts. False where that cannot be told.
+   * time this was asked, as its control group counts. False where the sandbox
+   * shows no such count, undefined where no shell of it answers.
    */
-  async newOomKills(sandbox: LeasedSandbox): Promise<boolean> {
+  async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
     const answer = await this.#shells
       .ask(sandbox, sandbox.user, (ask) => ask(OOM_KILLS_COMMAND))
-      .catch(() => "-");
+      .catch(() => undefined);
+    if (answer === undefined) return undefined;
     const count = Number.parseInt(answer, 10);
     if (Number.isNaN(count)) return false;
     const seen = this.#oomKillsSeen.get(sandbox.ref) ?? 0;

@@ -137,15 +137,14 @@ export class LaneJob implements Job, LaneTask {
     if (found === undefined) return undefined;
     const kind = found.text[0];
     if (kind === "R") {
-      this.#started = true;
-      clearTimeout(this.#beginTimer);
       this.#scanners[stream] = this.#dataScanner(stream);
-      this.#start.resolve("started");
-      this.#watch();
+      this.#begin();
       return found.rest;
     }
     if (kind === "E") {
       this.#codes.set(stream, Number(found.text.slice(1)));
+      // The beginning comes before it on stdout, unless the shell could make no child.
+      if (stream === "stdout" && !this.#started) this.#begin();
       // What comes now is of something the job left behind, and nobody's output.
       this.#scanners[stream] = new MarkerScanner(this.#nonce, () => {});
       if (this.#codes.size === 2) this.#finish({ kind: "exited", code: this.#codes.get("stdout") ?? -1 });
@@ -154,6 +153,13 @@ export class LaneJob implements Job, LaneTask {
     this.#verdicts.set(stream, found.text);
     if (this.#verdicts.size === 2) this.#judge();
     return undefined;
+  }
+
+  #begin(): void {
+    this.#started = true;
+    clearTimeout(this.#beginTimer);
+    this.#start.resolve("started");
+    this.#watch();
   }
 
   #judge(): void {

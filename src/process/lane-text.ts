@@ -14,7 +14,8 @@ export function jobText(request: JobRequest): (nonce: string) => ShellText {
 /**
  * Runs a command as a child and reports to both streams with the nonce in $n:
  * `R<pid>` on stdout when it begins, then `E` by what the shell calls so, or
- * `D` where the directory cannot be entered.
+ * `D` where the directory cannot be entered. `R` comes from the child: this
+ * shell itself traps signals, and one sent before there is a child would be lost.
  *
  * The pipes are opened anew through /proc: a job that sets O_NONBLOCK on its
  * own would otherwise cut what follows it. A shell line is an argument of its
@@ -25,8 +26,8 @@ export function childText(request: JobRequest, stdin: string): ShellText {
   const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
   const exec = execArguments(request.argv, special).map(quote).join(" ");
   return (
-    `if cd -P -- ${quote(request.workingDir)};then printf %s "\${n}R$$;" >&3;` +
-    `(unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
+    `if cd -P -- ${quote(request.workingDir)};then ` +
+    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
     `${stdin} >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-\n` +
     `s=$?;E;else W "\${n}D;";fi\n`
   );

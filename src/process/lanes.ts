@@ -55,6 +55,11 @@ export class Lanes implements JobRunner, Shells {
     ready?.forStdin.close();
   }
 
+  /** Lets go of the lanes of every sandbox. The sandboxes stay. */
+  closeAll(): void {
+    for (const ref of [...this.#ready.keys()]) this.close(ref);
+  }
+
   async start(
     sandbox: LeasedSandbox,
     request: JobRequest,

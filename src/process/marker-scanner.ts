@@ -62,7 +62,13 @@ export class MarkerScanner {
 
   #suffixThatMayBegin(bytes: Buffer): number {
     let length = Math.min(this.#nonce.length - 1, bytes.length);
-    while (length > 0 && bytes.compare(this.#nonce, 0, length, bytes.length - length) !== 0) length--;
-    return length;
+    // Looked for by its first byte, since this is done once for every chunk of output.
+    for (; length > 0; length--) {
+      const at = bytes.indexOf(this.#nonce[0] ?? 0, bytes.length - length);
+      if (at < 0) return 0;
+      length = bytes.length - at;
+      if (bytes.compare(this.#nonce, 0, length, at) === 0) return length;
+    }
+    return 0;
   }
 }

@@ -119,7 +119,11 @@ export class PlainJob implements Job {
     const kind = found.text[0];
     if (kind === "E") {
       this.#codes.set(stream, Number(found.text.slice(1)));
-      if (this.#codes.size === 2) this.#finish({ kind: "exited", code: this.#codes.get("stdout") ?? -1 });
+      // The beginning comes before it on stdout, unless the shell could make no child.
+      const childless = stream === "stdout" && !this.#began;
+      if (childless) this.#ready.resolve();
+      if (childless || this.#codes.size === 2)
+        this.#finish({ kind: "exited", code: this.#codes.get("stdout") ?? -1 });
       return;
     }
     this.#began = true;

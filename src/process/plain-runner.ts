@@ -10,30 +10,33 @@ import { divideEnv, execArguments } from "./shell-env.ts";
  * pipes. The nonce comes over stdin: a job can read its parent's arguments and
  * environment, not what it has read. Reopening the pipes through /proc keeps a
  * job's O_NONBLOCK from the marker that follows. Traps let the shell outlive a
- * signal to its process group.
+ * signal to its process group; the child, which has none, tells the beginning.
+ * The command's environment is the shell's own: its one variable has a name
+ * that no command misses.
  */
 const WRAPPER = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
-read -r n
-cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$n"; exit; }
+unset BERTH_NONCE
+read -r BERTH_NONCE
+cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$BERTH_NONCE"; exit; }
 case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
 shift 2
 exec 3>&1 4>&2 >/dev/null 2>&1
-printf '%sR%s;' "$n" $$ >&3
-(unset PWD OLDPWD SHLVL; exec "$@") <&5 >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-
-s=$?
-printf '%sE%s;' "$n" $s >&3
-printf '%sE%s;' "$n" $s >&4`;
+(printf '%sR%s;' "$BERTH_NONCE" $$; unset PWD OLDPWD SHLVL BERTH_NONCE; exec "$@") <&5 >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-
+set -- $?
+printf '%sE%s;' "$BERTH_NONCE" $1 >&3
+printf '%sE%s;' "$BERTH_NONCE" $1 >&4`;
 
 /**
  * With a terminal the job takes the shell's place: the terminal's end is its
  * end. It begins when a line comes in, by when the terminal has its size; the
  * terminal's echo of that line is not the job's output.
  */
-const TERMINAL_WRAPPER = `read -r go
+const TERMINAL_WRAPPER = `unset BERTH_NONCE
+read -r BERTH_NONCE
 cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
 printf '%sR%s;' "$1" $$
 shift 2
-unset PWD OLDPWD SHLVL go
+unset PWD OLDPWD SHLVL BERTH_NONCE
 exec "$@"`;
 
 /** Starts each job with an engine call of its own. */

@@ -78,7 +78,7 @@ export class ProcessManager {
   async *exec(request: RunRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
     const { process, isNew } = await this.#startOnce("Exec", request, signal);
     const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
-    const leave = isNew ? process.keep(reader) : process.adopt();
+    const leave = isNew ? process.keep(reader) : process.join();
     yield* this.#stream(process, reader, leave, signal);
   }
 
@@ -87,7 +87,7 @@ export class ProcessManager {
     const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
     const collected = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
     const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
-    const leave = isNew ? process.keep(reader) : process.adopt();
+    const leave = isNew ? process.keep(reader) : process.join();
     for await (const event of this.#stream(process, reader, leave, signal)) {
       if (event.type === "output") collected[event.stream].append(event.data);
       else if (event.type === "gap") collected[event.stream].skip(event.to - event.from);
@@ -105,7 +105,7 @@ export class ProcessManager {
   ): AsyncGenerator<ProcessEvent> {
     const process = this.#find(owner, processId);
     const reader = process.transcript.reader(from);
-    yield* this.#stream(process, reader, process.adopt(), signal);
+    yield* this.#stream(process, reader, process.follow(), signal);
   }
 
   /** One process. @throws `PROCESS_NOT_FOUND`. */
@@ -118,6 +118,11 @@ export class ProcessManager {
     this.#sandboxes.get(sandbox);
     const all = this.#registry.ofSandbox(sandbox.owner, sandbox.sandboxId);
     return all.filter((process) => showEnded || process.status === undefined).reverse();
+  }
+
+  /** Lets go of every process that still runs, without ending it. */
+  letGo(): void {
+    for (const process of this.#registry.all()) process.letGo();
   }
 
   async #startOnce(

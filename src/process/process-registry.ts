@@ -34,6 +34,10 @@ export class ProcessRegistry {
     return process?.lease.sandbox.owner === owner ? process : undefined;
   }
 
+  all(): Process[] {
+    return [...this.#processes.values()];
+  }
+
   /** Processes of a sandbox, oldest first. */
   ofSandbox(owner: string, sandboxId: string): Process[] {
     this.#forget();

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { Lease } from "../core/lease.ts";
 import type { CancelTimer, Clock } from "../core/ports/clock.ts";
@@ -9,7 +10,7 @@ import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
 import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
-import { Transcript, type TranscriptLimits } from "./transcript.ts";
+import { READING_MS, Transcript, type TranscriptLimits } from "./transcript.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
 
 /** What was run, as the caller said it. */
@@ -50,6 +51,8 @@ const TERMINAL_AHEAD_BYTES = 128 * 1024;
 const KILL_ATTEMPTS = 3;
 /** How long a killed job may take to tell how it ended. */
 const AFTER_KILL_MS = 2_000;
+/** How long the end of a sandbox may take to be told after its processes have gone. */
+const SANDBOX_END_MS = 1_000;
 
 /**
  * One process in a sandbox: what it writes, how it is stopped, how it ended.
@@ -72,8 +75,11 @@ export class Process {
   #job: Job | undefined;
   #stdin: StdinWriter | undefined;
   #paused = false;
-  /** Whether the caller it runs for has gone, and nobody took its place. */
-  #abandoned = false;
+  #lookAgain: NodeJS.Timeout | undefined;
+  /** Callers that started it and are still there. */
+  #keepers = 0;
+  /** Callers that attached and are still there. */
+  #followers = 0;
   #killing: Promise<void> = Promise.resolve();
   #cancelTimeout: CancelTimer = () => {};
   #cancelDisconnect: CancelTimer = () => {};
@@ -158,34 +164,53 @@ export class Process {
     await job.resize(size);
   }
 
-  /** Makes `reader` the one the process waits for. Returns how the reader says that its caller has gone. */
+  /** Makes `reader`, of the caller that started it, the one the process waits for. Returns how that caller says that it has gone. */
   keep(reader: TranscriptReader): () => void {
     this.transcript.setLossless(reader);
+    const leave = this.join();
     return once(() => {
       this.transcript.setLossless(undefined);
-      this.#keeperLeft();
+      leave();
     });
   }
 
-  /** A caller that attached while the process waited for its lost one takes its place. Returns how it says that it has gone. */
-  adopt(): () => void {
-    if (!this.#abandoned) return () => {};
-    this.#abandoned = false;
+  /** Counts a caller that asked for the same process again, by its request id, as one that started it. Returns how it says that it has gone. */
+  join(): () => void {
+    this.#keepers++;
     this.#cancelDisconnect();
-    return once(() => this.#keeperLeft());
+    return once(() => {
+      this.#keepers--;
+      this.#someoneLeft();
+    });
+  }
+
+  /**
+   * Counts a caller that attached. It may be the lost one that has come back,
+   * also before its old connection is known to be lost: the grace does not run
+   * while it is there. Returns how it says that it has gone.
+   */
+  follow(): () => void {
+    this.#followers++;
+    this.#cancelDisconnect();
+    return once(() => {
+      this.#followers--;
+      this.#someoneLeft();
+    });
   }
 
   /** Says that the caller it was started for had gone before it could be told. */
   abandon(): void {
-    this.#keeperLeft();
+    this.#someoneLeft();
   }
 
-  #keeperLeft(): void {
-    if (this.#status !== undefined || this.options.onDisconnect === "DETACH") return;
-    this.#abandoned = true;
+  #someoneLeft(): void {
+    if (this.#status !== undefined || this.options.onDisconnect === "DETACH" || this.#keepers > 0) return;
     const { disconnectGraceMs } = this.options;
     if (disconnectGraceMs === 0) this.stop("CANCELED");
-    else this.#cancelDisconnect = this.#parts.clock.setTimer(disconnectGraceMs, () => this.stop("CANCELED"));
+    else if (this.#followers === 0) {
+      this.#cancelDisconnect();
+      this.#cancelDisconnect = this.#parts.clock.setTimer(disconnectGraceMs, () => this.stop("CANCELED"));
+    }
   }
 
   /** Ends the whole process tree, for the given reason unless there is one already. */
@@ -197,6 +222,12 @@ export class Process {
       this.#parts.logger.error({ processId: this.id, err: error }, "a process tree could not be ended");
       this.#finish({ exitCode: -1, message: "It could not be killed, and may still run in the sandbox." });
     });
+  }
+
+  /** Lets go of it without ending it: nothing more is learnt of it. For a service that stops and leaves its sandboxes. */
+  letGo(): void {
+    this.#ending ??= "ENGINE_LOST";
+    this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
   }
 
   #follow(job: Job): void {
@@ -244,12 +275,19 @@ export class Process {
 
   /** Makes the job wait while its lossless reader is too far behind. */
   #balance(): void {
-    if (this.#job === undefined) return;
+    if (this.#job === undefined || this.#status !== undefined) return;
     const wait = this.transcript.full;
+    if (wait) this.#lookAgain ??= setTimeout(() => this.#relook(), READING_MS).unref();
     if (wait === this.#paused) return;
     this.#paused = wait;
     if (wait) this.#job.pause();
     else this.#job.resume();
+  }
+
+  /** A reader that stops gives the process more room, and nothing else tells of it. */
+  #relook(): void {
+    this.#lookAgain = undefined;
+    this.#balance();
   }
 
   async #kill(graceMs: number): Promise<void> {
@@ -284,9 +322,19 @@ export class Process {
     // Told only when the whole tree is gone, where Berth is ending it.
     await this.#killing;
     const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
-    if (unexplained && (await this.#parts.control.newOomKills(this.lease.sandbox)))
-      this.#ending ??= "OUT_OF_MEMORY";
+    if (unexplained) {
+      const kills = await this.#parts.control.newOomKills(this.lease.sandbox);
+      if (kills) this.#ending ??= "OUT_OF_MEMORY";
+      // No shell answers where the sandbox has ended too; that is told soon, and then as the cause.
+      else if (kills === undefined) await this.#sandboxEnd(SANDBOX_END_MS);
+    }
     this.#finish({ exitCode: end.code, message: "" });
+  }
+
+  /** Resolves when the sandbox's end is told, or when the time is up. */
+  async #sandboxEnd(timeoutMs: number): Promise<void> {
+    const { signal } = this.lease;
+    await sleep(timeoutMs, undefined, { signal, ref: false }).catch(() => {});
   }
 
   #finish(how: { readonly exitCode: number; readonly message: string }): void {

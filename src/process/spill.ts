@@ -103,7 +103,7 @@ class SegmentedFile implements Spill {
 /** One file of a {@link SegmentedFile}. It is removed with the last of its pieces. */
 class Segment {
   readonly #path: string;
-  /** Open while it is written to. Each read opens the file for itself: ended transcripts hold no descriptor. */
+  /** Open while it is written to; closing it waits for reads. Later reads open the file for themselves: ended transcripts hold no descriptor. */
   #handle: FileHandle | undefined;
   size = 0;
   #pieces = 0;
@@ -163,7 +163,8 @@ class Segment {
   }
 
   async #readHeld(position: number, length: number): Promise<Buffer> {
-    const handle = await open(this.#path, "r");
+    const shared = this.#handle;
+    const handle = shared ?? (await open(this.#path, "r"));
     try {
       const buffer = Buffer.allocUnsafeSlow(length);
       for (let done = 0; done < length; ) {
@@ -173,7 +174,7 @@ class Segment {
       }
       return buffer;
     } finally {
-      await handle.close();
+      if (handle !== shared) await handle.close();
     }
   }
 

@@ -25,6 +25,8 @@ export interface TranscriptLimits {
 const OWN_BLOCK_BYTES = 8 * 1024;
 const LARGEST_BLOCK_BYTES = 64 * 1024;
 const FIRST_BLOCK_BYTES = 512;
+/** A reader that has read nothing for this long has stopped. */
+export const READING_MS = 50;
 /** Written to disk in one go. */
 const SPILL_AT_ONCE_BYTES = 1024 * 1024;
 /** How many times over its bound the memory may be while the disk catches up. */
@@ -56,6 +58,8 @@ export class Transcript {
   #last: Block | undefined;
   #lossless: TranscriptReader | undefined;
   #full = false;
+  /** When the lossless reader last read something. */
+  #readAt = Number.NEGATIVE_INFINITY;
   #ended = false;
   readonly #waiting = new Set<() => void>();
   /** Called when {@link full} may have changed. */
@@ -84,14 +88,20 @@ export class Transcript {
     return this.#written.stdout - stdout + (this.#written.stderr - stderr);
   }
 
-  /** Whether the process is to wait, for its lossless reader or for the disk; once it does, until half of the room is free again. */
+  /**
+   * Whether the process is to wait, for its lossless reader or for the disk;
+   * once it does, until half of the room is free again. A reader that keeps
+   * reading is not run away from farther than memory holds, which saves the way
+   * over the disk; one that has stopped is, up to the window.
+   */
   get full(): boolean {
+    const { memoryBytes, aheadBytes = Number.POSITIVE_INFINITY } = this.#limits;
     const share = this.#full ? 0.5 : 1;
-    const slack = this.#limits.memoryBytes * MEMORY_SLACK;
-    const { aheadBytes = this.#windowLimit } = this.#limits;
-    const room = Math.min(aheadBytes, this.#windowLimit, this.#spill === undefined ? slack : aheadBytes);
+    const slack = memoryBytes * MEMORY_SLACK;
+    const reading = performance.now() - this.#readAt < READING_MS;
+    const room = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
-    this.#full = this.ahead > room * share || diskBehind;
+    this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
     return this.#full;
   }
 
@@ -169,6 +179,7 @@ export class Transcript {
       written: this.#written,
       onRead: (reader) => {
         if (reader !== this.#lossless) return;
+        this.#readAt = performance.now();
         this.#trim();
         this.onRoom();
       },

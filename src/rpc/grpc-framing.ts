@@ -1,7 +1,9 @@
 import type http2 from "node:http2";
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../core/errors.ts";
+import { encodingOf } from "./encoded.ts";
 import { messageTooLarge } from "./error-conversion.ts";
+import type { ReceiveAccount } from "./receive-budget.ts";
 
 /** Flags (one byte) and length (four) in front of every gRPC message. */
 const PREFIX_BYTES = 5;
@@ -11,45 +13,66 @@ const COMPRESSED = 1;
  * Reads the one message of a request, without its prefix.
  *
  * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT` or
- *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway
+ *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway, and what the account throws
  */
-export function readMessage(request: http2.Http2ServerRequest, maxBytes: number): Promise<Uint8Array> {
+export async function readMessage(
+  request: http2.Http2ServerRequest,
+  maxBytes: number,
+  account: ReceiveAccount,
+): Promise<Uint8Array> {
   const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
   const chunks: Buffer[] = [];
   let size = 0;
   let expected: number | undefined;
+  let failed = false;
+  const fail = (error: unknown) => {
+    failed = true;
+    chunks.length = 0;
+    reject(error);
+  };
+  const onClose = () => fail(new BerthError("CANCELED", "The request ended halfway."));
   request.on("data", (chunk: Buffer) => {
-    chunks.push(chunk);
-    size += chunk.length;
-    expected ??= expectedBytes(chunks, size);
-    if (expected !== undefined && expected > maxBytes) reject(messageTooLarge(maxBytes));
-    // Nothing is kept of what lies beyond the message, so that it costs no memory.
-    if (size > PREFIX_BYTES + (expected ?? 0) || (expected ?? 0) > maxBytes) chunks.length = 0;
+    // What comes after a failure is not kept, so that it costs no memory.
+    if (failed) return;
+    try {
+      account.charge(chunk.length);
+      chunks.push(chunk);
+      size += chunk.length;
+      expected ??= expectedBytes(chunks, size);
+      if (expected !== undefined) assertFits(expected, size, maxBytes);
+    } catch (error) {
+      fail(error);
+    }
   });
   request.once("end", () => {
-    if (request.aborted) return reject(new BerthError("CANCELED", "The request ended halfway."));
-    if (size === 0) return reject(new BerthError("UNIMPLEMENTED", "The request holds no message."));
-    if (expected === undefined || size < PREFIX_BYTES + expected) {
-      return reject(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
+    request.off("close", onClose);
+    if (failed) return;
+    if (request.aborted) onClose();
+    else if (size === 0) fail(new BerthError("UNIMPLEMENTED", "The request holds no message."));
+    else if (expected === undefined || size < PREFIX_BYTES + expected) {
+      fail(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
+    } else {
+      const [first = Buffer.alloc(0)] = chunks;
+      resolve(chunks.length === 1 ? first : Buffer.concat(chunks));
     }
-    if (size > PREFIX_BYTES + expected) {
-      return reject(
-        new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call."),
-      );
-    }
-    const whole = chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks);
-    if (((whole[0] ?? 0) & COMPRESSED) !== 0) {
-      return reject(
-        new BerthError(
-          "INVALID_ARGUMENT",
-          "The request message is compressed, but grpc-encoding is not set.",
-        ),
-      );
-    }
-    resolve(whole.subarray(PREFIX_BYTES));
   });
-  request.once("close", () => reject(new BerthError("CANCELED", "The request ended halfway.")));
-  return promise;
+  request.once("close", onClose);
+  try {
+    const framed = await promise;
+    if (((framed[0] ?? 0) & COMPRESSED) !== 0) {
+      throw new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set.");
+    }
+    return framed.subarray(PREFIX_BYTES);
+  } finally {
+    account.close();
+  }
+}
+
+function assertFits(expected: number, size: number, maxBytes: number): void {
+  if (expected > maxBytes) throw messageTooLarge(maxBytes);
+  if (size > PREFIX_BYTES + expected) {
+    throw new BerthError("UNIMPLEMENTED", "The request holds more than the one message of this call.");
+  }
 }
 
 function expectedBytes(chunks: readonly Buffer[], size: number): number | undefined {
@@ -68,15 +91,22 @@ export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint
   }
 }
 
-/** Writes a message with its prefix. */
+/** What is shorter is copied into one piece: a second write costs more than that. */
+const OWN_PIECE_BYTES = 4096;
+
+/** Writes a message with its prefix, in pieces to be sent one after another. */
 export function frameMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageInitShape<Desc>,
-): Buffer {
-  const bytes = toBinary(schema, create(schema, message));
-  const frame = Buffer.allocUnsafe(PREFIX_BYTES + bytes.length);
-  frame[0] = 0;
-  frame.writeUInt32BE(bytes.length, 1);
-  frame.set(bytes, PREFIX_BYTES);
-  return frame;
+): readonly Uint8Array[] {
+  const pieces = encodingOf(message) ?? [toBinary(schema, create(schema, message))];
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+  prefix[0] = 0;
+  prefix.writeUInt32BE(length, 1);
+  const last = pieces.at(-1);
+  if (pieces.length === 1 || last === undefined || last.length < OWN_PIECE_BYTES) {
+    return [Buffer.concat([prefix, ...pieces])];
+  }
+  return [Buffer.concat([prefix, ...pieces.slice(0, -1)]), last];
 }

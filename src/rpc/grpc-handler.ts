@@ -1,5 +1,4 @@
 import type http2 from "node:http2";
-
 import { abortError } from "../core/errors.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
@@ -8,12 +7,14 @@ import { GrpcContext } from "./grpc-context.ts";
 import { frameMessage, parseMessage, readMessage } from "./grpc-framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import type { HttpRequest } from "./http-message.ts";
+import type { ReceiveBudget } from "./receive-budget.ts";
 import type { Route } from "./routes.ts";
 
 /** What {@link serveGrpc} needs beside the call. */
 export interface GrpcOptions {
   readonly errors: ErrorConverter;
   readonly admit: Admit;
+  readonly receiving: ReceiveBudget;
 }
 
 /**
@@ -44,7 +45,7 @@ export async function serveGrpc(
   call: Call,
   request: http2.Http2ServerRequest,
   nodeResponse: http2.Http2ServerResponse,
-  { errors, admit }: GrpcOptions,
+  { errors, admit, receiving }: GrpcOptions,
 ): Promise<void> {
   const context = new GrpcContext(route.method, call, request);
   const response = new GrpcResponse(nodeResponse, context);
@@ -54,7 +55,7 @@ export async function serveGrpc(
   });
   try {
     await admit(context);
-    const bytes = await readMessage(request, route.readMaxBytes);
+    const bytes = await readMessage(request, route.readMaxBytes, receiving.open());
     const message = parseMessage(route.method.input, bytes);
     call.handlerReached = true;
     if (route.spec.kind === "unary") {

@@ -8,6 +8,7 @@ import type { ErrorConverter } from "./error-conversion.ts";
 import { withPlainMessage } from "./grpc-status.ts";
 import { type HttpRequest, type HttpResponse, headersOf, urlOf } from "./http-message.ts";
 import { requestEnd } from "./late-body.ts";
+import type { ReceiveBudget } from "./receive-budget.ts";
 import type { Route } from "./routes.ts";
 
 /**
@@ -17,26 +18,36 @@ import type { Route } from "./routes.ts";
  */
 const RESET_GRACE_MS = 10;
 
+/** What {@link serveByLibrary} needs beside the call. */
+export interface LibraryOptions {
+  readonly errors: ErrorConverter;
+  readonly receiving: ReceiveBudget;
+}
+
 /** Serves a call of any kind in any protocol by the Connect library. Never rejects. */
 export async function serveByLibrary(
   route: Route,
   call: Call,
   request: HttpRequest,
   response: HttpResponse,
-  { errors }: { readonly errors: ErrorConverter },
+  options: LibraryOptions,
 ): Promise<void> {
+  const { errors } = options;
   const header = headersOf(request);
   // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
   header.delete(DEADLINE_HEADERS[call.protocol]);
   const contextValues = createContextValues();
   setCall(contextValues, call);
+  // The library waits for "drain" before it goes on with a stream; a reader that stopped must not hold
+  // up the handler of a call that is over.
+  call.signal.addEventListener("abort", () => response.emit("drain"), { once: true });
   try {
     const { body, trailer, ...head } = await route.handler({
       httpVersion: request.httpVersion,
       method: request.method ?? "",
       url: urlOf(request),
       header,
-      body: requestBody(route, call, request, errors),
+      body: requestBody(route, call, request, options),
       signal: call.signal,
       contextValues,
     });
@@ -61,14 +72,19 @@ async function* requestBody(
   route: Route,
   call: Call,
   request: HttpRequest,
-  errors: ErrorConverter,
+  { errors, receiving }: LibraryOptions,
 ): AsyncGenerator<Uint8Array> {
+  const account = receiving.open();
+  let size = 0;
   // Destroying the request would take its connection along, and with it the error response.
   const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
   try {
     for (;;) {
       const { done, value } = await untilAborted(chunks.next(), call.signal);
       if (done) break;
+      // Of a stream of messages, the library never holds more than the one that is coming.
+      account.charge(Math.min(size + value.length, route.readMaxBytes) - Math.min(size, route.readMaxBytes));
+      size += value.length;
       yield value;
     }
     if (call.streamsRequests && request.httpVersionMajor === 2) {
@@ -77,6 +93,7 @@ async function* requestBody(
   } catch (thrown) {
     throw errors.fromRequest(call, thrown, route.readMaxBytes);
   } finally {
+    account.close();
     void chunks.return?.().catch(() => {});
   }
 }

@@ -13,6 +13,8 @@ export interface RpcLimits {
   readonly readMaxBytes: number;
   /** Exceptions to {@link readMaxBytes}, by method: `"berth.v1.FileService/WriteFile"`. */
   readonly readMaxBytesByMethod: Readonly<Record<string, number>>;
+  /** What half-received requests may hold in memory, in bytes, all calls together. */
+  readonly maxReceivingBytes: number;
   /** Connections open at once; further ones are closed as they come. */
   readonly maxConnections: number;
   /** Calls at once on one HTTP/2 connection; a client queues what is beyond. */
@@ -32,6 +34,7 @@ export interface RpcLimits {
 export const DEFAULT_LIMITS: RpcLimits = {
   readMaxBytes: 4 * MIB,
   readMaxBytesByMethod: {},
+  maxReceivingBytes: 512 * MIB,
   maxConnections: 4096,
   maxConcurrentStreams: 1000,
   sniffTimeoutMs: 10 * SECOND,

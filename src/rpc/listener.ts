@@ -124,11 +124,6 @@ export class Listener {
     this.#http1.closeIdleConnections();
   }
 
-  /** Closes the HTTP/1 connections that carry no call at the moment. */
-  closeIdle(): void {
-    this.#http1.closeIdleConnections();
-  }
-
   /** Ends everything that is still open. */
   async destroy(): Promise<void> {
     this.drain();
@@ -158,7 +153,7 @@ export class Listener {
       });
       return front;
     }
-    const front = tls.createServer({
+    const front = createTlsServer({
       ...socketOptions,
       cert: keys.cert,
       key: keys.key,
@@ -188,6 +183,19 @@ export class Listener {
     if (version === "http2") socket.allowHalfOpen = false;
     const server = version === "http2" ? this.#http2 : this.#http1;
     server.emit("connection", socket);
+  }
+}
+
+function createTlsServer(options: tls.TlsOptions): tls.Server {
+  try {
+    return tls.createServer(options);
+  } catch (cause) {
+    const problem = cause instanceof Error ? cause.message : String(cause);
+    throw new BerthError(
+      "INVALID_ARGUMENT",
+      `The TLS certificate and key cannot be used (${problem}). Both must be PEM, and belong together.`,
+      { cause },
+    );
   }
 }
 

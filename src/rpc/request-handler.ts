@@ -13,7 +13,7 @@ import { dismissLateBody } from "./late-body.ts";
 import { serveByLibrary } from "./library-handler.ts";
 import type { OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
-import type { RpcProtocol } from "./rpc-protocol.ts";
+import { protocolOf } from "./rpc-protocol.ts";
 import { sendUnimplemented } from "./unimplemented.ts";
 
 /** What a {@link RequestHandler} works with. */
@@ -105,12 +105,6 @@ export class RequestHandler {
     });
     return call;
   }
-}
-
-function protocolOf(request: HttpRequest): RpcProtocol {
-  const type = request.headers["content-type"] ?? "";
-  if (type.startsWith("application/grpc-web")) return "grpc-web";
-  return type.startsWith("application/grpc") ? "grpc" : "connect";
 }
 
 /** What is wrong with how a method is called; undefined: nothing. */

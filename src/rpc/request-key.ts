@@ -22,11 +22,13 @@ export function requestKey<Desc extends DescMessage>(
 
 /** The message's bytes, with map entries in an order of their own: a client need not send them in the same one twice. */
 function canonical<Desc extends DescMessage>(schema: Desc, request: MessageShape<Desc>): Uint8Array {
-  const sorted = Object.fromEntries(
-    Object.entries(request).map(([name, value]) => {
-      const isMap = schema.fields.some((field) => field.localName === name && field.fieldKind === "map");
-      return [name, isMap ? Object.fromEntries(Object.entries(value as object).sort()) : value];
-    }),
-  );
-  return toBinary(schema, sorted as MessageShape<Desc>);
+  return toBinary(schema, sortKeys(request) as MessageShape<Desc>);
+}
+
+/** The same value with the keys of every object in it in order: a map's entries, and a message's fields, which have their order by number. */
+function sortKeys(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sortKeys);
+  if (typeof value !== "object" || value === null || value instanceof Uint8Array) return value;
+  const entries = Object.entries(value).map(([key, part]) => [key, sortKeys(part)] as const);
+  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)));
 }

@@ -16,7 +16,7 @@ import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
 
-/** Registers handlers; what {@link ConnectRouter} is for, with or without the library's own types. */
+/** Registers the handlers of services. */
 export type Routes = (router: ConnectRouter) => void;
 
 /** One method that the server has. */

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Registry } from "prom-client";
 import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../core/errors.ts";
@@ -15,6 +16,7 @@ import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
 import { Listener, type TlsOptions } from "./listener.ts";
 import { RpcMetrics } from "./metrics.ts";
 import { OriginGuard } from "./origin-guard.ts";
+import { ReceiveBudget } from "./receive-budget.ts";
 import { Reflection } from "./reflection.ts";
 import { RequestHandler } from "./request-handler.ts";
 import { type Routes, RouteTable } from "./routes.ts";
@@ -53,7 +55,7 @@ export interface RpcServer {
    * Begins to listen.
    *
    * @returns where: the port that was chosen, if it was to be any
-   * @throws BerthError that says why the address cannot be had
+   * @throws BerthError that says why the address cannot be had, or `SHUTTING_DOWN` after a stop
    */
   start(): Promise<ListenAddress>;
   /** Takes no further calls, lets the running ones finish within the grace, then ends them. Later calls join the first. */
@@ -85,15 +87,14 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     corsOrigins: options.corsOrigins ?? [],
   });
   const pages = createPages(health, options.metrics);
-  const handler = new RequestHandler({ routes, guard, pages, calls, errors, admit, logger });
+  const receiving = new ReceiveBudget(limits.maxReceivingBytes);
+  const handler = new RequestHandler({ routes, guard, pages, calls, errors, admit, receiving, logger });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
   let sweep: NodeJS.Timeout | undefined;
   let stopping: Promise<void> | undefined;
 
   async function stop({ graceMs, signal }: StopOptions): Promise<void> {
-    const reason = new BerthError("SHUTTING_DOWN", "The server is shutting down. Try another, or later.", {
-      retryAfterMs: 1000,
-    });
+    const reason = shuttingDown();
     listener.drain();
     calls.refuse(reason);
     // A watch never ends by itself, so waiting for it would only cost time.
@@ -106,6 +107,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   }
 
   async function start(): Promise<ListenAddress> {
+    if (stopping) throw shuttingDown();
     const address = await listener.start();
     const limitMs = limits.requestTimeoutMs;
     sweep = setInterval(() => {
@@ -124,6 +126,12 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   };
 }
 
+function shuttingDown(): BerthError {
+  return new BerthError("SHUTTING_DOWN", "The server is shutting down. Try again in a moment.", {
+    retryAfterMs: 1000,
+  });
+}
+
 function requestTimeout(limitMs: number): BerthError {
   return new BerthError("DEADLINE_EXCEEDED", `The request did not arrive within ${limitMs / 1000} seconds.`, {
     metadata: { limit_ms: String(limitMs) },
@@ -136,13 +144,9 @@ function isWatch(call: Call): boolean {
 
 /** Waits for `work`, but no longer than `ms` or until the signal. */
 async function within(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  signal?.addEventListener("abort", () => resolve(), { once: true });
-  if (signal?.aborted) resolve();
-  try {
-    await Promise.race([work, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const done = new AbortController();
+  const early = AbortSignal.any(signal ? [done.signal, signal] : [done.signal]);
+  const timeout = sleep(ms, undefined, { signal: early }).catch(() => {});
+  await Promise.race([work, timeout]);
+  done.abort();
 }

@@ -138,9 +138,10 @@ describe("a sandbox of which all was said", () => {
   const output = (line: string): Promise<string> => app.client.output(id, line);
 
   test("has its environment, also empty and overridden variables", async () => {
-    expect(
-      await output('printf "%s|%s|%s|%s" "$GREETING" "$TERM" "${EMPTY-unset}" "$PYTHONUNBUFFERED"'),
-    ).toBe("hello  world|xterm||1");
+    expect(await output('printf "%s|%s|%s|%s" "$GREETING" "$TERM" "$EMPTY" "$PYTHONUNBUFFERED"')).toBe(
+      "hello  world|xterm||1",
+    );
+    expect((await app.client.run(id, ["env"])).stdout.toString()).toMatch(/^EMPTY=$/m);
   });
 
   test("has its limits", async () => {

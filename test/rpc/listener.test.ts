@@ -302,7 +302,7 @@ describe("TLS", () => {
 
   test("agrees on HTTP/2 with gRPC clients", async () => {
     await using t = await startTestServer({ tls: keys });
-    using client = new GrpcJs(t.authority, grpc.credentials.createSsl(keys.cert));
+    using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
     expect((await client.unary(getStats, {})).message.totalSandboxes).toBe(3);
   });
 
@@ -341,12 +341,19 @@ describe("TLS", () => {
     expect(performance.now() - begin).toBeLessThan(2000);
   });
 
+  test("keys that cannot be used are a clear error", async () => {
+    const message =
+      /^The TLS certificate and key cannot be used \(.+\)\. Both must be PEM, and belong together\.$/;
+    await expect(startTestServer({ tls: { ...keys, cert: "no certificate" } })).rejects.toThrow(message);
+    await expect(startTestServer({ tls: { cert: keys.cert, key: "no key" } })).rejects.toThrow(message);
+  });
+
   test("plain text at a TLS port ends the connection, not the server", async () => {
     await using t = await startTestServer({ tls: keys });
     const { socket, closed } = await rawConnection(t.port);
     socket.write("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     await closed;
-    using client = new GrpcJs(t.authority, grpc.credentials.createSsl(keys.cert));
+    using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
     await client.unary(getStats, {});
   });
 });

@@ -173,6 +173,7 @@ test("stopping twice is stopping once, and before a start is nothing", async () 
     metrics: new Registry(),
   });
   await idle.stop({ graceMs: 100 });
+  await expect(idle.start()).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
   const { server, port } = await startTestServer();
   await Promise.all([server.stop({ graceMs: 100 }), server.stop({ graceMs: 100 })]);
   await server.stop({ graceMs: 100 });

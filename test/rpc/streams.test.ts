@@ -1,11 +1,18 @@
+import { once } from "node:events";
+import http2 from "node:http2";
 import { setTimeout as sleep } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
+import { ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { GrpcJs } from "./support/grpc-js.ts";
+import { detailOf, GrpcJs } from "./support/grpc-js.ts";
+import { grpcFrame } from "./support/http.ts";
 import { eventually, startTestServer, type TestServer } from "./support/test-server.ts";
 import { TRANSPORTS } from "./support/transports.ts";
+import { uploadMethod } from "./support/upload-service.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
 const MESSAGE_BYTES = 65_536;
@@ -38,6 +45,19 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     // The handler was not asked for more than the message it was held up at.
     expect(server.record.produced).toBeLessThanOrEqual(produced + 1);
     await stream.next().catch(() => {});
+  });
+
+  test("a deadline ends the handler of a reader that stopped", async () => {
+    await using server = await startTestServer();
+    using transport = transportTo(server.url);
+    // As headers of both protocols, so that the client does not act on them itself.
+    const headers = { "grpc-timeout": "300m", "connect-timeout-ms": "300" };
+    const stream = createClient(ProcessService, transport)
+      .exec(shell("flood"), { headers })
+      [Symbol.asyncIterator]();
+    await stream.next();
+    await eventually(() => server.record.open === 0);
+    await stream.return?.();
   });
 
   test("a reader that goes on gets on", async () => {
@@ -90,6 +110,100 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
   expect(inFlight?.values.map(({ value }) => value)).toEqual(inFlight?.values.map(() => 0));
   // The connection is the same as ever.
   await client.unary(SandboxService.method.getStats, {});
+});
+
+test.each([0, 1, 2, 5, 7, 8, 11, 99])("a stream reset with code %d ends its handler alone", async (code) => {
+  await using server = await startTestServer();
+  for (const type of ["application/grpc", "application/grpc-web+proto"]) {
+    const session = http2.connect(server.url);
+    session.on("error", () => {});
+    const headers = {
+      ":method": "POST",
+      ":path": "/berth.v1.SandboxService/WatchEvents",
+      "content-type": type,
+    };
+    const whole = session.request(headers);
+    const half = session.request(headers);
+    for (const stream of [whole, half]) stream.on("error", () => {});
+    whole.end(grpcFrame(Buffer.alloc(0)));
+    half.write(Buffer.from([0, 0]));
+    await once(whole, "data");
+    expect(server.record.open).toBe(1);
+    whole.close(code);
+    half.close(code);
+    await eventually(() => server.record.open === 0);
+    session.destroy();
+  }
+  await eventually(() => server.log.calls.length === 4);
+  using client = new GrpcJs(server.authority);
+  await client.unary(SandboxService.method.getStats, {});
+});
+
+test("an upload that grpc-js cancels ends with an error in its handler", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const upload = client.clientStream(uploadMethod, () => {});
+  upload.on("error", () => {});
+  upload.write(create(BytesValueSchema, { value: new Uint8Array(1000) }));
+  await eventually(() => server.record.uploaded === 1000);
+  upload.cancel();
+  await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
+});
+
+test("an upload whose connection breaks ends with an error in its handler", async () => {
+  await using server = await startTestServer();
+  const session = http2.connect(server.url);
+  session.on("error", () => {});
+  const stream = session.request({
+    ":method": "POST",
+    ":path": "/test.UploadService/Upload",
+    "content-type": "application/grpc",
+  });
+  stream.on("error", () => {});
+  stream.write(
+    grpcFrame(toBinary(BytesValueSchema, create(BytesValueSchema, { value: new Uint8Array(1000) }))),
+  );
+  await eventually(() => server.record.uploaded === 1000);
+  session.destroy();
+  await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
+});
+
+describe.each(["application/grpc", "application/grpc-web+proto"])("half requests of %s", (type) => {
+  test("hold a bounded amount of memory together, and give it back", async () => {
+    await using server = await startTestServer({ limits: { maxReceivingBytes: 1_000_000 } });
+    const session = http2.connect(server.url);
+    session.on("error", () => {});
+    const call = () => {
+      const headers = {
+        ":method": "POST",
+        ":path": "/berth.v1.SandboxService/GetSandbox",
+        "content-type": type,
+      };
+      const stream = session.request(headers);
+      stream.on("error", () => {});
+      return stream;
+    };
+    const half = Array.from({ length: 9 }, () => {
+      const stream = call();
+      stream.write(grpcFrame(Buffer.alloc(100_000), 0, 200_000));
+      return stream;
+    });
+    using client = new GrpcJs(server.authority);
+    const big = { sandboxId: "x".repeat(200_000) };
+    const outcome = () =>
+      client.unary(SandboxService.method.getSandbox, big).then(
+        () => "taken",
+        (error) => detailOf(error.metadata)?.reason,
+      );
+    await expect.poll(outcome).toBe(ErrorReason.TOO_MANY_OPERATIONS);
+    // Small calls go on.
+    await client.unary(SandboxService.method.getStats, {});
+    for (const stream of half) stream.close(8);
+    await expect.poll(outcome).toBe("taken");
+    session.destroy();
+  });
 });
 
 test("a thousand streams at once run on one connection", async () => {

@@ -6,6 +6,8 @@ import Dockerode from "dockerode";
 export const docker = new Dockerode();
 
 const INSTANCE_LABEL = "berth.instance";
+/** How long the daemon may take to remove what a test left. */
+const REMOVAL_MS = 60_000;
 
 /** Every container of an instance, whatever its state. */
 export function containersOf(instance: string): Promise<Dockerode.ContainerInfo[]> {
@@ -27,7 +29,8 @@ export async function containerOf(instance: string, sandboxId: string): Promise<
 export async function removeContainers(instancePrefix: string): Promise<number> {
   const all = await docker.listContainers({ all: true, filters: { label: [INSTANCE_LABEL] } });
   const ours = all.filter(({ Labels }) => Labels[INSTANCE_LABEL]?.startsWith(instancePrefix));
-  await Promise.all(ours.map(({ Id }) => docker.getContainer(Id).remove({ force: true, v: true })));
+  const options = { force: true, v: true, abortSignal: AbortSignal.timeout(REMOVAL_MS) };
+  await Promise.all(ours.map(({ Id }) => docker.getContainer(Id).remove(options)));
   return ours.length;
 }
 

@@ -132,6 +132,12 @@ export class ServeProcess {
     this.#child.kill(signal);
   }
 
+  /** The program's process. */
+  get pid(): number {
+    if (this.#child.pid === undefined) throw new Error("it was not started");
+    return this.#child.pid;
+  }
+
   /** Its end, whatever brings it. */
   get end(): Promise<ProgramEnd> {
     return this.#end;

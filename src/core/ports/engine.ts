@@ -69,7 +69,8 @@ export interface Engine {
    * promise on. Where the signal is aborted half way, the process may run.
    * @throws `INVALID_ARGUMENT` with the metadata `field`: `user` for an unknown
    * one, `argv` for a program that cannot be run, then with `exit_code` as a
-   * shell would have ended (126, 127). `SANDBOX_NOT_RUNNING` while paused.
+   * shell would have ended (126, 127). `SANDBOX_NOT_RUNNING` while paused,
+   * `TOO_MANY_OPERATIONS` where the sandbox's own bounds leave no room for a process.
    */
   spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
 
@@ -248,6 +249,7 @@ export const ENGINE_ERROR_REASONS: readonly ErrorReason[] = [
   "SANDBOX_NOT_RUNNING",
   "SANDBOX_START_FAILED",
   "SANDBOX_TERMINATED",
+  "TOO_MANY_OPERATIONS",
   "UNSUPPORTED",
   "CANCELED",
   "DEADLINE_EXCEEDED",

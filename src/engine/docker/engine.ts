@@ -292,11 +292,11 @@ export class DockerEngine implements Engine {
     }
   }
 
-  /** How a container that does not run came to its end; undefined where it is gone. */
+  /** How a container that does not run came to its end; undefined where it is gone or being removed. */
   async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
     try {
       const { State: state } = await this.#inspect(ref, signal);
-      return ended(state.ExitCode, state.OOMKilled);
+      return state.Status === "removing" ? undefined : ended(state.ExitCode, state.OOMKilled);
     } catch (error) {
       if (error instanceof BerthError && error.reason === "SANDBOX_TERMINATED") return undefined;
       throw error;

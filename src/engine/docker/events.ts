@@ -10,7 +10,7 @@ interface DaemonEvent {
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
 
-/** How a container that has ended did so. Undefined where it is gone. */
+/** How a container that has ended did so. Undefined where it is gone or being removed. */
 export type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
 
 /** What happens to the containers of an instance. Listening begins with the call, not with the first item taken. */
@@ -26,12 +26,13 @@ export function watchEvents(
       const stream = await docker.getEvents({
         filters: {
           type: ["container"],
-          event: ["die", "oom", "destroy"],
+          event: ["die", "destroy"],
           label: [`${INSTANCE_LABEL}=${instance}`],
         },
         abortSignal,
       });
       if (abortSignal.aborted) destroy(stream);
+      closeOnAbort(stream, signal);
       return stream;
     },
     { signal },
@@ -47,10 +48,6 @@ async function* translateEvents(
   signal: AbortSignal,
 ): AsyncGenerator<EngineEvent> {
   let stream: NodeJS.ReadableStream | undefined;
-  const onAbort = () => stream && destroy(stream);
-  signal.addEventListener("abort", onAbort, { once: true });
-  /** Containers in which the kernel ended something for want of memory. */
-  const outOfMemory = new Set<string>();
   try {
     stream = await opening;
     for await (const { Action: action, Actor: actor } of jsonLines<DaemonEvent>(
@@ -59,17 +56,13 @@ async function* translateEvents(
       const ref = actor.ID;
       const { sandboxId } = parseLabels(actor.Attributes);
       switch (action) {
-        case "oom":
-          outOfMemory.add(ref);
-          break;
         case "die": {
-          const exitCode = Number(actor.Attributes.exitCode ?? 137);
-          const end = (await findEnd(ref, signal)) ?? ended(exitCode, outOfMemory.has(ref));
-          yield { type: "ended", ref, sandboxId, end };
+          const end = await findEnd(ref, signal);
+          // A removal kills first: what follows tells that it was one.
+          if (end) yield { type: "ended", ref, sandboxId, end };
           break;
         }
         case "destroy":
-          outOfMemory.delete(ref);
           yield { type: "removed", ref, sandboxId };
           break;
       }
@@ -78,7 +71,6 @@ async function* translateEvents(
     if (signal.aborted) return;
     throw translateError(error, "listening for events");
   } finally {
-    signal.removeEventListener("abort", onAbort);
     if (stream) destroy(stream);
   }
   if (signal.aborted) return;
@@ -92,6 +84,13 @@ async function* translateEvents(
  */
 export function ended(exitCode: number, outOfMemorySeen: boolean): EngineSandboxEnd {
   return { exitCode, outOfMemory: outOfMemorySeen && exitCode === 137 };
+}
+
+/** Also where nobody iterates. */
+function closeOnAbort(stream: NodeJS.ReadableStream, signal: AbortSignal): void {
+  const onAbort = () => destroy(stream);
+  signal.addEventListener("abort", onAbort, { once: true });
+  stream.once("close", () => signal.removeEventListener("abort", onAbort));
 }
 
 function destroy(stream: NodeJS.ReadableStream): void {

@@ -189,11 +189,15 @@ function startError(report: string): BerthError {
   if (/container .*(not running|stopped)|no running task|not found: unknown/i.test(report)) {
     return new BerthError("SANDBOX_TERMINATED", "The sandbox's container no longer runs.", { cause });
   }
-  return new BerthError(
-    "ENGINE_UNAVAILABLE",
-    "Docker could not start the process. The sandbox may have reached its bound of processes or memory.",
-    { cause, retryAfterMs: 1000 },
-  );
+  // What becomes of the runtime when the sandbox's cgroup lets it have no process or no memory.
+  if (/init-p|procready|resource temporarily unavailable|cannot allocate|signal: killed|EOF/i.test(report)) {
+    return new BerthError(
+      "TOO_MANY_OPERATIONS",
+      "The process could not be started: the sandbox has reached its bound of processes or memory.",
+      { cause, retryAfterMs: 1000 },
+    );
+  }
+  return new BerthError("ENGINE_UNAVAILABLE", `Docker could not start the process: ${report}`, { cause });
 }
 
 /** `exit_code` is what a shell would have ended with. */

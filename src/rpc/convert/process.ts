@@ -16,8 +16,10 @@ import type { OutputStream, TerminalSize } from "../../core/ports/engine.ts";
 import type { ExitCause, ExitStatus } from "../../process/exit-status.ts";
 import type { Command, Process } from "../../process/process.ts";
 import type { ProcessEvent } from "../../process/process-manager.ts";
+import { withEncoding } from "../encoded.ts";
 import { msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { checkText } from "../validate/text.ts";
+import { encodeOutput } from "./output-encoding.ts";
 
 /** One argument's most bytes: the kernel's bound of 32 pages, its NUL included. */
 const MOST_ARGUMENT_BYTES = 131_071;
@@ -84,17 +86,11 @@ export function toWireEvent(event: ProcessEvent): {
 } {
   switch (event.type) {
     case "output": {
-      const { offset, data } = event;
-      return {
-        event: {
-          case: "output",
-          value: {
-            stream: STREAMS[event.stream],
-            offset: BigInt(offset),
-            data: data as Uint8Array<ArrayBuffer>,
-          },
-        },
-      };
+      const stream = STREAMS[event.stream];
+      const { offset } = event;
+      const data = event.data as Uint8Array<ArrayBuffer>;
+      const message = { event: { case: "output" as const, value: { stream, offset: BigInt(offset), data } } };
+      return withEncoding(message, encodeOutput(stream, offset, data));
     }
     case "started":
       return {

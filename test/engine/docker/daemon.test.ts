@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { containersOf, removeContainers } from "../../support/docker.ts";
@@ -117,7 +118,7 @@ describe("with a daemon that hangs", () => {
     const { engine, proxy } = await proxied({ createMs: 300, callMs: 2000, removeMs: 2000 });
     await engine.info();
     const creating = engine.create(spec());
-    await new Promise((resolve) => setTimeout(resolve, 2));
+    await sleep(2);
     proxy.hangs = true;
     await failure(creating, "ENGINE_UNAVAILABLE");
     proxy.hangs = false;
@@ -155,11 +156,21 @@ describe("with a connection that breaks", () => {
     await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
   });
 
+  test("events that nobody takes are let go of", async () => {
+    const { engine, proxy } = await proxied();
+    const abort = new AbortController();
+    engine.events(abort.signal);
+    await expect.poll(() => proxy.connections).toBe(1);
+    await sleep(100);
+    abort.abort();
+    await expect.poll(() => proxy.connections).toBe(0);
+  });
+
   test("events end with an error", async () => {
     const { engine, proxy } = await proxied();
     const next = engine.events(new AbortController().signal)[Symbol.asyncIterator]().next();
     await expect.poll(() => proxy.connections).toBe(1);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await sleep(100);
     proxy.cut();
     await failure(next, "ENGINE_UNAVAILABLE");
   });

@@ -166,6 +166,13 @@ describe("events", () => {
     await expect.poll(() => events.slice(1)).toEqual([{ type: "removed", ref, sandboxId }]);
   });
 
+  test("tell of a forced removal as one, not as an end by itself", async () => {
+    const events = await collectEvents();
+    const { ref, sandboxId } = await engine.create(spec());
+    await docker.getContainer(ref).remove({ force: true });
+    await expect.poll(() => events).toEqual([{ type: "removed", ref, sandboxId }]);
+  });
+
   test("tell that memory ran out where that ended the sandbox", async () => {
     const events = await collectEvents();
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));

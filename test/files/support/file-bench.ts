@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, expect } from "vitest";
 import { EngineMonitor } from "../../../src/core/engine-monitor.ts";
+import { BerthError } from "../../../src/core/errors.ts";
 import { EventLog } from "../../../src/core/event-log.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/core/sandbox-manager.ts";
 import { SandboxManager } from "../../../src/core/sandbox-manager.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/core/spec.ts";
 import { SystemClock } from "../../../src/core/system-clock.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
-import { fromText } from "../../../src/files/byte-string.ts";
+import { fromBytes, fromText } from "../../../src/files/byte-string.ts";
 import { FileManager } from "../../../src/files/file-manager.ts";
 import type { RequestedPath } from "../../../src/files/path.ts";
 import { ProcessControl } from "../../../src/process/control.ts";
@@ -14,11 +15,14 @@ import { Lanes } from "../../../src/process/lanes.ts";
 import { PlainRunner } from "../../../src/process/plain-runner.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { containerOf, rawExec } from "../../support/docker.ts";
+import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { newInstance } from "../../support/settings.ts";
 
 const OWNER = "tests";
-const NEVER = new AbortController().signal;
+
+/** A signal that is never aborted. */
+export const never = new AbortController().signal;
 
 /** A sandbox with files in it, over a real engine and without the port. */
 export class FileBench {
@@ -75,13 +79,91 @@ export class FileBench {
       { maxOperationsPerSandbox: 64 },
       { sandboxes, runner: lanes, control, clock, logger: log },
     );
-    const { sandboxId } = await sandboxes.create(OWNER, spec, { signal: NEVER });
+    const { sandboxId } = await sandboxes.create(OWNER, spec, { signal: never });
     return new FileBench({ files, sandboxes, sandbox: { owner: OWNER, sandboxId }, log, instance, engine });
   }
 
-  /** Which sandbox, as its own user. */
-  get here(): { sandbox: SandboxName; user: undefined } {
-    return { sandbox: this.sandbox, user: undefined };
+  stat(path: Path, more: { followLink?: boolean; user?: string } = {}) {
+    return this.files.stat({ followLink: false, ...this.#about(path), ...more }, never);
+  }
+
+  list(path: Path, more: { after?: string; limit?: number; user?: string } = {}) {
+    return this.files.list({ after: undefined, limit: 1000, ...this.#about(path), ...more }, never);
+  }
+
+  makeDirectory(path: Path, more: { mode?: number; createParents?: boolean; user?: string } = {}) {
+    return this.files.makeDirectory(
+      { mode: 0o755, createParents: false, ...this.#about(path), ...more },
+      never,
+    );
+  }
+
+  remove(path: Path, more: { recursive?: boolean; allowMissing?: boolean; user?: string } = {}) {
+    return this.files.remove({ recursive: false, allowMissing: false, ...this.#about(path), ...more }, never);
+  }
+
+  move(
+    source: Path,
+    target: Path,
+    more: { overwrite?: boolean; createParents?: boolean; user?: string } = {},
+  ) {
+    const { sandbox, user } = this.#about(source);
+    const paths = { source: pathOf(source), target: { ...pathOf(target), field: "target_path" } };
+    return this.files.move(
+      { overwrite: false, createParents: false, sandbox, user, ...paths, ...more },
+      never,
+    );
+  }
+
+  read(path: Path, more: { offset?: number; limit?: number; user?: string } = {}) {
+    return this.files.read({ offset: 0, limit: 8 << 20, ...this.#about(path), ...more }, never);
+  }
+
+  write(path: Path, data: Uint8Array | string, more: WriteMore & { append?: boolean } = {}) {
+    const bytes = typeof data === "string" ? Buffer.from(data) : data;
+    return this.files.write(
+      { ...WRITE, append: false, data: bytes, ...this.#about(path), ...more },
+      more.signal ?? never,
+    );
+  }
+
+  upload(path: Path, chunks: AsyncIterable<Uint8Array>, more: WriteMore & { sizeBytes?: number } = {}) {
+    const request = { ...WRITE, sizeBytes: undefined, ...this.#about(path), ...more };
+    return this.files.upload(request, chunks, more.signal ?? never);
+  }
+
+  download(path: Path, more: { offset?: number; user?: string; signal?: AbortSignal } = {}) {
+    return this.files.download({ offset: 0, ...this.#about(path), ...more }, more.signal ?? never);
+  }
+
+  downloadArchive(path: Path, more: { user?: string; signal?: AbortSignal } = {}) {
+    return this.files.downloadArchive({ ...this.#about(path), ...more }, more.signal ?? never);
+  }
+
+  uploadArchive(path: Path, chunks: AsyncIterable<Uint8Array>, more: Omit<WriteMore, "mode"> = {}) {
+    const request = { createParents: false, ...this.#about(path), ...more };
+    return this.files.uploadArchive(request, chunks, more.signal ?? never);
+  }
+
+  watch(path: Path, more: { recursive?: boolean; intervalMs?: number; signal: AbortSignal }) {
+    return this.files.watch(
+      { recursive: false, intervalMs: 100, ...this.#about(path), ...more },
+      more.signal,
+    );
+  }
+
+  /** Content of a file, as the container itself has it. */
+  content(path: string): Promise<Buffer> {
+    return this.sh(`cat '${path}'`);
+  }
+
+  /** Operations that hold the sandbox. */
+  get activeOperations(): number {
+    return this.sandboxes.get(this.sandbox).activeOperations;
+  }
+
+  #about(path: Path) {
+    return { sandbox: this.sandbox, user: undefined, path: pathOf(path) };
   }
 
   /** Runs a shell line in the container as root; fails unless it ends with code 0. */
@@ -116,16 +198,40 @@ export function useFileBench(spec: RequestedSpec): () => FileBench {
   };
 }
 
-/** A path as a request gives it. */
-export function at(path: string): RequestedPath {
-  return { field: "path", bytes: fromText(path) };
+/** A path: text, or bytes. */
+type Path = string | Uint8Array;
+
+interface WriteMore {
+  mode?: number;
+  createParents?: boolean;
+  user?: string;
+  signal?: AbortSignal;
 }
 
-/** A path of bytes. */
-export function atBytes(...parts: readonly (string | Uint8Array)[]): RequestedPath {
-  const bytes = Buffer.concat(parts.map((part) => (typeof part === "string" ? Buffer.from(part) : part)));
-  return { field: "raw_path", bytes: bytes.toString("latin1") };
+const WRITE = { mode: undefined, createParents: false };
+
+function pathOf(path: Path): RequestedPath {
+  return typeof path === "string"
+    ? { field: "path", bytes: fromText(path) }
+    : { field: "raw_path", bytes: fromBytes(path) };
 }
 
-/** A signal that is never aborted. */
-export const never = NEVER;
+/** What an operation is refused with; fails when it is not. */
+export async function refusal(work: Promise<unknown> | AsyncIterable<unknown>): Promise<BerthError> {
+  try {
+    if (work instanceof Promise) await work;
+    else for await (const _ of work);
+  } catch (error) {
+    if (error instanceof BerthError) return error;
+    throw error;
+  }
+  throw new Error("the operation was not refused");
+}
+
+/** The images that sandboxes are tried on: coreutils and dash, busybox; as root and as somebody else. */
+export const IMAGES: readonly { readonly title: string; readonly spec: RequestedSpec }[] = [
+  { title: "Debian", spec: { image: TEST_IMAGE } },
+  { title: "busybox", spec: { image: BUSYBOX_IMAGE } },
+  { title: "Debian, not as root", spec: { image: TEST_IMAGE, user: "1000:1000" } },
+  { title: "busybox, not as root", spec: { image: BUSYBOX_IMAGE, user: "1000:1000" } },
+];

@@ -1,0 +1,50 @@
+import type { Duplex } from "node:stream";
+import Dockerode from "dockerode";
+
+/** Docker with nothing of Berth between: what the rows are held against. */
+export class RawDocker {
+  readonly #docker = new Dockerode();
+  readonly #label: string;
+  readonly #image: string;
+
+  constructor(instance: string, image: string) {
+    this.#label = instance;
+    this.#image = image;
+  }
+
+  /** `create` and `start` of a container like a sandbox: no network, an init, bounded, waiting for nothing. */
+  async start(): Promise<Dockerode.Container> {
+    const container = await this.#docker.createContainer({
+      Image: this.#image,
+      Cmd: ["sleep", "infinity"],
+      Labels: { "berth.bench": this.#label },
+      HostConfig: {
+        NetworkMode: "none",
+        Init: true,
+        Memory: 512 * 1024 * 1024,
+        PidsLimit: 512,
+        LogConfig: { Type: "none", Config: {} },
+      },
+    });
+    await container.start();
+    return container;
+  }
+
+  /** A `docker exec`, its output read to the end, and the inspect that tells the exit code. Returns the bytes read. */
+  async exec(container: Dockerode.Container, argv: readonly string[]): Promise<number> {
+    const exec = await container.exec({ Cmd: [...argv], AttachStdout: true, AttachStderr: true });
+    const stream: Duplex = await exec.start({ hijack: true, stdin: false });
+    let bytes = 0;
+    for await (const chunk of stream) bytes += (chunk as Buffer).length;
+    const { ExitCode: code } = await exec.inspect();
+    if (code !== 0) throw new Error(`docker exec ended with ${code}`);
+    return bytes;
+  }
+
+  /** Removes every container that was started here. */
+  async removeAll(): Promise<void> {
+    const filters = { label: [`berth.bench=${this.#label}`] };
+    const all = await this.#docker.listContainers({ all: true, filters });
+    await Promise.all(all.map(({ Id }) => this.#docker.getContainer(Id).remove({ force: true })));
+  }
+}

@@ -1,0 +1,81 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { ProcessService } from "../gen/ts/berth/v1/process_pb.js";
+import { SandboxService } from "../gen/ts/berth/v1/sandbox_pb.js";
+import { BenchClient } from "./client.ts";
+
+/** A `berth serve` of its own process, with a client. */
+export class BenchService {
+  readonly client: BenchClient;
+  readonly #process: ChildProcess;
+
+  private constructor(child: ChildProcess, address: string) {
+    this.#process = child;
+    this.client = new BenchClient(address);
+  }
+
+  static async start(image: string, options: readonly string[] = []): Promise<BenchService> {
+    const main = new URL("../src/main.ts", import.meta.url).pathname;
+    const args = [
+      "--max-semi-space-size=32",
+      main,
+      "serve",
+      "--listen",
+      "127.0.0.1:0",
+      "--default-image",
+      image,
+    ];
+    const child = spawn(process.execPath, [...args, "--log-level", "error", ...options], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    for await (const line of createInterface({ input: child.stdout })) {
+      const address = /listens on (\S+?);/.exec(line)?.[1];
+      if (address !== undefined) return new BenchService(child, address);
+    }
+    throw new Error("the service did not start");
+  }
+
+  /** Creates a sandbox; returns its id. */
+  async create(): Promise<string> {
+    const { sandbox } = await this.client.unary(SandboxService.method.createSandbox, {});
+    return sandbox?.sandboxId ?? "";
+  }
+
+  async remove(sandboxId: string): Promise<void> {
+    await this.client.unary(SandboxService.method.deleteSandbox, { sandboxId, grace: {} });
+  }
+
+  /** Runs a command to its `exited`; returns the bytes it wrote. `user` other than the default keeps it out of the lanes. */
+  exec(sandboxId: string, args: readonly string[], user = ""): Promise<number> {
+    return new Promise((resolve, reject) => {
+      const call = this.client.stream(ProcessService.method.exec, {
+        sandboxId,
+        user,
+        command: { case: "argv", value: { args: [...args] } },
+      });
+      let bytes = 0;
+      let code: number | undefined;
+      call.on("data", ({ event }) => {
+        if (event.case === "output") bytes += event.value.data.length;
+        else if (event.case === "exited") code = event.value.exitCode;
+      });
+      call.on("error", reject);
+      call.on("end", () => (code === 0 ? resolve(bytes) : reject(new Error(`exec ended with ${code}`))));
+    });
+  }
+
+  /** Resident memory of the service in bytes. */
+  memory(): number {
+    const status = readFileSync(`/proc/${this.#process.pid}/status`, "utf8");
+    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
+  }
+
+  async stop(): Promise<void> {
+    this.client.close();
+    const exited = once(this.#process, "exit");
+    this.#process.kill("SIGTERM");
+    await exited;
+  }
+}

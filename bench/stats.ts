@@ -1,0 +1,48 @@
+/** What a row measured. */
+export interface Sample {
+  /** Values of Berth and of what it is held against, in the row's unit. */
+  readonly berth: readonly number[];
+  readonly raw: readonly number[];
+}
+
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN;
+}
+
+/** Milliseconds that something took. */
+export async function timed(act: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await act();
+  return performance.now() - start;
+}
+
+/** Times two things in turn, so that whatever else the machine does meets both. */
+export async function inTurn(
+  rounds: number,
+  berth: () => Promise<unknown>,
+  raw: () => Promise<unknown>,
+): Promise<{ berth: number[]; raw: number[] }> {
+  const sample = { berth: [] as number[], raw: [] as number[] };
+  for (let i = 0; i < rounds; i++) {
+    sample.berth.push(await timed(berth));
+    sample.raw.push(await timed(raw));
+  }
+  return sample;
+}
+
+/** How often something is done a second, that many at once. */
+export async function perSecond(
+  atOnce: number,
+  ms: number,
+  act: (worker: number) => Promise<unknown>,
+): Promise<number> {
+  const start = performance.now();
+  let count = 0;
+  await Promise.all(
+    Array.from({ length: atOnce }, async (_, worker) => {
+      for (; performance.now() - start < ms; count++) await act(worker);
+    }),
+  );
+  return (count / (performance.now() - start)) * 1000;
+}

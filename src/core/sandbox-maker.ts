@@ -1,0 +1,79 @@
+import { isDeepStrictEqual } from "node:util";
+import { abortError, BerthError, throwIfAborted } from "./errors.ts";
+import type { EventLog } from "./event-log.ts";
+import type { Clock } from "./ports/clock.ts";
+import type { Engine, EngineMount, EngineSandbox } from "./ports/engine.ts";
+import type { SandboxSpec } from "./sandbox.ts";
+import type { SandboxRecord } from "./sandbox-record.ts";
+import type { WarmSandbox } from "./warm-pool.ts";
+
+/** Progress of a pull is told at most this often. */
+const PROGRESS_INTERVAL_MS = 500;
+
+/** Brings what stands behind a sandbox into being: from a warm one, or from its image. */
+export class SandboxMaker {
+  readonly #engine: Engine;
+  readonly #events: EventLog;
+  readonly #clock: Clock;
+
+  constructor(parts: { readonly engine: Engine; readonly events: EventLog; readonly clock: Clock }) {
+    this.#engine = parts.engine;
+    this.#events = parts.events;
+    this.#clock = parts.clock;
+  }
+
+  /** Makes it; on failure and on abort nothing is left. */
+  async make(
+    record: SandboxRecord,
+    warm: WarmSandbox | undefined,
+    signal: AbortSignal,
+  ): Promise<EngineSandbox> {
+    const engine = await (warm ? this.#adapt(warm, record.spec, signal) : this.#makeCold(record, signal));
+    if (!signal.aborted) return engine;
+    await this.#engine.remove(engine.ref);
+    throw abortError(signal);
+  }
+
+  async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
+    throwIfAborted(signal);
+    const { spec, sandboxId, generation, owner } = record;
+    let toldAt = Number.NEGATIVE_INFINITY;
+    await this.#engine.ensureImage(spec.image, {
+      signal,
+      onProgress: (progress) => {
+        const now = this.#clock.monotonicMs();
+        if (now - toldAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
+        toldAt = now;
+        this.#events.append(record, { type: "IMAGE_PULL", image: spec.image, progress });
+      },
+    });
+    return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts: engineMounts(spec) }, signal);
+  }
+
+  /** Makes a sandbox that waited into what was asked for. What cannot be made so is removed. */
+  async #adapt(
+    { engine, resources }: WarmSandbox,
+    spec: SandboxSpec,
+    signal: AbortSignal,
+  ): Promise<EngineSandbox> {
+    if (isDeepStrictEqual(resources, spec.resources)) return engine;
+    try {
+      await this.#engine.setResources(engine.ref, spec.resources, signal);
+      return engine;
+    } catch (error) {
+      await this.#engine.remove(engine.ref);
+      throw error;
+    }
+  }
+}
+
+/** The directories of the host that a spec's mounts mean. @throws `UNSUPPORTED` for workspaces. */
+export function engineMounts(spec: SandboxSpec): EngineMount[] {
+  return spec.mounts.map(({ source, target, readOnly }, index) => {
+    if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
+    throw new BerthError(
+      "UNSUPPORTED",
+      `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
+    );
+  });
+}

@@ -1,0 +1,49 @@
+import { EngineMonitor } from "../../src/core/engine-monitor.ts";
+import { EventLog, type SandboxEvent } from "../../src/core/event-log.ts";
+import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox-manager.ts";
+import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
+import { ManualClock } from "../support/manual-clock.ts";
+import { MemoryEngine } from "../support/memory-engine.ts";
+import { MemoryLog } from "../support/memory-log.ts";
+
+export const OWNER = "default";
+
+/** A manager over an engine and a clock that a test turns. */
+export async function newManager(changes: Partial<SandboxManagerSettings> = {}) {
+  const engine = new MemoryEngine();
+  const clock = new ManualClock();
+  const log = new MemoryLog();
+  const events = new EventLog(clock);
+  const monitor = await EngineMonitor.connect(engine, log);
+  const settings: SandboxManagerSettings = {
+    maxSandboxes: 100,
+    cleanupIntervalMs: 300_000,
+    deleteGraceMs: 5_000,
+    defaults: SANDBOX_DEFAULTS,
+    warmPools: [],
+    ...changes,
+  };
+  const observer = { ready() {}, ending() {} };
+  const manager = new SandboxManager(settings, { engine, monitor, events, clock, logger: log, observer });
+  return { manager, engine, clock, log, events, monitor };
+}
+
+/** What the log holds of a sandbox. */
+export async function eventsOf(events: EventLog, sandboxId: string): Promise<SandboxEvent[]> {
+  const found: SandboxEvent[] = [];
+  const stop = new AbortController();
+  const watch = events.watch({ owner: OWNER, sandboxId, afterSequence: 0 }, stop.signal);
+  for (;;) {
+    const next = watch.next();
+    const item = await Promise.race([
+      next,
+      new Promise<undefined>((resolve) => setImmediate(resolve, undefined)),
+    ]);
+    if (item === undefined || item.done) {
+      stop.abort();
+      await next.catch(() => {});
+      return found;
+    }
+    if (item.value.type === "event") found.push(item.value.event);
+  }
+}

@@ -1,0 +1,59 @@
+import { setImmediate } from "node:timers/promises";
+import type { CancelTimer, Clock } from "../../src/core/ports/clock.ts";
+
+interface Timer {
+  readonly at: number;
+  readonly callback: () => void;
+}
+
+/** Time that passes when a test says so. */
+export class ManualClock implements Clock {
+  readonly #timers = new Set<Timer>();
+  #nowMs = 1_000;
+
+  monotonicMs(): number {
+    return this.#nowMs;
+  }
+
+  wallMs(): number {
+    return 1_700_000_000_000 + this.#nowMs;
+  }
+
+  setTimer(delayMs: number, callback: () => void): CancelTimer {
+    const timer = { at: this.#nowMs + delayMs, callback };
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  }
+
+  /** Timers that are set. */
+  get pending(): number {
+    return this.#timers.size;
+  }
+
+  /** Lets time pass; timers come at their time, in order, and what they begin gets on before the next one. */
+  async advance(ms: number): Promise<void> {
+    const until = this.#nowMs + ms;
+    await settled();
+    for (let next = this.#next(until); next !== undefined; next = this.#next(until)) {
+      this.#nowMs = Math.max(this.#nowMs, next.at);
+      this.#timers.delete(next);
+      next.callback();
+      await settled();
+    }
+    this.#nowMs = until;
+    await settled();
+  }
+
+  #next(until: number): Timer | undefined {
+    let first: Timer | undefined;
+    for (const timer of this.#timers) {
+      if (timer.at <= until && (first === undefined || timer.at < first.at)) first = timer;
+    }
+    return first;
+  }
+}
+
+/** Lets everything get on that waits for nothing outside. */
+export async function settled(): Promise<void> {
+  for (let i = 0; i < 3; i++) await setImmediate();
+}

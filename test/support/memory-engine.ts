@@ -1,0 +1,177 @@
+import { abortError, BerthError } from "../../src/core/errors.ts";
+import type {
+  Engine,
+  EngineEvent,
+  EngineInfo,
+  EngineSandbox,
+  EngineSandboxEnd,
+  EngineSandboxSpec,
+  EngineUsage,
+  EnsureImageOptions,
+  SpawnedProcess,
+} from "../../src/core/ports/engine.ts";
+
+/** The steps of an engine that a test may hold up or fail. */
+export type EngineStep = "ensureImage" | "create" | "pause" | "resume" | "remove" | "list" | "setResources";
+
+/**
+ * An engine without containers, for what a real one cannot be made to do on
+ * time: thousands of interleavings, and failures at a chosen step. What it
+ * keeps is what an engine would: a create that fails leaves nothing.
+ */
+export class MemoryEngine implements Engine {
+  readonly name = "memory";
+  /** Awaited before each step; whatever it throws fails the step. */
+  before: (step: EngineStep, id: string) => Promise<void> = async () => {};
+  readonly sandboxes = new Map<string, EngineSandbox>();
+  readonly #watchers = new Set<(event: EngineEvent | "broken") => void>();
+  #refs = 0;
+  down = false;
+
+  async info(): Promise<EngineInfo> {
+    this.#assertUp();
+    const all = {
+      pause: true,
+      memoryLimit: true,
+      cpuLimit: true,
+      pidsLimit: true,
+      diskLimit: false,
+      egress: false,
+    };
+    return { version: "1", isolation: "CONTAINER", capabilities: all, cpus: 4, memoryBytes: 2 ** 34 };
+  }
+
+  async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {
+    await this.#step("ensureImage", image, signal);
+    if (image.includes("missing")) throw new BerthError("IMAGE_UNAVAILABLE", `There is no image ${image}.`);
+  }
+
+  async create(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<EngineSandbox> {
+    await this.#step("create", spec.sandboxId, signal);
+    const ref = `ref-${++this.#refs}`;
+    const { sandboxId, generation, owner } = spec;
+    const made = {
+      ref,
+      sandboxId,
+      generation,
+      owner,
+      state: "running",
+      isolation: "CONTAINER",
+      user: "",
+    } as const;
+    this.sandboxes.set(ref, made);
+    return made;
+  }
+
+  async pause(ref: string, signal?: AbortSignal): Promise<void> {
+    await this.#step("pause", ref, signal);
+    this.#change(ref, "paused");
+  }
+
+  async resume(ref: string, signal?: AbortSignal): Promise<void> {
+    await this.#step("resume", ref, signal);
+    this.#change(ref, "running");
+  }
+
+  async setResources(ref: string, _resources: unknown, signal?: AbortSignal): Promise<void> {
+    await this.#step("setResources", ref, signal);
+    this.#change(ref, "running");
+  }
+
+  async remove(ref: string, signal?: AbortSignal): Promise<void> {
+    await this.#step("remove", ref, signal);
+    const gone = this.sandboxes.get(ref);
+    if (gone === undefined) return;
+    this.sandboxes.delete(ref);
+    this.#tell({ type: "removed", ref, sandboxId: gone.sandboxId });
+  }
+
+  async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
+    const snapshot = [...this.sandboxes.values()];
+    // What happens while the answer is on its way is not in it.
+    await this.#step("list", "", signal);
+    return snapshot;
+  }
+
+  async *events(signal: AbortSignal): AsyncGenerator<EngineEvent> {
+    const queue: (EngineEvent | "broken")[] = [];
+    let wake = (): void => {};
+    const onEvent = (event: EngineEvent | "broken"): void => {
+      queue.push(event);
+      wake();
+    };
+    this.#watchers.add(onEvent);
+    signal.addEventListener("abort", () => wake(), { once: true });
+    try {
+      this.#assertUp();
+      while (!signal.aborted) {
+        const event = queue.shift();
+        if (event === "broken") throw new BerthError("ENGINE_UNAVAILABLE", "The connection broke.");
+        if (event !== undefined) yield event;
+        else {
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+        }
+      }
+    } finally {
+      this.#watchers.delete(onEvent);
+    }
+  }
+
+  async usage(): Promise<EngineUsage> {
+    return { memoryBytes: 0, cpuNanos: 0, pids: 1 };
+  }
+
+  async spawn(): Promise<SpawnedProcess> {
+    throw new BerthError("UNSUPPORTED", "This engine starts no processes.");
+  }
+
+  async close(): Promise<void> {}
+
+  /** A sandbox's main process ends by itself. */
+  end(ref: string, end: EngineSandboxEnd): void {
+    const sandbox = this.#find(ref);
+    this.sandboxes.set(ref, { ...sandbox, state: "ended", end });
+    this.#tell({ type: "ended", ref, sandboxId: sandbox.sandboxId, end });
+  }
+
+  /** Somebody takes a sandbox away. */
+  vanish(ref: string): void {
+    const { sandboxId } = this.#find(ref);
+    this.sandboxes.delete(ref);
+    this.#tell({ type: "removed", ref, sandboxId });
+  }
+
+  /** The connection to it breaks, as when its daemon is restarted. */
+  breakConnections(): void {
+    for (const watcher of this.#watchers) watcher("broken");
+  }
+
+  #tell(event: EngineEvent): void {
+    for (const watcher of this.#watchers) watcher(event);
+  }
+
+  #change(ref: string, state: "running" | "paused"): void {
+    this.sandboxes.set(ref, { ...this.#find(ref), state });
+  }
+
+  #find(ref: string): EngineSandbox {
+    const found = this.sandboxes.get(ref);
+    if (found === undefined || found.state === "ended") {
+      throw new BerthError("SANDBOX_TERMINATED", "The sandbox is gone.");
+    }
+    return found;
+  }
+
+  async #step(step: EngineStep, id: string, signal: AbortSignal | undefined): Promise<void> {
+    this.#assertUp();
+    await this.before(step, id);
+    this.#assertUp();
+    if (signal?.aborted) throw abortError(signal);
+  }
+
+  #assertUp(): void {
+    if (this.down) throw new BerthError("ENGINE_UNAVAILABLE", "The engine does not answer.");
+  }
+}
