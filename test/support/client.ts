@@ -1,7 +1,10 @@
+import { Readable, type Writable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import * as grpc from "@grpc/grpc-js";
 import { fromJSON, loadSync, type MessageTypeDefinition, type MethodDefinition } from "@grpc/proto-loader";
 import { Execution } from "./execution.ts";
 import type { RunCommandResponse, Sandbox, StreamItems, UnaryAnswers } from "./wire.ts";
+import type { UploadAnswers } from "./wire-files.ts";
 
 const LOADER_OPTIONS = {
   keepCase: true,
@@ -14,7 +17,7 @@ const LOADER_OPTIONS = {
 
 /** Read from the protos at run time: the tests share no generated code with the service. */
 const protos = loadSync(
-  ["berth/v1/sandbox.proto", "berth/v1/process.proto", "berth/v1/error.proto"],
+  ["berth/v1/sandbox.proto", "berth/v1/process.proto", "berth/v1/file.proto", "berth/v1/error.proto"],
   LOADER_OPTIONS,
 );
 
@@ -107,6 +110,29 @@ export class Client {
       request,
       options,
     );
+  }
+
+  /** Makes a call that sends a stream, at the speed the server takes it. */
+  upload<Name extends keyof UploadAnswers>(
+    name: Name,
+    requests: AsyncIterable<Request> | Iterable<Request>,
+    options: grpc.CallOptions & { readonly signal?: AbortSignal } = {},
+  ): Promise<UploadAnswers[Name]> {
+    const method = methodOf(name);
+    const answer = Promise.withResolvers<UploadAnswers[Name]>();
+    const call = this.#grpc.makeClientStreamRequest(
+      method.path,
+      method.requestSerialize,
+      method.responseDeserialize,
+      options,
+      (error, message) => (error ? answer.reject(error) : answer.resolve(message as UploadAnswers[Name])),
+    );
+    options.signal?.addEventListener("abort", () => call.cancel(), { once: true });
+    const answered = new AbortController();
+    pipeline(Readable.from(requests), call as Writable, { signal: answered.signal }).catch(() => {
+      // What went wrong is the answer.
+    });
+    return answer.promise.finally(() => answered.abort());
   }
 
   /** Sends bytes as they are to any path. */

@@ -8,7 +8,8 @@ import { fileURLToPath } from "node:url";
 import { TEST_IMAGE } from "./images.ts";
 import { newInstance } from "./settings.ts";
 
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+/** The program, as its sources. */
+export const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 
 /** How a run of the program ended. */
 export interface ProgramEnd {

@@ -4,6 +4,8 @@
  * messages as null.
  */
 
+import type { FileAnswers, FileStreamItems } from "./wire-files.ts";
+
 export interface Duration {
   readonly seconds: number;
   readonly nanos: number;
@@ -137,7 +139,7 @@ export interface Process {
 }
 
 /** Answers of the unary methods that the tests call. */
-export interface UnaryAnswers {
+export interface UnaryAnswers extends FileAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
   "SandboxService/ListSandboxes": {
@@ -162,7 +164,7 @@ export interface UnaryAnswers {
 }
 
 /** Items of the streaming methods that the tests call. */
-export interface StreamItems {
+export interface StreamItems extends FileStreamItems {
   "SandboxService/WatchEvents": WatchEventsResponse;
   "ProcessService/Exec": ProcessEvent;
   "ProcessService/AttachProcess": ProcessEvent;
