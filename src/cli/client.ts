@@ -1,6 +1,7 @@
 import net from "node:net";
 import { type Client, createClient } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import type { ServiceAddress } from "./address.ts";
@@ -10,6 +11,7 @@ export interface ServiceClient {
   readonly address: ServiceAddress;
   readonly sandboxes: Client<typeof SandboxService>;
   readonly processes: Client<typeof ProcessService>;
+  readonly files: Client<typeof FileService>;
   /** Ends the connection, and calls with it. */
   close(): void;
 }
@@ -35,6 +37,7 @@ export function connectTo(address: ServiceAddress): ServiceClient {
     address,
     sandboxes: createClient(SandboxService, transport),
     processes: createClient(ProcessService, transport),
+    files: createClient(FileService, transport),
     close: () => manager.abort(),
   };
 }

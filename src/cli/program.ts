@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { BerthError } from "../core/errors.ts";
+import { cpCommand } from "./commands/cp.ts";
 import { createCommand } from "./commands/create.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { execCommand } from "./commands/exec.ts";
@@ -51,6 +52,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     createCommand(host),
     execCommand(host),
     shellCommand(host),
+    cpCommand(host),
     psCommand(host),
     logsCommand(host),
     lsCommand(host),

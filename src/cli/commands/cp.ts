@@ -1,0 +1,78 @@
+import { getSystemErrorMessage } from "node:util";
+import type { Command } from "commander";
+import { BerthError } from "../../core/errors.ts";
+import { download } from "../copy/download.ts";
+import { parseCopy } from "../copy/place.ts";
+import { CopyProgress } from "../copy/progress.ts";
+import { upload } from "../copy/upload.ts";
+import { EXIT, Failed } from "../exit.ts";
+import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
+
+interface CpFlags extends ClientFlags {
+  readonly user?: string;
+  readonly parents?: boolean;
+}
+
+/** `berth cp`: files and trees into a sandbox and out of it. */
+export function cpCommand(host: CommandHost): Command {
+  return serviceCommand("cp")
+    .summary("copy files and directories into a sandbox, or out of it")
+    .description(
+      "Copies a file, or a directory with all that is in it. One side is SANDBOX:PATH, absolute or relative to the sandbox's " +
+        "working directory; the other a path of this machine (./a:b for one with a colon), or - for stdin or stdout. As with " +
+        "`cp -r`, a copy goes into a directory that is there, and DIR/. means what is in a directory.\n\n" +
+        "With -, a file comes and goes as it is, a directory of the sandbox as a tar. " +
+        "A file is replaced in one step. A tree comes whole before any of it moves into place; what is neither file, directory " +
+        "nor symbolic link is left out, and stderr says so. Files keep their modes, not their owners.",
+    )
+    .usage("[options] SOURCE TARGET")
+    .option(
+      "-u, --user <user>",
+      "user to act as in the sandbox: a name or uid[:gid] (default: the sandbox's)",
+    )
+    .option("-p, --parents", "make directories that are missing above a target in the sandbox")
+    .argument("<source>", "what is copied")
+    .argument("<target>", "where to")
+    .action(
+      host.action(async (source: string, target: string, flags: CpFlags) => {
+        const copy = parseCopy(source, target);
+        const { io, interrupts } = host;
+        return withClient(host, flags, EXIT.failed, async (client) => {
+          const progress = new CopyProgress(io);
+          const parts = {
+            client,
+            // A getter: opening stdin is for the copies that read it.
+            get stdin() {
+              return io.stdin as AsyncIterable<Buffer>;
+            },
+            user: flags.user,
+            parents: flags.parents === true,
+            progress,
+            onLeftOut: (file: string, what: string) =>
+              io.stderr.write(`berth: ${file} is ${what} and left out\n`),
+            signal: interrupts.signal,
+          };
+          try {
+            if (copy.direction === "up") await upload(parts, copy.from, copy.to);
+            else await download(parts, copy.from, copy.to, io.stdout);
+            return EXIT.ok;
+          } catch (error) {
+            throw localFailure(error);
+          } finally {
+            progress.end();
+          }
+        });
+      }),
+    );
+}
+
+/** Puts failures of this machine's files, and of what was found in a tar, into words; others stay. */
+function localFailure(error: unknown): unknown {
+  if (error instanceof BerthError) return new Failed(error.message, { cause: error });
+  const { errno, path } = error as NodeJS.ErrnoException;
+  if (!(error instanceof Error) || errno === undefined) return error;
+  const why = getSystemErrorMessage(errno) ?? error.message;
+  // What is written first goes to a place of its own, of which nobody needs to know.
+  const place = path?.replace(/\/?\.berth-cp-[^/]*(\/tree)?/, "");
+  return new Failed(place === undefined ? why : `${place || "/"}: ${why}`, { cause: error });
+}

@@ -1,0 +1,52 @@
+import path from "node:path";
+import { UsageError } from "../exit.ts";
+
+/** One end of a copy. */
+export type Place =
+  | { readonly kind: "sandbox"; readonly sandboxId: string; readonly path: string }
+  | { readonly kind: "local"; readonly path: string }
+  /** stdin or stdout. */
+  | { readonly kind: "stream" };
+
+/** Both ends of a copy, of which one is in a sandbox. */
+export type Copy =
+  | { readonly direction: "up"; readonly from: LocalPlace; readonly to: SandboxPlace }
+  | { readonly direction: "down"; readonly from: SandboxPlace; readonly to: LocalPlace };
+
+export type SandboxPlace = Extract<Place, { kind: "sandbox" }>;
+export type LocalPlace = Exclude<Place, SandboxPlace>;
+
+/**
+ * Reads what the command line says of a copy.
+ * @throws UsageError unless exactly one end is in a sandbox
+ */
+export function parseCopy(source: string, target: string): Copy {
+  const from = parsePlace(source);
+  const to = parsePlace(target);
+  if (from.kind === "sandbox" && to.kind !== "sandbox") return { direction: "down", from, to };
+  if (from.kind !== "sandbox" && to.kind === "sandbox") return { direction: "up", from, to };
+  const both = from.kind === "sandbox" ? "both sides are in sandboxes" : "neither side is in a sandbox";
+  throw new UsageError(
+    `${both}; write: berth cp FILE SANDBOX:PATH, or berth cp SANDBOX:PATH FILE (./a:b for a file with a colon)`,
+  );
+}
+
+/** Reads `-`, `SANDBOX:PATH` or a path of this machine, which is what has a slash before any colon. */
+function parsePlace(text: string): Place {
+  if (text === "") throw new UsageError("a path is empty; write: berth cp FILE SANDBOX:PATH");
+  if (text === "-") return { kind: "stream" };
+  const [, sandboxId, inside] = /^([^:/]+):(.*)$/s.exec(text) ?? [];
+  if (sandboxId === undefined || inside === undefined) return { kind: "local", path: text };
+  return { kind: "sandbox", sandboxId, path: inside === "" ? "." : inside };
+}
+
+/** The name under which a copy goes into a directory; undefined where what is in the place is meant, as by `dir/.`. */
+export function nameOf(place: string): string | undefined {
+  const name = path.posix.basename(place);
+  return name === "" || name === "." || name === ".." ? undefined : name;
+}
+
+/** A name in a directory; the directory itself where there is no name. */
+export function inside(directory: string, name: string | undefined): string {
+  return name === undefined ? directory : `${directory.replace(/\/+$/, "")}/${name}`;
+}
