@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput } from "./job.ts";
+import { ASK_ENGINE_AFTER_MS, BEGIN_TIMEOUT_MS, endAsEngineTells, tooSlow } from "./job-bounds.ts";
 import type { Lane, LaneTask } from "./lane.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
@@ -14,13 +15,6 @@ export type LaneStart =
   | "no-directory"
   /** The lane's shell ended before the job began; nothing ran. */
   | "lane-gone";
-
-/** How long a lane may take to begin a job. */
-const BEGIN_TIMEOUT_MS = 30_000;
-/** A job that ends soon tells so itself; the engine is asked about longer ones only. */
-const ASK_ENGINE_AFTER_MS = 1_000;
-/** How long markers may take after the engine has said that the shell ended. */
-const LATE_OUTPUT_MS = 500;
 
 /** A job in a lane: a child of its shell. */
 export class LaneJob implements Job, LaneTask {
@@ -191,30 +185,15 @@ export class LaneJob implements Job, LaneTask {
   }
 
   async #learnEnd(streamsOver: boolean): Promise<void> {
-    const { signal } = this.#asking;
-    try {
-      const code = await this.#lane.spawned.wait(signal);
-      if (!streamsOver) await sleep(LATE_OUTPUT_MS, undefined, { signal, ref: false });
-      for (const scanner of Object.values(this.#scanners)) scanner.flush();
-      this.#finish({ kind: "exited", code });
-    } catch (error) {
-      if (signal.aborted) return;
-      const lost =
-        error instanceof BerthError
-          ? error
-          : new BerthError("ENGINE_UNAVAILABLE", "The engine lost the process.", { cause: error });
-      this.#finish({ kind: "lost", error: lost });
-    }
+    const end = await endAsEngineTells(this.#lane.spawned, () => streamsOver, this.#asking.signal);
+    if (end === undefined) return;
+    for (const scanner of Object.values(this.#scanners)) scanner.flush();
+    this.#finish(end);
     this.#lane.discard();
   }
 
   #tooSlow(): void {
-    this.#start.reject(
-      new BerthError(
-        "ENGINE_UNAVAILABLE",
-        "The command did not begin in time; whether it will run is not known.",
-      ),
-    );
+    this.#start.reject(tooSlow());
     this.close();
   }
 

@@ -3,11 +3,11 @@ import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { Shells } from "./control.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
+import { workingDirMissing } from "./job-bounds.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { jobText } from "./lane-text.ts";
-import { workingDirMissing } from "./plain-job.ts";
 import { WaitingShells } from "./waiting-shells.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */

@@ -1,19 +1,19 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { BerthError, invalidArgument } from "../core/errors.ts";
+import { BerthError } from "../core/errors.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput, JobRequest } from "./job.ts";
+import {
+  ASK_ENGINE_AFTER_MS,
+  BEGIN_TIMEOUT_MS,
+  endAsEngineTells,
+  tooSlow,
+  workingDirMissing,
+} from "./job-bounds.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
 
-/** A job that ends soon tells so itself; the engine is asked about longer ones only. */
-const ASK_ENGINE_AFTER_MS = 1_000;
-/** How long markers may take after the engine has said that the shell ended. */
-const LATE_OUTPUT_MS = 500;
 /** More text than this before the first marker is no message of an engine. */
 const LONGEST_PREAMBLE = 16 * 1024;
-
-/** How long the shell around a job may take to begin it. */
-const BEGIN_TIMEOUT_MS = 30_000;
 
 /** A job with a shell of its own around it, which ends with it. */
 export class PlainJob implements Job {
@@ -168,20 +168,10 @@ export class PlainJob implements Job {
   }
 
   async #learnEnd(spawned: SpawnedProcess): Promise<void> {
-    const { signal } = this.#asking;
-    try {
-      const code = await spawned.wait(signal);
-      if (!this.#streamsOver) await sleep(LATE_OUTPUT_MS, undefined, { signal, ref: false });
-      for (const scanner of Object.values(this.#scanners)) scanner.flush();
-      this.#finish({ kind: "exited", code });
-    } catch (error) {
-      if (signal.aborted) return;
-      const lost =
-        error instanceof BerthError
-          ? error
-          : new BerthError("ENGINE_UNAVAILABLE", "The engine lost the process.", { cause: error });
-      this.#finish({ kind: "lost", error: lost });
-    }
+    const end = await endAsEngineTells(spawned, () => this.#streamsOver, this.#asking.signal);
+    if (end === undefined) return;
+    for (const scanner of Object.values(this.#scanners)) scanner.flush();
+    this.#finish(end);
   }
 
   #finish(end: JobEnd): void {
@@ -191,17 +181,4 @@ export class PlainJob implements Job {
     this.#end.resolve(end);
     this.#spawned?.close();
   }
-}
-
-function tooSlow(): BerthError {
-  return new BerthError(
-    "ENGINE_UNAVAILABLE",
-    "The command did not begin in time; whether it will run is not known.",
-  );
-}
-
-/** The error for a working directory that cannot be entered. */
-export function workingDirMissing(request: JobRequest): BerthError {
-  const path = JSON.stringify(request.workingDir);
-  return invalidArgument("working_dir", `${path} is no directory that the user may enter in the sandbox.`);
 }

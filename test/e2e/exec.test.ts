@@ -264,7 +264,8 @@ describe("a caller that goes away", () => {
       on_disconnect: "ON_DISCONNECT_DETACH",
       keep_stdin_open: true,
     });
-    await execution.until("12345");
+    await execution.until("12345\n");
+    await eventually(() => execution.offset("stderr") === 4);
     const process_id = await execution.processId;
     execution.cancel();
 

@@ -1,6 +1,7 @@
 import { createHash, randomInt } from "node:crypto";
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
+import { eventually } from "../support/eventually.ts";
 import { SHELL_IMAGES } from "../support/shell-images.ts";
 import type { Gap, ProcessEvent } from "../support/wire.ts";
 
@@ -70,6 +71,10 @@ describe("many readers of one process", () => {
     const processId = await execution.processId;
     execution.cancel();
     await execution.result.catch(() => {});
+    await eventually(async () => {
+      const { process } = await service.client.call("ProcessService/GetProcess", { process_id: processId });
+      return process.stdout_bytes >= 1000 * LINE_BYTES;
+    });
     // One opens the stream and never reads on: its window fills, and that must be its own affair.
     const stopped = service.client.stream("ProcessService/AttachProcess", { process_id: processId });
     stopped.once("data", () => stopped.pause());

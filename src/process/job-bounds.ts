@@ -1,0 +1,49 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError, invalidArgument } from "../core/errors.ts";
+import type { SpawnedProcess } from "../core/ports/engine.ts";
+import type { JobEnd, JobRequest } from "./job.ts";
+
+/** How long a shell may take to begin a job. */
+export const BEGIN_TIMEOUT_MS = 30_000;
+/** A job that ends soon tells so itself; the engine is asked about longer ones only. */
+export const ASK_ENGINE_AFTER_MS = 1_000;
+/** How long markers may take after the engine has said that the shell ended. */
+const LATE_OUTPUT_MS = 500;
+
+/**
+ * Learns from the engine how the shell around a job ended: where no marker
+ * tells, because the shell was killed or the connection broke. Undefined when
+ * the signal is aborted meanwhile.
+ */
+export async function endAsEngineTells(
+  spawned: SpawnedProcess,
+  streamsOver: () => boolean,
+  signal: AbortSignal,
+): Promise<JobEnd | undefined> {
+  try {
+    const code = await spawned.wait(signal);
+    if (!streamsOver()) await sleep(LATE_OUTPUT_MS, undefined, { signal, ref: false });
+    return { kind: "exited", code };
+  } catch (cause) {
+    if (signal.aborted) return undefined;
+    if (cause instanceof BerthError) return { kind: "lost", error: cause };
+    return {
+      kind: "lost",
+      error: new BerthError("ENGINE_UNAVAILABLE", "The engine lost the process.", { cause }),
+    };
+  }
+}
+
+/** The error for a job that did not begin in time. */
+export function tooSlow(): BerthError {
+  return new BerthError(
+    "ENGINE_UNAVAILABLE",
+    "The command did not begin in time; whether it will run is not known.",
+  );
+}
+
+/** The error for a working directory that cannot be entered. */
+export function workingDirMissing(request: JobRequest): BerthError {
+  const path = JSON.stringify(request.workingDir);
+  return invalidArgument("working_dir", `${path} is no directory that the user may enter in the sandbox.`);
+}
