@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// npm test: brings what the tests need (packages, a Docker daemon, images), runs
+// npm test: brings what the tests need (packages, programs, a Docker daemon, images), runs
 // them and says how many passed. Everything after -- goes to vitest.
 //
 //   npm test                          all of them
@@ -16,7 +16,7 @@ const args = process.argv.slice(2).filter((arg) => arg !== "--yes");
 if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
 
 ensureDependencies();
-for (const script of ["docker.sh", "base-image.sh --test", "busybox-image.sh"]) {
+for (const script of ["test-tools.sh", "docker.sh", "base-image.sh --test", "busybox-image.sh"]) {
   const [name, ...options] = script.split(" ");
   if (run(`scripts/${name}`, options) !== 0) {
     fail("The tests need this. Mend it as said above, or let it be done: npm test -- --yes");

@@ -48,3 +48,12 @@ export function formatTable(headings: readonly string[], rows: readonly (readonl
 export function formatWord(name: string | undefined): string {
   return (name ?? "unknown").toLowerCase().replaceAll("_", "-");
 }
+
+/** Text of unknown origin on one line, with escapes for what would act on a terminal or change how the rest is read. */
+export function visible(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    if (character === "\n") return "\\n";
+    if (character === "\t") return "\\t";
+    return `\\u{${character.codePointAt(0)?.toString(16)}}`;
+  });
+}

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { formatDuration, formatSize, formatTable, formatWord } from "../../src/cli/format.ts";
+import { formatDuration, formatSize, formatTable, formatWord, visible } from "../../src/cli/format.ts";
 
 test.each([
   [0, "0ms"],
@@ -34,4 +34,10 @@ test("a table's columns are as wide as their widest cell", () => {
 test("words", () => {
   expect(formatWord("USER_KERNEL")).toBe("user-kernel");
   expect(formatWord(undefined)).toBe("unknown");
+});
+
+test("text of unknown origin does nothing to a terminal", () => {
+  expect(visible("caf\u00e9 \u{1f4a5}\n\t\x1b[2J\u202e\u0085")).toBe(
+    "caf\u00e9 \u{1f4a5}\\n\\t\\u{1b}[2J\\u{202e}\\u{85}",
+  );
 });

@@ -368,6 +368,23 @@ describe("a terminal", () => {
     expect(process.has_terminal).toBe(true);
   });
 
+  test("waits for its reader soon: what Ctrl-C ends was not written long ago", async () => {
+    const execution = app.client.exec(id, "yes", { terminal });
+    const process_id = await execution.processId;
+    execution.call.pause();
+    let written = 0;
+    let since = performance.now();
+    await eventually(async () => {
+      const { process } = await app.client.call("ProcessService/GetProcess", { process_id });
+      if (process.stdout_bytes > written) since = performance.now();
+      written = process.stdout_bytes;
+      return written > 0 && performance.now() - since > 1_000;
+    });
+    // Its bound, and what is between here and there. Without one of its own it would be 64 MiB.
+    expect(written).toBeLessThan(2 * 1024 * 1024);
+    execution.cancel();
+  });
+
   test("goes with its caller, as any command", async () => {
     const execution = app.client.exec(id, "echo on; sleep 688; true", { terminal });
     await execution.until("on");

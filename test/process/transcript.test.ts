@@ -183,6 +183,23 @@ test("tells how far the process is ahead of its lossless reader", async () => {
   expect(transcript.ahead).toBe(0);
 });
 
+test("makes the process wait at a bound of its own, below the window's, until half of it is read", async () => {
+  for (const onDisk of [false, true]) {
+    const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 0, aheadBytes: 1000 }, onDisk);
+    const reader = transcript.reader({ stdout: 0, stderr: 0 });
+    transcript.setLossless(reader);
+    transcript.append("stdout", Buffer.alloc(1000));
+    expect(transcript.full).toBe(false);
+    transcript.append("stderr", Buffer.alloc(1));
+    expect(transcript.full).toBe(true);
+    await drain(reader, empty(), 1);
+    expect(transcript.full).toBe(false);
+    transcript.setLossless(undefined);
+    transcript.append("stdout", Buffer.alloc(10_000));
+    expect(transcript.full).toBe(false);
+  }
+});
+
 test("refuses an offset beyond what was written", async () => {
   const transcript = transcriptOf({ windowBytes: 1000, headBytes: 0 });
   transcript.append("stdout", Buffer.alloc(3));

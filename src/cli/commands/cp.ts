@@ -6,6 +6,7 @@ import { parseCopy } from "../copy/place.ts";
 import { CopyProgress } from "../copy/progress.ts";
 import { upload } from "../copy/upload.ts";
 import { EXIT, Failed } from "../exit.ts";
+import { visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
 
 interface CpFlags extends ClientFlags {
@@ -49,7 +50,7 @@ export function cpCommand(host: CommandHost): Command {
             parents: flags.parents === true,
             progress,
             onLeftOut: (file: string, what: string) =>
-              io.stderr.write(`berth: ${file} is ${what} and left out\n`),
+              io.stderr.write(`berth: ${visible(file)} is ${what} and left out\n`),
             signal: interrupts.signal,
           };
           try {

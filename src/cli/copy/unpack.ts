@@ -19,6 +19,7 @@ import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../fil
 import type { PlainTarEntry } from "../../files/tar/tar-entry.ts";
 import { readTar } from "../../files/tar/tar-reader.ts";
 import { Failed } from "../exit.ts";
+import { visible } from "../format.ts";
 import type { Chunks } from "./chunks.ts";
 import { statIfThere } from "./local-file.ts";
 import type { OnLeftOut } from "./pack.ts";
@@ -112,7 +113,7 @@ async function merge(from: ByteString, to: ByteString): Promise<void> {
     const standing = await lstatIfThere(target);
     if (standing !== undefined && standing.isDirectory() !== isDirectory) {
       const [there, comes] = isDirectory ? ["no directory", "one"] : ["a directory", "none"];
-      throw new Failed(`${toText(target)} is ${there}, and what is copied there is ${comes}`);
+      throw new Failed(`${visible(toText(target))} is ${there}, and what is copied there is ${comes}`);
     }
     if (standing !== undefined && isDirectory) await merge(source, target);
     else await rename(toBytes(source), toBytes(target));

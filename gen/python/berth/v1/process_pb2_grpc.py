@@ -79,7 +79,8 @@ class ProcessServiceServicer(object):
         """Exec starts a process and streams what becomes of it: started first, then
         output, then exited, always last. The stream is lossless: the process waits
         for its reader, as for a pipe, once it is further ahead than the server's
-        transcript holds (64 MiB by default).
+        transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
+        ahead.
 
         When the caller goes away, on_disconnect says what happens to the process.
 

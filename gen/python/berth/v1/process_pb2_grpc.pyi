@@ -45,7 +45,8 @@ class ProcessServiceStub:
     """Exec starts a process and streams what becomes of it: started first, then
     output, then exited, always last. The stream is lossless: the process waits
     for its reader, as for a pipe, once it is further ahead than the server's
-    transcript holds (64 MiB by default).
+    transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
+    ahead.
 
     When the caller goes away, on_disconnect says what happens to the process.
 
@@ -122,7 +123,8 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     """Exec starts a process and streams what becomes of it: started first, then
     output, then exited, always last. The stream is lossless: the process waits
     for its reader, as for a pipe, once it is further ahead than the server's
-    transcript holds (64 MiB by default).
+    transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
+    ahead.
 
     When the caller goes away, on_disconnect says what happens to the process.
 
@@ -202,7 +204,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         """Exec starts a process and streams what becomes of it: started first, then
         output, then exited, always last. The stream is lossless: the process waits
         for its reader, as for a pipe, once it is further ahead than the server's
-        transcript holds (64 MiB by default).
+        transcript holds (64 MiB by default); one with a terminal once it is 128 KiB
+        ahead.
 
         When the caller goes away, on_disconnect says what happens to the process.
 

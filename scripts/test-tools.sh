@@ -1,0 +1,22 @@
+#!/bin/sh
+# Makes sure that the programs are there that tests run on this machine: tmux,
+# as the terminal that a person sits at.
+#
+# Usage: scripts/test-tools.sh [--yes]
+#   --yes  install what is missing (root on Debian or Ubuntu) without asking;
+#          the same as CI=true in the environment
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --yes) agreed=true ;;
+    -h | --help) usage; exit 0 ;;
+    *) fail "$0: unknown option $1 (try --help)" ;;
+  esac
+  shift
+done
+
+command -v tmux >/dev/null || install_packages "tmux is not installed, and tests drive terminals with it" tmux
+echo "Programs are there: $(tmux -V)."
