@@ -5,8 +5,8 @@ export default defineConfig({
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/global-setup.ts"],
     pool: "forks",
-    // Two cores and one Docker daemon: more files at once only make timings worse.
-    maxWorkers: 2,
+    // One file at a time: each drives a service, its clients and a Docker daemon, which is enough for two cores.
+    maxWorkers: 1,
     testTimeout: 60_000,
     hookTimeout: 120_000,
     retry: 0,
