@@ -140,8 +140,9 @@ describe("keys", () => {
   test("200 kB that are pasted arrive whole and in order", async () => {
     const text = Array.from({ length: 20_000 }, (_, index) => `${String(index).padStart(9, "0")}\n`).join("");
     await enterSandbox();
-    await terminal.enter("stty -echo; echo ready; cat > pasted; stty echo; echo stored");
-    await terminal.shows(/^ready$/m);
+    // A line that no earlier test leaves on the screen.
+    await terminal.enter("stty -echo; echo reading; cat > pasted; stty echo; echo stored");
+    await terminal.shows(/^reading$/m);
     await terminal.paste(text);
     await terminal.press("C-d");
     await terminal.shows(/^stored$/m);
@@ -226,6 +227,19 @@ describe("whatever ends it, the terminal is as before", () => {
     await terminal.shows(/~\n~\n~/);
     process.kill(await shell.foregroundPid(), signal);
     expect(await shell.exitCode()).toBe(code);
+  });
+
+  test("a stop, after which fg goes on", async () => {
+    await enterSandbox();
+    process.kill(await shell.foregroundPid(), "SIGTSTP");
+    await terminal.shows(/\[1\] .*Stopped.*\nlocal\$$/);
+    expect(await shell.settings()).toBe(before);
+    await terminal.enter("fg");
+    await terminal.shows(/^berth shell/m);
+    await terminal.enter("echo on again");
+    await terminal.shows(/^on again\n/m);
+    await terminal.press("C-d");
+    expect(await shell.exitCode()).toBe(0);
   });
 
   test("~. while the service does not answer", async () => {

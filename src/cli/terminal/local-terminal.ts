@@ -60,6 +60,11 @@ export class LocalTerminal {
       this.restore();
       process.kill(process.pid, "SIGQUIT");
     };
+    // Ctrl-Z goes to the program in the sandbox; this comes from elsewhere.
+    const onStop = () => {
+      stdin.setRawMode(false);
+      process.kill(process.pid, "SIGSTOP");
+    };
     // Whoever stopped the program had the terminal meanwhile, and leaves it in a mode and size of their own.
     const onContinue = () => {
       stdin.setRawMode(false);
@@ -70,12 +75,12 @@ export class LocalTerminal {
       stdin.off("data", onKeys).off("end", onHangUp).off("error", onHangUp);
       stdin.pause();
       this.#stdout.off("resize", onResize);
-      process.off("exit", onExit).off("SIGQUIT", onQuit).off("SIGCONT", onContinue);
+      process.off("exit", onExit).off("SIGQUIT", onQuit).off("SIGTSTP", onStop).off("SIGCONT", onContinue);
       // It may have gone, and cannot be given back then.
       stdin.on("error", () => {});
       stdin.setRawMode(false);
     };
-    process.once("exit", onExit).once("SIGQUIT", onQuit).on("SIGCONT", onContinue);
+    process.once("exit", onExit).once("SIGQUIT", onQuit).on("SIGTSTP", onStop).on("SIGCONT", onContinue);
     stdin.setRawMode(true);
     stdin.on("data", onKeys).once("end", onHangUp).once("error", onHangUp);
     this.#stdout.on("resize", onResize);
