@@ -217,6 +217,11 @@ export class Process {
   stop(cause: ExitCause): void {
     if (this.#status !== undefined || this.#ending !== undefined) return;
     this.#ending = cause;
+    // Its first bytes may be too many before it is known to have begun: then it is ended as it begins.
+    if (this.#job !== undefined) this.#beginKill(cause);
+  }
+
+  #beginKill(cause: ExitCause): void {
     const graceMs = cause === "OUTPUT_LIMIT" ? 0 : this.#parts.killGraceMs;
     this.#killing = this.#kill(graceMs).catch((error: unknown) => {
       this.#parts.logger.error({ processId: this.id, err: error }, "a process tree could not be ended");
@@ -233,6 +238,7 @@ export class Process {
   #follow(job: Job): void {
     this.#job = job;
     this.#balance();
+    if (this.#ending !== undefined) this.#beginKill(this.#ending);
     const { clock } = this.#parts;
     this.#cancelTimeout = clock.setTimer(this.options.timeoutMs, () => this.stop("TIMED_OUT"));
     this.#stdin = new StdinWriter(job);

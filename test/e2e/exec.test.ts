@@ -100,6 +100,16 @@ describe("how a command ends", () => {
     expect(exact.exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0, stdout_bytes: 100_000 });
   });
 
+  test("more output than allowed in the first bytes already ends it all the same", async () => {
+    for (let i = 0; i < 8; i++) {
+      const more = { output_limit_bytes: 3, ...(i % 4 === 3 && { user: "1234" }) };
+      const { stdout, exit } = await exec(["yes", "first-bytes"], more);
+      expect(stdout.toString()).toBe("fir");
+      expect(exit).toMatchObject({ cause: "EXIT_CAUSE_OUTPUT_LIMIT", message: "" });
+    }
+    expect(await running("yes first-bytes")).toEqual([]);
+  });
+
   test("commands run side by side, each as its user and in its directory", async () => {
     const together = await Promise.all([
       exec("id -u; pwd", { user: "1234", working_dir: "/tmp" }),
