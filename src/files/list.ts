@@ -51,7 +51,6 @@ async function readNames(op: Operation, path: ByteString, after: ByteString | un
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     smallest.push(fromBytes(chunk));
-    op.progressed();
   }
   const end = await running.ended;
   const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";

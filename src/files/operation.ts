@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
 import type { CancelTimer, Clock } from "../core/ports/clock.ts";
 import { type ByteString, fromBytes, fromText } from "./byte-string.ts";
@@ -31,6 +32,7 @@ export class Operation {
   readonly #deadline = new AbortController();
   readonly #onAbort = (): void => void this.#stop();
   #cancelTimer: CancelTimer = () => {};
+  #movedAt = 0;
   #running: Promise<RunningScript> | undefined;
   #closing: Promise<void> | undefined;
 
@@ -39,21 +41,20 @@ export class Operation {
     this.signal = AbortSignal.any([init.signal, init.lease.signal, this.#deadline.signal]);
     this.signal.addEventListener("abort", this.#onAbort, { once: true });
     this.progressed();
+    this.#watchProgress();
   }
 
   /** Says that something moved: the time that nothing may move begins anew. */
   progressed(): void {
+    this.#movedAt = this.#init.clock.monotonicMs();
+  }
+
+  /** Waits, which counts as no lack of progress. Rejects when the operation is to end. */
+  async rest(ms: number): Promise<void> {
     this.#cancelTimer();
-    if (this.#closing !== undefined) return;
-    const { commandTimeoutMs } = this.#init.lease.sandbox.spec;
-    this.#cancelTimer = this.#init.clock.setTimer(commandTimeoutMs, () => {
-      this.#deadline.abort(
-        new BerthError(
-          "DEADLINE_EXCEEDED",
-          `The operation made no progress for ${commandTimeoutMs} ms, the sandbox's command_timeout.`,
-        ),
-      );
-    });
+    await sleep(ms, undefined, { signal: this.signal });
+    this.progressed();
+    this.#watchProgress();
   }
 
   /** An absolute path in the sandbox. @throws `INVALID_ARGUMENT`. */
@@ -114,6 +115,22 @@ export class Operation {
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
+  }
+
+  /** Looks again when the time would be over; most of the time something has moved meanwhile. */
+  #watchProgress(): void {
+    const { clock, lease } = this.#init;
+    const { commandTimeoutMs } = lease.sandbox.spec;
+    const leftMs = this.#movedAt + commandTimeoutMs - clock.monotonicMs();
+    this.#cancelTimer = clock.setTimer(Math.max(leftMs, 1), () => {
+      if (clock.monotonicMs() - this.#movedAt < commandTimeoutMs) return this.#watchProgress();
+      this.#deadline.abort(
+        new BerthError(
+          "DEADLINE_EXCEEDED",
+          `The operation made no progress for ${commandTimeoutMs} ms, the sandbox's command_timeout.`,
+        ),
+      );
+    });
   }
 
   async #close(): Promise<void> {

@@ -28,7 +28,7 @@ const LONGEST_STAT_LINE = 256;
  * no regular file is refused before it is opened, for opening a FIFO would wait.
  * The offset is that of the open file, which whoever copies it inherits.
  */
-function readScript(path: ByteString, offset: number, copy: string): string {
+function readScript(path: ByteString, offset: number, tool: string, options: string): string {
   return script(
     assign("p", path),
     `regular "$p"; [ -r "$p" ] || { reach "$p"; exit ${EXIT.forbidden}; }\n`,
@@ -36,7 +36,7 @@ function readScript(path: ByteString, offset: number, copy: string): string {
     offset > 0
       ? `set -- $i; [ ${offset} -le $2 ] || exit ${EXIT.beyondEnd}; dd bs=1 skip=${offset} count=0 2>/dev/null || fail dd "$p"\n`
       : "",
-    `echo "$i"; ${copy} || fail \${0##*/} "$p"; exit 0; } <"$p"; fail cat "$p"\n`,
+    `echo "$i"; ${tool} ${options} || fail ${tool} "$p"; exit 0; } <"$p"; fail stat "$p"\n`,
   );
 }
 
@@ -48,7 +48,7 @@ export async function readFile(
   limit: number,
 ): Promise<FilePart> {
   // One byte more tells whether the end was reached, also of files that do not know their size.
-  const running = await op.start(readScript(path, offset, `head -c ${limit + 1}`));
+  const running = await op.start(readScript(path, offset, "head", `-c ${limit + 1}`));
   const { info, rest } = await readHeader(op, running, path);
   const data = Buffer.concat([rest, await op.collect(running, { path, wanted: WANTED })]);
   return { data: data.subarray(0, limit), info, endOfFile: data.length <= limit };
@@ -60,7 +60,7 @@ export async function* downloadFile(
   path: ByteString,
   offset: number,
 ): AsyncGenerator<DownloadItem> {
-  const running = await op.start(readScript(path, offset, "dd bs=256k"));
+  const running = await op.start(readScript(path, offset, "dd", "bs=256k"));
   const { info, rest } = await readHeader(op, running, path);
   yield { type: "header", info, offset };
   for (let data: Buffer | undefined = rest; data !== undefined; data = await running.read()) {

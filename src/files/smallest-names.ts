@@ -1,7 +1,10 @@
 import type { ByteString } from "./byte-string.ts";
+import { strangeAnswer } from "./file-info.ts";
 
 /** From so many times the wanted number of names on, the surplus is dropped. */
 const SLACK = 4;
+/** A path of `find .` is far shorter. */
+const MOST_PATH_BYTES = 4096;
 
 /**
  * Takes the output of `find . -print0` as it comes and keeps the names that
@@ -23,10 +26,11 @@ export class SmallestNames {
     this.#count = count;
   }
 
-  /** Takes the next piece of output. */
+  /** Takes the next piece of output. @throws `UNSUPPORTED` for what is no name. */
   push(text: ByteString): void {
     const paths = (this.#rest + text).split("\0");
     this.#rest = paths.pop() ?? "";
+    if (this.#rest.length > MOST_PATH_BYTES) throw strangeAnswer("find");
     for (const path of paths) {
       const name = path.slice("./".length);
       if (this.#after !== undefined && name <= this.#after) continue;

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { Clock } from "../core/ports/clock.ts";
 import { type ByteString, fromBytes, toText } from "./byte-string.ts";
@@ -38,7 +37,7 @@ const MOST_FILES = 100_000;
 /** What that many files may take to tell of. */
 const MOST_BYTES = 64 * 1024 * 1024;
 /** A look at a large directory takes long; the next waits so many times as long at least. */
-const REST_FACTOR = 4;
+const REST_FACTOR = 2;
 const WANTED = "a directory";
 
 /**
@@ -61,8 +60,7 @@ export async function* watchDirectory(
   let { snapshot: last, restMs } = await look();
   yield { type: "started", entryCount: last.size };
   while (true) {
-    await sleep(restMs, undefined, { signal: op.signal });
-    op.progressed();
+    await op.rest(restMs);
     const next = await look(last).catch((error: unknown) => {
       throw error instanceof BerthError && error.reason === "FILE_KIND" ? gone(path) : error;
     });
@@ -70,6 +68,7 @@ export async function* watchDirectory(
     for (const { type, name, line } of next.snapshot.since(last)) {
       const info = line === undefined ? undefined : await infoOf(op, childPath(path, name), line);
       yield { type, path: name, info, timeMs: clock.wallMs() };
+      op.progressed();
     }
     last = next.snapshot;
     restMs = next.restMs;

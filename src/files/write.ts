@@ -81,7 +81,7 @@ export async function uploadFile(
     for await (const chunk of until(chunks, running.ended)) {
       written += chunk.length;
       if (sizeBytes !== undefined && written > sizeBytes) throw wrongSize(sizeBytes, "more than that came");
-      await running.write(chunk);
+      if (chunk.length > 0) await running.write(chunk);
       op.progressed();
     }
     if (sizeBytes !== undefined && written < sizeBytes && !running.over) {

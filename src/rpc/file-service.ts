@@ -39,7 +39,14 @@ import { invalidArgument } from "../core/errors.ts";
 import type { RequestLog } from "../core/request-log.ts";
 import { toBytes, toText } from "../files/byte-string.ts";
 import type { FileManager, FileRequest } from "../files/file-manager.ts";
-import { fromWireMode, toWireEntry, toWireFile, toWireWatchItem } from "./convert/file.ts";
+import {
+  fromWireMode,
+  toWireArchiveChunk,
+  toWireDownloadItem,
+  toWireEntry,
+  toWireFile,
+  toWireWatchItem,
+} from "./convert/file.ts";
 import { messageTooLarge } from "./error-conversion.ts";
 import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
@@ -183,14 +190,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
   ): AsyncGenerator<MessageInitShape<typeof DownloadFileResponseSchema>> {
     const offset = integer("offset", request.offset, { min: 0 });
     const items = this.#files.download({ ...pathRequest(request, context), offset }, context.signal);
-    for await (const item of items) {
-      if (item.type === "chunk") {
-        yield { part: { case: "chunk", value: item.data as Uint8Array<ArrayBuffer> } };
-      } else {
-        const header = { file: toWireFile(item.info), offset: BigInt(item.offset) };
-        yield { part: { case: "header", value: header } };
-      }
-    }
+    for await (const item of items) yield toWireDownloadItem(item);
   }
 
   async uploadFile(
@@ -217,7 +217,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof DownloadArchiveResponseSchema>> {
     const chunks = this.#files.downloadArchive(pathRequest(request, context), context.signal);
-    for await (const chunk of chunks) yield { chunk: chunk as Uint8Array<ArrayBuffer> };
+    for await (const chunk of chunks) yield toWireArchiveChunk(chunk);
   }
 
   async uploadArchive(

@@ -21,3 +21,10 @@ test("it keeps what sorting all of them would give, however the output is cut", 
     ),
   );
 });
+
+test("output without an end of a name is not kept", () => {
+  const smallest = new SmallestNames(undefined, 10);
+  expect(() => {
+    for (let count = 0; count < 100; count++) smallest.push("x".repeat(100));
+  }).toThrow("find");
+});

@@ -192,6 +192,18 @@ describe.each(IMAGES)("$title", ({ spec }) => {
 describe("with a command timeout of one second", () => {
   const bench = useFileBench({ ...IMAGES[0]?.spec, commandTimeoutMs: 1_000 });
 
+  test("a watch rests for longer", async () => {
+    await bench().makeDirectory("watched");
+    const call = new AbortController();
+    const items = bench().watch("watched", { intervalMs: 1_500, signal: call.signal });
+    expect((await items.next()).value).toMatchObject({ type: "started" });
+    const next = items.next();
+    await bench().write("watched/file", "x");
+    expect((await next).value).toMatchObject({ type: "CREATED" });
+    call.abort();
+    expect(await refusal(items)).toMatchObject({ reason: "CANCELED" });
+  });
+
   test("an upload that stalls ends, one that goes on does not", async () => {
     await bench().write("victim", "old");
     const error = await refusal(

@@ -129,7 +129,6 @@ describe("more than can be watched", () => {
     await bench().sh("rm /workspace/many/1");
     await using watch = new Follower(bench(), "many");
     await watch.started();
-    await bench().sh("echo >/workspace/many/3");
-    await watch.sees("MODIFIED 3");
+    expect(watch.items).toEqual([{ type: "started", entryCount: 100_000 }]);
   });
 });

@@ -46,10 +46,16 @@ export class ByteSource {
     for (let left = count; left > 0; ) left -= (await this.some(left)).length;
   }
 
-  /** Leaves out all that comes. */
-  async skipRest(): Promise<void> {
+  /** Leaves out all that comes, up to so many bytes; tells whether there were no more. */
+  async skipRest(most: number): Promise<boolean> {
+    let bytes = this.#held.length;
     this.#held = Buffer.alloc(0);
-    while ((await this.#next()) !== undefined);
+    while (bytes <= most) {
+      const next = await this.#next();
+      if (next === undefined) return true;
+      bytes += next.length;
+    }
+    return false;
   }
 
   async #next(): Promise<Buffer | undefined> {

@@ -12,6 +12,9 @@ export type TarItem =
 /** Names and pax records of one entry together; longest names are far below. */
 const MOST_EXTENSION_BYTES = 1024 * 1024;
 
+/** What may follow the end mark. */
+const MOST_REST_BYTES = 16 * 1024 * 1024;
+
 /** What came before an entry's own header and overrides it. */
 interface Extension {
   name?: ByteString;
@@ -34,8 +37,8 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
     if (block === undefined || isZero(block)) {
       if (block === undefined && count === 0) throw notTar("it is empty");
       if (extension.bytes > 0) throw notTar("it breaks off");
-      // The rest is drained, so that whoever sends it is not left waiting.
-      await source.skipRest();
+      // The rest is drained, so that whoever sends it is not left waiting. Tars fill their last record up.
+      if (!(await source.skipRest(MOST_REST_BYTES))) throw notTar("too much follows its end");
       return;
     }
     count++;

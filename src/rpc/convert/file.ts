@@ -1,6 +1,8 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import {
   type DirectoryEntrySchema,
+  DownloadArchiveResponseSchema,
+  DownloadFileResponseSchema,
   type FileInfoSchema,
   type WatchDirectoryResponseSchema,
   FileChangeType as WireChangeType,
@@ -9,8 +11,11 @@ import {
 import { invalidArgument } from "../../core/errors.ts";
 import { toBytes, toText } from "../../files/byte-string.ts";
 import type { FileInfo, FileKind, NamedFile } from "../../files/file-info.ts";
+import type { DownloadItem } from "../../files/read.ts";
 import type { ChangeType, WatchItem } from "../../files/watch.ts";
+import { withEncoding } from "../encoded.ts";
 import { msToTimestamp } from "../validate/duration.ts";
+import { encodeChunk } from "./chunk-encoding.ts";
 
 const LAST_MODE = 0o7777;
 
@@ -56,6 +61,22 @@ export function toWireFile(info: FileInfo): MessageInitShape<typeof FileInfoSche
 
 export function toWireEntry({ name, info }: NamedFile): MessageInitShape<typeof DirectoryEntrySchema> {
   return { name: toText(name), rawName: toBytes(name), file: toWireFile(info) };
+}
+
+/** One part of a download. Its bytes are sent as they are: see {@link encodeChunk}. */
+export function toWireDownloadItem(item: DownloadItem): MessageInitShape<typeof DownloadFileResponseSchema> {
+  if (item.type === "header") {
+    const header = { file: toWireFile(item.info), offset: BigInt(item.offset) };
+    return { part: { case: "header", value: header } };
+  }
+  const part = { case: "chunk" as const, value: item.data as Uint8Array<ArrayBuffer> };
+  return withEncoding({ part }, encodeChunk(DownloadFileResponseSchema.field.chunk.number, item.data));
+}
+
+/** One part of an archive, sent as it is too. */
+export function toWireArchiveChunk(data: Buffer): MessageInitShape<typeof DownloadArchiveResponseSchema> {
+  const message = { chunk: data as Uint8Array<ArrayBuffer> };
+  return withEncoding(message, encodeChunk(DownloadArchiveResponseSchema.field.chunk.number, data));
 }
 
 export function toWireWatchItem(item: WatchItem): MessageInitShape<typeof WatchDirectoryResponseSchema> {

@@ -94,6 +94,7 @@ describe("refuses", () => {
     ["a file that breaks off", makeTar([{ name: "a", content: "x".repeat(600) }]).subarray(0, 1100)],
     ["padding that breaks off", makeTar([{ name: "a", content: "x" }]).subarray(0, 600)],
     ["a name for nothing", makeTar([gnuLong("L", "x")])],
+    ["far too much after its end", Buffer.concat([makeTar([{ name: "a" }]), Buffer.alloc(17 << 20, "x")])],
     ["a wrong checksum", Buffer.from(makeTar([{ name: "a" }]).fill("b", 0, 1))],
     ["a broken pax header", makeTar([{ name: "p", type: "x", content: "99 path=x\n" }, { name: "a" }])],
     ["a pax header without end", makeTar([{ name: "p", type: "x", content: "9 path=xy" }, { name: "a" }])],
