@@ -6,7 +6,6 @@ import { EngineMonitor } from "./core/engine-monitor.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
-import { RequestLog } from "./core/request-log.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
@@ -98,7 +97,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
-  const requests = new RequestLog(clock);
+  const { requests } = state;
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
   const control = new ProcessControl(lanes);
   const observer: SandboxObserver = {

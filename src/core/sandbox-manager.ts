@@ -12,6 +12,7 @@ import type { Clock } from "./ports/clock.ts";
 import type { Engine, EngineSandbox } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
 import { Reconciler } from "./reconciler.ts";
+import type { RequestProgress } from "./request-log.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
 import { assertGeneration, exists, notFound, notRunning } from "./sandbox-errors.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
@@ -143,9 +144,16 @@ export class SandboxManager {
   async create(
     owner: string,
     asked: RequestedSpec,
-    options: { readonly sandboxId?: string; readonly signal: AbortSignal },
+    options: {
+      readonly sandboxId?: string;
+      readonly signal: AbortSignal;
+      /** Of the request that asks for it, where that has an id. */
+      readonly progress?: RequestProgress;
+    },
   ): Promise<SandboxView> {
     this.#assertOpen();
+    const made = await this.#madeBefore(owner, options.progress?.begun);
+    if (made !== undefined) return this.#view(made);
     throwIfAborted(this.#monitor.lost);
     const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
     engineMounts(spec);
@@ -166,7 +174,7 @@ export class SandboxManager {
       onUse: () => this.#journal.used(record),
       onIdle: () => this.#sweeper.arm(record.expiry()?.inMs),
     });
-    this.#begin(record, warm);
+    this.#begin(record, warm, options.progress);
     const signal = AbortSignal.any([this.#orLost(options.signal), abort.signal]);
     try {
       await this.#locks.run(SandboxRegistry.key(owner, record.sandboxId), async () => {
@@ -329,10 +337,24 @@ export class SandboxManager {
     }
   }
 
+  /** What an interrupted request had made; undefined where its create came to nothing, and what was left of that is gone. */
+  async #madeBefore(owner: string, begun: string | undefined): Promise<SandboxRecord | undefined> {
+    if (begun === undefined) return undefined;
+    const [sandboxId, generation] = JSON.parse(begun) as [string, number];
+    const record = this.#registry.get(owner, sandboxId);
+    if (record?.generation !== generation) return undefined;
+    const end = "termination" in record.phase ? record.phase.termination : undefined;
+    if (end?.cause !== "CREATE_FAILED") return record;
+    await this.#terminator.end(record, { ...end, graceMs: 0 });
+    return undefined;
+  }
+
   /** Keeps that it is being made, before anything is. @throws `NO_SPACE` */
-  #begin(record: SandboxRecord, warm: WarmSandbox | undefined): void {
+  #begin(record: SandboxRecord, warm: WarmSandbox | undefined, progress?: RequestProgress): void {
     try {
-      this.#journal.intend(record, { type: "CREATING" });
+      this.#journal.intend(record, { type: "CREATING" }, () =>
+        progress?.begin(JSON.stringify([record.sandboxId, record.generation])),
+      );
     } catch (error) {
       record.reservation.release();
       if (warm !== undefined) this.#warmPool.giveBack(warm, record.spec.image);

@@ -2,6 +2,7 @@ import type { StateStore } from "../../src/core/durable-state.ts";
 import { Database } from "../../src/store/sqlite/database.ts";
 import { SqliteEventStore } from "../../src/store/sqlite/event-store.ts";
 import { migrate } from "../../src/store/sqlite/migrations.ts";
+import { SqliteRequestStore } from "../../src/store/sqlite/request-store.ts";
 import { SqliteSandboxStore } from "../../src/store/sqlite/sandbox-store.ts";
 import { SqliteTimeStore } from "../../src/store/sqlite/time-store.ts";
 
@@ -14,5 +15,6 @@ export function memoryStore(): StateStore {
     sandboxes: new SqliteSandboxStore(database),
     events: new SqliteEventStore(database),
     time: new SqliteTimeStore(database),
+    requests: new SqliteRequestStore(database),
   };
 }

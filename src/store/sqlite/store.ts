@@ -6,6 +6,7 @@ import { SqliteEventStore } from "./event-store.ts";
 import { inspectFile } from "./inspect.ts";
 import { SqliteInstance } from "./instance.ts";
 import { migrate } from "./migrations.ts";
+import { SqliteRequestStore } from "./request-store.ts";
 import { SqliteSandboxStore } from "./sandbox-store.ts";
 import { SqliteTimeStore } from "./time-store.ts";
 
@@ -16,6 +17,7 @@ export class SqliteStore {
   readonly sandboxes: SqliteSandboxStore;
   readonly events: SqliteEventStore;
   readonly time: SqliteTimeStore;
+  readonly requests: SqliteRequestStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
 
@@ -26,6 +28,7 @@ export class SqliteStore {
     this.sandboxes = new SqliteSandboxStore(database);
     this.events = new SqliteEventStore(database);
     this.time = new SqliteTimeStore(database);
+    this.requests = new SqliteRequestStore(database);
   }
 
   /** Makes several writes one. */
