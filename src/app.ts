@@ -7,6 +7,8 @@ import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import { RequestLog } from "./core/request-log.ts";
+import { RunManager } from "./core/run-manager.ts";
+import { RunningRuns } from "./core/running-runs.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
@@ -109,10 +111,12 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     },
   };
   const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
+  const running = new RunningRuns();
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
+    running,
     {
       runner: lanes,
       control,
@@ -127,12 +131,14 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
+  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
       files,
+      runs,
       events,
       requests,
       monitor,
@@ -153,6 +159,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   sandboxes.start();
+  runs.recover();
   const address = await server.start().catch(async (error: unknown) => {
     await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
@@ -164,6 +171,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const stop = async (): Promise<{ left: string[] }> => {
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
+    runs.stop();
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,

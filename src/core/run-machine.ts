@@ -177,7 +177,10 @@ function assertRunning(run: Run): Extract<RunPhase, { state: "RUNNING" }> {
 function assertCurrent(run: Run, step: number, startId: string): Extract<RunPhase, { state: "RUNNING" }> {
   const phase = assertRunning(run);
   if (startId !== "" && startId !== run.startId) {
-    throw runState(run, `start_id: it belongs to an earlier start of the run, which is in step ${phase.step} now.`);
+    throw runState(
+      run,
+      `start_id: it belongs to an earlier start of the run, which is in step ${phase.step} now.`,
+    );
   }
   if (step === phase.step) return phase;
   const was = step < phase.step ? "was reported already" : "was not handed out yet";

@@ -1,6 +1,5 @@
 import { BerthError, throwIfAborted } from "./errors.ts";
 import { newId, randomBase32 } from "./ids.ts";
-import type { Lease } from "./lease.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
 import type { RunProcesses } from "./ports/run-processes.ts";
@@ -18,6 +17,7 @@ import {
 } from "./run.ts";
 import { RunCleanup } from "./run-cleanup.ts";
 import { RunFeed, type RunWatchItem } from "./run-feed.ts";
+import { lossText, RunFollower } from "./run-follower.ts";
 import {
   assertStartable,
   ended,
@@ -30,12 +30,14 @@ import {
   started,
 } from "./run-machine.ts";
 import { takeSandbox } from "./run-start.ts";
-import { carriedOn, type RunExpiry, RunTimers } from "./run-timers.ts";
+import { carriedOn } from "./run-timers.ts";
 import type { RunningRuns } from "./running-runs.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
 
 /** How many runs that are not RUNNING are kept of each owner. */
 const MOST_AT_REST = 10_000;
+/** When the end of a run is written again, where it could not be. */
+const END_AGAIN_MS = 5_000;
 
 /** What the manager is built of. */
 export interface RunManagerParts {
@@ -77,17 +79,15 @@ export class RunManager {
   readonly #parts: RunManagerParts;
   readonly #cleanup: RunCleanup;
   readonly #feed: RunFeed;
-  readonly #timers: RunTimers;
+  readonly #follower: RunFollower;
   readonly #starts = new Map<string, { readonly abort: AbortController; readonly done: Promise<unknown> }>();
-  /** Leases on the sandboxes of runs that are RUNNING, by run id. */
-  readonly #leases = new Map<string, Lease>();
   #stopped = false;
 
   constructor(parts: RunManagerParts) {
     this.#parts = parts;
     this.#cleanup = new RunCleanup(parts);
     this.#feed = new RunFeed(parts.store);
-    this.#timers = new RunTimers(parts.clock);
+    this.#follower = new RunFollower(parts.running, parts.clock, (...lost) => this.#lost(...lost));
   }
 
   /** Takes up what was under way when the service ended. To be called once, when the sandboxes are known and before any other call. */
@@ -95,16 +95,22 @@ export class RunManager {
     const { store, clock, sandboxes } = this.#parts;
     for (const stored of store.unsettled()) {
       if (stored.phase.state !== "RUNNING") {
-        void this.#cleanup.settle(stored.owner, stored.runId);
+        void this.#settle(stored.owner, stored.runId);
         continue;
       }
       const run = carriedOn(stored, clock.wallMs());
       this.#write({ run, happened: [] });
+      this.#follower.follow(run);
       try {
-        const lease = run.sandbox && sandboxes.acquire({ owner: run.owner, ...run.sandbox }, { paused: true });
-        this.#follow(run, lease);
+        if (run.sandbox !== undefined) {
+          const { sandboxId, generation } = run.sandbox;
+          this.#follower.hold(
+            run,
+            sandboxes.acquire({ owner: run.owner, sandboxId, generation }, { paused: true }),
+          );
+        }
       } catch (error) {
-        this.#sandboxLost(run, error);
+        this.#lost(run, "ERROR", lossText(error));
       }
     }
   }
@@ -140,16 +146,16 @@ export class RunManager {
     this.#assertOpen();
     assertStartable(this.#find(owner, runId));
     this.#parts.running.assertRoom();
-    if (this.#starts.has(runId)) {
-      throw new BerthError("RUN_STATE", "The run is being started by another call. Wait for it, or cancel the run.", {
-        metadata: { run_id: runId, state: "IDLE", current_step: "0" },
-      });
-    }
+    this.#assertNotStarting(runId);
     const abort = new AbortController();
     const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]));
     this.#starts.set(runId, { abort, done });
     try {
       return await done;
+    } catch (error) {
+      this.#starts.delete(runId);
+      await this.#settle(owner, runId);
+      throw error;
     } finally {
       this.#starts.delete(runId);
     }
@@ -165,8 +171,13 @@ export class RunManager {
     const before = this.#find(owner, runId);
     if (isRepeated(before, report)) return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
     const { run, step } = reported(before, report, store.messages(runId), clock.wallMs());
-    this.#write({ run, addStep: step, addMessages: report.messages, happened: [{ type: "STEP_REPORTED", step }] });
-    if (run.phase.state === "RUNNING") this.#timers.renewLease(run);
+    this.#write({
+      run,
+      addStep: step,
+      addMessages: report.messages,
+      happened: [{ type: "STEP_REPORTED", step }],
+    });
+    if (run.phase.state === "RUNNING") this.#follower.renew(run);
     return this.#answer(run, step.stuck);
   }
 
@@ -180,7 +191,7 @@ export class RunManager {
     const now = this.#parts.clock.wallMs();
     const run = renewed(this.#find(owner, runId), step, startId, now);
     this.#write({ run, happened: [] });
-    this.#timers.renewLease(run);
+    this.#follower.renew(run);
     return now + run.settings.stepTimeoutMs;
   }
 
@@ -193,7 +204,9 @@ export class RunManager {
   /** Makes a run IDLE as if it were new. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
   async reset(owner: string, runId: string): Promise<RunView> {
     reset(this.#find(owner, runId));
-    if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
+    this.#assertNotStarting(runId);
+    if (!(await this.#settle(owner, runId))) throw notCleanedUp();
+    this.#assertNotStarting(runId);
     const run = reset(this.#find(owner, runId));
     this.#write({ run, clearSteps: true, clearMessages: true, happened: [{ type: "RESET" }] });
     return this.get(owner, runId);
@@ -205,7 +218,7 @@ export class RunManager {
     const found = store.get(owner, runId);
     if (found === undefined) return;
     await this.#cancel(found, "The run was deleted.");
-    if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
+    if (!(await this.#settle(owner, runId))) throw notCleanedUp();
     const run = store.get(owner, runId);
     if (run === undefined) return;
     if (run.phase.state === "RUNNING" || this.#starts.has(runId)) return this.delete(owner, runId);
@@ -233,7 +246,11 @@ export class RunManager {
   /** Runs of an owner, newest first, without their steps; and where the next page begins, if there is one. */
   list(
     owner: string,
-    query: { readonly states: ReadonlySet<RunState>; readonly limit: number; readonly before: number | undefined },
+    query: {
+      readonly states: ReadonlySet<RunState>;
+      readonly limit: number;
+      readonly before: number | undefined;
+    },
   ): { readonly runs: readonly RunView[]; readonly next: number | undefined } {
     const found = this.#parts.store.list({ owner, ...query, limit: query.limit + 1 });
     const page = found.slice(0, query.limit);
@@ -259,7 +276,7 @@ export class RunManager {
     this.#stopped = true;
     const stopping = shuttingDown();
     for (const { abort } of this.#starts.values()) abort.abort(stopping);
-    this.#timers.endAll();
+    this.#follower.stop();
     this.#cleanup.stop();
   }
 
@@ -275,45 +292,31 @@ export class RunManager {
     const idle = this.#find(owner, runId);
     const taken = await takeSandbox(idle, this.#parts, signal);
     const run = started(idle, randomBase32(20), taken?.held, clock.wallMs());
-    this.#write({
-      run,
-      clearSteps: true,
-      addMessages: request === undefined ? [] : [{ role: "USER", content: request }],
-      happened: [{ type: "STARTED" }],
-    });
-    this.#follow(run, taken?.lease);
+    const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
+    try {
+      this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+    } catch (error) {
+      taken?.lease.release();
+      throw error;
+    }
+    this.#follower.follow(run);
+    if (taken !== undefined) this.#follower.hold(run, taken.lease);
     return { run, steps: [], messageCount: store.messageCount(runId) };
   }
 
-  /** From now on the run's time counts, and the end of its sandbox is its own. */
-  #follow(run: Run, lease: Lease | undefined): void {
-    const { owner, runId, settings } = run;
-    this.#parts.running.add(owner, runId, run.sandbox?.sandboxId);
-    this.#timers.begin(run, (expiry) => this.#expired(owner, runId, expiry));
-    if (lease === undefined) return;
-    this.#leases.set(runId, lease);
-    const onEnd = (): void => this.#sandboxLost(run, lease.signal.reason);
-    lease.signal.addEventListener("abort", onEnd, { once: true });
-    if (lease.signal.aborted) onEnd();
-    void settings;
-  }
-
-  #expired(owner: string, runId: string, expiry: RunExpiry): void {
-    const run = this.#parts.store.get(owner, runId);
-    if (run?.phase.state !== "RUNNING") return;
-    const { stepTimeoutMs, maxDurationMs } = run.settings;
-    const message =
-      expiry === "DEADLINE"
-        ? `The run took longer than ${seconds(maxDurationMs ?? 0)}, as long as it may.`
-        : `The caller was silent for ${seconds(stepTimeoutMs)} during step ${run.phase.step}: the lease is lost.`;
-    void this.#end(run, expiry, message);
-  }
-
-  #sandboxLost({ owner, runId }: Run, cause: unknown): void {
-    const run = this.#parts.store.get(owner, runId);
-    if (run?.phase.state !== "RUNNING") return;
-    const why = cause instanceof BerthError ? cause.message : "The sandbox ended.";
-    void this.#end(run, "ERROR", `The run lost its sandbox. ${why}`);
+  /** Ends a run on nobody's behalf: where that cannot be written, it is tried again. */
+  #lost(lost: Pick<Run, "owner" | "runId" | "startId">, outcome: RunOutcome, message: string): void {
+    const { clock, logger, store } = this.#parts;
+    const run = store.get(lost.owner, lost.runId);
+    if (run?.phase.state !== "RUNNING" || run.startId !== lost.startId) return;
+    this.#end(run, outcome, message).catch((error: unknown) => {
+      if (this.#stopped) return;
+      logger.error(
+        { runId: run.runId, err: error },
+        "the end of a run could not be written; it is tried again",
+      );
+      clock.setTimer(END_AGAIN_MS, () => this.#lost(run, outcome, message));
+    });
   }
 
   /** Ends a start that is under way, and a run that is RUNNING; returns when it is cleaned up as far as may be now. */
@@ -323,38 +326,48 @@ export class RunManager {
     await start?.done.catch(() => {});
     const run = this.#parts.store.get(owner, runId);
     if (run?.phase.state === "RUNNING") await this.#end(run, "CANCELED", message);
-    else await this.#cleanup.settle(owner, runId);
+    else await this.#settle(owner, runId);
   }
 
   async #end(run: Run, outcome: RunOutcome, message: string): Promise<void> {
     this.#write({ run: ended(run, outcome, message, this.#parts.clock.wallMs()), happened: [] });
-    await this.#cleanup.settle(run.owner, run.runId);
+    await this.#settle(run.owner, run.runId);
   }
 
   async #answer(run: Run, stuck: boolean): Promise<ReportAnswer> {
     const end = endOf(run);
     if (end === undefined) return { run, end: undefined, stuck };
-    await this.#cleanup.settle(run.owner, run.runId);
+    await this.#settle(run.owner, run.runId);
     return { run, end: { end, steps: this.#parts.store.steps(run.runId) }, stuck };
   }
 
   /** Writes a change and tells watchers. A run that is not RUNNING after it is followed no more. */
   #write(change: Omit<RunChange, "timeMs">): void {
-    const { store, clock, running } = this.#parts;
+    const { store, clock } = this.#parts;
     const { run } = change;
-    const { owner, runId } = run;
     const end = endOf(run);
-    const ends = end !== undefined && running.has(owner, runId);
+    const ends = end !== undefined && this.#follower.has(run);
     const happened: RunHappening[] = [...change.happened];
     if (ends) happened.push({ type: "ENDED", end });
     store.save({ ...change, happened, timeMs: clock.wallMs() });
-    if (ends) {
-      running.remove(owner, runId);
-      this.#timers.end(runId);
-      this.#leases.get(runId)?.release();
-      this.#leases.delete(runId);
-    }
-    if (happened.length > 0) this.#feed.tell(runId);
+    if (ends) this.#follower.drop(run);
+    if (happened.length > 0) this.#feed.tell(run.runId);
+  }
+
+  /** Cleans up after a run, unless a start has just made what would be taken away. */
+  async #settle(owner: string, runId: string): Promise<boolean> {
+    return this.#starts.has(runId) || this.#cleanup.settle(owner, runId);
+  }
+
+  #assertNotStarting(runId: string): void {
+    if (!this.#starts.has(runId)) return;
+    throw new BerthError(
+      "RUN_STATE",
+      "The run is being started by another call. Wait for it, or cancel the run.",
+      {
+        metadata: { run_id: runId, state: "IDLE", current_step: "0" },
+      },
+    );
   }
 
   #find(owner: string, runId: string): Run {
@@ -380,8 +393,4 @@ function notCleanedUp(): BerthError {
     "The sandbox of the run's last pass could not be removed yet. The service tries it again; so may you.",
     { retryAfterMs: 5_000 },
   );
-}
-
-function seconds(ms: number): string {
-  return `${ms / 1000} s`;
 }

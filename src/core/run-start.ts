@@ -22,7 +22,8 @@ export interface TakeSandboxParts {
 
 /**
  * Makes or takes the sandbox of a run that starts; undefined for one without.
- * On failure and on abort nothing is left, and the run holds what it held.
+ * On failure and on abort the run holds what it held, or what could not be
+ * removed, as `STARTING`: it is then to be cleaned up.
  * @throws what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw; `SANDBOX_IN_USE`.
  */
 export async function takeSandbox(
@@ -59,8 +60,11 @@ async function make(
     const { generation } = await sandboxes.create(run.owner, spec, { sandboxId, signal });
     return take(run, sandboxId, generation, parts);
   } catch (error) {
-    await sandboxes.delete({ owner: run.owner, sandboxId }, 0);
-    write(run.sandbox);
+    const gone = await sandboxes.delete({ owner: run.owner, sandboxId }, 0).then(
+      () => true,
+      () => false,
+    );
+    if (gone) write(run.sandbox);
     throw error;
   }
 }
