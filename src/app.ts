@@ -1,8 +1,8 @@
 import path from "node:path";
 import { Registry } from "prom-client";
 import type { Finding } from "./core/diagnosis.ts";
+import { DurableState } from "./core/durable-state.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
-import { EventLog } from "./core/event-log.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
@@ -99,7 +99,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
-  const events = new EventLog(clock);
+  const state = new DurableState(store, { clock, logger });
   const requests = new RequestLog(clock);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
   const control = new ProcessControl(lanes);
@@ -110,7 +110,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       control.forget(ref);
     },
   };
-  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
+  const sandboxes = new SandboxManager(settings, { ...state, engine, monitor, clock, logger, observer });
   const running = new RunningRuns();
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
@@ -139,7 +139,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       processes,
       files,
       runs,
-      events,
+      events: state.events,
       requests,
       monitor,
       engineName: engine.name,
@@ -158,7 +158,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
-  sandboxes.start();
+  await sandboxes.start();
+  state.start();
   runs.recover();
   const address = await server.start().catch(async (error: unknown) => {
     await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
@@ -180,6 +181,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     lanes.closeAll();
     await engine.close();
     await spill.remove();
+    state.stop();
     store.close();
     return { left };
   };

@@ -1,0 +1,41 @@
+import { EventLog } from "./event-log.ts";
+import type { Clock } from "./ports/clock.ts";
+import type { Logger } from "./ports/logger.ts";
+import type { EventStore, SandboxStore, Transaction } from "./ports/sandbox-store.ts";
+import type { TimeStore } from "./ports/time-store.ts";
+import { SandboxJournal } from "./sandbox-journal.ts";
+import { ServiceTime } from "./service-time.ts";
+import { WriteBehind } from "./write-behind.ts";
+
+/** What state is kept in. */
+export interface StateStore {
+  readonly transaction: Transaction;
+  readonly sandboxes: SandboxStore;
+  readonly events: EventStore;
+  readonly time: TimeStore;
+}
+
+/** What of the service's state outlives it, over one store. */
+export class DurableState {
+  readonly time: ServiceTime;
+  readonly writeBehind: WriteBehind;
+  readonly events: EventLog;
+  readonly journal: SandboxJournal;
+
+  constructor(store: StateStore, parts: { readonly clock: Clock; readonly logger: Logger }) {
+    this.time = ServiceTime.resume(parts.clock, store.time);
+    this.writeBehind = new WriteBehind(store.transaction, parts);
+    this.events = new EventLog(parts.clock, store.events);
+    this.journal = new SandboxJournal({ ...this, store: store.sandboxes, transaction: store.transaction });
+  }
+
+  start(): void {
+    this.time.start();
+  }
+
+  /** Writes what waits to be written. */
+  stop(): void {
+    this.time.stop();
+    this.writeBehind.flush();
+  }
+}
