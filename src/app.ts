@@ -6,6 +6,8 @@ import { EngineMonitor } from "./core/engine-monitor.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
+import { RunManager } from "./core/run-manager.ts";
+import { RunningRuns } from "./core/running-runs.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
@@ -108,10 +110,12 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     },
   };
   const sandboxes = new SandboxManager(settings, { ...state, engine, monitor, clock, logger, observer });
+  const running = new RunningRuns();
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
+    running,
     {
       runner: lanes,
       control,
@@ -126,12 +130,14 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
+  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
       files,
+      runs,
       events: state.events,
       requests,
       monitor,
@@ -153,8 +159,10 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   });
   await sandboxes.start();
   state.start();
+  runs.recover();
   const address = await server.start().catch(async (error: unknown) => {
-    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    // What an earlier run left stays for the next one.
+    await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
     throw error;
@@ -164,6 +172,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const stop = async (): Promise<{ left: string[] }> => {
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
+    runs.stop();
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,

@@ -123,7 +123,7 @@ export class RequestLog {
       (answer) => {
         entry.settled = true;
         const subject = kept?.subject;
-        const stored = this.#keep({ ...key, subject, answer: serialize(answer), expiresAt });
+        const stored = this.#keep({ ...key, subject, expiresAt }, answer);
         if (stored && this.#entries.get(name) === entry) this.#entries.delete(name);
       },
       () => {
@@ -149,9 +149,9 @@ export class RequestLog {
   }
 
   /** Puts an answer into the store; where that takes nothing it stays in memory, within the same bound. */
-  #keep(request: StoredRequest): boolean {
+  #keep(request: Omit<StoredRequest, "answer">, answer: unknown): boolean {
     try {
-      this.#store.put(request);
+      this.#store.put({ ...request, answer: serialize(answer) });
       if (++this.#answers % ANSWERS_PER_TRIM === 0) this.#store.trim(this.#time.nowMs(), this.#limit);
       return true;
     } catch {

@@ -261,14 +261,17 @@ export class SandboxManager {
 
   /**
    * Takes the right to run an operation in a sandbox.
+   * @param options `paused`: also in one that is paused, for a holder that only waits. Default false.
    * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`, `ENGINE_UNAVAILABLE`.
    */
-  acquire(name: SandboxName): Lease {
+  acquire(name: SandboxName, options: { readonly paused?: boolean } = {}): Lease {
     this.#assertOpen();
     const record = this.#find(name);
     throwIfAborted(this.#monitor.lost);
     const sandbox = record.leased();
-    if (record.phase.state !== "RUNNING" || sandbox === undefined) throw notRunning(record);
+    const { state } = record.phase;
+    const usable = state === "RUNNING" || (options.paused === true && state === "PAUSED");
+    if (!usable || sandbox === undefined) throw notRunning(record);
     return record.leases.take(sandbox);
   }
 

@@ -8,11 +8,12 @@ import type { ProcessManager } from "../process/process-manager.ts";
 import { FileHandler, type FileHandlerParts } from "./file-service.ts";
 import { ProcessHandler } from "./process-service.ts";
 import type { Routes } from "./routes.ts";
+import { RunHandler, type RunHandlerParts } from "./run-service.ts";
 import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
 
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
 export function berthRoutes(
-  parts: SandboxHandlerParts & FileHandlerParts & { readonly processes: ProcessManager },
+  parts: SandboxHandlerParts & FileHandlerParts & RunHandlerParts & { readonly processes: ProcessManager },
 ): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
@@ -20,6 +21,6 @@ export function berthRoutes(
     router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, {});
     router.service(SessionService, {});
-    router.service(RunService, {});
+    router.service(RunService, new RunHandler(parts));
   };
 }

@@ -6,7 +6,9 @@ import { SqliteEventStore } from "./event-store.ts";
 import { inspectFile } from "./inspect.ts";
 import { SqliteInstance } from "./instance.ts";
 import { migrate } from "./migrations.ts";
+import { SqliteProcessStore } from "./process-store.ts";
 import { SqliteRequestStore } from "./request-store.ts";
+import { SqliteRunStore } from "./run-store.ts";
 import { SqliteSandboxStore } from "./sandbox-store.ts";
 import { SqliteTimeStore } from "./time-store.ts";
 
@@ -14,20 +16,24 @@ import { SqliteTimeStore } from "./time-store.ts";
 export class SqliteStore {
   /** Id of this service, for the labels of all that it makes. The same for the life of the data directory. */
   readonly instance: string;
+  readonly runs: SqliteRunStore;
   readonly sandboxes: SqliteSandboxStore;
   readonly events: SqliteEventStore;
   readonly time: SqliteTimeStore;
   readonly requests: SqliteRequestStore;
+  readonly processes: SqliteProcessStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
 
   private constructor(dataDir: DataDir, database: Database, instance: string | undefined) {
     this.#dataDir = dataDir;
     this.#database = database;
+    this.runs = new SqliteRunStore(database);
     this.instance = new SqliteInstance(database).claim(instance ?? randomBase32(12), instance !== undefined);
     this.sandboxes = new SqliteSandboxStore(database);
     this.events = new SqliteEventStore(database);
     this.time = new SqliteTimeStore(database);
+    this.processes = new SqliteProcessStore(database);
     this.requests = new SqliteRequestStore(database);
   }
 
