@@ -1,12 +1,13 @@
 import path from "node:path";
 import { Registry } from "prom-client";
 import type { Finding } from "./core/diagnosis.ts";
+import { DurableState } from "./core/durable-state.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
-import { EventLog } from "./core/event-log.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
-import { RequestLog } from "./core/request-log.ts";
+import { RunManager } from "./core/run-manager.ts";
+import { RunningRuns } from "./core/running-runs.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
@@ -25,6 +26,7 @@ import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
+import { SessionParts } from "./session-parts.ts";
 import { SqliteStore } from "./store/sqlite/store.ts";
 
 /** How a service is set up. Times in milliseconds. */
@@ -44,6 +46,8 @@ export interface AppSettings {
   readonly maxProcessesPerSandbox: number;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  /** How long a session lives after its last use, where its creator does not say. */
+  readonly sessionTtlMs: number;
   /** How long a stop may take in all. */
   readonly stopTimeoutMs: number;
   /** Whether sandboxes outlive the service. */
@@ -97,8 +101,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
-  const events = new EventLog(clock);
-  const requests = new RequestLog(clock);
+  const state = new DurableState(store, { clock, logger });
+  const { requests } = state;
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
   const control = new ProcessControl(lanes);
   const observer: SandboxObserver = {
@@ -108,11 +112,13 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       control.forget(ref);
     },
   };
-  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
+  const sandboxes = new SandboxManager(settings, { ...state, engine, monitor, clock, logger, observer });
+  const running = new RunningRuns();
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
+    running,
     {
       runner: lanes,
       control,
@@ -127,13 +133,29 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
+  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
+  const { sessions, catalog, tools } = new SessionParts(settings, {
+    sandboxes,
+    runner: lanes,
+    shells: lanes,
+    control,
+    store: store.sessions,
+    time: state.time,
+    clock,
+    logger,
+  });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
       files,
-      events,
+      sessions,
+      catalog,
+      tools,
+      logger,
+      runs,
+      events: state.events,
       requests,
       monitor,
       engineName: engine.name,
@@ -152,9 +174,13 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
-  sandboxes.start();
+  await sandboxes.start();
+  state.start();
+  sessions.restore();
+  runs.recover();
   const address = await server.start().catch(async (error: unknown) => {
-    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    // What an earlier run left stays for the next one.
+    await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
     throw error;
@@ -164,6 +190,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const stop = async (): Promise<{ left: string[] }> => {
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
+    runs.stop();
+    await sessions.shutdown({ leave: settings.leaveSandboxes, timeoutMs: callsMs });
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
@@ -172,6 +200,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     lanes.closeAll();
     await engine.close();
     await spill.remove();
+    state.stop();
     store.close();
     return { left };
   };

@@ -42,6 +42,7 @@ export interface Config {
   readonly maxLifetimeMs: number | undefined;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  readonly sessionTtlMs: number;
 
   readonly commandTimeoutMs: number;
   readonly maxProcessesPerSandbox: number;

@@ -183,6 +183,12 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
     read: readWarmPools,
   }),
+  sessionTtlMs: value("Sandboxes", "session-ttl", {
+    placeholder: "DURATION",
+    fallback: "300s",
+    help: "How long a session lives after its last call.",
+    read: (text) => parseDuration(text),
+  }),
 
   commandTimeoutMs: value("Commands", "command-timeout", {
     placeholder: "DURATION",

@@ -81,4 +81,3 @@ export function sessionLost({ sessionId }: SessionRecord, why: string): BerthErr
     metadata: { session_id: sessionId },
   });
 }
-

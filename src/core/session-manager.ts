@@ -6,6 +6,7 @@ import type { Logger } from "./ports/logger.ts";
 import type { ResourceType } from "./ports/resource.ts";
 import type { SessionStore } from "./ports/session-store.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
+import type { ServiceTime } from "./service-time.ts";
 import type { RequestedSession, SessionResult, SessionView } from "./session.ts";
 import { SessionEnder } from "./session-ender.ts";
 import { SessionMaker } from "./session-maker.ts";
@@ -30,6 +31,7 @@ export interface SessionManagerParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
   readonly store: SessionStore;
+  readonly time: ServiceTime;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -58,6 +60,7 @@ export class SessionManager {
   readonly #sandboxes: SandboxManager;
   readonly #store: SessionStore;
   readonly #clock: Clock;
+  readonly #time: ServiceTime;
   readonly #maker: SessionMaker;
   readonly #ender: SessionEnder;
   readonly #turns: SessionTurns;
@@ -73,6 +76,7 @@ export class SessionManager {
     this.#sandboxes = parts.sandboxes;
     this.#store = parts.store;
     this.#clock = parts.clock;
+    this.#time = parts.time;
     this.#maker = new SessionMaker(parts.sandboxes);
     this.#ender = new SessionEnder(this.#registry, this.#maker, parts);
     this.#turns = new SessionTurns(parts.sandboxes, this.#maker, this.#ender);
@@ -88,7 +92,7 @@ export class SessionManager {
     const { records, leftovers } = restoreSessions(this.#store.all(), newRecord, {
       catalog: this.#catalog,
       sandboxes: this.#sandboxes,
-      clock: this.#clock,
+      time: this.#time,
       slackMs: TOUCH_INTERVAL_MS,
     });
     for (const record of records) this.#registry.add(record);
@@ -125,11 +129,7 @@ export class SessionManager {
    * @throws `SESSION_LOST` where the session is ended meanwhile or its sandbox is gone, `TOO_MANY_OPERATIONS`; for a
    *   temporary session what {@link create} may fail with; and what `work` throws.
    */
-  async use<T>(
-    key: SessionKey,
-    signal: AbortSignal,
-    work: (use: SessionUse) => Promise<T>,
-  ): Promise<T> {
+  async use<T>(key: SessionKey, signal: AbortSignal, work: (use: SessionUse) => Promise<T>): Promise<T> {
     this.#assertOpen();
     const found = await this.#locked(key, async () => {
       throwIfAborted(signal);
@@ -303,6 +303,7 @@ export class SessionManager {
   #record(init: SessionInit): SessionRecord {
     return new SessionRecord(init, {
       clock: this.#clock,
+      time: this.#time,
       onExpiry: (record) => this.#ender.track(this.#expire(record)),
       onUse: (record) => this.#onUse(record),
     });
@@ -355,7 +356,7 @@ export class SessionManager {
     const now = this.#clock.monotonicMs();
     if (now - (this.#touched.get(record) ?? Number.NEGATIVE_INFINITY) < TOUCH_INTERVAL_MS) return;
     this.#touched.set(record, now);
-    this.#store.touch(record.sessionId, record.lastUsedTimeMs);
+    this.#store.touch(record.sessionId, record.lastUse);
   }
 
   #keepSandbox({ place }: SessionRecord): void {

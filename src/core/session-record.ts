@@ -4,6 +4,7 @@ import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Resource, ResourceType } from "./ports/resource.ts";
 import type { StoredSession } from "./ports/session-store.ts";
 import type { SandboxName } from "./sandbox-manager.ts";
+import type { ServiceTime } from "./service-time.ts";
 import type { SessionState, SessionView } from "./session.ts";
 import { SessionCalls } from "./session-calls.ts";
 import type { SessionNames } from "./session-name.ts";
@@ -36,6 +37,7 @@ export interface SessionPlace {
 /** What {@link SessionRecord} is made with. */
 export interface SessionRecordParts {
   readonly clock: Clock;
+  readonly time: ServiceTime;
   /** Its time is over. It may have been used again since. */
   readonly onExpiry: (record: SessionRecord) => void;
   /** A call began or ended, or it was refreshed. */
@@ -55,6 +57,7 @@ export class SessionRecord {
   lost: BerthError | undefined;
   readonly #parts: SessionRecordParts;
   #usedTimeMs: number;
+  #usedAtMs: number;
   #expiresAt = Number.POSITIVE_INFINITY;
   #cancelTimer: CancelTimer = () => {};
 
@@ -62,6 +65,7 @@ export class SessionRecord {
     this.init = init;
     this.#parts = parts;
     this.#usedTimeMs = init.createTimeMs;
+    this.#usedAtMs = parts.time.nowMs();
     this.calls = new SessionCalls(MOST_CALLS, () => {
       this.touch();
       parts.onUse(this);
@@ -75,6 +79,7 @@ export class SessionRecord {
   /** Its time to live begins anew. */
   touch(): void {
     this.#usedTimeMs = this.#parts.clock.wallMs();
+    this.#usedAtMs = this.#parts.time.nowMs();
     this.expireIn(this.init.ttlMs);
   }
 
@@ -96,8 +101,9 @@ export class SessionRecord {
     return this.#expiresAt <= this.#parts.clock.monotonicMs();
   }
 
-  get lastUsedTimeMs(): number {
-    return this.#usedTimeMs;
+  /** When it was last used: wall time, and service time. */
+  get lastUse(): { readonly lastUsedTimeMs: number; readonly lastUsedAtMs: number } {
+    return { lastUsedTimeMs: this.#usedTimeMs, lastUsedAtMs: this.#usedAtMs };
   }
 
   view(): SessionView {
@@ -126,7 +132,7 @@ export class SessionRecord {
       sandboxId: sandbox.sandboxId,
       generation: sandbox.generation,
       ownsSandbox: owned,
-      lastUsedTimeMs: this.#usedTimeMs,
+      ...this.lastUse,
     };
   }
 }

@@ -1,8 +1,8 @@
 import { BerthError } from "./errors.ts";
-import type { Clock } from "./ports/clock.ts";
 import type { ResourceType } from "./ports/resource.ts";
 import type { StoredSession } from "./ports/session-store.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
+import type { ServiceTime } from "./service-time.ts";
 import type { SessionInit, SessionRecord } from "./session-record.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
@@ -10,7 +10,7 @@ import type { ToolCatalog } from "./tool-catalog.ts";
 export interface RestoreParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
-  readonly clock: Clock;
+  readonly time: ServiceTime;
   /** How much later than stored a session may have been used. */
   readonly slackMs: number;
 }
@@ -32,23 +32,32 @@ export function restoreSessions(
     const place = { sandbox: { owner, sandboxId, generation }, owned: ownsSandbox };
     const record = newRecord(initOf(session, type ?? unknownType(session.resourceType)));
     record.place = place;
-    const leftMs = session.lastUsedTimeMs + session.ttlMs + parts.slackMs - parts.clock.wallMs();
+    const leftMs = session.lastUsedAtMs + session.ttlMs + parts.slackMs - parts.time.nowMs();
     if (type === undefined || session.temporary || leftMs <= 0) {
       leftovers.push(record);
       continue;
     }
     record.lost = lossOf(session, parts.sandboxes);
     record.state = "ACTIVE";
-    // The wall clock may have jumped: no session lives longer for it.
-    record.expireIn(Math.min(leftMs, session.ttlMs + parts.slackMs));
+    record.expireIn(leftMs);
     records.push(record);
   }
   return { records, leftovers };
 }
 
 function initOf(session: StoredSession, type: ResourceType): SessionInit {
-  const { sessionId, name, owner, workerId, config, customName, workspaceId, ttlMs, temporary, createTimeMs } =
-    session;
+  const {
+    sessionId,
+    name,
+    owner,
+    workerId,
+    config,
+    customName,
+    workspaceId,
+    ttlMs,
+    temporary,
+    createTimeMs,
+  } = session;
   return {
     sessionId,
     name,

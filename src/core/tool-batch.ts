@@ -1,5 +1,11 @@
 import { TOOL_CODE } from "./ports/resource.ts";
-import { NO_OBSERVER, newTraceId, type ToolReport, type ToolRequest, type ToolRunner } from "./tool-runner.ts";
+import {
+  NO_OBSERVER,
+  newTraceId,
+  type ToolReport,
+  type ToolRequest,
+  type ToolRunner,
+} from "./tool-runner.ts";
 
 /** How the calls of a batch are run. */
 export interface BatchOptions {

@@ -76,9 +76,13 @@ export class ToolCatalog {
         { metadata: { field: "tool", candidates } },
       );
     }
-    throw new BerthError("TOOL_NOT_FOUND", `There is no tool ${JSON.stringify(name)}. ${this.#advice(name)}`, {
-      metadata: { tool: name },
-    });
+    throw new BerthError(
+      "TOOL_NOT_FOUND",
+      `There is no tool ${JSON.stringify(name)}. ${this.#advice(name)}`,
+      {
+        metadata: { tool: name },
+      },
+    );
   }
 
   #advice(name: string): string {
@@ -107,7 +111,9 @@ export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown
 const MOST_PROBLEMS = 5;
 
 function problems(field: string, { issues }: ZodError): string {
-  const told = issues.slice(0, MOST_PROBLEMS).map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
+  const told = issues
+    .slice(0, MOST_PROBLEMS)
+    .map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
   if (issues.length > MOST_PROBLEMS) told.push(`and ${issues.length - MOST_PROBLEMS} more`);
   return told.join("; ");
 }

@@ -75,14 +75,21 @@ export class InterpreterProcess {
   readonly #job: Job;
   readonly #held: OutputChannel[] = [];
   #channel: OutputChannel;
+  #channelHeld = false;
   #pid = 0;
   /** Processes that hold none of its pipes, or may: those that were there before its first turn. */
   #known: ReadonlySet<number> = new Set();
   #first: ReadonlySet<number> = new Set();
   #end: JobEnd | undefined;
+  #onEnd: (end: JobEnd) => void = () => {};
   #closing: Promise<void> | undefined;
 
-  private constructor(host: InterpreterHost, language: InterpreterLanguage, sandbox: LeasedSandbox, job: Job) {
+  private constructor(
+    host: InterpreterHost,
+    language: InterpreterLanguage,
+    sandbox: LeasedSandbox,
+    job: Job,
+  ) {
     this.#host = host;
     this.#language = language;
     this.#sandbox = sandbox;
@@ -90,6 +97,7 @@ export class InterpreterProcess {
     this.#channel = new OutputChannel(job, language.pipes);
     job.end.then((end) => {
       this.#end = end;
+      this.#onEnd(end);
     });
   }
 
@@ -187,22 +195,40 @@ export class InterpreterProcess {
   }
 
   async #follow(turn: Turn, channel: OutputChannel, stop: AbortSignal): Promise<TurnOutcome> {
+    const ended = Promise.withResolvers<JobEnd>();
+    this.#onEnd = ended.resolve;
+    if (this.#end !== undefined) ended.resolve(this.#end);
     let over = false;
-    const gone = this.#job.end.then((end): TurnOutcome => {
-      if (end.kind === "lost") throw end.error;
-      return { kind: "gone", exitCode: end.code, interrupted: stop.aborted };
-    });
-    const done = turn.end.then((end): TurnOutcome => ({ kind: "done", end, interrupted: stop.aborted }));
-    const result = Promise.race([gone, done]).finally(() => {
-      over = true;
-      turn.lost(new Error("over"));
-    });
+    const result = Promise.race([turn.end, ended.promise])
+      .then(async (): Promise<TurnOutcome> => {
+        const end = this.#end;
+        if (end === undefined) return { kind: "done", end: await turn.end, interrupted: stop.aborted };
+        if (end.kind === "lost") throw end.error;
+        await this.#drain(turn, channel);
+        return { kind: "gone", exitCode: end.code, interrupted: stop.aborted };
+      })
+      .finally(() => {
+        over = true;
+        this.#onEnd = () => {};
+        turn.lost(new Error("the interpreter has ended"));
+      });
     result.catch(() => {});
-    await Promise.race([result, aborted(stop)]);
+    const stopped = Promise.withResolvers<void>();
+    const onStop = (): void => stopped.resolve();
+    stop.addEventListener("abort", onStop, { once: true });
+    if (stop.aborted) onStop();
+    await Promise.race([result, stopped.promise]).finally(() => stop.removeEventListener("abort", onStop));
     if (!over && stop.aborted) await this.#interrupt(turn, channel, result, () => over);
     const outcome = await result;
     if (outcome.kind === "done") await this.#judge(channel, outcome.end);
     return outcome;
+  }
+
+  /** Waits until all that an interpreter which is gone wrote to a channel of another job has come. */
+  async #drain(turn: Turn, channel: OutputChannel): Promise<void> {
+    if (channel.job === this.#job) return;
+    channel.job.writeStdin(Buffer.from(`${turn.nonce}E;${turn.nonce}P;\n`)).catch(() => {});
+    await within(turn.end, AFTER_KILL_MS);
   }
 
   /** Interrupts a turn, or kills the interpreter where that does not help. */
@@ -239,8 +265,6 @@ export class InterpreterProcess {
     this.#held.push(channel);
     this.#channelHeld = true;
   }
-
-  #channelHeld = false;
 
   /** A channel that nothing else holds. */
   async #freeChannel(signal: AbortSignal): Promise<OutputChannel> {

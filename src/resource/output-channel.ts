@@ -4,8 +4,8 @@ import type { LeasedSandbox } from "../core/lease.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { Job, JobRunner } from "../process/job.ts";
 
-/** Tells its pid and keeps its pipes open until it is let go of. */
-const HOLD = `printf '%s\\n' $$; read -r x`;
+/** Tells its pid and keeps its pipes open until it is let go of; what it is told meanwhile it tells both. */
+const HOLD = `printf '%s\\n' $$; while read -r x; do printf %s "$x"; printf %s "$x" >&2; done`;
 const OPEN_TIMEOUT_MS = 30_000;
 
 /**
@@ -28,11 +28,7 @@ export class OutputChannel {
   }
 
   /** Opens another one, with a process of its own that holds it. */
-  static async open(
-    runner: JobRunner,
-    sandbox: LeasedSandbox,
-    signal: AbortSignal,
-  ): Promise<OutputChannel> {
+  static async open(runner: JobRunner, sandbox: LeasedSandbox, signal: AbortSignal): Promise<OutputChannel> {
     let channel: OutputChannel | undefined;
     let said = "";
     const ready = Promise.withResolvers<number>();

@@ -17,7 +17,14 @@ const LOADER_OPTIONS = {
 
 /** Read from the protos at run time: the tests share no generated code with the service. */
 const protos = loadSync(
-  ["berth/v1/sandbox.proto", "berth/v1/process.proto", "berth/v1/file.proto", "berth/v1/error.proto"],
+  [
+    "berth/v1/sandbox.proto",
+    "berth/v1/process.proto",
+    "berth/v1/file.proto",
+    "berth/v1/run.proto",
+    "berth/v1/session.proto",
+    "berth/v1/error.proto",
+  ],
   LOADER_OPTIONS,
 );
 

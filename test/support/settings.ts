@@ -27,6 +27,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     maxProcessesPerSandbox: 256,
     cleanupIntervalMs: 300_000,
     deleteGraceMs: 5_000,
+    sessionTtlMs: 300_000,
     stopTimeoutMs: 30_000,
     leaveSandboxes: false,
     warmPools: [],

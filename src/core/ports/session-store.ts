@@ -18,6 +18,8 @@ export interface StoredSession {
   readonly ttlMs: number;
   readonly createTimeMs: number;
   readonly lastUsedTimeMs: number;
+  /** The same in service time: see `ServiceTime`. */
+  readonly lastUsedAtMs: number;
   /** Whether it belongs to one call, which has ended with the service that ran it. */
   readonly temporary: boolean;
 }
@@ -29,7 +31,7 @@ export interface SessionStore {
   /** Adds a session, or replaces what is kept of it. */
   put(session: StoredSession): void;
   /** Notes when a session was last used. */
-  touch(sessionId: string, lastUsedTimeMs: number): void;
+  touch(sessionId: string, use: Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">): void;
   /** Forgets a session; one that is not there is forgotten already. */
   delete(sessionId: string): void;
 }

@@ -64,11 +64,10 @@ export function cwdOf(payload: Buffer): string {
 /** `E<status>`, then the directory and a line of its pid and all pids, then `P`. */
 function end(nonce: string, tag: string, { stdout, stderr }: OutputChannel): string {
   const out = `>${stdout}`;
-  return [
-    `builtin printf '%s%s;' ${nonce} "${tag}" ${out}`,
-    `builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}`,
-    `builtin pwd ${out}`,
-    `builtin printf '%s ' $$ /proc/[0-9]* ${out}`,
-    `builtin printf '\\n%sP;' ${nonce} ${out}`,
-  ].join("\n") + "\n";
+  return `builtin printf '%s%s;' ${nonce} "${tag}" ${out}
+builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
+builtin pwd ${out}
+builtin printf '%s ' $$ /proc/[0-9]* ${out}
+builtin printf '\\n%sP;' ${nonce} ${out}
+`;
 }

@@ -4,6 +4,7 @@ export const SESSIONS_SCHEMA = `
     session_id TEXT PRIMARY KEY,
     created_ms REAL NOT NULL,
     used_ms REAL NOT NULL,
+    used_at REAL NOT NULL,
     session TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
 `;
