@@ -45,6 +45,13 @@ module.exports = {
       to: { path: "^(gen/|src/(?!core/|engine/))|node_modules/(@connectrpc|@bufbuild)" },
     },
     {
+      name: "store-over-ports",
+      comment: "A store implements core's ports and imports nothing else of Berth.",
+      severity: "error",
+      from: { path: "^src/store" },
+      to: { path: "^(gen/|src/(?!core/|store/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+    },
+    {
       name: "program-over-the-api",
       comment:
         "The program's commands are clients; what `serve` and `doctor` need is handed in by main.ts. Archives are read, " +
@@ -85,6 +92,12 @@ module.exports = {
       "^src/engine/",
       "^src/(engine/|app\\.ts$)",
       "Only app.ts names concrete engines.",
+    ),
+    onlyFrom(
+      "store-named-once",
+      "^src/store/",
+      "^src/(store/|app\\.ts$)",
+      "Only app.ts names concrete stores.",
     ),
     onlyFrom("rpc-named-once", "^src/rpc/", "^src/(rpc/|app\\.ts$)", "Nothing below the handlers calls up."),
   ],

@@ -1,6 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { createInterface } from "node:readline";
 import { ProcessService } from "../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../gen/ts/berth/v1/sandbox_pb.js";
@@ -17,6 +19,7 @@ export class BenchService {
   }
 
   static async start(image: string, options: readonly string[] = []): Promise<BenchService> {
+    const dataDir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
     const main = new URL("../src/main.ts", import.meta.url).pathname;
     const args = [
       "--max-semi-space-size=32",
@@ -26,10 +29,13 @@ export class BenchService {
       "127.0.0.1:0",
       "--default-image",
       image,
+      "--data-dir",
+      dataDir,
     ];
     const child = spawn(process.execPath, [...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],
     });
+    child.once("exit", () => rmSync(dataDir, { recursive: true, force: true }));
     for await (const line of createInterface({ input: child.stdout })) {
       const address = /listens on (\S+?);/.exec(line)?.[1];
       if (address !== undefined) return new BenchService(child, address);

@@ -3,7 +3,6 @@ import { Registry } from "prom-client";
 import type { Finding } from "./core/diagnosis.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
 import { EventLog } from "./core/event-log.ts";
-import { randomBase32 } from "./core/ids.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
@@ -26,6 +25,7 @@ import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
+import { SqliteStore } from "./store/sqlite/store.ts";
 
 /** How a service is set up. Times in milliseconds. */
 export interface AppSettings {
@@ -34,7 +34,7 @@ export interface AppSettings {
   readonly tls: TlsOptions | undefined;
   readonly allowHosts: readonly string[];
   readonly corsOrigins: readonly string[];
-  /** Id of this service in its containers' labels; undefined: a random one. */
+  /** Id of this service in its containers' labels; undefined: the data directory's, which is random at first. */
   readonly instance: string | undefined;
   readonly dockerHost: string | undefined;
   readonly allowHostPaths: readonly string[];
@@ -79,11 +79,22 @@ const CALLS_SHARE_OF_STOP = 0.3;
 /**
  * Puts the service together and starts it: the one place that knows the
  * concrete parts.
- * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; an error that says why the address cannot be had.
+ * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; `INVALID_ARGUMENT` where the data directory cannot be
+ *   used; an error that says why the address cannot be had.
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
+  const store = SqliteStore.open(settings.dataDir, { instance: settings.instance });
+  try {
+    return await assemble(settings, store, logger);
+  } catch (error) {
+    store.close();
+    throw error;
+  }
+}
+
+async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = new DockerEngine(dockerOptions(settings, logger));
+  const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const events = new EventLog(clock);
@@ -161,6 +172,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
     lanes.closeAll();
     await engine.close();
     await spill.remove();
+    store.close();
     return { left };
   };
   return {
@@ -175,12 +187,12 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 /** Looks whether a service with these settings could run here. Changes nothing. */
 export function diagnose(settings: AppSettings): Promise<Finding[]> {
-  return diagnoseDocker(dockerOptions(settings, SILENT), settings.defaults.image);
+  return diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
 }
 
-function dockerOptions(settings: AppSettings, logger: Logger): DockerEngineOptions {
+function dockerOptions(settings: AppSettings, instance: string, logger: Logger): DockerEngineOptions {
   return {
-    instance: settings.instance ?? randomBase32(12),
+    instance,
     logger,
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
     allowedHostPaths: settings.allowHostPaths,

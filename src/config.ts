@@ -26,7 +26,7 @@ export interface Config {
   readonly dockerRequired: boolean;
   /** As in `DOCKER_HOST`; undefined: what that says, else the standard socket. */
   readonly dockerHost: string | undefined;
-  /** Undefined: a random one. */
+  /** Undefined: what the data directory has, else a random one. */
   readonly instance: string | undefined;
   /** Absolute paths. */
   readonly allowHostPaths: readonly string[];

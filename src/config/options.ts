@@ -115,7 +115,7 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   instance: value("Engine", "instance", {
     placeholder: "ID",
-    fallback: { ...UNSET, shown: "random" },
+    fallback: { ...UNSET, shown: "what the data directory has, else random" },
     help: "Name of this service in the labels of its containers. Services on one daemon need different ones.",
     read: readInstance,
   }),

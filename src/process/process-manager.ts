@@ -8,6 +8,7 @@ import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";
 import { type Command, Process, type ProcessOptions, type ProcessParts } from "./process.ts";
 import { ProcessRegistry } from "./process-registry.ts";
+import { orSandboxEnd } from "./shell-gone.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 import { resolveWorkingDir } from "./working-dir.ts";
 
@@ -168,8 +169,9 @@ export class ProcessManager {
       this.#registry.add(process);
       return process;
     } catch (error) {
+      const reason = await orSandboxEnd(error, lease);
       lease.release();
-      throw error;
+      throw reason;
     }
   }
 

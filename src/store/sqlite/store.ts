@@ -1,0 +1,48 @@
+import { randomBase32 } from "../../core/ids.ts";
+import { DataDir } from "./data-dir.ts";
+import { Database } from "./database.ts";
+import { inspectFile } from "./inspect.ts";
+import { SqliteInstance } from "./instance.ts";
+import { migrate } from "./migrations.ts";
+
+/** All that the service keeps, in one SQLite file in a directory that it holds alone. */
+export class SqliteStore {
+  /** Id of this service, for the labels of all that it makes. The same for the life of the data directory. */
+  readonly instance: string;
+  readonly #dataDir: DataDir;
+  readonly #database: Database;
+
+  private constructor(dataDir: DataDir, database: Database, instance: string | undefined) {
+    this.#dataDir = dataDir;
+    this.#database = database;
+    this.instance = new SqliteInstance(database).claim(instance ?? randomBase32(12), instance !== undefined);
+  }
+
+  /**
+   * Opens the store of a data directory, which is made where it is missing.
+   * Where that fails, what is in the directory stays as it was.
+   * @param instance id to take, or to insist on; undefined: the one it has, else a random one.
+   * @throws `INVALID_ARGUMENT` for a directory that cannot be written, is held by another service, or holds what this
+   *   version cannot read.
+   */
+  static open(directory: string, { instance }: { readonly instance?: string | undefined } = {}): SqliteStore {
+    const dataDir = DataDir.hold(directory);
+    let database: Database | undefined;
+    try {
+      const file = dataDir.file("berth.db");
+      inspectFile(file);
+      database = Database.open(file);
+      migrate(database);
+      return new SqliteStore(dataDir, database, instance);
+    } catch (error) {
+      database?.close();
+      dataDir.release();
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.#database.close();
+    this.#dataDir.release();
+  }
+}
