@@ -9,3 +9,11 @@ const FULL = process.env.BERTH_TEST_FULL === "1";
 export function scaled(full: number, quick: number): number {
   return FULL ? full : quick;
 }
+
+/**
+ * Which of the cases to try on one of several variants of the same thing: in
+ * the ordinary run each case on one of them, in a full run all on each.
+ */
+export function shared<T>(cases: readonly T[], variant: number, variants: number): T[] {
+  return cases.filter((_, index) => FULL || index % variants === variant);
+}
