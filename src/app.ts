@@ -26,9 +26,10 @@ import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { SqliteStore } from "./store/sqlite/store.ts";
+import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
-export interface AppSettings {
+export interface AppSettings extends WorkspaceSettings {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
@@ -108,7 +109,18 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       control.forget(ref);
     },
   };
-  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
+  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger });
+  const { mounts } = assembly;
+  const sandboxes = new SandboxManager(settings, {
+    engine,
+    monitor,
+    events,
+    clock,
+    logger,
+    observer,
+    mounts,
+  });
+  const workspaces = assembly.finish(sandboxes, monitor);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -133,6 +145,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       sandboxes,
       processes,
       files,
+      ...workspaces,
       events,
       requests,
       monitor,
@@ -153,6 +166,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   sandboxes.start();
+  await assembly.prepare();
+  const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
     await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
@@ -168,6 +183,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
+    await workspaces.workspaces.stop();
+    await recovered;
     processes.letGo();
     lanes.closeAll();
     await engine.close();

@@ -124,7 +124,10 @@ export class WorkspaceEnsurer {
         `${JSON.stringify(target)} is the working directory, where the workspace appears. Choose another one.`,
       );
     }
-    return { ...asked, mounts: [{ source: { kind: "workspace", workspaceId }, target, readOnly: false }, ...mounts] };
+    return {
+      ...asked,
+      mounts: [{ source: { kind: "workspace", workspaceId }, target, readOnly: false }, ...mounts],
+    };
   }
 }
 

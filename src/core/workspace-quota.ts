@@ -88,7 +88,10 @@ export class WorkspaceQuota {
         const begin = performance.now();
         await this.measure(record, signal).catch((error: unknown) => {
           if (!signal.aborted)
-            this.#logger.debug({ workspaceId: record.workspaceId, err: error }, "a workspace was not measured");
+            this.#logger.debug(
+              { workspaceId: record.workspaceId, err: error },
+              "a workspace was not measured",
+            );
         });
         await rest((performance.now() - begin) * REST_FACTOR, signal);
       }

@@ -9,16 +9,19 @@ import { FileHandler, type FileHandlerParts } from "./file-service.ts";
 import { ProcessHandler } from "./process-service.ts";
 import type { Routes } from "./routes.ts";
 import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
+import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
 export function berthRoutes(
-  parts: SandboxHandlerParts & FileHandlerParts & { readonly processes: ProcessManager },
+  parts: SandboxHandlerParts &
+    FileHandlerParts &
+    WorkspaceHandlerParts & { readonly processes: ProcessManager },
 ): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
     router.service(ProcessService, new ProcessHandler(parts.processes));
     router.service(FileService, new FileHandler(parts));
-    router.service(WorkspaceService, {});
+    router.service(WorkspaceService, new WorkspaceHandler(parts));
     router.service(SessionService, {});
     router.service(RunService, {});
   };

@@ -1,5 +1,6 @@
 import { EngineMonitor } from "../../src/core/engine-monitor.ts";
 import { EventLog, type SandboxEvent } from "../../src/core/event-log.ts";
+import { HOST_MOUNTS } from "../../src/core/mount-sources.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox-manager.ts";
 import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
 import { ManualClock } from "../support/manual-clock.ts";
@@ -24,7 +25,8 @@ export async function newManager(changes: Partial<SandboxManagerSettings> = {}) 
     ...changes,
   };
   const observer = { ready() {}, ending() {} };
-  const manager = new SandboxManager(settings, { engine, monitor, events, clock, logger: log, observer });
+  const parts = { engine, monitor, events, clock, logger: log, observer, mounts: HOST_MOUNTS };
+  const manager = new SandboxManager(settings, parts);
   return { manager, engine, clock, log, events, monitor };
 }
 

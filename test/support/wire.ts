@@ -5,6 +5,7 @@
  */
 
 import type { FileAnswers, FileStreamItems } from "./wire-files.ts";
+import type { WorkspaceAnswers, WorkspaceStreamItems } from "./wire-workspaces.ts";
 
 export interface Duration {
   readonly seconds: number;
@@ -139,7 +140,7 @@ export interface Process {
 }
 
 /** Answers of the unary methods that the tests call. */
-export interface UnaryAnswers extends FileAnswers {
+export interface UnaryAnswers extends FileAnswers, WorkspaceAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
   "SandboxService/ListSandboxes": {
@@ -164,7 +165,7 @@ export interface UnaryAnswers extends FileAnswers {
 }
 
 /** Items of the streaming methods that the tests call. */
-export interface StreamItems extends FileStreamItems {
+export interface StreamItems extends FileStreamItems, WorkspaceStreamItems {
   "SandboxService/WatchEvents": WatchEventsResponse;
   "ProcessService/Exec": ProcessEvent;
   "ProcessService/AttachProcess": ProcessEvent;

@@ -1,8 +1,9 @@
 import type { Database } from "./database.ts";
 import { INSTANCE_SCHEMA } from "./schema/instance.ts";
+import { WORKSPACES_SCHEMA } from "./schema/workspaces.ts";
 
 /** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
-export const MIGRATIONS: readonly string[] = [INSTANCE_SCHEMA];
+export const MIGRATIONS: readonly string[] = [INSTANCE_SCHEMA, WORKSPACES_SCHEMA];
 
 /** Marks a file as Berth's: "Brth". */
 export const APPLICATION_ID = 0x42727468;

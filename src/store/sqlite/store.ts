@@ -4,17 +4,20 @@ import { Database } from "./database.ts";
 import { inspectFile } from "./inspect.ts";
 import { SqliteInstance } from "./instance.ts";
 import { migrate } from "./migrations.ts";
+import { SqliteWorkspaceStore } from "./workspace-store.ts";
 
 /** All that the service keeps, in one SQLite file in a directory that it holds alone. */
 export class SqliteStore {
   /** Id of this service, for the labels of all that it makes. The same for the life of the data directory. */
   readonly instance: string;
+  readonly workspaces: SqliteWorkspaceStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
 
   private constructor(dataDir: DataDir, database: Database, instance: string | undefined) {
     this.#dataDir = dataDir;
     this.#database = database;
+    this.workspaces = new SqliteWorkspaceStore(database);
     this.instance = new SqliteInstance(database).claim(instance ?? randomBase32(12), instance !== undefined);
   }
 

@@ -70,9 +70,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
 
   remove({ owner, workspaceId }: WorkspaceName): void {
     this.#db.transaction(() =>
-      this.#db
-        .prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?")
-        .run(owner, workspaceId),
+      this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
     );
   }
 
@@ -110,7 +108,9 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     const { owner, workspaceId } = name;
     return this.#db.transaction(() => {
       const { changes } = this.#db
-        .prepare(`DELETE FROM workspace_refs WHERE owner = ? AND trace_id = ? AND workspace_number = ${NUMBER}`)
+        .prepare(
+          `DELETE FROM workspace_refs WHERE owner = ? AND trace_id = ? AND workspace_number = ${NUMBER}`,
+        )
         .run(owner, traceId, owner, workspaceId);
       if (changes > 0) this.#touch(name, timeMs);
       return changes > 0;
@@ -133,7 +133,9 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
       const begun = this.#get(name).state === "DELETING" ? this.deletion(name) : undefined;
       if (begun !== undefined) return begun;
       const clearedRefs = this.refCount(name);
-      this.#db.prepare(`DELETE FROM workspace_refs WHERE workspace_number = ${NUMBER}`).run(owner, workspaceId);
+      this.#db
+        .prepare(`DELETE FROM workspace_refs WHERE workspace_number = ${NUMBER}`)
+        .run(owner, workspaceId);
       this.#update(name, "state = 'DELETING', update_time_ms = ?", timeMs);
       this.#db
         .prepare(

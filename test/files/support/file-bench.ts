@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect } from "vitest";
 import { EngineMonitor } from "../../../src/core/engine-monitor.ts";
 import { BerthError } from "../../../src/core/errors.ts";
 import { EventLog } from "../../../src/core/event-log.ts";
+import { HOST_MOUNTS } from "../../../src/core/mount-sources.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/core/sandbox-manager.ts";
 import { SandboxManager } from "../../../src/core/sandbox-manager.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/core/spec.ts";
@@ -71,6 +72,7 @@ export class FileBench {
         events: new EventLog(clock),
         clock,
         logger: log,
+        mounts: HOST_MOUNTS,
         observer: { ready: (sandbox) => lanes.open(sandbox), ending: ({ ref }) => lanes.close(ref) },
       },
     );
