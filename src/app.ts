@@ -1,12 +1,13 @@
 import path from "node:path";
 import { Registry } from "prom-client";
 import type { Finding } from "./core/diagnosis.ts";
+import { DurableState } from "./core/durable-state.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
-import { EventLog } from "./core/event-log.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
-import { RequestLog } from "./core/request-log.ts";
+import { RunManager } from "./core/run-manager.ts";
+import { RunningRuns } from "./core/running-runs.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
@@ -98,8 +99,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
-  const events = new EventLog(clock);
-  const requests = new RequestLog(clock);
+  const state = new DurableState(store, { clock, logger });
+  const { requests } = state;
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
   const control = new ProcessControl(lanes);
   const observer: SandboxObserver = {
@@ -112,19 +113,21 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger });
   const { mounts } = assembly;
   const sandboxes = new SandboxManager(settings, {
+    ...state,
     engine,
     monitor,
-    events,
     clock,
     logger,
     observer,
     mounts,
   });
+  const running = new RunningRuns();
   const workspaces = assembly.finish(sandboxes, monitor);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
+    running,
     {
       runner: lanes,
       control,
@@ -139,6 +142,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
+  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
@@ -146,7 +150,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       processes,
       files,
       ...workspaces,
-      events,
+      runs,
+      events: state.events,
       requests,
       monitor,
       engineName: engine.name,
@@ -165,11 +170,14 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
-  sandboxes.start();
   await assembly.prepare();
+  await sandboxes.start();
+  state.start();
+  runs.recover();
   const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
-    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    // What an earlier run left stays for the next one.
+    await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
     throw error;
@@ -179,6 +187,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const stop = async (): Promise<{ left: string[] }> => {
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
+    runs.stop();
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
@@ -189,6 +198,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     lanes.closeAll();
     await engine.close();
     await spill.remove();
+    state.stop();
     store.close();
     return { left };
   };

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
 import { abortError, throwIfAborted } from "./errors.ts";
-import type { EventLog } from "./event-log.ts";
 import type { MountSources } from "./mount-sources.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Engine, EngineSandbox } from "./ports/engine.ts";
 import type { SandboxSpec } from "./sandbox.ts";
+import type { SandboxJournal } from "./sandbox-journal.ts";
 import type { SandboxRecord } from "./sandbox-record.ts";
 import type { WarmSandbox } from "./warm-pool.ts";
 
@@ -14,18 +14,18 @@ const PROGRESS_INTERVAL_MS = 500;
 /** Brings what stands behind a sandbox into being: from a warm one, or from its image. */
 export class SandboxMaker {
   readonly #engine: Engine;
-  readonly #events: EventLog;
+  readonly #journal: SandboxJournal;
   readonly #clock: Clock;
   readonly #mounts: MountSources;
 
   constructor(parts: {
     readonly engine: Engine;
-    readonly events: EventLog;
+    readonly journal: SandboxJournal;
     readonly clock: Clock;
     readonly mounts: MountSources;
   }) {
     this.#engine = parts.engine;
-    this.#events = parts.events;
+    this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#mounts = parts.mounts;
   }
@@ -53,7 +53,7 @@ export class SandboxMaker {
         const now = this.#clock.monotonicMs();
         if (now - toldAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
         toldAt = now;
-        this.#events.append(record, { type: "IMAGE_PULL", image: spec.image, progress });
+        this.#journal.mention(record, { type: "IMAGE_PULL", image: spec.image, progress });
       },
     });
     return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);

@@ -8,6 +8,7 @@ import type { ProcessManager } from "../process/process-manager.ts";
 import { FileHandler, type FileHandlerParts } from "./file-service.ts";
 import { ProcessHandler } from "./process-service.ts";
 import type { Routes } from "./routes.ts";
+import { RunHandler, type RunHandlerParts } from "./run-service.ts";
 import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
@@ -15,6 +16,7 @@ import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-servic
 export function berthRoutes(
   parts: SandboxHandlerParts &
     FileHandlerParts &
+    RunHandlerParts &
     WorkspaceHandlerParts & { readonly processes: ProcessManager },
 ): Routes {
   return (router) => {
@@ -23,6 +25,6 @@ export function berthRoutes(
     router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, new WorkspaceHandler(parts));
     router.service(SessionService, {});
-    router.service(RunService, {});
+    router.service(RunService, new RunHandler(parts));
   };
 }

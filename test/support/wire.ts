@@ -5,6 +5,7 @@
  */
 
 import type { FileAnswers, FileStreamItems } from "./wire-files.ts";
+import type { RunAnswers, RunStreamItems } from "./wire-runs.ts";
 import type { WorkspaceAnswers, WorkspaceStreamItems } from "./wire-workspaces.ts";
 
 export interface Duration {
@@ -140,7 +141,7 @@ export interface Process {
 }
 
 /** Answers of the unary methods that the tests call. */
-export interface UnaryAnswers extends FileAnswers, WorkspaceAnswers {
+export interface UnaryAnswers extends FileAnswers, RunAnswers, WorkspaceAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
   "SandboxService/ListSandboxes": {
@@ -165,7 +166,7 @@ export interface UnaryAnswers extends FileAnswers, WorkspaceAnswers {
 }
 
 /** Items of the streaming methods that the tests call. */
-export interface StreamItems extends FileStreamItems, WorkspaceStreamItems {
+export interface StreamItems extends FileStreamItems, RunStreamItems, WorkspaceStreamItems {
   "SandboxService/WatchEvents": WatchEventsResponse;
   "ProcessService/Exec": ProcessEvent;
   "ProcessService/AttachProcess": ProcessEvent;

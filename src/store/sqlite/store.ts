@@ -1,15 +1,28 @@
 import { randomBase32 } from "../../core/ids.ts";
+import type { Transaction } from "../../core/ports/sandbox-store.ts";
 import { DataDir } from "./data-dir.ts";
 import { Database } from "./database.ts";
+import { SqliteEventStore } from "./event-store.ts";
 import { inspectFile } from "./inspect.ts";
 import { SqliteInstance } from "./instance.ts";
 import { migrate } from "./migrations.ts";
+import { SqliteProcessStore } from "./process-store.ts";
+import { SqliteRequestStore } from "./request-store.ts";
+import { SqliteRunStore } from "./run-store.ts";
+import { SqliteSandboxStore } from "./sandbox-store.ts";
+import { SqliteTimeStore } from "./time-store.ts";
 import { SqliteWorkspaceStore } from "./workspace-store.ts";
 
 /** All that the service keeps, in one SQLite file in a directory that it holds alone. */
 export class SqliteStore {
   /** Id of this service, for the labels of all that it makes. The same for the life of the data directory. */
   readonly instance: string;
+  readonly runs: SqliteRunStore;
+  readonly sandboxes: SqliteSandboxStore;
+  readonly events: SqliteEventStore;
+  readonly time: SqliteTimeStore;
+  readonly requests: SqliteRequestStore;
+  readonly processes: SqliteProcessStore;
   readonly workspaces: SqliteWorkspaceStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
@@ -17,9 +30,18 @@ export class SqliteStore {
   private constructor(dataDir: DataDir, database: Database, instance: string | undefined) {
     this.#dataDir = dataDir;
     this.#database = database;
+    this.runs = new SqliteRunStore(database);
     this.workspaces = new SqliteWorkspaceStore(database);
     this.instance = new SqliteInstance(database).claim(instance ?? randomBase32(12), instance !== undefined);
+    this.sandboxes = new SqliteSandboxStore(database);
+    this.events = new SqliteEventStore(database);
+    this.time = new SqliteTimeStore(database);
+    this.processes = new SqliteProcessStore(database);
+    this.requests = new SqliteRequestStore(database);
   }
+
+  /** Makes several writes one. */
+  readonly transaction: Transaction = (work) => this.#database.transaction(work);
 
   /**
    * Opens the store of a data directory, which is made where it is missing.
