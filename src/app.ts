@@ -177,6 +177,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
     // What an earlier run left stays for the next one.
+    await workspaces.workspaces.stop();
     await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
