@@ -28,9 +28,10 @@ import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { SessionParts } from "./session-parts.ts";
 import { SqliteStore } from "./store/sqlite/store.ts";
+import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
-export interface AppSettings {
+export interface AppSettings extends WorkspaceSettings {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
@@ -112,8 +113,19 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       control.forget(ref);
     },
   };
-  const sandboxes = new SandboxManager(settings, { ...state, engine, monitor, clock, logger, observer });
+  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger });
+  const { mounts } = assembly;
+  const sandboxes = new SandboxManager(settings, {
+    ...state,
+    engine,
+    monitor,
+    clock,
+    logger,
+    observer,
+    mounts,
+  });
   const running = new RunningRuns();
+  const workspaces = assembly.finish(sandboxes, monitor);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -154,6 +166,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       catalog,
       tools,
       logger,
+      ...workspaces,
       runs,
       events: state.events,
       requests,
@@ -174,12 +187,15 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
+  await assembly.prepare();
   await sandboxes.start();
   state.start();
   sessions.restore();
   runs.recover();
+  const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
     // What an earlier run left stays for the next one.
+    await workspaces.workspaces.stop();
     await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
@@ -196,6 +212,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
+    await workspaces.workspaces.stop();
+    await recovered;
     processes.letGo();
     lanes.closeAll();
     await engine.close();

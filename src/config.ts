@@ -48,6 +48,12 @@ export interface Config {
   readonly maxProcessesPerSandbox: number;
   readonly transcriptWindowBytes: number;
   readonly dataDir: string;
+  /** Undefined: below the data directory. */
+  readonly workspacesRoot: string | undefined;
+  /** Undefined: below the data directory. */
+  readonly sharedRoot: string | undefined;
+  /** Undefined: unbounded. */
+  readonly workspaceQuotaBytes: number | undefined;
 
   readonly warmPools: readonly WarmPoolTarget[];
 

@@ -7,6 +7,7 @@ import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
 import type { Lease, SandboxObserver } from "./lease.ts";
 import { LossWatcher } from "./loss-watcher.ts";
+import type { MountSources } from "./mount-sources.ts";
 import { OrphanReaper } from "./orphan-reaper.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Engine, EngineSandbox } from "./ports/engine.ts";
@@ -16,7 +17,7 @@ import type { RequestProgress } from "./request-log.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
 import { assertGeneration, exists, notFound, notRunning } from "./sandbox-errors.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
-import { engineMounts, SandboxMaker } from "./sandbox-maker.ts";
+import { SandboxMaker } from "./sandbox-maker.ts";
 import { SandboxRecord } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 import { SandboxTerminator } from "./sandbox-terminator.ts";
@@ -45,6 +46,7 @@ export interface SandboxManagerParts {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly observer: SandboxObserver;
+  readonly mounts: MountSources;
 }
 
 /** The figures of {@link SandboxManager.stats}. */
@@ -85,6 +87,7 @@ export class SandboxManager {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #observer: SandboxObserver;
+  readonly #mounts: MountSources;
   readonly #locks = new KeyedLock();
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
@@ -103,6 +106,7 @@ export class SandboxManager {
     this.#clock = parts.clock;
     this.#logger = parts.logger;
     this.#observer = parts.observer;
+    this.#mounts = parts.mounts;
     this.#capacity = new Capacity(settings.maxSandboxes);
     this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
     this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
@@ -139,7 +143,8 @@ export class SandboxManager {
   /**
    * Makes a sandbox, ready to run commands. On failure and on abort nothing is left.
    * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
-   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `ENGINE_UNAVAILABLE`.
+   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
+   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
   async create(
     owner: string,
@@ -156,7 +161,7 @@ export class SandboxManager {
     if (made !== undefined) return this.#view(made);
     throwIfAborted(this.#monitor.lost);
     const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
-    engineMounts(spec);
+    this.#mounts.check(owner, spec);
     const previous =
       options.sandboxId === undefined ? undefined : this.#registry.get(owner, options.sandboxId);
     if (previous?.live) throw exists(previous);
