@@ -148,6 +148,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
   const { sessions, catalog, tools } = new SessionParts(settings, {
     sandboxes,
+    processes,
+    files,
     runner: lanes,
     shells: lanes,
     control,
