@@ -4,6 +4,7 @@
 //
 //   npm test                          all of them
 //   npm test -- test/engine -t mount  some of them
+//   npm run test:full                 at the full scale of the suites that run many cases: hours on two cores
 //   npm test -- --yes                 install and start what is missing without asking, as with CI=true
 //
 // A skipped test counts as a failure, unless tests were chosen by -t.
@@ -12,8 +13,9 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { ENVIRONMENT, ensureDependencies, fail, run } from "./dependencies.mjs";
 
-const args = process.argv.slice(2).filter((arg) => arg !== "--yes");
+const args = process.argv.slice(2).filter((arg) => arg !== "--yes" && arg !== "--full");
 if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
+if (process.argv.includes("--full")) ENVIRONMENT.BERTH_TEST_FULL = "1";
 
 ensureDependencies();
 for (const script of ["test-tools.sh", "docker.sh", "base-image.sh --test", "busybox-image.sh"]) {

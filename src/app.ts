@@ -1,13 +1,13 @@
 import path from "node:path";
 import { Registry } from "prom-client";
 import type { Finding } from "./core/diagnosis.ts";
+import { DurableState } from "./core/durable-state.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
-import { EventLog } from "./core/event-log.ts";
-import { randomBase32 } from "./core/ids.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
-import { RequestLog } from "./core/request-log.ts";
+import { RunManager } from "./core/run-manager.ts";
+import { RunningRuns } from "./core/running-runs.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
 import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
@@ -26,15 +26,18 @@ import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
+import { SessionParts } from "./session-parts.ts";
+import { SqliteStore } from "./store/sqlite/store.ts";
+import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
-export interface AppSettings {
+export interface AppSettings extends WorkspaceSettings {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
   readonly allowHosts: readonly string[];
   readonly corsOrigins: readonly string[];
-  /** Id of this service in its containers' labels; undefined: a random one. */
+  /** Id of this service in its containers' labels; undefined: the data directory's, which is random at first. */
   readonly instance: string | undefined;
   readonly dockerHost: string | undefined;
   readonly allowHostPaths: readonly string[];
@@ -44,6 +47,8 @@ export interface AppSettings {
   readonly maxProcessesPerSandbox: number;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  /** How long a session lives after its last use, where its creator does not say. */
+  readonly sessionTtlMs: number;
   /** How long a stop may take in all. */
   readonly stopTimeoutMs: number;
   /** Whether sandboxes outlive the service. */
@@ -79,15 +84,26 @@ const CALLS_SHARE_OF_STOP = 0.3;
 /**
  * Puts the service together and starts it: the one place that knows the
  * concrete parts.
- * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; an error that says why the address cannot be had.
+ * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; `INVALID_ARGUMENT` where the data directory cannot be
+ *   used; an error that says why the address cannot be had.
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
+  const store = SqliteStore.open(settings.dataDir, { instance: settings.instance });
+  try {
+    return await assemble(settings, store, logger);
+  } catch (error) {
+    store.close();
+    throw error;
+  }
+}
+
+async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = new DockerEngine(dockerOptions(settings, logger));
+  const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
-  const events = new EventLog(clock);
-  const requests = new RequestLog(clock);
+  const state = new DurableState(store, { clock, logger });
+  const { requests } = state;
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
   const control = new ProcessControl(lanes);
   const observer: SandboxObserver = {
@@ -97,11 +113,24 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
       control.forget(ref);
     },
   };
-  const sandboxes = new SandboxManager(settings, { engine, monitor, events, clock, logger, observer });
+  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger });
+  const { mounts } = assembly;
+  const sandboxes = new SandboxManager(settings, {
+    ...state,
+    engine,
+    monitor,
+    clock,
+    logger,
+    observer,
+    mounts,
+  });
+  const running = new RunningRuns();
+  const workspaces = assembly.finish(sandboxes, monitor);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
+    running,
     {
       runner: lanes,
       control,
@@ -116,13 +145,30 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
+  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
+  const { sessions, catalog, tools } = new SessionParts(settings, {
+    sandboxes,
+    runner: lanes,
+    shells: lanes,
+    control,
+    store: store.sessions,
+    time: state.time,
+    clock,
+    logger,
+  });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
       files,
-      events,
+      sessions,
+      catalog,
+      tools,
+      logger,
+      ...workspaces,
+      runs,
+      events: state.events,
       requests,
       monitor,
       engineName: engine.name,
@@ -141,9 +187,16 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
-  sandboxes.start();
+  await assembly.prepare();
+  await sandboxes.start();
+  state.start();
+  sessions.restore();
+  runs.recover();
+  const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
-    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    // What an earlier run left stays for the next one.
+    await workspaces.workspaces.stop();
+    await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
     throw error;
@@ -153,14 +206,20 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
   const stop = async (): Promise<{ left: string[] }> => {
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
+    runs.stop();
+    await sessions.shutdown({ leave: settings.leaveSandboxes, timeoutMs: callsMs });
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
+    await workspaces.workspaces.stop();
+    await recovered;
     processes.letGo();
     lanes.closeAll();
     await engine.close();
     await spill.remove();
+    state.stop();
+    store.close();
     return { left };
   };
   return {
@@ -175,12 +234,12 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 /** Looks whether a service with these settings could run here. Changes nothing. */
 export function diagnose(settings: AppSettings): Promise<Finding[]> {
-  return diagnoseDocker(dockerOptions(settings, SILENT), settings.defaults.image);
+  return diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
 }
 
-function dockerOptions(settings: AppSettings, logger: Logger): DockerEngineOptions {
+function dockerOptions(settings: AppSettings, instance: string, logger: Logger): DockerEngineOptions {
   return {
-    instance: settings.instance ?? randomBase32(12),
+    instance,
     logger,
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
     allowedHostPaths: settings.allowHostPaths,

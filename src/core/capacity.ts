@@ -21,6 +21,11 @@ export class Capacity {
     return this.#taken;
   }
 
+  /** A place for what is there already, also beyond the limit. */
+  retake(): Reservation {
+    return this.#take();
+  }
+
   /** @throws `SANDBOX_LIMIT` when every place is taken. */
   reserve(): Reservation {
     if (this.#taken >= this.limit) {
@@ -30,6 +35,10 @@ export class Capacity {
         { metadata: { limit: String(this.limit) } },
       );
     }
+    return this.#take();
+  }
+
+  #take(): Reservation {
     this.#taken++;
     let held = true;
     return {

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "./errors.ts";
 import type { Engine, EngineEvent, EngineInfo, EngineSandbox } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
 
@@ -13,9 +14,15 @@ export interface EngineFollower {
   beginSync(): (present: readonly EngineSandbox[]) => void;
 }
 
+/** What callers are told to wait. */
+const RETRY_AFTER_MS = 2_000;
 const FIRST_RETRY_MS = 250;
 const LONGEST_RETRY_MS = 5_000;
-const PING_INTERVAL_MS = 10_000;
+const PING_INTERVAL_MS = 5_000;
+/** An engine that needs longer than this to say who it is does not answer. */
+const PING_TIMEOUT_MS = 10_000;
+/** How often all sandboxes are asked for, whatever the events said: with every so many pings, and the first. */
+const PINGS_PER_SYNC = 12;
 
 /**
  * Keeps an eye on the engine: whether it answers, what it can do, what happens
@@ -27,7 +34,8 @@ export class EngineMonitor {
   readonly #stop = new AbortController();
   readonly #listeners = new Set<() => void>();
   #info: EngineInfo;
-  #available = true;
+  /** Aborted while the engine does not answer. */
+  #lost = new AbortController();
 
   private constructor(engine: Engine, logger: Logger, info: EngineInfo) {
     this.#engine = engine;
@@ -47,7 +55,12 @@ export class EngineMonitor {
 
   /** Whether the engine answered last time. */
   get available(): boolean {
-    return this.#available;
+    return !this.#lost.signal.aborted;
+  }
+
+  /** A signal that is aborted, with `ENGINE_UNAVAILABLE`, as soon as the engine is known not to answer; or is so already. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
   }
 
   /** Calls back whenever {@link available} changes. Returns how to stop that. */
@@ -80,11 +93,10 @@ export class EngineMonitor {
         let next = events.next();
         next.catch(() => {});
         this.#info = await this.#engine.info(watch);
-        const sync = follower.beginSync();
-        sync(await this.#engine.list(watch));
+        await this.#sync(follower, watch);
         this.#setAvailable(true);
         retryMs = FIRST_RETRY_MS;
-        const pings = this.#ping(watch);
+        const pings = this.#ping(follower, watch);
         pings.catch(() => round.abort());
         for (let item = await next; !item.done; item = await next) {
           follower.onEvent(item.value);
@@ -104,17 +116,31 @@ export class EngineMonitor {
   }
 
   /** Asks now and then; rejects when there is no answer. */
-  async #ping(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
+  async #ping(follower: EngineFollower, signal: AbortSignal): Promise<void> {
+    for (let pings = 0; !signal.aborted; pings++) {
       await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });
-      this.#info = await this.#engine.info(signal);
+      this.#info = await this.#engine.info(AbortSignal.any([signal, AbortSignal.timeout(PING_TIMEOUT_MS)]));
+      if (pings % PINGS_PER_SYNC === 0) await this.#sync(follower, signal);
     }
   }
 
+  async #sync(follower: EngineFollower, signal: AbortSignal): Promise<void> {
+    const compare = follower.beginSync();
+    compare(await this.#engine.list(signal));
+  }
+
   #setAvailable(available: boolean): void {
-    if (this.#available === available) return;
-    this.#available = available;
-    if (available) this.#logger.info({}, "the engine answers again");
+    if (this.available === available) return;
+    if (available) {
+      this.#lost = new AbortController();
+      this.#logger.info({}, "the engine answers again");
+    } else {
+      this.#lost.abort(
+        new BerthError("ENGINE_UNAVAILABLE", "The engine does not answer. It is tried again all the time.", {
+          retryAfterMs: RETRY_AFTER_MS,
+        }),
+      );
+    }
     for (const listener of this.#listeners) listener();
   }
 }

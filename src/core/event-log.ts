@@ -1,24 +1,7 @@
 import { abortError, BerthError } from "./errors.ts";
 import type { Clock } from "./ports/clock.ts";
-import type { PullProgress } from "./ports/engine.ts";
-import type { Termination } from "./sandbox.ts";
-
-/** What happened to a sandbox. */
-export type SandboxHappening =
-  | { readonly type: "CREATING" | "RUNNING" | "PAUSED" | "RESUMED" | "UPDATED" }
-  | { readonly type: "IMAGE_PULL"; readonly image: string; readonly progress: PullProgress }
-  | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination };
-
-/** An event with its place in the history. */
-export interface SandboxEvent {
-  /** Strictly growing, from 1. */
-  readonly sequence: number;
-  readonly timeMs: number;
-  readonly sandboxId: string;
-  readonly generation: number;
-  readonly owner: string;
-  readonly happening: SandboxHappening;
-}
+import type { EventStore } from "./ports/sandbox-store.ts";
+import type { SandboxEvent, SandboxHappening } from "./sandbox-event.ts";
 
 /** What a watcher gets: an event, or the news that events from..to are gone. */
 export type WatchItem =
@@ -34,33 +17,50 @@ export interface WatchFilter {
   readonly afterSequence: number;
 }
 
-/** The newest lifecycle events, in order, for any number of watchers. */
+/** The newest lifecycle events, in order, for any number of watchers. What the store has of them goes on after a restart. */
 export class EventLog {
   readonly #clock: Clock;
+  readonly #store: EventStore;
   readonly #keep: number;
-  #events: SandboxEvent[] = [];
-  #last = 0;
+  #events: SandboxEvent[];
+  #last: number;
   readonly #wake = new Set<() => void>();
 
   /** @param keep how many events are kept. */
-  constructor(clock: Clock, keep = 10_000) {
+  constructor(clock: Clock, store: EventStore, keep = 10_000) {
     this.#clock = clock;
+    this.#store = store;
     this.#keep = keep;
+    this.#events = store.load(keep);
+    this.#last = store.last();
   }
 
-  append(
+  /** The event that comes next, where this happens now. It is to be stored, then told by {@link tell}. */
+  next(
     subject: { sandboxId: string; generation: number; owner: string },
     happening: SandboxHappening,
-  ): void {
+  ): SandboxEvent {
     const { sandboxId, generation, owner } = subject;
-    this.#events.push({
-      sequence: ++this.#last,
+    return {
+      sequence: this.#last + 1,
       timeMs: this.#clock.wallMs(),
       sandboxId,
       generation,
       owner,
       happening,
-    });
+    };
+  }
+
+  /** Puts an event into the store. @throws `NO_SPACE` */
+  store(event: SandboxEvent): void {
+    this.#store.append(event);
+    if (event.sequence % Math.ceil(this.#keep / 4) === 0) this.#store.trim(event.sequence - this.#keep);
+  }
+
+  /** Tells watchers of an event. */
+  tell(event: SandboxEvent): void {
+    this.#last = event.sequence;
+    this.#events.push(event);
     // Trimmed in batches, so that an append costs no shift of the whole history.
     if (this.#events.length > this.#keep * 1.25) this.#events = this.#events.slice(-this.#keep);
     for (const wake of this.#wake) wake();
@@ -87,13 +87,14 @@ export class EventLog {
     try {
       while (true) {
         if (signal.aborted) throw abortError(signal);
-        const oldest = this.#events[0]?.sequence ?? this.#last + 1;
-        if (next < oldest) {
-          yield { type: "trimmed", from: next, to: oldest - 1 };
-          next = oldest;
+        const event = this.#first(next);
+        // What was trimmed, and what a full disk kept from outliving the service.
+        const gone = (event?.sequence ?? this.#last + 1) - 1;
+        if (next <= gone) {
+          yield { type: "trimmed", from: next, to: gone };
+          next = gone + 1;
           continue;
         }
-        const event = this.#events[next - oldest];
         if (event === undefined) {
           await new Promise<void>((resolve) => {
             wake = resolve;
@@ -109,6 +110,18 @@ export class EventLog {
       this.#wake.delete(onWake);
       signal.removeEventListener("abort", onWake);
     }
+  }
+
+  /** The first event that is kept from a sequence on. */
+  #first(sequence: number): SandboxEvent | undefined {
+    let low = 0;
+    let high = this.#events.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#events[middle] as SandboxEvent).sequence < sequence) low = middle + 1;
+      else high = middle;
+    }
+    return this.#events[low];
   }
 
   get watchers(): number {

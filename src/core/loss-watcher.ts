@@ -1,4 +1,3 @@
-import type { EngineFollower } from "./engine-monitor.ts";
 import { BerthError } from "./errors.ts";
 import type { EngineEvent, EngineSandbox, EngineSandboxEnd } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
@@ -9,7 +8,7 @@ import type { SandboxTerminator } from "./sandbox-terminator.ts";
 import type { WarmPool } from "./warm-pool.ts";
 
 /** Learns from the engine which sandboxes ended without Berth's doing, and why; takes away what is left of them. */
-export class LossWatcher implements EngineFollower {
+export class LossWatcher {
   readonly #registry: SandboxRegistry;
   readonly #terminator: SandboxTerminator;
   readonly #warmPool: WarmPool;
@@ -34,17 +33,18 @@ export class LossWatcher implements EngineFollower {
     else this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
+  /** Called before the engine is asked for all it has; what it returns takes the answer. */
   beginSync(): (present: readonly EngineSandbox[]) => void {
     const live = this.#registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
     const known = [...live, ...this.#warmPool.refs()];
     return (present) => {
       const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
-      for (const ref of known) this.#compare(ref, byRef.get(ref));
+      for (const ref of known) this.compare(ref, byRef.get(ref));
     };
   }
 
   /** Holds what was known before the engine was asked against what it answered. */
-  #compare(ref: string, found: EngineSandbox | undefined): void {
+  compare(ref: string, found: EngineSandbox | undefined): void {
     const record = this.#registry.byRef(ref);
     if (record === undefined) {
       if (found?.state !== "running") this.#warmPool.lost(ref);

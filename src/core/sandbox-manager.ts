@@ -1,24 +1,30 @@
 import { Capacity } from "./capacity.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
-import { BerthError } from "./errors.ts";
-import type { EventLog } from "./event-log.ts";
+import { BerthError, throwIfAborted } from "./errors.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
 import { newId } from "./ids.ts";
 import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
 import type { Lease, SandboxObserver } from "./lease.ts";
 import { LossWatcher } from "./loss-watcher.ts";
+import type { MountSources } from "./mount-sources.ts";
+import { OrphanReaper } from "./orphan-reaper.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Engine, EngineSandbox } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
+import { Reconciler } from "./reconciler.ts";
+import type { RequestProgress } from "./request-log.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
-import { engineMounts, SandboxMaker } from "./sandbox-maker.ts";
+import { assertGeneration, exists, notFound, notRunning } from "./sandbox-errors.ts";
+import type { SandboxJournal } from "./sandbox-journal.ts";
+import { SandboxMaker } from "./sandbox-maker.ts";
 import { SandboxRecord } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 import { SandboxTerminator } from "./sandbox-terminator.ts";
+import type { ServiceTime } from "./service-time.ts";
 import type { RequestedSpec, SandboxDefaults } from "./spec.ts";
 import { resolveSpec } from "./spec.ts";
-import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
+import { WarmPool, type WarmPoolStatus, type WarmPoolTarget, type WarmSandbox } from "./warm-pool.ts";
 
 /** How the manager is set up. */
 export interface SandboxManagerSettings {
@@ -35,10 +41,12 @@ export interface SandboxManagerSettings {
 export interface SandboxManagerParts {
   readonly engine: Engine;
   readonly monitor: EngineMonitor;
-  readonly events: EventLog;
+  readonly journal: SandboxJournal;
+  readonly time: ServiceTime;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly observer: SandboxObserver;
+  readonly mounts: MountSources;
 }
 
 /** The figures of {@link SandboxManager.stats}. */
@@ -75,10 +83,11 @@ export class SandboxManager {
   readonly #settings: SandboxManagerSettings;
   readonly #engine: Engine;
   readonly #monitor: EngineMonitor;
-  readonly #events: EventLog;
+  readonly #journal: SandboxJournal;
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #observer: SandboxObserver;
+  readonly #mounts: MountSources;
   readonly #locks = new KeyedLock();
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
@@ -86,67 +95,92 @@ export class SandboxManager {
   readonly #warmPool: WarmPool;
   readonly #maker: SandboxMaker;
   readonly #sweeper: ExpirySweeper;
-  readonly #lossWatcher: LossWatcher;
+  readonly #reconciler: Reconciler;
   #shutdown: Promise<string[]> | undefined;
 
   constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
     this.#settings = settings;
     this.#engine = parts.engine;
     this.#monitor = parts.monitor;
-    this.#events = parts.events;
+    this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#logger = parts.logger;
     this.#observer = parts.observer;
+    this.#mounts = parts.mounts;
     this.#capacity = new Capacity(settings.maxSandboxes);
-    this.#registry = new SandboxRegistry(parts.clock);
+    this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
     this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
     const plain = (image: string): SandboxSpec =>
       resolveSpec({ image }, settings.defaults, parts.monitor.info);
     this.#warmPool = new WarmPool(settings.warmPools, plain, parts);
     this.#maker = new SandboxMaker(parts);
     this.#sweeper = new ExpirySweeper(this.#registry, this.#terminator, settings.cleanupIntervalMs, parts);
-    this.#lossWatcher = new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts);
+    this.#reconciler = new Reconciler({
+      ...parts,
+      capacity: this.#capacity,
+      registry: this.#registry,
+      terminator: this.#terminator,
+      losses: new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts),
+      orphans: new OrphanReaper(this.#registry, this.#warmPool, parts),
+      onIdle: (record) => this.#sweeper.arm(record.expiry()?.inMs),
+    });
   }
 
-  /** Begins to look for expired sandboxes and to follow what the engine tells. */
-  start(): void {
-    this.#monitor.follow(this.#lossWatcher);
+  /**
+   * Takes up what an earlier run left; then begins to look for expired sandboxes
+   * and to follow what the engine tells.
+   * @throws `ENGINE_UNAVAILABLE`
+   */
+  async start(): Promise<void> {
+    await this.#reconciler.takeUp();
+    this.#monitor.follow(this.#reconciler);
     this.#warmPool.start();
-    this.#sweeper.arm();
+    this.#sweeper.arm(0);
+    // What could not be removed while the engine was away is tried again.
+    this.#monitor.onAvailabilityChange(() => void this.#sweeper.sweep());
   }
 
   /**
    * Makes a sandbox, ready to run commands. On failure and on abort nothing is left.
-   * @throws `SHUTTING_DOWN`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
-   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `ENGINE_UNAVAILABLE`.
+   * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
+   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
+   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
   async create(
     owner: string,
     asked: RequestedSpec,
-    options: { readonly sandboxId?: string; readonly signal: AbortSignal },
+    options: {
+      readonly sandboxId?: string;
+      readonly signal: AbortSignal;
+      /** Of the request that asks for it, where that has an id. */
+      readonly progress?: RequestProgress;
+    },
   ): Promise<SandboxView> {
     this.#assertOpen();
+    const made = await this.#madeBefore(owner, options.progress?.begun);
+    if (made !== undefined) return this.#view(made);
+    throwIfAborted(this.#monitor.lost);
     const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
-    engineMounts(spec);
+    this.#mounts.check(owner, spec);
     const previous =
       options.sandboxId === undefined ? undefined : this.#registry.get(owner, options.sandboxId);
     if (previous?.live) throw exists(previous);
     const reservation = this.#capacity.reserve();
     const warm = this.#warmPool.claim(spec);
     const abort = new AbortController();
-    const record = new SandboxRecord({
+    const record: SandboxRecord = new SandboxRecord({
       sandboxId: options.sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
       generation: (previous?.generation ?? 0) + 1,
       owner,
       spec,
-      phase: { state: "CREATING", abort },
+      phase: { state: "CREATING", abort, warmRef: warm?.engine.ref },
       reservation,
       clock: this.#clock,
+      onUse: () => this.#journal.used(record),
       onIdle: () => this.#sweeper.arm(record.expiry()?.inMs),
     });
-    this.#registry.add(record);
-    this.#events.append(record, { type: "CREATING" });
-    const signal = AbortSignal.any([options.signal, abort.signal]);
+    this.#begin(record, warm, options.progress);
+    const signal = AbortSignal.any([this.#orLost(options.signal), abort.signal]);
     try {
       await this.#locks.run(SandboxRegistry.key(owner, record.sandboxId), async () => {
         const engine = await this.#maker.make(record, warm, signal);
@@ -186,8 +220,14 @@ export class SandboxManager {
     change: Partial<Pick<SandboxSpec, "labels" | "idleTimeoutMs" | "maxLifetimeMs">>,
   ): SandboxView {
     const record = this.#findAlive(name);
-    record.spec = { ...record.spec, ...change };
-    this.#events.append(record, { type: "UPDATED" });
+    const { spec } = record;
+    record.spec = { ...spec, ...change };
+    try {
+      this.#journal.intend(record, { type: "UPDATED" });
+    } catch (error) {
+      record.spec = spec;
+      throw error;
+    }
     this.#sweeper.arm(record.expiry()?.inMs);
     return this.#view(record);
   }
@@ -204,12 +244,12 @@ export class SandboxManager {
     if (!this.#monitor.info.capabilities.pause) {
       throw new BerthError("UNSUPPORTED", `The engine ${this.#engine.name} cannot pause sandboxes.`);
     }
-    return this.#change(name, "RUNNING", "PAUSED", (ref) => this.#engine.pause(ref, signal));
+    return this.#change(name, "RUNNING", "PAUSED", (ref) => this.#engine.pause(ref, this.#orLost(signal)));
   }
 
   /** Lets frozen processes go on. Idempotent. */
   async resume(name: SandboxName, signal: AbortSignal): Promise<SandboxView> {
-    return this.#change(name, "PAUSED", "RUNNING", (ref) => this.#engine.resume(ref, signal));
+    return this.#change(name, "PAUSED", "RUNNING", (ref) => this.#engine.resume(ref, this.#orLost(signal)));
   }
 
   /**
@@ -226,13 +266,17 @@ export class SandboxManager {
 
   /**
    * Takes the right to run an operation in a sandbox.
-   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`.
+   * @param options `paused`: also in one that is paused, for a holder that only waits. Default false.
+   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`, `ENGINE_UNAVAILABLE`.
    */
-  acquire(name: SandboxName): Lease {
+  acquire(name: SandboxName, options: { readonly paused?: boolean } = {}): Lease {
     this.#assertOpen();
     const record = this.#find(name);
+    throwIfAborted(this.#monitor.lost);
     const sandbox = record.leased();
-    if (record.phase.state !== "RUNNING" || sandbox === undefined) throw notRunning(record);
+    const { state } = record.phase;
+    const usable = state === "RUNNING" || (options.paused === true && state === "PAUSED");
+    if (!usable || sandbox === undefined) throw notRunning(record);
     return record.leases.take(sandbox);
   }
 
@@ -301,12 +345,38 @@ export class SandboxManager {
     }
   }
 
+  /** What an interrupted request had made; undefined where its create came to nothing, and what was left of that is gone. */
+  async #madeBefore(owner: string, begun: string | undefined): Promise<SandboxRecord | undefined> {
+    if (begun === undefined) return undefined;
+    const [sandboxId, generation] = JSON.parse(begun) as [string, number];
+    const record = this.#registry.get(owner, sandboxId);
+    if (record?.generation !== generation) return undefined;
+    const end = "termination" in record.phase ? record.phase.termination : undefined;
+    if (end?.cause !== "CREATE_FAILED") return record;
+    await this.#terminator.end(record, { ...end, graceMs: 0 });
+    return undefined;
+  }
+
+  /** Keeps that it is being made, before anything is. @throws `NO_SPACE` */
+  #begin(record: SandboxRecord, warm: WarmSandbox | undefined, progress?: RequestProgress): void {
+    try {
+      this.#journal.intend(record, { type: "CREATING" }, () =>
+        progress?.begin(JSON.stringify([record.sandboxId, record.generation])),
+      );
+    } catch (error) {
+      record.reservation.release();
+      if (warm !== undefined) this.#warmPool.giveBack(warm, record.spec.image);
+      throw error;
+    }
+    this.#registry.add(record);
+  }
+
   #becomeReady(record: SandboxRecord, engine: EngineSandbox): void {
     record.phase = { state: "RUNNING", engine };
     record.touch();
     const ready = record.leased();
     if (ready !== undefined) this.#observer.ready(ready);
-    this.#events.append(record, { type: "RUNNING" });
+    this.#journal.note(record, { type: "RUNNING" });
   }
 
   async #change(
@@ -323,7 +393,7 @@ export class SandboxManager {
         await act(phase.engine.ref);
         record.phase = { state: to, engine: phase.engine };
         record.touch();
-        this.#events.append(record, { type: to === "PAUSED" ? "PAUSED" : "RESUMED" });
+        this.#journal.note(record, { type: to === "PAUSED" ? "PAUSED" : "RESUMED" });
       }
       return this.#view(record);
     });
@@ -331,11 +401,7 @@ export class SandboxManager {
 
   #find(name: SandboxName): SandboxRecord {
     const record = this.#registry.get(name.owner, name.sandboxId);
-    if (record === undefined) {
-      throw new BerthError("SANDBOX_NOT_FOUND", `There is no sandbox ${JSON.stringify(name.sandboxId)}.`, {
-        metadata: { sandbox_id: name.sandboxId },
-      });
-    }
+    if (record === undefined) throw notFound(name.sandboxId);
     assertGeneration(record, name);
     return record;
   }
@@ -351,37 +417,11 @@ export class SandboxManager {
     return record.view(this.#engine.name, this.#monitor.info.isolation);
   }
 
+  #orLost(signal: AbortSignal): AbortSignal {
+    return AbortSignal.any([signal, this.#monitor.lost]);
+  }
+
   #assertOpen(): void {
     if (this.#shutdown !== undefined) throw new BerthError("SHUTTING_DOWN", "The server is shutting down.");
   }
-}
-
-function exists({ sandboxId }: SandboxRecord): BerthError {
-  return new BerthError(
-    "SANDBOX_EXISTS",
-    `sandbox_id: a sandbox with the id ${JSON.stringify(sandboxId)} exists. Delete it, or choose another id.`,
-    { metadata: { sandbox_id: sandboxId } },
-  );
-}
-
-function assertGeneration(record: SandboxRecord, name: SandboxName): void {
-  if (name.generation === undefined || name.generation === record.generation) return;
-  throw new BerthError(
-    "SANDBOX_REPLACED",
-    `generation: the sandbox is in generation ${record.generation} now, not ${name.generation}: its container was replaced, with an empty disk. Read it again before you go on.`,
-    { metadata: { sandbox_id: record.sandboxId, generation: String(record.generation) } },
-  );
-}
-
-function notRunning(record: SandboxRecord): BerthError {
-  const { phase, sandboxId } = record;
-  const metadata = { sandbox_id: sandboxId, state: phase.state };
-  const advice = {
-    CREATING: "It is still being created.",
-    PAUSED: "It is paused: resume it first.",
-    RUNNING: "It is running.",
-    DELETING: "It is being deleted.",
-    TERMINATED: phase.state === "TERMINATED" ? `It has ended: ${phase.termination.message}` : "",
-  }[phase.state];
-  return new BerthError("SANDBOX_NOT_RUNNING", `The sandbox cannot be used. ${advice}`, { metadata });
 }

@@ -2,14 +2,25 @@ import type { Reservation } from "./capacity.ts";
 import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { EngineSandbox } from "./ports/engine.ts";
+import type { SandboxTimes } from "./ports/sandbox-store.ts";
 import type { IsolationLevel, SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 
 /** Where a sandbox stands, with what belongs to that place only. */
 export type Phase =
-  | { readonly state: "CREATING"; readonly abort: AbortController }
+  | {
+      readonly state: "CREATING";
+      readonly abort: AbortController;
+      /** Of the warm sandbox that it is made of. */
+      readonly warmRef: string | undefined;
+    }
   | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
   | { readonly state: "DELETING"; readonly engine: EngineSandbox; readonly termination: Termination }
-  | { readonly state: "TERMINATED"; readonly termination: Termination };
+  | {
+      readonly state: "TERMINATED";
+      readonly termination: Termination;
+      /** On the monotonic clock. */
+      readonly endedAt: number;
+    };
 
 /** Why and how a sandbox is to end. */
 export interface TerminationRequest {
@@ -37,6 +48,7 @@ export class SandboxRecord {
     | undefined;
   readonly #clock: Clock;
   readonly #createdAt: number;
+  readonly #onUse: () => void;
   #usedAt: number;
   #usedTimeMs: number;
 
@@ -48,6 +60,10 @@ export class SandboxRecord {
     phase: Phase;
     reservation: Reservation;
     clock: Clock;
+    /** Those of an earlier run, on this one's monotonic clock. Undefined: it begins now. */
+    times?: SandboxTimes;
+    /** Called when it was used. */
+    onUse: () => void;
     /** Called when the last operation on it has ended: its idle time begins. */
     onIdle: () => void;
   }) {
@@ -58,10 +74,11 @@ export class SandboxRecord {
     this.phase = init.phase;
     this.reservation = init.reservation;
     this.#clock = init.clock;
-    this.createTimeMs = init.clock.wallMs();
-    this.#createdAt = init.clock.monotonicMs();
-    this.#usedAt = this.#createdAt;
-    this.#usedTimeMs = this.createTimeMs;
+    this.#onUse = init.onUse;
+    this.createTimeMs = init.times?.createTimeMs ?? init.clock.wallMs();
+    this.#createdAt = init.times?.createdAt ?? init.clock.monotonicMs();
+    this.#usedAt = init.times?.usedAt ?? this.#createdAt;
+    this.#usedTimeMs = init.times?.usedTimeMs ?? this.createTimeMs;
     this.leases = new LeaseBook(() => {
       this.touch();
       if (this.leases.count === 0) init.onIdle();
@@ -72,6 +89,17 @@ export class SandboxRecord {
   touch(): void {
     this.#usedAt = this.#clock.monotonicMs();
     this.#usedTimeMs = this.#clock.wallMs();
+    this.#onUse();
+  }
+
+  /** The moments of its life; `…At` on the monotonic clock. */
+  get times(): SandboxTimes {
+    return {
+      createTimeMs: this.createTimeMs,
+      createdAt: this.#createdAt,
+      usedTimeMs: this.#usedTimeMs,
+      usedAt: this.#usedAt,
+    };
   }
 
   get lastUsedTimeMs(): number {

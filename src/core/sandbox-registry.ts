@@ -8,13 +8,18 @@ const KEEP_ENDED_MS = 24 * 3600 * 1000;
 export class SandboxRegistry {
   readonly #clock: Clock;
   readonly #keepEnded: number;
+  readonly #onForget: (record: SandboxRecord) => void;
   readonly #records = new Map<string, SandboxRecord>();
   /** Keys of ended sandboxes with the time they may be forgotten, oldest first. */
   readonly #ended = new Map<SandboxRecord, number>();
 
-  /** @param keepEnded how many ended sandboxes are kept at most; the oldest go first. */
-  constructor(clock: Clock, keepEnded = 10_000) {
+  /**
+   * @param onForget called with each ended sandbox that is readable no more.
+   * @param keepEnded how many ended sandboxes are kept at most; the oldest go first.
+   */
+  constructor(clock: Clock, onForget: (record: SandboxRecord) => void, keepEnded = 10_000) {
     this.#clock = clock;
+    this.#onForget = onForget;
     this.#keepEnded = keepEnded;
   }
 
@@ -38,7 +43,8 @@ export class SandboxRegistry {
 
   /** Starts the time after which an ended record is forgotten. */
   retire(record: SandboxRecord): void {
-    this.#ended.set(record, this.#clock.monotonicMs() + KEEP_ENDED_MS);
+    if (record.phase.state !== "TERMINATED") return;
+    this.#ended.set(record, record.phase.endedAt + KEEP_ENDED_MS);
     this.#forget();
   }
 
@@ -65,6 +71,7 @@ export class SandboxRegistry {
       if (forgetAt > now && this.#ended.size <= this.#keepEnded) return;
       this.#ended.delete(record);
       this.#records.delete(SandboxRegistry.key(record.owner, record.sandboxId));
+      this.#onForget(record);
     }
   }
 }

@@ -1,10 +1,11 @@
+import type { EngineMonitor } from "./engine-monitor.ts";
 import { BerthError } from "./errors.ts";
-import type { EventLog } from "./event-log.ts";
 import type { KeyedLock } from "./keyed-lock.ts";
 import type { SandboxObserver } from "./lease.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Engine } from "./ports/engine.ts";
 import type { Termination } from "./sandbox.ts";
+import type { SandboxJournal } from "./sandbox-journal.ts";
 import type { SandboxRecord, TerminationRequest } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 
@@ -20,7 +21,8 @@ export class SandboxTerminator {
   readonly #locks: KeyedLock;
   readonly #registry: SandboxRegistry;
   readonly #engine: Engine;
-  readonly #events: EventLog;
+  readonly #monitor: EngineMonitor;
+  readonly #journal: SandboxJournal;
   readonly #clock: Clock;
   readonly #observer: SandboxObserver;
 
@@ -29,7 +31,8 @@ export class SandboxTerminator {
     registry: SandboxRegistry,
     parts: {
       readonly engine: Engine;
-      readonly events: EventLog;
+      readonly monitor: EngineMonitor;
+      readonly journal: SandboxJournal;
       readonly clock: Clock;
       readonly observer: SandboxObserver;
     },
@@ -37,7 +40,8 @@ export class SandboxTerminator {
     this.#locks = locks;
     this.#registry = registry;
     this.#engine = parts.engine;
-    this.#events = parts.events;
+    this.#monitor = parts.monitor;
+    this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#observer = parts.observer;
   }
@@ -48,6 +52,7 @@ export class SandboxTerminator {
    *   sandbox then stays in DELETING, keeps its place, and this may be called again.
    */
   async end(record: SandboxRecord, request: TerminationRequest): Promise<void> {
+    if (!record.live) return;
     if (record.deletion !== undefined) {
       record.deletion.join(request);
       return record.deletion.done;
@@ -71,10 +76,10 @@ export class SandboxTerminator {
   /** Marks a sandbox as ended and gives its place back. For a sandbox whose container is gone or never was. */
   finish(record: SandboxRecord, termination: Termination): void {
     if (!record.live) return;
-    record.phase = { state: "TERMINATED", termination };
+    record.phase = { state: "TERMINATED", termination, endedAt: this.#clock.monotonicMs() };
     record.reservation.release();
     this.#registry.retire(record);
-    this.#events.append(record, { type: "TERMINATED", termination });
+    this.#journal.note(record, { type: "TERMINATED", termination });
   }
 
   async #run(
@@ -98,14 +103,14 @@ export class SandboxTerminator {
       if (phase.state !== "DELETING" && !stillDue()) return;
       const { cause, message } = phase.state === "DELETING" ? phase.termination : request;
       const termination: Termination = { cause, message, timeMs: this.#clock.wallMs() };
-      if (phase.state !== "DELETING") this.#events.append(record, { type: "DELETING", termination });
       record.phase = { state: "DELETING", engine: phase.engine, termination };
+      if (phase.state !== "DELETING") this.#journal.note(record, { type: "DELETING", termination });
       await grace.wait(record.leases.drained());
       record.leases.abortAll(deleted);
       await new Grace(this.#clock, ABORT_WAIT_MS).wait(record.leases.drained());
       const sandbox = record.leased();
       if (sandbox !== undefined) this.#observer.ending(sandbox);
-      await this.#engine.remove(phase.engine.ref);
+      await this.#engine.remove(phase.engine.ref, this.#monitor.lost);
       this.finish(record, { ...termination, timeMs: this.#clock.wallMs() });
     });
   }

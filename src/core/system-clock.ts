@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 
 /** Node waits 1 ms for any longer delay; such timers are set again in steps. */
@@ -5,8 +6,12 @@ const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
 /** The machine's own time. */
 export class SystemClock implements Clock {
+  readonly bootId = readBootId();
+  /** What the process's own clock lacks of the machine's. */
+  readonly #processStartMs = Number(process.hrtime.bigint()) / 1e6 - performance.now();
+
   monotonicMs(): number {
-    return performance.now();
+    return this.#processStartMs + performance.now();
   }
 
   wallMs(): number {
@@ -22,5 +27,14 @@ export class SystemClock implements Clock {
     };
     arm(Math.max(0, delayMs));
     return () => clearTimeout(timer);
+  }
+}
+
+/** Linux makes one at each start. Where there is none, every process is taken for a start of its own. */
+function readBootId(): string {
+  try {
+    return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  } catch {
+    return `${process.pid}-${Date.now()}`;
   }
 }

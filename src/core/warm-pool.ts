@@ -43,6 +43,8 @@ export class WarmPool {
   readonly #spec: (image: string) => SandboxSpec;
   readonly #pools: readonly ImagePool[];
   readonly #closing = new AbortController();
+  /** Ids of those being started. */
+  readonly #starting = new Set<string>();
   /** Starts under way, and removals: what a stop waits for. */
   readonly #work = new Set<Promise<void>>();
 
@@ -71,6 +73,18 @@ export class WarmPool {
     const engine = pool.ready.shift();
     this.#fill(pool);
     return engine && { engine, resources: this.#spec(pool.image).resources };
+  }
+
+  /** Takes a sandbox back that was claimed and not used. */
+  giveBack({ engine }: WarmSandbox, image: string): void {
+    const pool = this.#pools.find((candidate) => candidate.image === image);
+    if (pool === undefined || this.#closing.signal.aborted) this.#track(this.#remove(engine));
+    else pool.ready.unshift(engine);
+  }
+
+  /** Whether what the engine has is one of these, ready or being started. */
+  owns({ ref, sandboxId }: EngineSandbox): boolean {
+    return this.#starting.has(sandboxId) || this.refs().includes(ref);
   }
 
   /** Forgets a sandbox that ended while it waited; returns whether it was one of these. */
@@ -118,9 +132,10 @@ export class WarmPool {
   async #startOne(pool: ImagePool): Promise<void> {
     const { signal } = this.#closing;
     for (let retryMs = FIRST_RETRY_MS; !signal.aborted; retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS)) {
+      const identity = { sandboxId: newId("sbx"), generation: 1, owner: POOL_OWNER };
+      this.#starting.add(identity.sandboxId);
       try {
         const spec = this.#spec(pool.image);
-        const identity = { sandboxId: newId("sbx"), generation: 1, owner: POOL_OWNER };
         await this.#engine.ensureImage(spec.image, { signal });
         const engine = await this.#engine.create({ ...spec, ...identity, mounts: [] }, signal);
         this.#observer.ready(leasedOf(engine, spec));
@@ -135,6 +150,8 @@ export class WarmPool {
           "a sandbox of the warm pool could not be started; trying again",
         );
         await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
+      } finally {
+        this.#starting.delete(identity.sandboxId);
       }
     }
     pool.starting--;

@@ -5,7 +5,10 @@ import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from 
 
 /** Answers questions with the builtins of a shell inside a sandbox. */
 export interface Shells {
-  /** @throws `ENGINE_UNAVAILABLE`, `SANDBOX_TERMINATED` when no shell answers. */
+  /**
+   * @throws `ENGINE_UNAVAILABLE` when no shell answers, which says nothing of
+   * the sandbox; `SANDBOX_TERMINATED` when the engine says that it has ended.
+   */
   ask<T>(
     sandbox: LeasedSandbox,
     user: string,

@@ -6,6 +6,7 @@ import { ASK_ENGINE_AFTER_MS, BEGIN_TIMEOUT_MS, endAsEngineTells, tooSlow } from
 import type { Lane, LaneTask } from "./lane.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
+import { ShellGoneError } from "./shell-gone.ts";
 import type { ShellText } from "./shell-text.ts";
 
 /** What came of the wish to start a job. */
@@ -81,6 +82,7 @@ export class LaneJob implements Job, LaneTask {
 
   hold(): (() => void) | undefined {
     if (this.#ended) return undefined;
+    this.#lane.spend();
     this.#holds++;
     let held = true;
     return () => {
@@ -115,10 +117,7 @@ export class LaneJob implements Job, LaneTask {
       );
     } else {
       this.#start.resolve("lane-gone");
-      this.#finish({
-        kind: "lost",
-        error: new BerthError("SANDBOX_TERMINATED", "The shell ended before the command began."),
-      });
+      this.#finish({ kind: "lost", error: new ShellGoneError("") });
       return;
     }
     for (const scanner of Object.values(this.#scanners)) scanner.flush();

@@ -5,6 +5,7 @@ import type { Engine, OutputStream, SpawnedProcess } from "../core/ports/engine.
 import { askCommand, LANE_BOOT, RECHECK_COMMAND, readyCommand } from "./lane-script.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
+import { shellGone } from "./shell-gone.ts";
 import type { ShellText } from "./shell-text.ts";
 
 /** What a lane is doing. */
@@ -49,6 +50,7 @@ export class Lane {
   readonly spawned: SpawnedProcess;
   readonly #owner: LaneOwner;
   #state: LaneState = "idle";
+  #spent = false;
   #task: LaneTask | undefined;
 
   private constructor(spawned: SpawnedProcess, pid: number, user: string, owner: LaneOwner) {
@@ -92,11 +94,7 @@ export class Lane {
           if (found !== undefined) ready.resolve(Number(found.text.slice(1)));
         },
         end: (error) => {
-          ready.reject(
-            new BerthError("SANDBOX_TERMINATED", `A shell in the sandbox ended at once. ${said}`, {
-              cause: error,
-            }),
-          );
+          ready.reject(shellGone(said, error));
           if (lane !== undefined) lane.#die(error);
         },
       },
@@ -126,7 +124,7 @@ export class Lane {
   /**
    * Has the shell itself run a command of builtins, which needs no new process,
    * and returns what it answered. The lane must be idle, and is idle afterwards.
-   * @throws `ENGINE_UNAVAILABLE` when no answer comes in time; the lane is then dead.
+   * @throws `ENGINE_UNAVAILABLE` when it ends, or does not answer in time; the lane is then dead.
    */
   async ask(command: string): Promise<string> {
     const nonce = newNonce();
@@ -156,9 +154,21 @@ export class Lane {
     else this.#state = "parked";
   }
 
+  /**
+   * For the job that runs: its process group is being acted on, and this
+   * shell's with it, which may be hit later than the job ends. So it runs no other.
+   */
+  spend(): void {
+    this.#spent = true;
+  }
+
   /** For the job that ran: it left nothing behind and nobody holds it, so the lane is free again. */
   release(): void {
     if (this.#state === "dead") return;
+    if (this.#spent) {
+      this.discard();
+      return;
+    }
     this.#task = undefined;
     this.#state = "idle";
     this.#owner.freed(this);
@@ -205,8 +215,7 @@ export class Lane {
         answers.set(stream, found.text);
         if (answers.size === 2) resolve(found.text);
       },
-      died: (lost) =>
-        reject(new BerthError("SANDBOX_TERMINATED", "A shell in the sandbox ended.", { cause: lost })),
+      died: (lost) => reject(shellGone("", lost)),
     });
     return promise;
   }

@@ -7,11 +7,13 @@ import { workingDirMissing } from "./job-bounds.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
+import { signalCommand } from "./lane-script.ts";
 import { jobText } from "./lane-text.ts";
 import { WaitingShells } from "./waiting-shells.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */
 const LONGEST_TEXT = 32 * 1024;
+const SIGKILL = 9;
 
 /** What is kept ready in one sandbox. */
 interface ReadyShells {
@@ -93,7 +95,11 @@ export class Lanes implements JobRunner, Shells {
     }
   }
 
-  /** Has shells of the given user answer questions. Uses a lane that is ready, else opens one for it. */
+  /**
+   * Has a shell of the given user answer questions: a lane that is ready, else
+   * one opened for it. A ready one may have been killed or stopped from within
+   * the sandbox; then a new one is asked from the beginning.
+   */
   async ask<T>(
     sandbox: LeasedSandbox,
     user: string,
@@ -101,14 +107,23 @@ export class Lanes implements JobRunner, Shells {
   ): Promise<T> {
     const pool = this.#ready.get(sandbox.ref)?.lanes;
     const ready = user === sandbox.user ? pool?.takeIdle() : undefined;
+    if (ready !== undefined) {
+      try {
+        return await questions((command) => ready.ask(command));
+      } catch (error) {
+        if (ready.state !== "dead") throw error;
+      } finally {
+        pool?.giveBack(ready);
+      }
+    }
     const nobody = { freed: () => {}, parked: () => {}, died: () => {} };
-    const lane =
-      ready ?? (await Lane.open(this.#engine, sandbox, user, nobody, new AbortController().signal));
+    const lane = await Lane.open(this.#engine, sandbox, user, nobody, new AbortController().signal);
     try {
+      // One that was stopped is not to do later what it was asked in vain.
+      if (ready !== undefined) await lane.ask(signalCommand(ready.pid, SIGKILL));
       return await questions((command) => lane.ask(command));
     } finally {
-      if (ready !== undefined) pool?.giveBack(ready);
-      else lane.retire();
+      lane.retire();
     }
   }
 }

@@ -11,6 +11,7 @@ import {
 } from "./job-bounds.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
+import { shellGone } from "./shell-gone.ts";
 
 /** More text than this before the first marker is no message of an engine. */
 const LONGEST_PREAMBLE = 16 * 1024;
@@ -138,19 +139,12 @@ export class PlainJob implements Job {
     if (this.#ended) return;
     this.#streamsOver = true;
     if (!this.#began) {
-      this.#ready.reject(this.#startFailure(error));
+      this.#ready.reject(shellGone(this.#preamble, error));
       return;
     }
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     // No marker came: the shell was killed, or the connection broke. Only the engine knows.
     this.#askEngine();
-  }
-
-  #startFailure(cause?: Error): BerthError {
-    if (cause instanceof BerthError) return cause;
-    const said = this.#preamble.trim();
-    const why = said === "" ? "the sandbox ended, or killed its shell before it began." : said;
-    return new BerthError("SANDBOX_TERMINATED", `The command could not be started: ${why}`, { cause });
   }
 
   /** Learns of an end that no marker tells: a terminal's, or a killed shell whose pipes others hold. */

@@ -1,13 +1,16 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
 import { newId } from "../core/ids.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
+import type { RunProcesses } from "../core/ports/run-processes.ts";
 import type { RequestLog } from "../core/request-log.ts";
+import type { RunningRuns } from "../core/running-runs.ts";
 import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";
 import { type Command, Process, type ProcessOptions, type ProcessParts } from "./process.ts";
 import { ProcessRegistry } from "./process-registry.ts";
+import { orSandboxEnd } from "./shell-gone.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 import { resolveWorkingDir } from "./working-dir.ts";
 
@@ -49,10 +52,11 @@ export interface ProcessManagerSettings {
 }
 
 /** Starts processes, streams what they write, keeps how they ended. */
-export class ProcessManager {
+export class ProcessManager implements RunProcesses {
   readonly #settings: ProcessManagerSettings;
   readonly #sandboxes: SandboxManager;
   readonly #requests: RequestLog;
+  readonly #runs: RunningRuns;
   readonly #parts: ProcessParts;
   readonly #registry: ProcessRegistry;
 
@@ -60,11 +64,13 @@ export class ProcessManager {
     settings: ProcessManagerSettings,
     sandboxes: SandboxManager,
     requests: RequestLog,
+    runs: RunningRuns,
     parts: ProcessParts,
   ) {
     this.#settings = settings;
     this.#sandboxes = sandboxes;
     this.#requests = requests;
+    this.#runs = runs;
     this.#parts = parts;
     this.#registry = new ProcessRegistry(parts.clock);
   }
@@ -73,7 +79,7 @@ export class ProcessManager {
    * Starts a process and streams it: `started`, output, `exited`. The process
    * waits for this stream. When the caller leaves, which the signal tells, the
    * process is stopped or let go, as the request says.
-   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`.
+   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `RUN_STATE`.
    */
   async *exec(request: RunRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
     const { process, isNew } = await this.#startOnce("Exec", request, signal);
@@ -120,6 +126,16 @@ export class ProcessManager {
     return all.filter((process) => showEnded || process.status === undefined).reverse();
   }
 
+  async endRun(owner: string, runId: string): Promise<void> {
+    const tied = this.#registry
+      .all()
+      .filter(
+        ({ options, lease, status }) => options.runId === runId && lease.sandbox.owner === owner && !status,
+      );
+    for (const process of tied) process.stop("CANCELED");
+    await Promise.all(tied.map((process) => process.ended));
+  }
+
   /** Lets go of every process that still runs, without ending it. */
   letGo(): void {
     for (const process of this.#registry.all()) process.letGo();
@@ -144,6 +160,8 @@ export class ProcessManager {
   }
 
   async #start(request: RunRequest, signal: AbortSignal): Promise<Process> {
+    const { runId } = request;
+    if (runId !== "") this.#runs.assertRunning(request.sandbox.owner, runId);
     const lease = this.#sandboxes.acquire(request.sandbox);
     try {
       const { sandbox } = lease;
@@ -166,10 +184,13 @@ export class ProcessManager {
       const options = { ...request, timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs };
       const process = await Process.start(newId("prc"), lease, job, options, this.#parts, signal);
       this.#registry.add(process);
+      // The run may have ended meanwhile, and not have found it.
+      if (runId !== "" && !this.#runs.has(sandbox.owner, runId)) process.stop("CANCELED");
       return process;
     } catch (error) {
+      const reason = await orSandboxEnd(error, lease);
       lease.release();
-      throw error;
+      throw reason;
     }
   }
 

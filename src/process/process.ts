@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { Lease } from "../core/lease.ts";
 import type { CancelTimer, Clock } from "../core/ports/clock.ts";
@@ -8,6 +7,7 @@ import type { ProcessControl } from "./control.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
+import { sandboxEnd } from "./shell-gone.ts";
 import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
 import { READING_MS, Transcript, type TranscriptLimits } from "./transcript.ts";
@@ -51,8 +51,6 @@ const TERMINAL_AHEAD_BYTES = 128 * 1024;
 const KILL_ATTEMPTS = 3;
 /** How long a killed job may take to tell how it ended. */
 const AFTER_KILL_MS = 2_000;
-/** How long the end of a sandbox may take to be told after its processes have gone. */
-const SANDBOX_END_MS = 1_000;
 
 /**
  * One process in a sandbox: what it writes, how it is stopped, how it ended.
@@ -332,15 +330,9 @@ export class Process {
       const kills = await this.#parts.control.newOomKills(this.lease.sandbox);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
       // No shell answers where the sandbox has ended too; that is told soon, and then as the cause.
-      else if (kills === undefined) await this.#sandboxEnd(SANDBOX_END_MS);
+      else if (kills === undefined) await sandboxEnd(this.lease);
     }
     this.#finish({ exitCode: end.code, message: "" });
-  }
-
-  /** Resolves when the sandbox's end is told, or when the time is up. */
-  async #sandboxEnd(timeoutMs: number): Promise<void> {
-    const { signal } = this.lease;
-    await sleep(timeoutMs, undefined, { signal, ref: false }).catch(() => {});
   }
 
   #finish(how: { readonly exitCode: number; readonly message: string }): void {

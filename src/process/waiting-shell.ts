@@ -1,9 +1,9 @@
-import { BerthError } from "../core/errors.ts";
 import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine, OutputSink, SpawnedProcess } from "../core/ports/engine.ts";
 import type { Job, JobOutput, JobRequest } from "./job.ts";
 import { childText } from "./lane-text.ts";
 import { PlainJob } from "./plain-job.ts";
+import { ShellGoneError, shellGone } from "./shell-gone.ts";
 
 /**
  * Says `R`, then reads a nonce and lines of text up to the nonce again, and
@@ -42,9 +42,7 @@ export class WaitingShell {
         else shell.#job?.sink.data(stream, chunk);
       },
       end: (error) => {
-        ready.reject(
-          new BerthError("SANDBOX_TERMINATED", "A shell in the sandbox ended at once.", { cause: error }),
-        );
+        ready.reject(shellGone("", error));
         if (shell !== undefined) shell.#end(error);
       },
     };
@@ -65,15 +63,21 @@ export class WaitingShell {
     return this.#ended === undefined;
   }
 
-  /** Runs its one job. */
-  async run(request: JobRequest, output: JobOutput): Promise<Job> {
+  /** Runs its one job; undefined where the shell had ended before that began. */
+  async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
     const job = new PlainJob(output, false);
     this.#job = job;
     const text = `${job.nonce}\n${childText(request, "<&5")}${job.nonce}\n`;
-    await this.#spawned.writeStdin(Buffer.from(text, "latin1"));
+    // A write that fails is a shell that has ended, and that is told by its streams.
+    this.#spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
     if (this.#ended !== undefined) job.sink.end(this.#ended.error);
-    await job.begin(this.#spawned, request);
-    return job;
+    try {
+      await job.begin(this.#spawned, request);
+      return job;
+    } catch (error) {
+      if (error instanceof ShellGoneError) return undefined;
+      throw error;
+    }
   }
 
   /** Lets it end. */

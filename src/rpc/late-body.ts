@@ -1,3 +1,4 @@
+import http2 from "node:http2";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 
@@ -13,15 +14,23 @@ const COURTESY_MS = 500;
  * not come for long. To close at once would take the answer from the client.
  */
 export function dismissLateBody(request: HttpRequest, response: HttpResponse): void {
-  response.once("finish", () => {
+  // Over HTTP/2, a response says so only once its request has ended as well: its stream knows.
+  const answer = "stream" in response ? response.stream : response;
+  answer.once("finish", () => {
     if (request.complete) return;
     request.resume();
     const timer = setTimeout(() => {
-      if (!request.complete) request.destroy();
+      if (!request.complete) close(request);
     }, LINGER_MS);
     timer.unref();
     request.once("close", () => clearTimeout(timer));
   });
+}
+
+/** Over HTTP/2, to destroy a request leaves its stream open, and the call with it. */
+function close(request: HttpRequest): void {
+  if ("stream" in request) request.stream.close(http2.constants.NGHTTP2_NO_ERROR);
+  else request.destroy();
 }
 
 /**

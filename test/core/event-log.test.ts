@@ -1,13 +1,18 @@
 import { describe, expect, test } from "vitest";
 import { EventLog, type WatchItem } from "../../src/core/event-log.ts";
 import { ManualClock } from "../support/manual-clock.ts";
+import { memoryStore } from "../support/memory-store.ts";
 
 const KEEP = 20;
 
 function newLog() {
-  const log = new EventLog(new ManualClock(), KEEP);
+  const log = new EventLog(new ManualClock(), memoryStore().events, KEEP);
   const append = (count: number, sandboxId = "x", owner = "me"): void => {
-    for (let i = 0; i < count; i++) log.append({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
+    for (let i = 0; i < count; i++) {
+      const event = log.next({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
+      log.store(event);
+      log.tell(event);
+    }
   };
   const watch = (afterSequence: number, more: { owner?: string; sandboxId?: string } = {}) => {
     const stop = new AbortController();

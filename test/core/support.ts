@@ -1,10 +1,14 @@
+import { DurableState } from "../../src/core/durable-state.ts";
 import { EngineMonitor } from "../../src/core/engine-monitor.ts";
-import { EventLog, type SandboxEvent } from "../../src/core/event-log.ts";
+import type { EventLog } from "../../src/core/event-log.ts";
+import { HOST_MOUNTS } from "../../src/core/mount-sources.ts";
+import type { SandboxEvent } from "../../src/core/sandbox-event.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox-manager.ts";
 import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { MemoryEngine } from "../support/memory-engine.ts";
 import { MemoryLog } from "../support/memory-log.ts";
+import { memoryStore } from "../support/memory-store.ts";
 
 export const OWNER = "default";
 
@@ -13,7 +17,7 @@ export async function newManager(changes: Partial<SandboxManagerSettings> = {}) 
   const engine = new MemoryEngine();
   const clock = new ManualClock();
   const log = new MemoryLog();
-  const events = new EventLog(clock);
+  const state = new DurableState(memoryStore(), { clock, logger: log });
   const monitor = await EngineMonitor.connect(engine, log);
   const settings: SandboxManagerSettings = {
     maxSandboxes: 100,
@@ -24,8 +28,9 @@ export async function newManager(changes: Partial<SandboxManagerSettings> = {}) 
     ...changes,
   };
   const observer = { ready() {}, ending() {} };
-  const manager = new SandboxManager(settings, { engine, monitor, events, clock, logger: log, observer });
-  return { manager, engine, clock, log, events, monitor };
+  const parts = { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS };
+  const manager = new SandboxManager(settings, parts);
+  return { manager, engine, clock, log, events: state.events, monitor };
 }
 
 /** What the log holds of a sandbox. */

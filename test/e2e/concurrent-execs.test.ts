@@ -1,14 +1,15 @@
 import { expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
 import { seededRandom } from "../support/random.ts";
+import { scaled } from "../support/scale.ts";
 
-const ROUNDS = 20;
+const ROUNDS = scaled(20, 3);
 const AT_ONCE = 32;
 const MOST_BYTES = 2_000_000;
 
 const app = useApp();
 
-test("32 commands at once each get their own bytes and their own exit code, 20 times over", {
+test("32 commands at once each get their own bytes and their own exit code, time and again", {
   timeout: 180_000,
 }, async () => {
   const { sandbox_id: sandboxId } = await app.client.createSandbox({ resources: { cpu_millis: 2000 } });

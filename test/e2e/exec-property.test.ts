@@ -4,10 +4,11 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
 import { containerOf, processesIn } from "../support/docker.ts";
 import { eventually } from "../support/eventually.ts";
+import { scaled } from "../support/scale.ts";
 import { SHELL_IMAGES } from "../support/shell-images.ts";
 
 /** Commands in all, over all shells: the figure this is to hold for. */
-const COMMANDS = 5_000;
+const COMMANDS = scaled(5_000, 450);
 const AT_ONCE = 16;
 const BLOB_BYTES = 4 * 1024 * 1024;
 const MOST_OUTPUT_BYTES = 3 * 1024 * 1024;

@@ -2,10 +2,14 @@ import { createHash, randomInt } from "node:crypto";
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
 import { eventually } from "../support/eventually.ts";
+import { scaled } from "../support/scale.ts";
 import { SHELL_IMAGES } from "../support/shell-images.ts";
 import type { Gap, ProcessEvent } from "../support/wire.ts";
 
 const MIB = 1024 * 1024;
+/** What the process of many readers writes, and what is held of it for those that come late. */
+const TOTAL_BYTES = scaled(100, 32) * MIB;
+const WINDOW_BYTES = scaled(64, 16) * MIB;
 
 /** The bytes that {@link COUNT} writes: lines that name their own place. */
 const LINE_BYTES = 16;
@@ -26,7 +30,7 @@ function isCounted(data: Buffer, offset: number): boolean {
 }
 
 describe("many readers of one process", () => {
-  const service = useApp({ transcriptWindowBytes: 64 * MIB });
+  const service = useApp({ transcriptWindowBytes: WINDOW_BYTES });
   let sandboxId = "";
 
   beforeAll(async () => {
@@ -60,7 +64,7 @@ describe("many readers of one process", () => {
   test("ten at different speeds and offsets get the exact bytes or a gap; one that stops slows nobody", {
     timeout: 120_000,
   }, async () => {
-    const lines = (100 * MIB) / LINE_BYTES;
+    const lines = TOTAL_BYTES / LINE_BYTES;
     const execution = service.client.exec(
       sandboxId,
       `${count(1000)}; sleep 0.5; ${count(lines).replace("i = 0", "i = 1000")}`,
@@ -87,10 +91,10 @@ describe("many readers of one process", () => {
       ),
     );
     for (const { at, gaps, exit } of readers) {
-      expect(at).toBe(100 * MIB);
+      expect(at).toBe(TOTAL_BYTES);
       expect(exit?.exit_code).toBe(0);
       const missing = gaps.reduce((sum, gap) => sum + gap.to_offset - gap.from_offset, 0);
-      expect(missing).toBeLessThan(100 * MIB);
+      expect(missing).toBeLessThan(TOTAL_BYTES);
     }
     // Alone the writer takes seconds; held up by the reader that stopped it would never end.
     expect(performance.now() - started).toBeLessThan(90_000);
@@ -100,7 +104,7 @@ describe("many readers of one process", () => {
   test("a connection killed at 50 random places and attached again gives the exact transcript", {
     timeout: 120_000,
   }, async () => {
-    const total = 24 * MIB;
+    const total = (WINDOW_BYTES * 3) / 8;
     const first = service.client.exec(sandboxId, count(total / LINE_BYTES), {
       on_disconnect: "ON_DISCONNECT_KILL",
       disconnect_grace: { seconds: 30 },

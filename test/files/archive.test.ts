@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { TEST_IMAGE } from "../support/images.ts";
+import { scaled, shared } from "../support/scale.ts";
 import { type FileBench, IMAGES, refusal, useFileBench } from "./support/file-bench.ts";
 import { gnuLong, makeTar, pax, type RawEntry } from "./support/tar-builder.ts";
 
@@ -29,7 +30,7 @@ async function tree(bench: FileBench, path: string): Promise<string[]> {
   return text.trim() === "" ? [] : text.trim().split("\n").sort();
 }
 
-describe.each(IMAGES)("$title", ({ spec }) => {
+describe.each(IMAGES.map((image, index) => ({ ...image, index })))("$title", ({ spec, index }) => {
   const bench = useFileBench(spec);
   const judge = useFileBench({ image: TEST_IMAGE });
   const owner = spec.user === undefined ? "0:0" : "1000:1000";
@@ -131,7 +132,7 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       expect(text).toBe("newkept\ndeep\nxtreenew\n/usr\n711\n700\n0\n");
     });
 
-    test.each<[string, readonly RawEntry[]]>([
+    const clashes: readonly [string, readonly RawEntry[]][] = [
       ["a file over a directory", [{ name: "a/dir", content: "x" }]],
       ["a directory over a file", [{ name: "a/file/", type: "5" }]],
       ["something below a file", [{ name: "a/file/x", content: "x" }]],
@@ -140,25 +141,29 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       ["a link over a file", [{ name: "a/file", type: "2", linkName: "x" }]],
       ["a link over a directory", [{ name: "a/dir", type: "2", linkName: "x" }]],
       ["a file over a FIFO", [{ name: "a/fifo", content: "x" }]],
-    ])("that would put %s is refused, and nothing unpacked", async (_, entries) => {
-      await bench().sh(
-        "rm -rf /workspace/clash /outside; mkdir -p /workspace/clash/a/dir /outside; cd /workspace/clash; echo old >a/file; ln -s /outside a/link; mkfifo a/fifo; chmod -R 777 /outside .",
-      );
-      if (spec.user !== undefined) await bench().sh("chown -R 1000:1000 /workspace/clash");
-      const before = await tree(bench(), "/workspace/clash");
-      const error = await refusal(
-        unpack(bench(), "clash", [
-          { name: "a/first", content: "x" },
-          ...entries,
-          { name: "z", content: "x" },
-        ]),
-      );
-      expect(error).toMatchObject({ reason: "FILE_KIND", message: expect.stringContaining("its entry") });
-      expect(await tree(bench(), "/workspace/clash")).toEqual(before);
-      expect(await tree(bench(), "/outside")).toEqual([]);
-    });
+    ];
+    test.each(shared(clashes, index, IMAGES.length))(
+      "that would put %s is refused, and nothing unpacked",
+      async (_, entries) => {
+        await bench().sh(
+          "rm -rf /workspace/clash /outside; mkdir -p /workspace/clash/a/dir /outside; cd /workspace/clash; echo old >a/file; ln -s /outside a/link; mkfifo a/fifo; chmod -R 777 /outside .",
+        );
+        if (spec.user !== undefined) await bench().sh("chown -R 1000:1000 /workspace/clash");
+        const before = await tree(bench(), "/workspace/clash");
+        const error = await refusal(
+          unpack(bench(), "clash", [
+            { name: "a/first", content: "x" },
+            ...entries,
+            { name: "z", content: "x" },
+          ]),
+        );
+        expect(error).toMatchObject({ reason: "FILE_KIND", message: expect.stringContaining("its entry") });
+        expect(await tree(bench(), "/workspace/clash")).toEqual(before);
+        expect(await tree(bench(), "/outside")).toEqual([]);
+      },
+    );
 
-    test.each<[string, readonly RawEntry[]]>([
+    const strays: readonly [string, readonly RawEntry[]][] = [
       ["an absolute name", [{ name: "/tmp/evil", content: "x" }]],
       ["an absolute name in a pax header", [pax({ path: "/tmp/evil" }), { name: "fine", content: "x" }]],
       ["..", [{ name: "../evil", content: "x" }]],
@@ -182,7 +187,8 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       ["a device", [{ name: "null", type: "3" }]],
       ["a FIFO", [{ name: "fifo", type: "6" }]],
       ["a kind that few tars know", [{ name: "sparse", type: "S" }]],
-    ])("with %s is refused as a whole", async (_, entries) => {
+    ];
+    test.each(shared(strays, index, IMAGES.length))("with %s is refused as a whole", async (_, entries) => {
       await bench().sh(
         "rm -rf /workspace/refused /tmp/evil; mkdir /workspace/refused; chmod 777 /workspace/refused; echo old >/workspace/refused/victim",
       );
@@ -350,19 +356,21 @@ with tarfile.open(sys.argv[1], errors="surrogateescape") as tar:
   });
 });
 
-describe("a million tiny entries", () => {
+describe("a flood of tiny entries", () => {
   const bench = useFileBench({ image: TEST_IMAGE });
 
-  test("are refused when the bound is passed, and leave nothing", async () => {
+  test("is refused at its first bad one, a million when the bound is passed, and leaves nothing", async () => {
     const block = makeTar([{ name: "tiny" }], Buffer.alloc(0));
     const blocks = Buffer.concat(Array.from({ length: 1000 }, () => block));
+    const blockCount = scaled(1000, 10);
     let sent = 0;
-    async function* million(): AsyncGenerator<Buffer> {
-      for (; sent < 1000; sent++) yield blocks;
+    async function* flood(): AsyncGenerator<Buffer> {
+      for (; sent < blockCount; sent++) yield blocks;
+      yield makeTar([{ name: "../bad" }], Buffer.alloc(0));
     }
-    expect(await refusal(bench().uploadArchive(".", million()))).toMatchObject({
-      reason: "ARCHIVE_REJECTED",
-    });
+    const refused = await refusal(bench().uploadArchive(".", flood()));
+    expect(refused.reason).toBe("ARCHIVE_REJECTED");
+    expect(refused.message).toContain(blockCount === 1000 ? "500000 entries" : "bad");
     expect(sent).toBeLessThan(510);
     expect((await bench().list(".")).entries).toEqual([]);
   }, 120_000);

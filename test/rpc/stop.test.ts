@@ -7,9 +7,11 @@ import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
+import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { BerthError } from "../../src/core/errors.ts";
+import type { Routes } from "../../src/rpc/routes.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";
 import { GrpcJs, grpcFailure } from "./support/grpc-js.ts";
 import { MemoryLogger } from "./support/memory-logger.ts";
@@ -66,6 +68,25 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
       await eventually(() => record.open === 0);
     },
   );
+
+  test("a client that goes on sending after its refusal does not hold it up", async () => {
+    const routes: Routes = (router) =>
+      router.rpc(FileService.method.uploadFile, async (parts) => {
+        for await (const _ of parts) throw new BerthError("SANDBOX_NOT_FOUND", "There is none.");
+        return {};
+      });
+    const { server, url } = await startTestServer({ routes });
+    using transport = transportTo(url);
+    const leave = new AbortController();
+    async function* parts() {
+      yield {};
+      await sleep(30_000, undefined, { signal: leave.signal }).catch(() => {});
+    }
+    const error = await createClient(FileService, transport).uploadFile(parts()).catch(ConnectError.from);
+    expect(error).toMatchObject({ code: Code.NotFound });
+    expect(await timed(server.stop({ graceMs: 20_000 }))).toBeLessThan(15_000);
+    leave.abort();
+  });
 
   test("watches do not hold it up", async () => {
     const { server, url, record } = await startTestServer();

@@ -1,6 +1,7 @@
+import { rm } from "node:fs/promises";
 import { randomBase32 } from "../../src/core/ids.ts";
 import { docker, removeContainers } from "./docker.ts";
-import { instancePrefix } from "./settings.ts";
+import { dataDirs, instancePrefix } from "./settings.ts";
 
 /**
  * Says once, before hundreds of tests do, that the daemon is missing; marks the
@@ -15,6 +16,7 @@ export default async function setup(): Promise<() => Promise<void>> {
   }
   process.env.BERTH_TEST_RUN = randomBase32(8);
   return async () => {
+    await rm(dataDirs(), { recursive: true, force: true });
     const count = await removeContainers(instancePrefix());
     if (count > 0) throw new Error(`${count} containers of this test run were left behind.`);
   };

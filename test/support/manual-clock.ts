@@ -9,20 +9,32 @@ interface Timer {
 /** Time that passes when a test says so. */
 export class ManualClock implements Clock {
   readonly #timers = new Set<Timer>();
+  bootId = "boot-1";
   #nowMs = 1_000;
+  #wallAheadMs = 1_700_000_000_000;
 
   monotonicMs(): number {
     return this.#nowMs;
   }
 
   wallMs(): number {
-    return 1_700_000_000_000 + this.#nowMs;
+    return this.#wallAheadMs + this.#nowMs;
   }
 
   setTimer(delayMs: number, callback: () => void): CancelTimer {
     const timer = { at: this.#nowMs + delayMs, callback };
     this.#timers.add(timer);
     return () => this.#timers.delete(timer);
+  }
+
+  /** Somebody sets the wall clock forward, or with a negative number back. */
+  setWall(byMs: number): void {
+    this.#wallAheadMs += byMs;
+  }
+
+  /** The service's process ends: its timers never come. */
+  forgetTimers(): void {
+    this.#timers.clear();
   }
 
   /** Timers that are set. */

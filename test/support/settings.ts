@@ -1,3 +1,4 @@
+import { mkdirSync, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { AppSettings } from "../../src/app.ts";
@@ -20,16 +21,21 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     allowHosts: [],
     corsOrigins: [],
     dockerHost: undefined,
+    dockerRequired: false,
+    workspacesRoot: undefined,
+    sharedRoot: undefined,
+    workspaceQuotaBytes: undefined,
     allowHostPaths: [],
     allowRuntimes: {},
     maxSandboxes: 100,
     maxProcessesPerSandbox: 256,
     cleanupIntervalMs: 300_000,
     deleteGraceMs: 5_000,
+    sessionTtlMs: 300_000,
     stopTimeoutMs: 30_000,
     leaveSandboxes: false,
     warmPools: [],
-    dataDir: path.join(tmpdir(), "berth-test"),
+    dataDir: changes.dataDir ?? newDataDir(),
     transcriptWindowBytes: 64 * MIB,
     ...changes,
     instance: changes.instance ?? newInstance(),
@@ -40,6 +46,17 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
 /** An instance that the end of the test run finds again: see global-setup.ts. */
 export function newInstance(): string {
   return `${instancePrefix()}${randomBase32(8)}`;
+}
+
+/** A directory for one service, which the end of the test run removes. */
+export function newDataDir(): string {
+  mkdirSync(dataDirs(), { recursive: true });
+  return mkdtempSync(path.join(dataDirs(), "data-"));
+}
+
+/** Where the data directories of this test run are. */
+export function dataDirs(): string {
+  return path.join(tmpdir(), `berth-${instancePrefix()}data`);
 }
 
 /** What the instances of this test run begin with. */

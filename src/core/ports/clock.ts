@@ -7,7 +7,9 @@ export type CancelTimer = () => void;
  * time is only shown and persisted.
  */
 export interface Clock {
-  /** Milliseconds since some fixed point, never going back. */
+  /** Which run of the machine {@link monotonicMs} counts in: the moments of one run can be compared, also those of other processes. */
+  readonly bootId: string;
+  /** Milliseconds since some fixed point of the machine's run, never going back. */
   monotonicMs(): number;
   /** Wall time in milliseconds since the Unix epoch. */
   wallMs(): number;

@@ -8,6 +8,8 @@ import { abortError, throwIfAborted } from "../../core/errors.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
 const DEFAULT_HOST = "unix:///var/run/docker.sock";
+/** A burst of calls opens many connections; each one kept costs the daemon a descriptor and both sides memory. */
+const CONNECTIONS = { keepAlive: true, maxFreeSockets: 4 };
 
 /** How one call is bounded. */
 export interface CallOptions {
@@ -33,7 +35,7 @@ export class Daemon {
     this.#callTimeoutMs = options.callTimeoutMs;
     if (url.protocol === "unix:") {
       this.socketPath = url.pathname;
-      this.#agent = new HttpAgent({ keepAlive: true });
+      this.#agent = new HttpAgent(CONNECTIONS);
       // An explicit undefined keeps the driver from mixing DOCKER_HOST in.
       this.#docker = connect({
         socketPath: url.pathname,
@@ -43,7 +45,7 @@ export class Daemon {
       });
     } else {
       const tls = tlsFiles();
-      this.#agent = tls ? new HttpsAgent({ keepAlive: true }) : new HttpAgent({ keepAlive: true });
+      this.#agent = tls ? new HttpsAgent(CONNECTIONS) : new HttpAgent(CONNECTIONS);
       const protocol = tls ? "https" : "http";
       const port = url.port || (tls ? 2376 : 2375);
       this.#docker = connect({ host: url.hostname, port, protocol, agent: this.#agent, ...tls });

@@ -1,8 +1,12 @@
-import { Semaphore } from "async-mutex";
+import { Mutex } from "async-mutex";
 import { untilAborted } from "./until-aborted.ts";
 
-/** More starts at once than there can be; a pause takes the place of all of them. */
-const ALL = 1_000_000;
+interface Gate {
+  /** Held across a pause, and for a moment by each start that begins. */
+  readonly entrance: Mutex;
+  /** Starts under way. */
+  readonly starts: Set<Promise<void>>;
+}
 
 /**
  * Keeps the pause of a container and the start of a process in it apart. Where
@@ -11,26 +15,35 @@ const ALL = 1_000_000;
  * any more.
  */
 export class StartGate {
-  readonly #gates = new Map<string, Semaphore>();
+  readonly #gates = new Map<string, Gate>();
 
   /**
    * Lets a start begin once no pause is under way; starts do not wait for each
    * other. Returns how to say that it is over.
    */
   async enter(containerId: string, signal?: AbortSignal): Promise<() => void> {
-    const entering = this.#of(containerId).acquire(1);
+    const { entrance, starts } = this.#of(containerId);
+    const entering = entrance.acquire();
     try {
-      const [, leave] = await untilAborted(entering, signal);
+      const open = await untilAborted(entering, signal);
+      const { promise: over, resolve: leave } = Promise.withResolvers<void>();
+      starts.add(over);
+      void over.then(() => starts.delete(over));
+      open();
       return leave;
     } catch (error) {
-      entering.then(([, leave]) => leave()).catch(() => {});
+      entering.then((open) => open()).catch(() => {});
       throw error;
     }
   }
 
   /** Runs `act` while nothing starts in the container; starts that come meanwhile wait. */
   async closed<T>(containerId: string, act: () => Promise<T>): Promise<T> {
-    return this.#of(containerId).runExclusive(act, ALL);
+    const { entrance, starts } = this.#of(containerId);
+    return entrance.runExclusive(async () => {
+      await Promise.all(starts);
+      return act();
+    });
   }
 
   /** Forgets a container that is gone. */
@@ -38,8 +51,8 @@ export class StartGate {
     this.#gates.delete(containerId);
   }
 
-  #of(containerId: string): Semaphore {
-    const gate = this.#gates.get(containerId) ?? new Semaphore(ALL);
+  #of(containerId: string): Gate {
+    const gate = this.#gates.get(containerId) ?? { entrance: new Mutex(), starts: new Set() };
     this.#gates.set(containerId, gate);
     return gate;
   }

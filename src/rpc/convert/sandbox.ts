@@ -13,7 +13,6 @@ import {
   SandboxState as WireState,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../../core/errors.ts";
-import type { SandboxEvent } from "../../core/event-log.ts";
 import type {
   IsolationLevel,
   Mount,
@@ -24,6 +23,7 @@ import type {
   Termination,
   TerminationCause,
 } from "../../core/sandbox.ts";
+import type { SandboxEvent } from "../../core/sandbox-event.ts";
 import type { RequestedSpec } from "../../core/spec.ts";
 import { callerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";

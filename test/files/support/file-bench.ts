@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect } from "vitest";
+import { DurableState } from "../../../src/core/durable-state.ts";
 import { EngineMonitor } from "../../../src/core/engine-monitor.ts";
 import { BerthError } from "../../../src/core/errors.ts";
-import { EventLog } from "../../../src/core/event-log.ts";
+import { HOST_MOUNTS } from "../../../src/core/mount-sources.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/core/sandbox-manager.ts";
 import { SandboxManager } from "../../../src/core/sandbox-manager.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/core/spec.ts";
@@ -17,6 +18,7 @@ import { expectNoContainers } from "../../support/app.ts";
 import { containerOf, rawExec } from "../../support/docker.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
+import { memoryStore } from "../../support/memory-store.ts";
 import { newInstance } from "../../support/settings.ts";
 
 const OWNER = "tests";
@@ -68,13 +70,14 @@ export class FileBench {
       {
         engine,
         monitor,
-        events: new EventLog(clock),
+        ...new DurableState(memoryStore(), { clock, logger: log }),
         clock,
         logger: log,
+        mounts: HOST_MOUNTS,
         observer: { ready: (sandbox) => lanes.open(sandbox), ending: ({ ref }) => lanes.close(ref) },
       },
     );
-    sandboxes.start();
+    await sandboxes.start();
     const files = new FileManager(
       { maxOperationsPerSandbox: 64 },
       { sandboxes, runner: lanes, control, clock, logger: log },

@@ -296,7 +296,9 @@ class ExecRequest(_message.Message):
     with OUTPUT_LIMIT. Default: no limit.
     """
     run_id: _builtins.str
-    """The run it belongs to. Optional."""
+    """The run it belongs to, which must be RUNNING: it is killed when the run ends.
+    Optional.
+    """
     request_id: _builtins.str
     """The caller's id of this request, 1-256 bytes: the same id again attaches to
     the process it started, from offset 0. Kept for 24 hours. Optional.
@@ -575,7 +577,9 @@ class RunCommandRequest(_message.Message):
     stream the first and the last half of that many are returned.
     """
     run_id: _builtins.str
-    """The run it belongs to. Optional."""
+    """The run it belongs to, which must be RUNNING: it is killed when the run ends.
+    Optional.
+    """
     request_id: _builtins.str
     """The caller's id of this request, 1-256 bytes: the same id again gets the
     result of the process it started. Kept for 24 hours. Optional.

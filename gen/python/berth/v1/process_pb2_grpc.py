@@ -86,7 +86,8 @@ class ProcessServiceServicer(object):
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-        SANDBOX_REPLACED, UNSUPPORTED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+        SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
         A working directory that does not exist, or a user that is unknown, is
         INVALID_ARGUMENT.
         """

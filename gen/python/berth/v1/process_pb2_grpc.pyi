@@ -52,7 +52,8 @@ class ProcessServiceStub:
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-    SANDBOX_REPLACED, UNSUPPORTED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+    SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
     A working directory that does not exist, or a user that is unknown, is
     INVALID_ARGUMENT.
     """
@@ -130,7 +131,8 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-    SANDBOX_REPLACED, UNSUPPORTED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+    SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
     A working directory that does not exist, or a user that is unknown, is
     INVALID_ARGUMENT.
     """
@@ -211,7 +213,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-        SANDBOX_REPLACED, UNSUPPORTED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+        SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
         A working directory that does not exist, or a user that is unknown, is
         INVALID_ARGUMENT.
         """

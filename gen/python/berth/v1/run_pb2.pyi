@@ -71,7 +71,9 @@ class _RunOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOutcome
     RUN_OUTCOME_CANCELED: _RunOutcome.ValueType  # 4
     """CancelRun or DeleteRun was called."""
     RUN_OUTCOME_LEASE_EXPIRED: _RunOutcome.ValueType  # 5
-    """A step was not reported within step_timeout."""
+    """The caller was silent for step_timeout: it neither reported the step nor called
+    KeepAliveRun.
+    """
     RUN_OUTCOME_DEADLINE: _RunOutcome.ValueType  # 6
     """It reached max_duration."""
 
@@ -89,7 +91,9 @@ RUN_OUTCOME_ERROR: RunOutcome.ValueType  # 3
 RUN_OUTCOME_CANCELED: RunOutcome.ValueType  # 4
 """CancelRun or DeleteRun was called."""
 RUN_OUTCOME_LEASE_EXPIRED: RunOutcome.ValueType  # 5
-"""A step was not reported within step_timeout."""
+"""The caller was silent for step_timeout: it neither reported the step nor called
+KeepAliveRun.
+"""
 RUN_OUTCOME_DEADLINE: RunOutcome.ValueType  # 6
 """It reached max_duration."""
 Global___RunOutcome: _TypeAlias = RunOutcome  # noqa: Y015
@@ -348,14 +352,16 @@ class Run(_message.Message):
     in ListRuns.
     """
     sandbox_id: _builtins.str
-    """Its sandbox, while it has one."""
+    """Its sandbox, while it has one: while it is RUNNING, and after the end where
+    on_end is KEEP.
+    """
     owner: _builtins.str
     """Who created it: the name that belongs to the token, "default" without tokens."""
     message_count: _builtins.int
     """How many messages are kept."""
     @_builtins.property
     def step_timeout(self) -> _duration_pb2.Duration:
-        """How long a step may take until its report."""
+        """How long the caller may be silent during a step."""
 
     @_builtins.property
     def max_duration(self) -> _duration_pb2.Duration:
@@ -379,7 +385,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ends unless the current step is reported. Set while it runs."""
+        """When its lease is lost without a further sign of the caller. Set while it runs."""
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunMessage]:
@@ -430,6 +436,7 @@ class NextStep(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    START_ID_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Its number, from 1."""
     prompt: _builtins.str
@@ -437,9 +444,13 @@ class NextStep(_message.Message):
     preceded by "Observed duplicate responses. Consider new strategies and avoid
     repeating ineffective paths already attempted." and a newline.
     """
+    start_id: _builtins.str
+    """Names this start of the run, and no other. A report that carries it counts for
+    this start alone.
+    """
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When the lease is lost unless the step is reported."""
+        """When the lease is lost unless the step is reported, or KeepAliveRun called."""
 
     def __init__(
         self,
@@ -447,10 +458,11 @@ class NextStep(_message.Message):
         step: _builtins.int = ...,
         prompt: _builtins.str = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        start_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "prompt", b"prompt", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "prompt", b"prompt", "start_id", b"start_id", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -531,14 +543,15 @@ class CreateRunRequest(_message.Message):
     """
     @_builtins.property
     def step_timeout(self) -> _duration_pb2.Duration:
-        """How long a step may take until its report; past it the lease is lost and the
-        run ends in ERROR with LEASE_EXPIRED. Default 300 s. At most 24 days.
+        """How long the caller may be silent during a step, until its report or
+        KeepAliveRun; past it the lease is lost and the run ends in ERROR with
+        LEASE_EXPIRED. Default 300 s. Above 0; at most 24 days.
         """
 
     @_builtins.property
     def max_duration(self) -> _duration_pb2.Duration:
-        """How long it may take in all, from its start. Default: unbounded. At most 24
-        days.
+        """How long it may take in all, from its start; past it the run ends in ERROR
+        with DEADLINE. Default: unbounded. Above 0; at most 24 days.
         """
 
     @_builtins.property
@@ -668,6 +681,7 @@ class ReportStepRequest(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    START_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; see CreateSandboxRequest. Optional."""
     run_id: _builtins.str
@@ -678,6 +692,11 @@ class ReportStepRequest(_message.Message):
     """What it came to, in words: at most 16 KiB. Optional."""
     outcome: Global___StepOutcome.ValueType
     """What it came to. Required."""
+    start_id: _builtins.str
+    """NextStep.start_id of the step that is reported. With it a report of an earlier
+    start is refused, and the newest report may be sent again, as after a lost
+    answer: it gets its answer again and is not counted twice. Optional, and wise.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunMessage]:
         """The messages that the step added, in their order: at most 100. The run keeps
@@ -693,10 +712,11 @@ class ReportStepRequest(_message.Message):
         messages: _abc.Iterable[Global___RunMessage] | None = ...,
         result: _builtins.str = ...,
         outcome: Global___StepOutcome.ValueType = ...,
+        start_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "outcome", b"outcome", "request_id", b"request_id", "result", b"result", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "outcome", b"outcome", "request_id", b"request_id", "result", b"result", "run_id", b"run_id", "start_id", b"start_id", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -737,6 +757,64 @@ class ReportStepResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_verdict) -> _WhichOneofReturnType_verdict | None: ...
 
 Global___ReportStepResponse: _TypeAlias = ReportStepResponse  # noqa: Y015
+
+@_typing.final
+class KeepAliveRunRequest(_message.Message):
+    """KeepAliveRunRequest names a run and the step that is under way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    START_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The caller's id of this request; see CreateSandboxRequest. Optional."""
+    run_id: _builtins.str
+    """The run's id. Required."""
+    step: _builtins.int
+    """The number of the step. 0 (the default): whichever is under way."""
+    start_id: _builtins.str
+    """NextStep.start_id of that step. Optional: empty, whichever start."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        step: _builtins.int = ...,
+        start_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "run_id", b"run_id", "start_id", b"start_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepAliveRunRequest: _TypeAlias = KeepAliveRunRequest  # noqa: Y015
+
+@_typing.final
+class KeepAliveRunResponse(_message.Message):
+    """KeepAliveRunResponse says how long the lease runs now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the lease is lost without a further sign of the caller."""
+
+    def __init__(
+        self,
+        *,
+        lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepAliveRunResponse: _TypeAlias = KeepAliveRunResponse  # noqa: Y015
 
 @_typing.final
 class CancelRunRequest(_message.Message):

@@ -16,6 +16,11 @@ class RunServiceStub(object):
     it ends, its processes are killed and its sandbox is deleted, unless on_end
     says KEEP. The end of one run never touches another run's sandbox.
 
+    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+    runs for 10 s (or step_timeout, where that is less) from the restart at least,
+    so that its caller can come back. While a run is RUNNING its sandbox counts as
+    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+
     Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED and CANCELLED.
     """
@@ -40,6 +45,11 @@ class RunServiceStub(object):
                 '/berth.v1.RunService/ReportStep',
                 request_serializer=berth_dot_v1_dot_run__pb2.ReportStepRequest.SerializeToString,
                 response_deserializer=berth_dot_v1_dot_run__pb2.ReportStepResponse.FromString,
+                )
+        self.KeepAliveRun = channel.unary_unary(
+                '/berth.v1.RunService/KeepAliveRun',
+                request_serializer=berth_dot_v1_dot_run__pb2.KeepAliveRunRequest.SerializeToString,
+                response_deserializer=berth_dot_v1_dot_run__pb2.KeepAliveRunResponse.FromString,
                 )
         self.CancelRun = channel.unary_unary(
                 '/berth.v1.RunService/CancelRun',
@@ -83,6 +93,11 @@ class RunServiceServicer(object):
     ReportStep records a step and hands out the next, until the run ends. However
     it ends, its processes are killed and its sandbox is deleted, unless on_end
     says KEEP. The end of one run never touches another run's sandbox.
+
+    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+    runs for 10 s (or step_timeout, where that is less) from the restart at least,
+    so that its caller can come back. While a run is RUNNING its sandbox counts as
+    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
 
     Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED and CANCELLED.
@@ -133,10 +148,21 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def KeepAliveRun(self, request, context):
+        """KeepAliveRun says that the caller is still at work on the current step: its
+        lease runs for step_timeout from now. max_duration is not moved.
+
+        Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
+        (RUN_STATE) as for ReportStep.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelRun(self, request, context):
         """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-        and returns when it is cleaned up. Idempotent: a run that is not RUNNING stays
-        as it is.
+        and returns when it is cleaned up. A StartRun that is still at work is given up
+        and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -217,6 +243,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=berth_dot_v1_dot_run__pb2.ReportStepRequest.FromString,
                     response_serializer=berth_dot_v1_dot_run__pb2.ReportStepResponse.SerializeToString,
             ),
+            'KeepAliveRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeepAliveRun,
+                    request_deserializer=berth_dot_v1_dot_run__pb2.KeepAliveRunRequest.FromString,
+                    response_serializer=berth_dot_v1_dot_run__pb2.KeepAliveRunResponse.SerializeToString,
+            ),
             'CancelRun': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelRun,
                     request_deserializer=berth_dot_v1_dot_run__pb2.CancelRunRequest.FromString,
@@ -264,6 +295,11 @@ class RunService(object):
     ReportStep records a step and hands out the next, until the run ends. However
     it ends, its processes are killed and its sandbox is deleted, unless on_end
     says KEEP. The end of one run never touches another run's sandbox.
+
+    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+    runs for 10 s (or step_timeout, where that is less) from the restart at least,
+    so that its caller can come back. While a run is RUNNING its sandbox counts as
+    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
 
     Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED and CANCELLED.
@@ -317,6 +353,23 @@ class RunService(object):
         return grpc.experimental.unary_unary(request, target, '/berth.v1.RunService/ReportStep',
             berth_dot_v1_dot_run__pb2.ReportStepRequest.SerializeToString,
             berth_dot_v1_dot_run__pb2.ReportStepResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def KeepAliveRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/berth.v1.RunService/KeepAliveRun',
+            berth_dot_v1_dot_run__pb2.KeepAliveRunRequest.SerializeToString,
+            berth_dot_v1_dot_run__pb2.KeepAliveRunResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

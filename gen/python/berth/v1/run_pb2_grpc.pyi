@@ -37,6 +37,11 @@ class RunServiceStub:
     it ends, its processes are killed and its sandbox is deleted, unless on_end
     says KEEP. The end of one run never touches another run's sandbox.
 
+    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+    runs for 10 s (or step_timeout, where that is less) from the restart at least,
+    so that its caller can come back. While a run is RUNNING its sandbox counts as
+    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+
     Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED and CANCELLED.
     """
@@ -78,10 +83,17 @@ class RunServiceStub:
     metadata) when it is not RUNNING, as after its lease was lost, or step is not
     the current one.
     """
+    KeepAliveRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.KeepAliveRunRequest, _run_pb2.KeepAliveRunResponse]
+    """KeepAliveRun says that the caller is still at work on the current step: its
+    lease runs for step_timeout from now. max_duration is not moved.
+
+    Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
+    (RUN_STATE) as for ReportStep.
+    """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
     """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-    and returns when it is cleaned up. Idempotent: a run that is not RUNNING stays
-    as it is.
+    and returns when it is cleaned up. A StartRun that is still at work is given up
+    and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -133,6 +145,11 @@ class RunServiceAsyncStub(RunServiceStub):
     it ends, its processes are killed and its sandbox is deleted, unless on_end
     says KEEP. The end of one run never touches another run's sandbox.
 
+    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+    runs for 10 s (or step_timeout, where that is less) from the restart at least,
+    so that its caller can come back. While a run is RUNNING its sandbox counts as
+    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+
     Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED and CANCELLED.
     """
@@ -171,10 +188,17 @@ class RunServiceAsyncStub(RunServiceStub):
     metadata) when it is not RUNNING, as after its lease was lost, or step is not
     the current one.
     """
+    KeepAliveRun: _aio.UnaryUnaryMultiCallable[_run_pb2.KeepAliveRunRequest, _run_pb2.KeepAliveRunResponse]  # type: ignore[assignment]
+    """KeepAliveRun says that the caller is still at work on the current step: its
+    lease runs for step_timeout from now. max_duration is not moved.
+
+    Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
+    (RUN_STATE) as for ReportStep.
+    """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
     """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-    and returns when it is cleaned up. Idempotent: a run that is not RUNNING stays
-    as it is.
+    and returns when it is cleaned up. A StartRun that is still at work is given up
+    and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -224,6 +248,11 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ReportStep records a step and hands out the next, until the run ends. However
     it ends, its processes are killed and its sandbox is deleted, unless on_end
     says KEEP. The end of one run never touches another run's sandbox.
+
+    Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+    runs for 10 s (or step_timeout, where that is less) from the restart at least,
+    so that its caller can come back. While a run is RUNNING its sandbox counts as
+    in use. An owner's newest 10,000 runs that are not RUNNING are kept.
 
     Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
     DEADLINE_EXCEEDED and CANCELLED.
@@ -281,14 +310,27 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def KeepAliveRun(
+        self,
+        request: _run_pb2.KeepAliveRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.KeepAliveRunResponse, _abc.Awaitable[_run_pb2.KeepAliveRunResponse]]:
+        """KeepAliveRun says that the caller is still at work on the current step: its
+        lease runs for step_timeout from now. max_duration is not moved.
+
+        Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
+        (RUN_STATE) as for ReportStep.
+        """
+
+    @_abc_1.abstractmethod
     def CancelRun(
         self,
         request: _run_pb2.CancelRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CancelRunResponse, _abc.Awaitable[_run_pb2.CancelRunResponse]]:
         """CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-        and returns when it is cleaned up. Idempotent: a run that is not RUNNING stays
-        as it is.
+        and returns when it is cleaned up. A StartRun that is still at work is given up
+        and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """

@@ -239,7 +239,8 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
   outputLimitBytes: bigint;
 
   /**
-   * The run it belongs to. Optional.
+   * The run it belongs to, which must be RUNNING: it is killed when the run ends.
+   * Optional.
    *
    * @generated from field: string run_id = 14;
    */
@@ -521,7 +522,8 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   maxOutputBytes: bigint;
 
   /**
-   * The run it belongs to. Optional.
+   * The run it belongs to, which must be RUNNING: it is killed when the run ends.
+   * Optional.
    *
    * @generated from field: string run_id = 10;
    */
@@ -1245,7 +1247,8 @@ export declare const ProcessService: GenService<{
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
    * (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-   * SANDBOX_REPLACED, UNSUPPORTED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+   * SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
+   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
    * A working directory that does not exist, or a user that is unknown, is
    * INVALID_ARGUMENT.
    *

@@ -159,7 +159,7 @@ export declare type Run = Message<"berth.v1.Run"> & {
   duplicateThreshold: number;
 
   /**
-   * How long a step may take until its report.
+   * How long the caller may be silent during a step.
    *
    * @generated from field: google.protobuf.Duration step_timeout = 9;
    */
@@ -203,7 +203,8 @@ export declare type Run = Message<"berth.v1.Run"> & {
   summary: string;
 
   /**
-   * Its sandbox, while it has one.
+   * Its sandbox, while it has one: while it is RUNNING, and after the end where
+   * on_end is KEEP.
    *
    * @generated from field: string sandbox_id = 15;
    */
@@ -231,7 +232,7 @@ export declare type Run = Message<"berth.v1.Run"> & {
   endTime?: Timestamp | undefined;
 
   /**
-   * When it ends unless the current step is reported. Set while it runs.
+   * When its lease is lost without a further sign of the caller. Set while it runs.
    *
    * @generated from field: google.protobuf.Timestamp lease_expire_time = 19;
    */
@@ -289,11 +290,19 @@ export declare type NextStep = Message<"berth.v1.NextStep"> & {
   prompt: string;
 
   /**
-   * When the lease is lost unless the step is reported.
+   * When the lease is lost unless the step is reported, or KeepAliveRun called.
    *
    * @generated from field: google.protobuf.Timestamp lease_expire_time = 3;
    */
   leaseExpireTime?: Timestamp | undefined;
+
+  /**
+   * Names this start of the run, and no other. A report that carries it counts for
+   * this start alone.
+   *
+   * @generated from field: string start_id = 4;
+   */
+  startId: string;
 };
 
 /**
@@ -379,16 +388,17 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
   duplicateThreshold: number;
 
   /**
-   * How long a step may take until its report; past it the lease is lost and the
-   * run ends in ERROR with LEASE_EXPIRED. Default 300 s. At most 24 days.
+   * How long the caller may be silent during a step, until its report or
+   * KeepAliveRun; past it the lease is lost and the run ends in ERROR with
+   * LEASE_EXPIRED. Default 300 s. Above 0; at most 24 days.
    *
    * @generated from field: google.protobuf.Duration step_timeout = 5;
    */
   stepTimeout?: Duration | undefined;
 
   /**
-   * How long it may take in all, from its start. Default: unbounded. At most 24
-   * days.
+   * How long it may take in all, from its start; past it the run ends in ERROR
+   * with DEADLINE. Default: unbounded. Above 0; at most 24 days.
    *
    * @generated from field: google.protobuf.Duration max_duration = 6;
    */
@@ -577,6 +587,15 @@ export declare type ReportStepRequest = Message<"berth.v1.ReportStepRequest"> & 
    * @generated from field: berth.v1.StepOutcome outcome = 6;
    */
   outcome: StepOutcome;
+
+  /**
+   * NextStep.start_id of the step that is reported. With it a report of an earlier
+   * start is refused, and the newest report may be sent again, as after a lost
+   * answer: it gets its answer again and is not counted twice. Optional, and wise.
+   *
+   * @generated from field: string start_id = 7;
+   */
+  startId: string;
 };
 
 /**
@@ -627,6 +646,67 @@ export declare type ReportStepResponse = Message<"berth.v1.ReportStepResponse"> 
  * Use `create(ReportStepResponseSchema)` to create a new message.
  */
 export declare const ReportStepResponseSchema: GenMessage<ReportStepResponse>;
+
+/**
+ * KeepAliveRunRequest names a run and the step that is under way.
+ *
+ * @generated from message berth.v1.KeepAliveRunRequest
+ */
+export declare type KeepAliveRunRequest = Message<"berth.v1.KeepAliveRunRequest"> & {
+  /**
+   * The caller's id of this request; see CreateSandboxRequest. Optional.
+   *
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * The run's id. Required.
+   *
+   * @generated from field: string run_id = 2;
+   */
+  runId: string;
+
+  /**
+   * The number of the step. 0 (the default): whichever is under way.
+   *
+   * @generated from field: int32 step = 3;
+   */
+  step: number;
+
+  /**
+   * NextStep.start_id of that step. Optional: empty, whichever start.
+   *
+   * @generated from field: string start_id = 4;
+   */
+  startId: string;
+};
+
+/**
+ * Describes the message berth.v1.KeepAliveRunRequest.
+ * Use `create(KeepAliveRunRequestSchema)` to create a new message.
+ */
+export declare const KeepAliveRunRequestSchema: GenMessage<KeepAliveRunRequest>;
+
+/**
+ * KeepAliveRunResponse says how long the lease runs now.
+ *
+ * @generated from message berth.v1.KeepAliveRunResponse
+ */
+export declare type KeepAliveRunResponse = Message<"berth.v1.KeepAliveRunResponse"> & {
+  /**
+   * When the lease is lost without a further sign of the caller.
+   *
+   * @generated from field: google.protobuf.Timestamp lease_expire_time = 1;
+   */
+  leaseExpireTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message berth.v1.KeepAliveRunResponse.
+ * Use `create(KeepAliveRunResponseSchema)` to create a new message.
+ */
+export declare const KeepAliveRunResponseSchema: GenMessage<KeepAliveRunResponse>;
 
 /**
  * CancelRunRequest names a run.
@@ -1115,7 +1195,8 @@ export enum RunOutcome {
   CANCELED = 4,
 
   /**
-   * A step was not reported within step_timeout.
+   * The caller was silent for step_timeout: it neither reported the step nor called
+   * KeepAliveRun.
    *
    * @generated from enum value: RUN_OUTCOME_LEASE_EXPIRED = 5;
    */
@@ -1326,6 +1407,11 @@ export declare const RunEventTypeSchema: GenEnum<RunEventType>;
  * it ends, its processes are killed and its sandbox is deleted, unless on_end
  * says KEEP. The end of one run never touches another run's sandbox.
  *
+ * Runs outlive a restart of the service. One that was RUNNING goes on; its lease
+ * runs for 10 s (or step_timeout, where that is less) from the restart at least,
+ * so that its caller can come back. While a run is RUNNING its sandbox counts as
+ * in use. An owner's newest 10,000 runs that are not RUNNING are kept.
+ *
  * Any RPC may also end in UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
  * DEADLINE_EXCEEDED and CANCELLED.
  *
@@ -1387,9 +1473,23 @@ export declare const RunService: GenService<{
     output: typeof ReportStepResponseSchema;
   },
   /**
+   * KeepAliveRun says that the caller is still at work on the current step: its
+   * lease runs for step_timeout from now. max_duration is not moved.
+   *
+   * Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND); FAILED_PRECONDITION
+   * (RUN_STATE) as for ReportStep.
+   *
+   * @generated from rpc berth.v1.RunService.KeepAliveRun
+   */
+  keepAliveRun: {
+    methodKind: "unary";
+    input: typeof KeepAliveRunRequestSchema;
+    output: typeof KeepAliveRunResponseSchema;
+  },
+  /**
    * CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
-   * and returns when it is cleaned up. Idempotent: a run that is not RUNNING stays
-   * as it is.
+   * and returns when it is cleaned up. A StartRun that is still at work is given up
+   * and fails with CANCELLED. Idempotent: a run that is not RUNNING stays as it is.
    *
    * Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
    *

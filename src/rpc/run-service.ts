@@ -1,0 +1,195 @@
+import { createHash } from "node:crypto";
+import { type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { z } from "zod";
+import {
+  type CancelRunRequest,
+  CancelRunRequestSchema,
+  type CreateRunRequest,
+  CreateRunRequestSchema,
+  type DeleteRunRequest,
+  DeleteRunRequestSchema,
+  type GetRunRequest,
+  type KeepAliveRunRequest,
+  type KeepAliveRunResponseSchema,
+  type ListRunsRequest,
+  type ReportStepRequest,
+  ReportStepRequestSchema,
+  type ReportStepResponseSchema,
+  type ResetRunRequest,
+  ResetRunRequestSchema,
+  type Run,
+  type RunService,
+  type StartRunRequest,
+  StartRunRequestSchema,
+  type StartRunResponseSchema,
+  type WatchRunRequest,
+  type WatchRunResponseSchema,
+} from "../../gen/ts/berth/v1/run_pb.js";
+import type { RequestLog } from "../core/request-log.ts";
+import type { RunManager } from "../core/run-manager.ts";
+import { ownerOf } from "./call.ts";
+import {
+  fromWireMessages,
+  fromWireRunStates,
+  fromWireSettings,
+  fromWireStepOutcome,
+  MOST_MESSAGE_BYTES,
+  toWireEnd,
+  toWireNextStep,
+  toWireRun,
+  toWireRunEvent,
+} from "./convert/run.ts";
+import { withKeepalive } from "./keepalive.ts";
+import { requestKey } from "./request-key.ts";
+import { callerId, optionalCallerId } from "./validate/caller-id.ts";
+import { msToTimestamp } from "./validate/duration.ts";
+import { integer } from "./validate/integer.ts";
+import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
+import { checkText } from "./validate/text.ts";
+
+const MOST_RESULT_BYTES = 16 * 1024;
+
+/** What {@link RunHandler} serves. */
+export interface RunHandlerParts {
+  readonly runs: RunManager;
+  readonly requests: RequestLog;
+  readonly keepaliveMs: number;
+}
+
+/** The handlers of `berth.v1.RunService`: they check, convert and delegate. */
+export class RunHandler implements ServiceImpl<typeof RunService> {
+  readonly #parts: RunHandlerParts;
+
+  constructor(parts: RunHandlerParts) {
+    this.#parts = parts;
+  }
+
+  async createRun(request: CreateRunRequest, context: HandlerContext): Promise<{ run: Run }> {
+    const { runs, requests } = this.#parts;
+    const settings = fromWireSettings(request);
+    const key = requestKey(context, CreateRunRequestSchema, request);
+    const view = await requests.run(key, context.signal, async () => runs.create(ownerOf(context), settings));
+    return { run: toWireRun(view) };
+  }
+
+  async startRun(
+    request: StartRunRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof StartRunResponseSchema>> {
+    const { runs, requests } = this.#parts;
+    const runId = callerId("run_id", request.runId);
+    const text = checkText("request", request.request, MOST_MESSAGE_BYTES) || undefined;
+    const key = requestKey(context, StartRunRequestSchema, request);
+    const view = await requests.run(key, context.signal, (signal) =>
+      runs.start(ownerOf(context), runId, text, signal),
+    );
+    return { run: toWireRun(view), nextStep: toWireNextStep(view.run) };
+  }
+
+  async reportStep(
+    request: ReportStepRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ReportStepResponseSchema>> {
+    const { runs, requests } = this.#parts;
+    const runId = callerId("run_id", request.runId);
+    const report = {
+      step: integer("step", request.step, { min: 1 }),
+      startId: optionalCallerId("start_id", request.startId) ?? "",
+      messages: fromWireMessages(request.messages),
+      result: checkText("result", request.result, MOST_RESULT_BYTES),
+      outcome: fromWireStepOutcome(request.outcome),
+      fingerprint: fingerprintOf(request),
+    };
+    const key = requestKey(context, ReportStepRequestSchema, request);
+    const { run, end, stuck } = await requests.run(key, context.signal, () =>
+      runs.report(ownerOf(context), runId, report),
+    );
+    const next = toWireNextStep(run);
+    if (end !== undefined) {
+      return { verdict: { case: "runEnd", value: toWireEnd(run, end.end, end.steps) }, stuck };
+    }
+    return next === undefined ? { stuck } : { verdict: { case: "nextStep", value: next }, stuck };
+  }
+
+  keepAliveRun(
+    request: KeepAliveRunRequest,
+    context: HandlerContext,
+  ): MessageInitShape<typeof KeepAliveRunResponseSchema> {
+    optionalCallerId("request_id", request.requestId);
+    const runId = callerId("run_id", request.runId);
+    const step = integer("step", request.step, { min: 0 });
+    const startId = optionalCallerId("start_id", request.startId) ?? "";
+    const expires = this.#parts.runs.keepAlive(ownerOf(context), runId, step, startId);
+    return { leaseExpireTime: msToTimestamp(expires) };
+  }
+
+  async cancelRun(request: CancelRunRequest, context: HandlerContext): Promise<{ run: Run }> {
+    const { runs, requests } = this.#parts;
+    const runId = callerId("run_id", request.runId);
+    const key = requestKey(context, CancelRunRequestSchema, request);
+    const view = await requests.run(key, context.signal, () => runs.cancel(ownerOf(context), runId));
+    return { run: toWireRun(view) };
+  }
+
+  async resetRun(request: ResetRunRequest, context: HandlerContext): Promise<{ run: Run }> {
+    const { runs, requests } = this.#parts;
+    const runId = callerId("run_id", request.runId);
+    const key = requestKey(context, ResetRunRequestSchema, request);
+    const view = await requests.run(key, context.signal, () => runs.reset(ownerOf(context), runId));
+    return { run: toWireRun(view) };
+  }
+
+  getRun(request: GetRunRequest, context: HandlerContext): { run: Run } {
+    const owner = ownerOf(context);
+    const runId = callerId("run_id", request.runId);
+    const view = this.#parts.runs.get(owner, runId);
+    const messages = request.includeMessages ? this.#parts.runs.messages(owner, runId) : [];
+    return { run: toWireRun(view, { messages }) };
+  }
+
+  listRuns(request: ListRunsRequest, context: HandlerContext): { runs: Run[]; nextPageToken: string } {
+    const { runs, next } = this.#parts.runs.list(ownerOf(context), {
+      states: fromWireRunStates(request.states),
+      limit: pageSize(request.pageSize),
+      before: decodePageToken(request.pageToken, z.int().min(1)),
+    });
+    return {
+      runs: runs.map((view) => toWireRun(view, { summary: false })),
+      nextPageToken: next === undefined ? "" : encodePageToken(next),
+    };
+  }
+
+  async deleteRun(request: DeleteRunRequest, context: HandlerContext): Promise<Record<string, never>> {
+    const { runs, requests } = this.#parts;
+    const runId = callerId("run_id", request.runId);
+    const key = requestKey(context, DeleteRunRequestSchema, request);
+    await requests.run(key, context.signal, () => runs.delete(ownerOf(context), runId));
+    return {};
+  }
+
+  async *watchRun(
+    request: WatchRunRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof WatchRunResponseSchema>> {
+    const runId = callerId("run_id", request.runId);
+    const after = integer("after_sequence", request.afterSequence, { min: 0 });
+    const items = this.#parts.runs.watch(ownerOf(context), runId, after, context.signal);
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
+      if (item === undefined) yield { item: { case: "keepalive", value: {} } };
+      else if (item.type === "event") {
+        yield { item: { case: "event", value: toWireRunEvent(runId, item.event) } };
+      } else {
+        yield {
+          item: { case: "trimmed", value: { fromSequence: BigInt(item.from), toSequence: BigInt(item.to) } },
+        };
+      }
+    }
+  }
+}
+
+/** Equal exactly for reports that say the same, whatever request they came in. */
+function fingerprintOf(request: ReportStepRequest): string {
+  const report = toBinary(ReportStepRequestSchema, { ...request, requestId: "" });
+  return createHash("sha256").update(report).digest("base64");
+}

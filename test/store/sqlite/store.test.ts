@@ -1,0 +1,170 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { describe, expect, test } from "vitest";
+import { Database } from "../../../src/store/sqlite/database.ts";
+import { MIGRATIONS } from "../../../src/store/sqlite/migrations.ts";
+import { SqliteStore } from "../../../src/store/sqlite/store.ts";
+import { newDataDir } from "../../support/settings.ts";
+
+/** A data directory that a service has used, with some pages of data. */
+function usedDataDir(): { dataDir: string; file: string } {
+  const dataDir = newDataDir();
+  SqliteStore.open(dataDir, { instance: "first" }).close();
+  const file = path.join(dataDir, "berth.db");
+  const database = Database.open(file);
+  database.exec("CREATE TABLE filler (text TEXT)");
+  const insert = database.prepare("INSERT INTO filler VALUES (?)");
+  database.transaction(() => {
+    for (let i = 0; i < 100; i++) insert.run("x".repeat(1000));
+  });
+  database.close();
+  return { dataDir, file };
+}
+
+function change(file: string, sql: string): void {
+  const database = new DatabaseSync(file);
+  database.exec(sql);
+  database.close();
+}
+
+test("a data directory is made where it is missing, closed to others, and has one instance for good", () => {
+  const dataDir = path.join(newDataDir(), "a", "b");
+  const first = SqliteStore.open(dataDir);
+  const { instance } = first;
+  first.close();
+  expect(statSync(dataDir).mode & 0o777).toBe(0o700);
+  const again = SqliteStore.open(dataDir);
+  expect(again.instance).toBe(instance);
+  again.close();
+  expect(instance).toMatch(/^[a-z2-7]{12}$/);
+});
+
+test("the instance that was named stays, and another name is refused", () => {
+  const { dataDir } = usedDataDir();
+  expect(() => SqliteStore.open(dataDir, { instance: "second" })).toThrow(/--instance: .* instance first\./);
+  const same = SqliteStore.open(dataDir, { instance: "first" });
+  expect(same.instance).toBe("first");
+  same.close();
+});
+
+describe("is refused with its reason, and stays as it was,", () => {
+  const refusal = (dataDir: string, file: string, message: RegExp): void => {
+    const before = readFileSync(file);
+    expect(() => SqliteStore.open(dataDir)).toThrow(
+      expect.objectContaining({ reason: "INVALID_ARGUMENT", message: expect.stringMatching(message) }),
+    );
+    expect(readFileSync(file).equals(before)).toBe(true);
+    // What was refused is not held.
+    expect(() => SqliteStore.open(dataDir)).toThrow(message);
+  };
+
+  test("a directory that another service holds", () => {
+    const { dataDir, file } = usedDataDir();
+    const holder = SqliteStore.open(dataDir);
+    refusal(dataDir, file, /in use by another service\. Stop that one/);
+    holder.close();
+    SqliteStore.open(dataDir).close();
+  });
+
+  test("a newer version's database", () => {
+    const { dataDir, file } = usedDataDir();
+    change(file, `PRAGMA user_version = ${MIGRATIONS.length + 1}`);
+    refusal(dataDir, file, /written by a newer version of Berth/);
+  });
+
+  test("another program's database", () => {
+    const { dataDir, file } = usedDataDir();
+    change(file, "PRAGMA application_id = 1");
+    refusal(dataDir, file, /the database of another program/);
+  });
+
+  test("a file that is no database", () => {
+    const { dataDir, file } = usedDataDir();
+    writeFileSync(file, "not a database at all\n".repeat(20));
+    refusal(dataDir, file, /not a database/);
+  });
+
+  test.each([50, 4096, 20_000, 100_000])("a database cut off at %i bytes", (size) => {
+    const { dataDir, file } = usedDataDir();
+    truncateSync(file, size);
+    refusal(dataDir, file, size < 100 ? /not a database, or a broken one/ : /is damaged/);
+  });
+
+  test("a database with pages overwritten", () => {
+    const { dataDir, file } = usedDataDir();
+    const bytes = readFileSync(file);
+    bytes.fill(0x5a, 8192, 40_000);
+    writeFileSync(file, bytes);
+    refusal(dataDir, file, /is damaged/);
+  });
+
+  test("a directory below a file", () => {
+    const { file } = usedDataDir();
+    refusal(path.join(file, "below"), file, /cannot be used \(ENOTDIR\)/);
+  });
+});
+
+test("a file of no bytes, as a crash before the first write leaves it, is begun anew", () => {
+  const dataDir = newDataDir();
+  writeFileSync(path.join(dataDir, "berth.db"), "");
+  SqliteStore.open(dataDir).close();
+});
+
+test("what was committed is there after the process was killed, and the next one takes the directory", () => {
+  const dataDir = newDataDir();
+  const store = new URL("../../../src/store/sqlite/store.ts", import.meta.url).href;
+  const program = `
+    import { SqliteStore } from ${JSON.stringify(store)};
+    SqliteStore.open(${JSON.stringify(dataDir)}, { instance: "killed" });
+    process.kill(process.pid, "SIGKILL");
+  `;
+  const { signal, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program]);
+  expect([signal, stderr.toString()]).toEqual(["SIGKILL", ""]);
+  expect(existsSync(path.join(dataDir, "berth.db-wal"))).toBe(true);
+  const next = SqliteStore.open(dataDir);
+  expect(next.instance).toBe("killed");
+  next.close();
+  expect(readdirSync(dataDir).sort()).toEqual(["berth.db", "lock"]);
+});
+
+describe("a transaction", () => {
+  const open = (): Database => {
+    const database = Database.open(path.join(newDataDir(), "t.db"));
+    database.exec("CREATE TABLE t (n INTEGER)");
+    return database;
+  };
+  const count = (database: Database): unknown => database.prepare("SELECT count(*) AS n FROM t").get()?.n;
+
+  test("is undone as a whole where it fails, with those inside it", () => {
+    const database = open();
+    const insert = (): unknown => database.prepare("INSERT INTO t VALUES (1)").run();
+    expect(() =>
+      database.transaction(() => {
+        insert();
+        database.transaction(insert);
+        throw new Error("no");
+      }),
+    ).toThrow("no");
+    expect(count(database)).toBe(0);
+    expect(database.transaction(() => [insert(), database.transaction(insert)].length)).toBe(2);
+    expect(count(database)).toBe(2);
+    database.close();
+  });
+
+  test("that the disk has no room for changes nothing and says so", () => {
+    const database = open();
+    database.exec("CREATE TABLE big (b BLOB); PRAGMA max_page_count = 20");
+    expect(() =>
+      database.transaction(() => {
+        database.prepare("INSERT INTO t VALUES (1)").run();
+        database.prepare("INSERT INTO big VALUES (zeroblob(1000000))").run();
+      }),
+    ).toThrow(expect.objectContaining({ reason: "NO_SPACE" }));
+    expect(count(database)).toBe(0);
+    database.transaction(() => database.prepare("INSERT INTO t VALUES (1)").run());
+    expect(count(database)).toBe(1);
+    database.close();
+  });
+});
