@@ -1,6 +1,5 @@
 import type { Finding } from "../core/diagnosis.ts";
 import { BerthError } from "../core/errors.ts";
-import { randomBase32 } from "../core/ids.ts";
 import { describeIsolation } from "../core/isolation.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
@@ -16,10 +15,8 @@ export interface EngineSettings {
   readonly engine: "auto" | "docker" | "bubblewrap";
   /** Whether `auto` may not fall back to bubblewrap. */
   readonly dockerRequired: boolean;
-  /** Of sandboxes that name none; what the machine's own system is called where there are no images. */
-  readonly image: string;
-  /** Undefined: a random one. */
-  readonly instance: string | undefined;
+  /** The image of sandboxes that name none, which is what the machine's own system is called where there are none. */
+  readonly defaults: { readonly image: string };
   readonly dockerHost: string | undefined;
   /** Undefined: the machine's own. */
   readonly rootfs: string | undefined;
@@ -32,14 +29,19 @@ export interface EngineSettings {
 /**
  * Takes the engine that is asked for, or the best that answers. Says so in the
  * log where that is not Docker.
+ * `instance` tells this service's containers from others' on the same daemon.
  * @throws `ENGINE_UNAVAILABLE` with what is wrong with each that was tried.
  */
-export async function chooseEngine(settings: EngineSettings, logger: Logger): Promise<Engine> {
+export async function chooseEngine(
+  settings: EngineSettings,
+  instance: string,
+  logger: Logger,
+): Promise<Engine> {
   if (settings.engine === "bubblewrap" && settings.dockerRequired) {
     throw new BerthError("INVALID_ARGUMENT", "--engine bubblewrap and --docker-required exclude each other.");
   }
   if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
-  const docker = new DockerEngine(dockerOptions(settings, logger));
+  const docker = new DockerEngine(dockerOptions(settings, instance, logger));
   if (settings.engine === "docker") return docker;
   const noDocker = await failureOf(docker.info());
   if (noDocker === undefined) return docker;
@@ -75,7 +77,7 @@ export async function chooseEngine(settings: EngineSettings, logger: Logger): Pr
 
 /** Looks at what a service with these settings would find. Changes nothing. */
 export async function diagnoseEngines(settings: EngineSettings): Promise<Finding[]> {
-  const docker = () => diagnoseDocker(dockerOptions(settings, SILENT), settings.image);
+  const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
   const bubblewrap = () => diagnoseBubblewrap(settings.rootfs ?? "/");
   if (settings.engine === "bubblewrap") return bubblewrap();
   if (settings.engine === "docker" || settings.dockerRequired) return docker();
@@ -115,13 +117,13 @@ async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise
 }
 
 function bubblewrapOptions(settings: EngineSettings, logger: Logger): BubblewrapEngineOptions {
-  const { image, rootfs, allowHostPaths: allowedHostPaths } = settings;
-  return { logger, image, allowedHostPaths, ...(rootfs !== undefined && { rootfs }) };
+  const { defaults, rootfs, allowHostPaths: allowedHostPaths } = settings;
+  return { logger, image: defaults.image, allowedHostPaths, ...(rootfs !== undefined && { rootfs }) };
 }
 
-function dockerOptions(settings: EngineSettings, logger: Logger): DockerEngineOptions {
+function dockerOptions(settings: EngineSettings, instance: string, logger: Logger): DockerEngineOptions {
   return {
-    instance: settings.instance ?? randomBase32(12),
+    instance,
     logger,
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
     allowedHostPaths: settings.allowHostPaths,

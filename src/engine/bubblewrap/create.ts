@@ -78,7 +78,7 @@ class Start {
     this.#bwrap.once("error", (error) => this.#settle(translateError(error, "starting a sandbox")));
     this.#bwrap.once("close", () => this.#closed());
     this.#listen();
-    (this.#bwrap.stdio[BWRAP_FDS.args] as Writable | null)?.end(`${args.join("\0")}\0`);
+    (this.#stream(BWRAP_FDS.args) as Writable | null)?.end(`${args.join("\0")}\0`);
   }
 
   get box(): Promise<Box> {
@@ -95,6 +95,10 @@ class Start {
     this.#bwrap.kill("SIGKILL");
   }
 
+  #stream(fd: number): Readable | Writable | null | undefined {
+    return (this.#bwrap.stdio as readonly (Readable | Writable | null | undefined)[])[fd];
+  }
+
   #listen(): void {
     const { stdin, stdout, stderr, stdio } = this.#bwrap;
     // It may be gone before anything is written to it.
@@ -107,7 +111,7 @@ class Start {
       this.#stdout = (this.#stdout + chunk).slice(-MAX_REPORT_CHARS);
       if (this.#stdout.split("\n").includes(SETUP_MARKERS.ready)) this.#ready();
     });
-    (stdio[BWRAP_FDS.info] as Readable | null)?.on("data", (chunk) => {
+    (this.#stream(BWRAP_FDS.info) as Readable | null)?.on("data", (chunk) => {
       this.#info += chunk;
       if (this.#info.includes("}")) this.#open();
     });
@@ -119,7 +123,7 @@ class Start {
     try {
       this.#initPid = Number(JSON.parse(this.#info)["child-pid"]);
       this.#userNamespace = openSync(`/proc/${this.#initPid}/ns/user`, "r");
-      (this.#bwrap.stdio[BWRAP_FDS.gate] as Writable | null)?.end("\n");
+      (this.#stream(BWRAP_FDS.gate) as Writable | null)?.end("\n");
     } catch (error) {
       this.fail(translateError(error, "starting a sandbox"));
     }
