@@ -20,6 +20,7 @@ import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
+import { ProcessJournal } from "./process/process-journal.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { SpillDirectory } from "./process/spill.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
@@ -96,7 +97,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
   const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
-  const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
+  const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
   const { requests } = state;
@@ -122,7 +123,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
-      openSpill: () => spill.open(),
+      openSpill: () => disk.open(),
+      journal: new ProcessJournal({ store: store.processes, transaction: store.transaction, state, disk }),
       killGraceMs: KILL_GRACE_MS,
     },
   );
@@ -157,14 +159,15 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
-  await sandboxes.start();
+  await sandboxes.takeUp();
+  await processes.takeUp();
+  sandboxes.start();
   state.start();
   runs.recover();
   const address = await server.start().catch(async (error: unknown) => {
     // What an earlier run left stays for the next one.
     await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
-    await spill.remove();
     throw error;
   });
 
@@ -177,10 +180,9 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
-    processes.letGo();
+    await processes.letGo();
     lanes.closeAll();
     await engine.close();
-    await spill.remove();
     state.stop();
     store.close();
     return { left };

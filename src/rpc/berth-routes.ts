@@ -17,7 +17,7 @@ export function berthRoutes(
 ): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
-    router.service(ProcessService, new ProcessHandler(parts.processes));
+    router.service(ProcessService, new ProcessHandler(parts.processes, parts.requests));
     router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, {});
     router.service(SessionService, {});
