@@ -5,12 +5,13 @@ import type { ExpirySweeper } from "./expiry-sweeper.ts";
 import { newId } from "./ids.ts";
 import type { KeyedLock } from "./keyed-lock.ts";
 import type { SandboxObserver } from "./lease.ts";
+import type { MountSources } from "./mount-sources.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { EngineSandbox } from "./ports/engine.ts";
 import type { RequestProgress } from "./request-log.ts";
 import { exists } from "./sandbox-errors.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
-import { engineMounts, type SandboxMaker } from "./sandbox-maker.ts";
+import type { SandboxMaker } from "./sandbox-maker.ts";
 import { SandboxRecord } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 import type { SandboxTerminator } from "./sandbox-terminator.ts";
@@ -21,6 +22,7 @@ import type { WarmPool, WarmSandbox } from "./warm-pool.ts";
 export interface SandboxCreatorParts {
   readonly defaults: SandboxDefaults;
   readonly monitor: EngineMonitor;
+  readonly mounts: MountSources;
   readonly journal: SandboxJournal;
   readonly clock: Clock;
   readonly observer: SandboxObserver;
@@ -54,10 +56,10 @@ export class SandboxCreator {
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
     const made = await this.#madeBefore(owner, options.progress?.begun);
     if (made !== undefined) return made;
-    const { defaults, monitor, registry, capacity, warmPool, clock, journal, sweeper } = this.#parts;
+    const { defaults, monitor, mounts, registry, capacity, warmPool, clock, journal, sweeper } = this.#parts;
     throwIfAborted(monitor.lost);
     const spec = resolveSpec(asked, defaults, monitor.info);
-    engineMounts(spec);
+    mounts.check(owner, spec);
     const previous = options.sandboxId === undefined ? undefined : registry.get(owner, options.sandboxId);
     if (previous?.live) throw exists(previous);
     const reservation = capacity.reserve();

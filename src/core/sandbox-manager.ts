@@ -6,6 +6,7 @@ import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
 import type { Lease, SandboxObserver } from "./lease.ts";
 import { LossWatcher } from "./loss-watcher.ts";
+import type { MountSources } from "./mount-sources.ts";
 import { OrphanReaper } from "./orphan-reaper.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Engine } from "./ports/engine.ts";
@@ -44,6 +45,7 @@ export interface SandboxManagerParts {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly observer: SandboxObserver;
+  readonly mounts: MountSources;
 }
 
 /** The figures of {@link SandboxManager.stats}. */
@@ -146,7 +148,8 @@ export class SandboxManager {
   /**
    * Makes a sandbox, ready to run commands. On failure and on abort nothing is left.
    * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
-   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `ENGINE_UNAVAILABLE`.
+   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
+   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxView> {
     this.#assertOpen();
