@@ -131,7 +131,15 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
-  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
+  const runs = new RunManager({
+    store: store.runs,
+    sandboxes,
+    processes,
+    running,
+    clock,
+    time: state.time,
+    logger,
+  });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({

@@ -141,15 +141,16 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   }
 
   getRun(request: GetRunRequest, context: HandlerContext): { run: Run } {
+    const { catalog } = this.#parts.runs;
     const owner = ownerOf(context);
     const runId = callerId("run_id", request.runId);
-    const view = this.#parts.runs.get(owner, runId);
-    const messages = request.includeMessages ? this.#parts.runs.messages(owner, runId) : [];
+    const view = catalog.get(owner, runId);
+    const messages = request.includeMessages ? catalog.messages(owner, runId) : [];
     return { run: toWireRun(view, { messages }) };
   }
 
   listRuns(request: ListRunsRequest, context: HandlerContext): { runs: Run[]; nextPageToken: string } {
-    const { runs, next } = this.#parts.runs.list(ownerOf(context), {
+    const { runs, next } = this.#parts.runs.catalog.list(ownerOf(context), {
       states: fromWireRunStates(request.states),
       limit: pageSize(request.pageSize),
       before: decodePageToken(request.pageToken, z.int().min(1)),
@@ -174,7 +175,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   ): AsyncGenerator<MessageInitShape<typeof WatchRunResponseSchema>> {
     const runId = callerId("run_id", request.runId);
     const after = integer("after_sequence", request.afterSequence, { min: 0 });
-    const items = this.#parts.runs.watch(ownerOf(context), runId, after, context.signal);
+    const items = this.#parts.runs.catalog.watch(ownerOf(context), runId, after, context.signal);
     for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
       if (item === undefined) yield { item: { case: "keepalive", value: {} } };
       else if (item.type === "event") {
