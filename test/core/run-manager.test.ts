@@ -194,6 +194,34 @@ test("the end of a run that cannot be written is written later", async () => {
   expect(bench.containers).toEqual([]);
 });
 
+test("such an end does not come to a later start", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  const { save } = bench.store.runs;
+  bench.store.runs.save = () => {
+    throw new BerthError("NO_SPACE", "The disk is full.");
+  };
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+  bench.store.runs.save = save;
+  await bench.runs.cancel(OWNER, runId);
+  await bench.runs.reset(OWNER, runId);
+  await bench.runs.start(OWNER, runId, undefined, never);
+  await bench.clock.advance(6_000);
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+});
+
+test.each(["report", "sign of life"])("a %s begins the lease anew", async (sign) => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs - 1);
+  if (sign === "report") await finish(bench, runId, { outcome: "CONTINUE" });
+  else bench.runs.keepAlive(OWNER, runId, 1, "");
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs - 1);
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+  await bench.clock.advance(1);
+  expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
+});
+
 test("a sandbox that took the place of a run's own is not touched by the run's end", async () => {
   const bench = await RunBench.start();
   const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
