@@ -38,6 +38,15 @@ module.exports = {
       to: { path: "^(gen/|src/(?!core/|process/|files/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
     },
     {
+      name: "resources-over-process",
+      comment: "Resources are what runs in a sandbox, over processes and files.",
+      severity: "error",
+      from: { path: "^src/resource" },
+      to: {
+        path: "^(gen/|src/(?!core/|process/|files/|resource/))|node_modules/(@connectrpc|@bufbuild|dockerode)",
+      },
+    },
+    {
       name: "engines-over-ports",
       comment: "An engine implements core's port and imports nothing else of Berth.",
       severity: "error",
@@ -59,7 +68,7 @@ module.exports = {
       severity: "error",
       from: { path: "^src/cli" },
       to: {
-        path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$|files/(tar/|archive-check\\.ts$|byte-string\\.ts$))",
+        path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$))",
       },
     },
     {
@@ -68,6 +77,16 @@ module.exports = {
       severity: "error",
       from: { path: "^src/config" },
       to: { path: "^(gen/|src/(?!config|core/|listen-address\\.ts$))" },
+    },
+    {
+      name: "workspaces-over-ports",
+      comment:
+        "Workspaces' directories implement core's port; archives are read, written and checked as those of sandboxes.",
+      severity: "error",
+      from: { path: "^src/workspace" },
+      to: {
+        path: "^(gen/|src/(?!core/|workspace/|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$)))|node_modules/(@connectrpc|@bufbuild|dockerode)",
+      },
     },
     onlyFrom(
       "docker-stays-home",
@@ -98,6 +117,18 @@ module.exports = {
       "^src/store/",
       "^src/(store/|app\\.ts$)",
       "Only app.ts names concrete stores.",
+    ),
+    onlyFrom(
+      "resources-named-once",
+      "^src/resource/",
+      "^src/(resource/|session-parts\\.ts$)",
+      "Only session-parts.ts names concrete resources.",
+    ),
+    onlyFrom(
+      "workspaces-named-once",
+      "^src/workspace/",
+      "^src/(workspace/|workspace-parts\\.ts$)",
+      "Only workspace-parts.ts names concrete directories.",
     ),
     onlyFrom("rpc-named-once", "^src/rpc/", "^src/(rpc/|app\\.ts$)", "Nothing below the handlers calls up."),
   ],

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import type {
   DescMethod,
   DescMethodServerStreaming,
@@ -17,7 +18,7 @@ export class BenchClient {
   constructor(address: string) {
     this.#grpc = new grpc.Client(address, grpc.credentials.createInsecure(), {
       "grpc.max_receive_message_length": 64 * MIB,
-      "grpc-node.flow_control_window": 4 * MIB,
+      "grpc-node.flow_control_window": 8 * MIB,
     });
   }
 
@@ -48,16 +49,13 @@ export class BenchClient {
     );
   }
 
-  /** A call that streams requests; resolves with its answer through `answer`. */
+  /** A call that streams requests, at the speed the server takes them. */
   upload<I extends DescMethod["input"], O extends DescMethod["output"]>(method: {
     readonly input: I;
     readonly output: O;
     readonly name: string;
     readonly parent: DescMethod["parent"];
-  }): {
-    readonly call: grpc.ClientWritableStream<MessageShape<I>>;
-    readonly answer: Promise<MessageShape<O>>;
-  } {
+  }): Upload<I, O> {
     const { promise, resolve, reject } = Promise.withResolvers<MessageShape<O>>();
     const call = this.#grpc.makeClientStreamRequest(
       pathOf(method),
@@ -65,12 +63,25 @@ export class BenchClient {
       (bytes) => fromBinary(method.output, bytes),
       (error, answer) => (error ? reject(error) : resolve(answer as MessageShape<O>)),
     );
-    return { call, answer: promise };
+    const send = async (init: MessageInitShape<I>): Promise<void> => {
+      if (call.write(create(method.input, init))) return;
+      // A call that has failed drains no more.
+      await Promise.race([once(call, "drain"), promise]);
+    };
+    return { send, end: () => call.end(), answer: promise };
   }
 
   close(): void {
     this.#grpc.close();
   }
+}
+
+/** A call that streams requests. */
+export interface Upload<I extends DescMethod["input"], O extends DescMethod["output"]> {
+  /** Resolves when more may be sent; rejects when the call has failed. */
+  send(request: MessageInitShape<I>): Promise<void>;
+  end(): void;
+  readonly answer: Promise<MessageShape<O>>;
 }
 
 function pathOf(method: { readonly name: string; readonly parent: { readonly typeName: string } }): string {

@@ -1,18 +1,23 @@
 import { writeFileSync } from "node:fs";
-import { cpus, release } from "node:os";
+import { cpus, release, totalmem } from "node:os";
 import { parseArgs } from "node:util";
-import { randomBase32 } from "../src/core/ids.ts";
 import { drawLatencies } from "./picture.ts";
-import { RawDocker } from "./raw.ts";
 import type { Figure, Row } from "./row.ts";
-import { createCold, createWarm } from "./rows/create.ts";
-import { execLatency, execOutput, execThroughput } from "./rows/exec.ts";
+import { createCold } from "./rows/create.ts";
+import { createWarm } from "./rows/create-warm.ts";
+import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
 import { idleMemory } from "./rows/memory.ts";
-import { BenchService } from "./service.ts";
+import { execOutput } from "./rows/output.ts";
+import { execThroughput } from "./rows/throughput.ts";
+import { unary } from "./rows/unary.ts";
+import { runRow } from "./run-row.ts";
+import { table } from "./table.ts";
 
-// Measures Berth against raw Docker in one run:
-//   npm run bench -- [--rows create,exec] [--scale 0.2] [--image NAME] [--json FILE] [--svg FILE]
+const USAGE = `Measures Berth, against raw Docker in the same run:
+  npm run bench -- [--rows exec,output] [--scale 0.5] [--engine docker|bubblewrap]
+                   [--image NAME] [--json FILE] [--svg FILE]`;
+
 const ROWS: readonly Row[] = [
   createWarm,
   createCold,
@@ -20,51 +25,71 @@ const ROWS: readonly Row[] = [
   execOutput,
   execThroughput,
   files,
+  unary,
   idleMemory,
 ];
+const NAMES = ROWS.map(({ name }) => name);
 
 const { values } = parseArgs({
   options: {
-    rows: { type: "string", default: ROWS.map(({ name }) => name).join(",") },
+    rows: { type: "string", default: NAMES.join(",") },
     scale: { type: "string", default: "1" },
+    engine: { type: "string" },
     image: { type: "string", default: "berth/base:latest" },
     json: { type: "string" },
     svg: { type: "string" },
+    help: { type: "boolean", short: "h" },
   },
 });
-
+if (values.help) {
+  console.log(`${USAGE}\nRows: ${NAMES.join(", ")}`);
+  process.exit();
+}
 const wanted = values.rows.split(",");
-const unknown = wanted.filter((name) => !ROWS.some((row) => row.name === name));
-if (unknown.length > 0)
-  throw new Error(`no row ${unknown.join(", ")}; there are ${ROWS.map(({ name }) => name).join(", ")}`);
+const unknown = wanted.filter((name) => !NAMES.includes(name));
+if (unknown.length > 0) fail(`There is no row ${unknown.join(", ")}. There are ${NAMES.join(", ")}.`);
+const scale = Number(values.scale);
+if (!(scale > 0 && scale <= 10)) fail("--scale takes a number above 0, up to 10.");
 
-const { image } = values;
-const raw = new RawDocker(randomBase32(8), image);
-const service = await BenchService.start(image);
+const stopping = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const)
+  process.once(signal, () => stopping.abort(new Error(`stopped by ${signal}`)));
+
+const serve = values.engine === undefined ? [] : ["--engine", values.engine];
 const figures: Figure[] = [];
-try {
-  for (const row of ROWS.filter(({ name }) => wanted.includes(name))) {
-    console.error(`measuring ${row.name} …`);
-    figures.push(...(await row.run({ image, service, raw, scale: Number(values.scale) })));
+const failed: string[] = [];
+for (const row of ROWS.filter(({ name }) => wanted.includes(name))) {
+  if (stopping.signal.aborted) break;
+  try {
+    const { signal } = stopping;
+    figures.push(...(await runRow(row, { image: values.image, scale, serve, signal })));
+  } catch (error) {
+    console.error(`${row.name} failed:`, error);
+    failed.push(row.name);
   }
-} finally {
-  await service.stop();
-  await raw.removeAll();
 }
 
-const round = (value: number | undefined): string => (value === undefined ? "" : value.toPrecision(3));
-console.table(
-  figures.map((figure) => ({
-    figure: figure.name,
-    unit: figure.unit,
-    p50: round(figure.p50),
-    p99: round(figure.p99),
-    "raw p50": round(figure.rawP50),
-    "× raw": round(figure.ratio),
-    goal: figure.goal,
-    reached: figure.reached ? "yes" : "NO",
-  })),
-);
-const machine = { cpus: cpus().length, cpu: cpus()[0]?.model, kernel: release(), node: process.version };
-if (values.json) writeFileSync(values.json, `${JSON.stringify({ machine, image, figures }, undefined, 2)}\n`);
-if (values.svg) writeFileSync(values.svg, drawLatencies(figures));
+const machine = {
+  cpus: cpus().length,
+  cpu: cpus()[0]?.model,
+  memoryGiB: Math.round(totalmem() / 2 ** 30),
+  kernel: release(),
+  node: process.version,
+};
+console.log(table(figures));
+const result = { date: new Date().toISOString(), machine, image: values.image, scale, figures };
+if (values.json) writeFileSync(values.json, `${JSON.stringify(result, rounded, 1)}\n`);
+if (values.svg && figures.some((figure) => figure.values)) writeFileSync(values.svg, drawLatencies(figures));
+if (failed.length > 0) console.error(`These rows failed: ${failed.join(", ")}.`);
+// A row that was given up may still hold something open.
+process.exit(failed.length > 0 || stopping.signal.aborted ? 1 : 0);
+
+/** Four digits say all that was measured. */
+function rounded(_key: string, value: unknown): unknown {
+  return typeof value === "number" ? Number(value.toPrecision(4)) : value;
+}
+
+function fail(message: string): never {
+  console.error(`${message}\n${USAGE}`);
+  process.exit(2);
+}

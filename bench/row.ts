@@ -1,13 +1,16 @@
 import type { RawDocker } from "./raw.ts";
 import type { BenchService } from "./service.ts";
 
-/** What a row has to work with. */
+/** What a row has to work with. Whatever it starts here ends with it, also when it fails. */
 export interface BenchContext {
   readonly image: string;
-  readonly service: BenchService;
   readonly raw: RawDocker;
   /** Multiplies rounds and sizes: 1 for the full run. */
   readonly scale: number;
+  /** Starts a service of the row's own, with further options of `berth serve`. */
+  start(options?: readonly string[]): Promise<BenchService>;
+  /** Says what is being done, for whoever waits. */
+  progress(text: string): void;
 }
 
 /** One line of the result. */
@@ -16,12 +19,14 @@ export interface Figure {
   readonly unit: "ms" | "MB/s" | "per second" | "KiB";
   readonly p50: number;
   readonly p99?: number;
+  /** What Berth is held against: raw Docker where the row says nothing else. */
   readonly rawP50?: number;
-  /** How many times better than raw Docker: above 1 is faster. */
+  /** How many times better than that: above 1 is faster. */
   readonly ratio?: number;
   /** What it is to reach, in words. */
   readonly goal: string;
-  readonly reached: boolean;
+  /** Undefined: there is no goal. */
+  readonly reached?: boolean;
   /** Every value, for pictures. */
   readonly values?: { readonly berth: readonly number[]; readonly raw: readonly number[] };
 }
@@ -29,5 +34,7 @@ export interface Figure {
 /** A subject of the benchmark. */
 export interface Row {
   readonly name: string;
+  /** How long it may take in a full run, in seconds; half of it is granted whatever the scale. */
+  readonly limitSeconds: number;
   run(context: BenchContext): Promise<Figure[]>;
 }

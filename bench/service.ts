@@ -8,10 +8,14 @@ import { ProcessService } from "../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../gen/ts/berth/v1/sandbox_pb.js";
 import { BenchClient } from "./client.ts";
 
+/** How long a service may take to end. */
+const STOP_MS = 60_000;
+
 /** A `berth serve` of its own process, with a client. */
 export class BenchService {
   readonly client: BenchClient;
   readonly #process: ChildProcess;
+  #stopping: Promise<void> | undefined;
 
   private constructor(child: ChildProcess, address: string) {
     this.#process = child;
@@ -21,17 +25,7 @@ export class BenchService {
   static async start(image: string, options: readonly string[] = []): Promise<BenchService> {
     const dataDir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
     const main = new URL("../src/main.ts", import.meta.url).pathname;
-    const args = [
-      "--max-semi-space-size=32",
-      main,
-      "serve",
-      "--listen",
-      "127.0.0.1:0",
-      "--default-image",
-      image,
-      "--data-dir",
-      dataDir,
-    ];
+    const args = [main, "serve", "--listen", "127.0.0.1:0", "--default-image", image, "--data-dir", dataDir];
     const child = spawn(process.execPath, [...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],
     });
@@ -78,10 +72,19 @@ export class BenchService {
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
   }
 
-  async stop(): Promise<void> {
+  /** Ends it, with its sandboxes. Later calls join the first. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<void> {
     this.client.close();
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
     const exited = once(this.#process, "exit");
     this.#process.kill("SIGTERM");
+    const tooLate = setTimeout(() => this.#process.kill("SIGKILL"), STOP_MS);
     await exited;
+    clearTimeout(tooLate);
   }
 }

@@ -6,7 +6,6 @@ import { EngineMonitor } from "./core/engine-monitor.ts";
 import type { SandboxObserver } from "./core/lease.ts";
 import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
-import { RequestLog } from "./core/request-log.ts";
 import { RunManager } from "./core/run-manager.ts";
 import { RunningRuns } from "./core/running-runs.ts";
 import type { IsolationLevel } from "./core/sandbox.ts";
@@ -27,10 +26,12 @@ import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
+import { SessionParts } from "./session-parts.ts";
 import { SqliteStore } from "./store/sqlite/store.ts";
+import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
-export interface AppSettings {
+export interface AppSettings extends WorkspaceSettings {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
@@ -46,6 +47,8 @@ export interface AppSettings {
   readonly maxProcessesPerSandbox: number;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  /** How long a session lives after its last use, where its creator does not say. */
+  readonly sessionTtlMs: number;
   /** How long a stop may take in all. */
   readonly stopTimeoutMs: number;
   /** Whether sandboxes outlive the service. */
@@ -100,7 +103,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
-  const requests = new RequestLog(clock);
+  const { requests } = state;
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
   const control = new ProcessControl(lanes);
   const observer: SandboxObserver = {
@@ -110,8 +113,19 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       control.forget(ref);
     },
   };
-  const sandboxes = new SandboxManager(settings, { ...state, engine, monitor, clock, logger, observer });
+  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger });
+  const { mounts } = assembly;
+  const sandboxes = new SandboxManager(settings, {
+    ...state,
+    engine,
+    monitor,
+    clock,
+    logger,
+    observer,
+    mounts,
+  });
   const running = new RunningRuns();
+  const workspaces = assembly.finish(sandboxes, monitor);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -133,11 +147,22 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   );
   const runs = new RunManager({
     store: store.runs,
+    transaction: store.transaction,
     sandboxes,
     processes,
     running,
     clock,
     time: state.time,
+    logger,
+  });
+  const { sessions, catalog, tools } = new SessionParts(settings, {
+    sandboxes,
+    runner: lanes,
+    shells: lanes,
+    control,
+    store: store.sessions,
+    time: state.time,
+    clock,
     logger,
   });
   const server = createRpcServer({
@@ -146,6 +171,11 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       sandboxes,
       processes,
       files,
+      sessions,
+      catalog,
+      tools,
+      logger,
+      ...workspaces,
       runs,
       events: state.events,
       requests,
@@ -166,11 +196,16 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
+  await assembly.prepare();
   await sandboxes.start();
   state.start();
+  sessions.restore();
   runs.recover();
+  const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
-    await sandboxes.shutdown({ leave: false, timeoutMs: settings.stopTimeoutMs });
+    // What an earlier run left stays for the next one.
+    await workspaces.workspaces.stop();
+    await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
     await spill.remove();
     throw error;
@@ -181,10 +216,13 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
     runs.stop();
+    await sessions.shutdown({ leave: settings.leaveSandboxes, timeoutMs: callsMs });
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
+    await workspaces.workspaces.stop();
+    await recovered;
     processes.letGo();
     lanes.closeAll();
     await engine.close();

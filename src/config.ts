@@ -42,11 +42,18 @@ export interface Config {
   readonly maxLifetimeMs: number | undefined;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  readonly sessionTtlMs: number;
 
   readonly commandTimeoutMs: number;
   readonly maxProcessesPerSandbox: number;
   readonly transcriptWindowBytes: number;
   readonly dataDir: string;
+  /** Undefined: below the data directory. */
+  readonly workspacesRoot: string | undefined;
+  /** Undefined: below the data directory. */
+  readonly sharedRoot: string | undefined;
+  /** Undefined: unbounded. */
+  readonly workspaceQuotaBytes: number | undefined;
 
   readonly warmPools: readonly WarmPoolTarget[];
 

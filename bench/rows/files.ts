@@ -1,52 +1,33 @@
 import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import type { Row } from "../row.ts";
+import type { BenchService } from "../service.ts";
 import { quantile, timed } from "../stats.ts";
 
+const MIB = 1024 * 1024;
 const MB = 1_000_000;
 const CHUNK_BYTES = 256 * 1024;
-const ROUNDS = 5;
+const ROUNDS = 7;
 
 /** One large file into a sandbox and out of it. */
 export const files: Row = {
   name: "files",
-  run: async ({ service, scale }) => {
-    const id = await service.create();
-    const bytes = Math.round(100 * 1024 * 1024 * Math.max(scale, 0.2));
-    const chunk = new Uint8Array(CHUNK_BYTES).fill(0x5a);
-    const up = async (): Promise<void> => {
-      const { call, answer } = service.client.upload(FileService.method.uploadFile);
-      const write = (message: Parameters<typeof call.write>[0]): Promise<void> | undefined =>
-        call.write(message) ? undefined : new Promise((resolve) => call.once("drain", resolve));
-      const request = (part: object) => ({ $typeName: "berth.v1.UploadFileRequest", part }) as never;
-      await write(request({ case: "header", value: { sandboxId: id, path: "/workspace/big" } }));
-      for (let sent = 0; sent < bytes; sent += chunk.length) {
-        await write(
-          request({ case: "chunk", value: chunk.subarray(0, Math.min(chunk.length, bytes - sent)) }),
-        );
-      }
-      call.end();
-      await answer;
-    };
-    const down = (): Promise<void> =>
-      new Promise((resolve, reject) => {
-        const call = service.client.stream(FileService.method.downloadFile, {
-          sandboxId: id,
-          path: "/workspace/big",
-        });
-        call.on("data", () => {});
-        call.on("error", reject);
-        call.on("end", resolve);
-      });
+  limitSeconds: 90,
+  run: async ({ start, scale }) => {
+    const service = await start();
+    const file = { sandboxId: await service.create(), path: "/workspace/big" };
+    const bytes = Math.round(100 * MIB * Math.max(scale, 0.2));
     const times = { up: [] as number[], down: [] as number[] };
-    for (let i = 0; i < ROUNDS; i++) {
-      times.up.push(await timed(up));
-      times.down.push(await timed(down));
+    for (let round = 0; round <= ROUNDS; round++) {
+      const up = await timed(() => upload(service, file, bytes));
+      const down = await timed(() => download(service, file, bytes));
+      if (round === 0) continue;
+      times.up.push(up);
+      times.down.push(down);
     }
-    await service.remove(id);
     return (["up", "down"] as const).map((way) => {
       const p50 = bytes / MB / (quantile(times[way], 0.5) / 1000);
       return {
-        name: `file of ${Math.round(bytes / 1024 / 1024)} MiB ${way}`,
+        name: `file of ${Math.round(bytes / MIB)} MiB ${way}`,
         unit: "MB/s" as const,
         p50,
         goal: "≥ 200 MB/s",
@@ -55,3 +36,32 @@ export const files: Row = {
     });
   },
 };
+
+interface File {
+  readonly sandboxId: string;
+  readonly path: string;
+}
+
+async function upload({ client }: BenchService, file: File, bytes: number): Promise<void> {
+  const { send, end, answer } = client.upload(FileService.method.uploadFile);
+  await send({ part: { case: "header", value: file } });
+  const chunk = new Uint8Array(CHUNK_BYTES).fill(0x5a);
+  for (let sent = 0; sent < bytes; sent += chunk.length)
+    await send({ part: { case: "chunk", value: chunk.subarray(0, bytes - sent) } });
+  end();
+  await answer;
+}
+
+function download({ client }: BenchService, file: File, bytes: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const call = client.stream(FileService.method.downloadFile, file);
+    let received = 0;
+    call.on("data", ({ part }) => {
+      if (part.case === "chunk") received += part.value.length;
+    });
+    call.on("error", reject);
+    call.on("end", () =>
+      received === bytes ? resolve() : reject(new Error(`${received} bytes of ${bytes} came`)),
+    );
+  });
+}

@@ -183,6 +183,12 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
     read: readWarmPools,
   }),
+  sessionTtlMs: value("Sandboxes", "session-ttl", {
+    placeholder: "DURATION",
+    fallback: "300s",
+    help: "How long a session lives after its last call.",
+    read: (text) => parseDuration(text),
+  }),
 
   commandTimeoutMs: value("Commands", "command-timeout", {
     placeholder: "DURATION",
@@ -208,6 +214,24 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     fallback: { shown: "/var/lib/berth as root, else ~/.local/state/berth", make: defaultDataDir },
     help: "Where the service keeps what it has on disk.",
     read: readPath,
+  }),
+  workspacesRoot: value("Service", "workspaces-root", {
+    placeholder: "DIR",
+    fallback: { ...UNSET, shown: "workspaces below the data directory" },
+    help: "Holds the workspaces, each in a directory of its own.",
+    read: readPath,
+  }),
+  sharedRoot: value("Service", "shared-root", {
+    placeholder: "DIR",
+    fallback: { ...UNSET, shown: "shared below the data directory" },
+    help: "Appears as /shared in every sandbox that has a workspace.",
+    read: readPath,
+  }),
+  workspaceQuotaBytes: value("Service", "workspace-quota", {
+    placeholder: "SIZE",
+    fallback: { ...UNSET, shown: "unbounded" },
+    help: "How much one workspace may hold: enforced on ext4 and xfs with project quotas, else watched.",
+    read: (text) => parseSize(text, { least: "64KiB" }),
   }),
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",

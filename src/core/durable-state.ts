@@ -1,8 +1,10 @@
 import { EventLog } from "./event-log.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
+import type { RequestStore } from "./ports/request-store.ts";
 import type { EventStore, SandboxStore, Transaction } from "./ports/sandbox-store.ts";
 import type { TimeStore } from "./ports/time-store.ts";
+import { RequestLog } from "./request-log.ts";
 import { SandboxJournal } from "./sandbox-journal.ts";
 import { ServiceTime } from "./service-time.ts";
 import { WriteBehind } from "./write-behind.ts";
@@ -13,6 +15,7 @@ export interface StateStore {
   readonly sandboxes: SandboxStore;
   readonly events: EventStore;
   readonly time: TimeStore;
+  readonly requests: RequestStore;
 }
 
 /** What of the service's state outlives it, over one store. */
@@ -21,11 +24,13 @@ export class DurableState {
   readonly writeBehind: WriteBehind;
   readonly events: EventLog;
   readonly journal: SandboxJournal;
+  readonly requests: RequestLog;
 
   constructor(store: StateStore, parts: { readonly clock: Clock; readonly logger: Logger }) {
     this.time = ServiceTime.resume(parts.clock, store.time);
     this.writeBehind = new WriteBehind(store.transaction, parts);
     this.events = new EventLog(parts.clock, store.events);
+    this.requests = new RequestLog(this.time, store.requests);
     this.journal = new SandboxJournal({ ...this, store: store.sandboxes, transaction: store.transaction });
   }
 

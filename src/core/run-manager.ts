@@ -4,6 +4,8 @@ import type { Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
 import type { RunProcesses } from "./ports/run-processes.ts";
 import type { RunChange, RunStore } from "./ports/run-store.ts";
+import type { Transaction } from "./ports/sandbox-store.ts";
+import { NO_PROGRESS, type RequestProgress } from "./request-log.ts";
 import {
   endOf,
   type Moment,
@@ -43,6 +45,7 @@ const END_AGAIN_MS = 5_000;
 /** What the manager is built of. */
 export interface RunManagerParts {
   readonly store: RunStore;
+  readonly transaction: Transaction;
   readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
   readonly processes: RunProcesses;
   /** Told of every run that becomes or ceases to be RUNNING. */
@@ -117,9 +120,11 @@ export class RunManager {
   }
 
   /** Makes a run, in state IDLE. @throws what {@link SandboxManager.acquire} throws for a sandbox that is given. */
-  create(owner: string, settings: RunSettings): RunView {
+  create(owner: string, settings: RunSettings, progress: RequestProgress = NO_PROGRESS): RunView {
     this.#assertOpen();
-    const { store, sandboxes, clock } = this.#parts;
+    const { store, sandboxes, clock, transaction } = this.#parts;
+    const { begun } = progress;
+    if (begun !== undefined && store.get(owner, begun)) return this.catalog.get(owner, begun);
     const { sandbox } = settings;
     if (sandbox.kind === "given") {
       const { sandboxId, generation } = sandbox;
@@ -127,7 +132,10 @@ export class RunManager {
     }
     const timeMs = clock.wallMs();
     const run = newRun(newId("run"), owner, settings, timeMs);
-    store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+    transaction(() => {
+      progress.begin(run.runId);
+      store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+    });
     return { run, steps: [], messageCount: 0 };
   }
 
@@ -143,13 +151,17 @@ export class RunManager {
     runId: string,
     request: string | undefined,
     signal: AbortSignal,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<RunView> {
     this.#assertOpen();
-    assertStartable(this.catalog.find(owner, runId));
+    const found = this.catalog.find(owner, runId);
+    if (progress.begun !== undefined && progress.begun === found.startId)
+      return this.catalog.get(owner, runId);
+    assertStartable(found);
     this.#parts.running.assertRoom();
     this.#assertNotStarting(runId);
     const abort = new AbortController();
-    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]));
+    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]), progress);
     this.#starts.set(runId, { abort, done });
     try {
       return await done;
@@ -242,8 +254,9 @@ export class RunManager {
     runId: string,
     request: string | undefined,
     signal: AbortSignal,
+    progress: RequestProgress,
   ): Promise<RunView> {
-    const { store } = this.#parts;
+    const { store, transaction } = this.#parts;
     if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
     throwIfAborted(signal);
     const idle = this.catalog.find(owner, runId);
@@ -251,7 +264,10 @@ export class RunManager {
     const run = started(idle, randomBase32(20), taken?.held, this.#now());
     const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
     try {
-      this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+      transaction(() => {
+        progress.begin(run.startId);
+        this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+      });
     } catch (error) {
       taken?.lease.release();
       throw error;

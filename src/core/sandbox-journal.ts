@@ -27,13 +27,18 @@ export class SandboxJournal {
     return this.#parts.store.load();
   }
 
-  /** Keeps a change before it is carried out. @throws `NO_SPACE` where it cannot be kept: it is not to happen then. */
-  intend(record: SandboxRecord, happening: SandboxHappening): void {
+  /**
+   * Keeps a change before it is carried out.
+   * @param also what is kept in the same go.
+   * @throws `NO_SPACE` where it cannot be kept: it is not to happen then.
+   */
+  intend(record: SandboxRecord, happening: SandboxHappening, also: () => void = () => {}): void {
     const { store, transaction, events } = this.#parts;
     const event = events.next(record, happening);
     transaction(() => {
       store.put(this.#stored(record));
       events.store(event);
+      also();
     });
     events.tell(event);
   }

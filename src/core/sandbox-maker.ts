@@ -1,7 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
-import { abortError, BerthError, throwIfAborted } from "./errors.ts";
+import { abortError, throwIfAborted } from "./errors.ts";
+import type { MountSources } from "./mount-sources.ts";
 import type { Clock } from "./ports/clock.ts";
-import type { Engine, EngineMount, EngineSandbox } from "./ports/engine.ts";
+import type { Engine, EngineSandbox } from "./ports/engine.ts";
 import type { SandboxSpec } from "./sandbox.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
 import type { SandboxRecord } from "./sandbox-record.ts";
@@ -15,11 +16,18 @@ export class SandboxMaker {
   readonly #engine: Engine;
   readonly #journal: SandboxJournal;
   readonly #clock: Clock;
+  readonly #mounts: MountSources;
 
-  constructor(parts: { readonly engine: Engine; readonly journal: SandboxJournal; readonly clock: Clock }) {
+  constructor(parts: {
+    readonly engine: Engine;
+    readonly journal: SandboxJournal;
+    readonly clock: Clock;
+    readonly mounts: MountSources;
+  }) {
     this.#engine = parts.engine;
     this.#journal = parts.journal;
     this.#clock = parts.clock;
+    this.#mounts = parts.mounts;
   }
 
   /** Makes it; on failure and on abort nothing is left. */
@@ -37,6 +45,7 @@ export class SandboxMaker {
   async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
     throwIfAborted(signal);
     const { spec, sandboxId, generation, owner } = record;
+    const mounts = await this.#mounts.resolve(owner, spec);
     let toldAt = Number.NEGATIVE_INFINITY;
     await this.#engine.ensureImage(spec.image, {
       signal,
@@ -47,7 +56,7 @@ export class SandboxMaker {
         this.#journal.mention(record, { type: "IMAGE_PULL", image: spec.image, progress });
       },
     });
-    return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts: engineMounts(spec) }, signal);
+    return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);
   }
 
   /** Makes a sandbox that waited into what was asked for. What cannot be made so is removed. */
@@ -65,15 +74,4 @@ export class SandboxMaker {
       throw error;
     }
   }
-}
-
-/** The directories of the host that a spec's mounts mean. @throws `UNSUPPORTED` for workspaces. */
-export function engineMounts(spec: SandboxSpec): EngineMount[] {
-  return spec.mounts.map(({ source, target, readOnly }, index) => {
-    if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
-    throw new BerthError(
-      "UNSUPPORTED",
-      `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
-    );
-  });
 }

@@ -7,15 +7,17 @@ import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
 import type { Lease, SandboxObserver } from "./lease.ts";
 import { LossWatcher } from "./loss-watcher.ts";
+import type { MountSources } from "./mount-sources.ts";
 import { OrphanReaper } from "./orphan-reaper.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Engine, EngineSandbox } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
 import { Reconciler } from "./reconciler.ts";
+import type { RequestProgress } from "./request-log.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
 import { assertGeneration, exists, notFound, notRunning } from "./sandbox-errors.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
-import { engineMounts, SandboxMaker } from "./sandbox-maker.ts";
+import { SandboxMaker } from "./sandbox-maker.ts";
 import { SandboxRecord } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 import { SandboxTerminator } from "./sandbox-terminator.ts";
@@ -44,6 +46,7 @@ export interface SandboxManagerParts {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly observer: SandboxObserver;
+  readonly mounts: MountSources;
 }
 
 /** The figures of {@link SandboxManager.stats}. */
@@ -84,6 +87,7 @@ export class SandboxManager {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #observer: SandboxObserver;
+  readonly #mounts: MountSources;
   readonly #locks = new KeyedLock();
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
@@ -102,6 +106,7 @@ export class SandboxManager {
     this.#clock = parts.clock;
     this.#logger = parts.logger;
     this.#observer = parts.observer;
+    this.#mounts = parts.mounts;
     this.#capacity = new Capacity(settings.maxSandboxes);
     this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
     this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
@@ -138,17 +143,25 @@ export class SandboxManager {
   /**
    * Makes a sandbox, ready to run commands. On failure and on abort nothing is left.
    * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
-   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `ENGINE_UNAVAILABLE`.
+   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
+   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
   async create(
     owner: string,
     asked: RequestedSpec,
-    options: { readonly sandboxId?: string; readonly signal: AbortSignal },
+    options: {
+      readonly sandboxId?: string;
+      readonly signal: AbortSignal;
+      /** Of the request that asks for it, where that has an id. */
+      readonly progress?: RequestProgress;
+    },
   ): Promise<SandboxView> {
     this.#assertOpen();
+    const made = await this.#madeBefore(owner, options.progress?.begun);
+    if (made !== undefined) return this.#view(made);
     throwIfAborted(this.#monitor.lost);
     const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
-    engineMounts(spec);
+    this.#mounts.check(owner, spec);
     const previous =
       options.sandboxId === undefined ? undefined : this.#registry.get(owner, options.sandboxId);
     if (previous?.live) throw exists(previous);
@@ -166,7 +179,7 @@ export class SandboxManager {
       onUse: () => this.#journal.used(record),
       onIdle: () => this.#sweeper.arm(record.expiry()?.inMs),
     });
-    this.#begin(record, warm);
+    this.#begin(record, warm, options.progress);
     const signal = AbortSignal.any([this.#orLost(options.signal), abort.signal]);
     try {
       await this.#locks.run(SandboxRegistry.key(owner, record.sandboxId), async () => {
@@ -332,10 +345,24 @@ export class SandboxManager {
     }
   }
 
+  /** What an interrupted request had made; undefined where its create came to nothing, and what was left of that is gone. */
+  async #madeBefore(owner: string, begun: string | undefined): Promise<SandboxRecord | undefined> {
+    if (begun === undefined) return undefined;
+    const [sandboxId, generation] = JSON.parse(begun) as [string, number];
+    const record = this.#registry.get(owner, sandboxId);
+    if (record?.generation !== generation) return undefined;
+    const end = "termination" in record.phase ? record.phase.termination : undefined;
+    if (end?.cause !== "CREATE_FAILED") return record;
+    await this.#terminator.end(record, { ...end, graceMs: 0 });
+    return undefined;
+  }
+
   /** Keeps that it is being made, before anything is. @throws `NO_SPACE` */
-  #begin(record: SandboxRecord, warm: WarmSandbox | undefined): void {
+  #begin(record: SandboxRecord, warm: WarmSandbox | undefined, progress?: RequestProgress): void {
     try {
-      this.#journal.intend(record, { type: "CREATING" });
+      this.#journal.intend(record, { type: "CREATING" }, () =>
+        progress?.begin(JSON.stringify([record.sandboxId, record.generation])),
+      );
     } catch (error) {
       record.reservation.release();
       if (warm !== undefined) this.#warmPool.giveBack(warm, record.spec.image);

@@ -52,6 +52,7 @@ export class SandboxTerminator {
    *   sandbox then stays in DELETING, keeps its place, and this may be called again.
    */
   async end(record: SandboxRecord, request: TerminationRequest): Promise<void> {
+    if (!record.live) return;
     if (record.deletion !== undefined) {
       record.deletion.join(request);
       return record.deletion.done;

@@ -1,20 +1,11 @@
-import { BerthError } from "../core/errors.ts";
 import type { ByteString } from "./byte-string.ts";
-import { scriptError, withoutVanished } from "./failure.ts";
+import { scriptError } from "./failure.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { EXIT, script } from "./script.ts";
 import { assign } from "./shell-words.ts";
-import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
-import { readTar } from "./tar/tar-reader.ts";
-import { END_OF_TAR, encodeEntry, padding } from "./tar/tar-writer.ts";
-
-/** Small pieces are put together up to so many bytes. */
-const CHUNK_BYTES = 256 * 1024;
-
-/** What tars say, in both makes, of what they rightly leave out. */
-const LEFT_OUT =
-  /(socket ignored|unknown file type|file (removed before|changed as) we read it|shrank by .*|error exit delayed.*|Exiting with failure status.*)$/;
+import { restateTar } from "./tar/restate.ts";
+import { complaintsOf, LAST_CODE_OF_TAR } from "./tar/tar-complaints.ts";
 
 const WANTED = "a directory or a regular file";
 
@@ -33,17 +24,7 @@ export async function* downloadArchive(op: Operation, path: ByteString): AsyncGe
       `elif [ -e "$p" ]; then exit ${EXIT.kind}; else reach "$p"; exit ${EXIT.missing}; fi\n`,
     ),
   );
-  let parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of translate(outputOf(op, running, path))) {
-    parts.push(part);
-    bytes += part.length;
-    if (bytes < CHUNK_BYTES) continue;
-    yield Buffer.concat(parts, bytes);
-    parts = [];
-    bytes = 0;
-  }
-  yield Buffer.concat(parts, bytes);
+  yield* restateTar(outputOf(op, running, path), "the sandbox's image");
 }
 
 /** What the tar writes; where it writes nothing, why. */
@@ -57,61 +38,12 @@ async function* outputOf(op: Operation, running: RunningScript, path: ByteString
   await finish(running, path);
 }
 
-/** Writes every entry anew. */
-async function* translate(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  let size = 0;
-  try {
-    for await (const item of readTar(chunks)) {
-      if (item.type === "content") {
-        yield item.data;
-        continue;
-      }
-      yield padding(size);
-      const entry = relative(item.entry);
-      size = entry?.size ?? 0;
-      if (entry !== undefined) yield encodeEntry(entry, "pax");
-    }
-  } catch (error) {
-    if (!(error instanceof BerthError && error.reason === "ARCHIVE_REJECTED")) throw error;
-    throw new BerthError(
-      "UNSUPPORTED",
-      `The tar of the sandbox's image cannot be understood. ${error.message}`,
-    );
-  }
-  yield padding(size);
-  yield END_OF_TAR;
-}
-
-/** An entry without the `./` that its name, and that of a hard link's target, begins with; undefined for the directory itself. */
-function relative(entry: TarEntry): PlainTarEntry | undefined {
-  const { kind } = entry;
-  if (kind === "other") {
-    throw new BerthError(
-      "UNSUPPORTED",
-      "The tar of the sandbox's image writes entries of a kind that is not standard.",
-    );
-  }
-  const name = stripDot(entry.name);
-  if (name === "") return undefined;
-  const linkName = kind === "hard-link" ? stripDot(entry.linkName) : entry.linkName;
-  return { ...entry, kind, name, linkName };
-}
-
-function stripDot(name: ByteString): ByteString {
-  return name === "." ? "" : name.replace(/^\.\/+/, "");
-}
-
 /** Fails unless all that the tar complained of is what it rightly left out. */
 async function finish(running: RunningScript, path: ByteString): Promise<void> {
   const end = await running.ended;
   if (end.code === 0) return;
-  const complaints = withoutVanished(end.stderr)
-    .split("\n")
-    .filter((line) => line !== "" && !LEFT_OUT.test(line));
-  if (end.code > LAST_OWN_CODE || complaints.length > 0) {
+  const complaints = complaintsOf(end.stderr);
+  if (end.code > LAST_CODE_OF_TAR || complaints.length > 0) {
     throw scriptError({ path, wanted: WANTED }, { code: end.code, stderr: complaints.join("\n") });
   }
 }
-
-/** GNU's tar ends with 1 or 2, busybox's with 1. */
-const LAST_OWN_CODE = 2;

@@ -69,7 +69,9 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const { runs, requests } = this.#parts;
     const settings = fromWireSettings(request);
     const key = requestKey(context, CreateRunRequestSchema, request);
-    const view = await requests.run(key, context.signal, async () => runs.create(ownerOf(context), settings));
+    const view = await requests.run(key, context.signal, async (_signal, progress) =>
+      runs.create(ownerOf(context), settings, progress),
+    );
     return { run: toWireRun(view) };
   }
 
@@ -81,8 +83,8 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const runId = callerId("run_id", request.runId);
     const text = checkText("request", request.request, MOST_MESSAGE_BYTES) || undefined;
     const key = requestKey(context, StartRunRequestSchema, request);
-    const view = await requests.run(key, context.signal, (signal) =>
-      runs.start(ownerOf(context), runId, text, signal),
+    const view = await requests.run(key, context.signal, (signal, progress) =>
+      runs.start(ownerOf(context), runId, text, signal, progress),
     );
     return { run: toWireRun(view), nextStep: toWireNextStep(view.run) };
   }

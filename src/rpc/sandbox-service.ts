@@ -77,8 +77,8 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     const sandboxId = optionalCallerId("sandbox_id", request.sandboxId);
     const spec = fromWireSpec(request.spec);
     const key = requestKey(context, CreateSandboxRequestSchema, request);
-    const view = await requests.run(key, context.signal, (signal) =>
-      sandboxes.create(ownerOf(context), spec, { sandboxId, signal }),
+    const view = await requests.run(key, context.signal, (signal, progress) =>
+      sandboxes.create(ownerOf(context), spec, { sandboxId, signal, progress }),
     );
     return { sandbox: toWireSandbox(view) };
   }

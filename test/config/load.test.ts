@@ -57,6 +57,7 @@ describe("defaults", () => {
       maxProcessesPerSandbox: 256,
       transcriptWindowBytes: 64 * 2 ** 20,
       dataDir: expect.stringMatching(/berth$/),
+      sessionTtlMs: 300_000,
       stopTimeoutMs: 30_000,
       leaveSandboxes: false,
       warmPools: [],

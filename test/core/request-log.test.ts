@@ -1,6 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { BerthError } from "../../src/core/errors.ts";
 import { RequestLog } from "../../src/core/request-log.ts";
+import { ServiceTime } from "../../src/core/service-time.ts";
 import { ManualClock, settled } from "../support/manual-clock.ts";
+import { memoryStore } from "../support/memory-store.ts";
 
 const DAY = 24 * 3_600_000;
 const never = new AbortController().signal;
@@ -13,10 +16,11 @@ const key = (requestId: string, fingerprint = "same") => ({
 
 function newLog(limit?: number) {
   const clock = new ManualClock();
-  const log = new RequestLog(clock, limit);
+  const store = memoryStore();
+  const log = new RequestLog(ServiceTime.resume(clock, store.time), store.requests, limit);
   let runs = 0;
   const count = async (): Promise<number> => ++runs;
-  return { clock, log, count, runs: () => runs };
+  return { clock, log, store, count, runs: () => runs };
 }
 
 test("the same request is carried out once, and all its callers get the answer", async () => {
@@ -132,4 +136,77 @@ test("no more answers are kept than may be; those under way are not among the fi
   // The newest is known still, an old one is not.
   expect(await log.run(key("r49"), never, count)).toBe(50);
   expect(await log.run(key("r0"), never, count)).toBe(51);
+});
+
+describe("after a restart", () => {
+  /** The log of the next run of the service, an hour later. */
+  const restarted = async ({ clock, store }: ReturnType<typeof newLog>) => {
+    await clock.advance(3_600_000);
+    return new RequestLog(ServiceTime.resume(clock, store.time), store.requests);
+  };
+
+  test("answers are the same as before, whatever data they are of", async () => {
+    const before = newLog();
+    const answer = {
+      id: "x",
+      bytes: new Uint8Array([0, 255]),
+      big: 2n ** 60n,
+      none: undefined,
+      list: [{ a: 1.5 }],
+    };
+    await before.log.run(key("a"), never, async () => answer);
+    const log = await restarted(before);
+    expect(await log.run(key("a"), never, before.count)).toEqual(answer);
+    await expect(log.run(key("a", "other"), never, before.count)).rejects.toMatchObject({
+      reason: "REQUEST_ID_REUSED",
+    });
+    expect(before.runs()).toBe(0);
+  });
+
+  test("a request that was interrupted runs again, and is told what it had begun", async () => {
+    const before = newLog();
+    void before.log.run(key("a"), never, (_, progress) => {
+      expect(progress.begun).toBeUndefined();
+      progress.begin("sandbox 7");
+      return new Promise(() => {});
+    });
+    const log = await restarted(before);
+    await expect(log.run(key("a", "other"), never, before.count)).rejects.toMatchObject({
+      reason: "REQUEST_ID_REUSED",
+    });
+    const second = log.run(key("a"), never, async (_, { begun }) => begun);
+    expect(await second).toBe("sandbox 7");
+    // Now it is answered.
+    expect(await (await restarted(before)).run(key("a"), never, before.count)).toBe("sandbox 7");
+  });
+
+  test("a request that failed is forgotten", async () => {
+    const before = newLog();
+    await before.log
+      .run(key("a"), never, async (_, progress) => {
+        progress.begin("nothing");
+        throw new Error("no luck");
+      })
+      .catch(() => {});
+    const log = await restarted(before);
+    expect(await log.run(key("a", "other"), never, async (_, { begun }) => begun ?? "anew")).toBe("anew");
+  });
+
+  test("answers go a day after they were given, also where the service was down meanwhile", async () => {
+    const before = newLog();
+    await before.log.run(key("a"), never, before.count);
+    for (let hour = 0; hour < 24; hour++) await restarted(before);
+    const log = await restarted(before);
+    expect(await log.run(key("a", "other"), never, before.count)).toBe(2);
+  });
+});
+
+test("a store that takes nothing costs no answer, until the restart", async () => {
+  const { log, store, count, runs } = newLog();
+  store.requests.put = () => {
+    throw new BerthError("NO_SPACE", "on purpose");
+  };
+  await log.run(key("a"), never, count);
+  expect(await log.run(key("a"), never, count)).toBe(1);
+  expect(runs()).toBe(1);
 });

@@ -1,5 +1,6 @@
 import { DurableState, type StateStore } from "../../src/core/durable-state.ts";
 import { EngineMonitor } from "../../src/core/engine-monitor.ts";
+import { HOST_MOUNTS } from "../../src/core/mount-sources.ts";
 import type { RunStore } from "../../src/core/ports/run-store.ts";
 import type { RunSettings } from "../../src/core/run.ts";
 import { RunManager } from "../../src/core/run-manager.ts";
@@ -74,11 +75,12 @@ export class RunBench {
         defaults: SANDBOX_DEFAULTS,
         warmPools: [],
       },
-      { ...state, engine, monitor, clock, logger: log, observer },
+      { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS },
     );
     this.running = new RunningRuns();
     this.runs = new RunManager({
       store: mortal<RunStore>(this.store.runs, alive),
+      transaction: this.store.transaction,
       sandboxes: this.sandboxes,
       processes: { endRun: async (_owner, runId) => void this.killed.push(runId) },
       running: this.running,

@@ -1,6 +1,7 @@
 import { DurableState } from "../../src/core/durable-state.ts";
 import { EngineMonitor } from "../../src/core/engine-monitor.ts";
 import type { EventLog } from "../../src/core/event-log.ts";
+import { HOST_MOUNTS } from "../../src/core/mount-sources.ts";
 import type { SandboxEvent } from "../../src/core/sandbox-event.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox-manager.ts";
 import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
@@ -27,7 +28,8 @@ export async function newManager(changes: Partial<SandboxManagerSettings> = {}) 
     ...changes,
   };
   const observer = { ready() {}, ending() {} };
-  const manager = new SandboxManager(settings, { ...state, engine, monitor, clock, logger: log, observer });
+  const parts = { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS };
+  const manager = new SandboxManager(settings, parts);
   return { manager, engine, clock, log, events: state.events, monitor };
 }
 

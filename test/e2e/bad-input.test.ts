@@ -145,10 +145,10 @@ describe("CreateSandbox refuses", () => {
     target("the root as target", "/"),
     spec("a mount without a source", "spec.mounts[0]", { mounts: [{ target: "/mnt" }] }),
     spec(
-      "a workspace",
+      "an unknown workspace",
       /workspace/,
       { mounts: [{ workspace_id: "w", target: "/mnt" }] },
-      precondition("UNSUPPORTED"),
+      { code: "NOT_FOUND", reason: "WORKSPACE_NOT_FOUND" },
     ),
     spec("a user that the image does not have", "user", { user: "nobody-of-that-name" }),
     { because: "a control character in the id", request: { sandbox_id: "a\nb" }, says: "sandbox_id" },

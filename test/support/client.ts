@@ -5,6 +5,7 @@ import { fromJSON, loadSync, type MessageTypeDefinition, type MethodDefinition }
 import { Execution } from "./execution.ts";
 import type { RunCommandResponse, Sandbox, StreamItems, UnaryAnswers } from "./wire.ts";
 import type { UploadAnswers } from "./wire-files.ts";
+import type { WorkspaceUploadAnswers } from "./wire-workspaces.ts";
 
 const LOADER_OPTIONS = {
   keepCase: true,
@@ -21,7 +22,9 @@ const protos = loadSync(
     "berth/v1/sandbox.proto",
     "berth/v1/process.proto",
     "berth/v1/file.proto",
+    "berth/v1/workspace.proto",
     "berth/v1/run.proto",
+    "berth/v1/session.proto",
     "berth/v1/error.proto",
   ],
   LOADER_OPTIONS,
@@ -119,19 +122,22 @@ export class Client {
   }
 
   /** Makes a call that sends a stream, at the speed the server takes it. */
-  upload<Name extends keyof UploadAnswers>(
+  upload<Name extends keyof (UploadAnswers & WorkspaceUploadAnswers)>(
     name: Name,
     requests: AsyncIterable<Request> | Iterable<Request>,
     options: grpc.CallOptions & { readonly signal?: AbortSignal } = {},
-  ): Promise<UploadAnswers[Name]> {
+  ): Promise<(UploadAnswers & WorkspaceUploadAnswers)[Name]> {
     const method = methodOf(name);
-    const answer = Promise.withResolvers<UploadAnswers[Name]>();
+    const answer = Promise.withResolvers<(UploadAnswers & WorkspaceUploadAnswers)[Name]>();
     const call = this.#grpc.makeClientStreamRequest(
       method.path,
       method.requestSerialize,
       method.responseDeserialize,
       options,
-      (error, message) => (error ? answer.reject(error) : answer.resolve(message as UploadAnswers[Name])),
+      (error, message) =>
+        error
+          ? answer.reject(error)
+          : answer.resolve(message as (UploadAnswers & WorkspaceUploadAnswers)[Name]),
     );
     options.signal?.addEventListener("abort", () => call.cancel(), { once: true });
     const answered = new AbortController();

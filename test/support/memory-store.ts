@@ -2,6 +2,7 @@ import type { StateStore } from "../../src/core/durable-state.ts";
 import { Database } from "../../src/store/sqlite/database.ts";
 import { SqliteEventStore } from "../../src/store/sqlite/event-store.ts";
 import { migrate } from "../../src/store/sqlite/migrations.ts";
+import { SqliteRequestStore } from "../../src/store/sqlite/request-store.ts";
 import { SqliteRunStore } from "../../src/store/sqlite/run-store.ts";
 import { SqliteSandboxStore } from "../../src/store/sqlite/sandbox-store.ts";
 import { SqliteTimeStore } from "../../src/store/sqlite/time-store.ts";
@@ -16,5 +17,6 @@ export function memoryStore(): StateStore & { readonly runs: SqliteRunStore } {
     events: new SqliteEventStore(database),
     time: new SqliteTimeStore(database),
     runs: new SqliteRunStore(database),
+    requests: new SqliteRequestStore(database),
   };
 }

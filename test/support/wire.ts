@@ -6,6 +6,8 @@
 
 import type { FileAnswers, FileStreamItems } from "./wire-files.ts";
 import type { RunAnswers, RunStreamItems } from "./wire-runs.ts";
+import type { SessionAnswers, SessionStreamItems } from "./wire-sessions.ts";
+import type { WorkspaceAnswers, WorkspaceStreamItems } from "./wire-workspaces.ts";
 
 export interface Duration {
   readonly seconds: number;
@@ -140,7 +142,7 @@ export interface Process {
 }
 
 /** Answers of the unary methods that the tests call. */
-export interface UnaryAnswers extends FileAnswers, RunAnswers {
+export interface UnaryAnswers extends FileAnswers, RunAnswers, SessionAnswers, WorkspaceAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
   "SandboxService/ListSandboxes": {
@@ -165,7 +167,11 @@ export interface UnaryAnswers extends FileAnswers, RunAnswers {
 }
 
 /** Items of the streaming methods that the tests call. */
-export interface StreamItems extends FileStreamItems, RunStreamItems {
+export interface StreamItems
+  extends FileStreamItems,
+    RunStreamItems,
+    SessionStreamItems,
+    WorkspaceStreamItems {
   "SandboxService/WatchEvents": WatchEventsResponse;
   "ProcessService/Exec": ProcessEvent;
   "ProcessService/AttachProcess": ProcessEvent;

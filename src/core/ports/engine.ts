@@ -115,13 +115,15 @@ export interface EnsureImageOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A directory of the host to appear in a sandbox. The engine resolves and checks it against the allowed roots. */
+/** A directory of the host to appear in a sandbox. The engine resolves it and, unless it is `own`, checks it against the allowed roots. */
 export interface EngineMount {
   readonly hostPath: string;
   readonly target: string;
   readonly readOnly: boolean;
   /** Whether the sandbox's user becomes the owner of the directory itself (not of what it holds). */
   readonly giveToUser: boolean;
+  /** A directory of Berth's own, outside the reach of every sandbox: it is mounted if it is a real path. Default false. */
+  readonly own?: boolean;
 }
 
 /** All an engine needs to make a sandbox. */

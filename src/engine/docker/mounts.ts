@@ -21,6 +21,7 @@ export async function checkMounts(
   return Promise.all(
     mounts.map(async (mount) => {
       const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
+      if (mount.own && real === mount.hostPath) return mount;
       // One answer for what is missing and what is forbidden: it tells nothing of the host.
       if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, socket)) {
         throw notAllowed(mount.hostPath);

@@ -1,10 +1,22 @@
 import type { Database } from "./database.ts";
 import { INSTANCE_SCHEMA } from "./schema/instance.ts";
+import { PROCESSES_SCHEMA } from "./schema/processes.ts";
+import { REQUESTS_SCHEMA } from "./schema/requests.ts";
 import { RUNS_SCHEMA } from "./schema/runs.ts";
 import { SANDBOXES_SCHEMA } from "./schema/sandboxes.ts";
+import { SESSIONS_SCHEMA } from "./schema/sessions.ts";
+import { WORKSPACES_SCHEMA } from "./schema/workspaces.ts";
 
 /** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
-export const MIGRATIONS: readonly string[] = [INSTANCE_SCHEMA, SANDBOXES_SCHEMA, RUNS_SCHEMA];
+export const MIGRATIONS: readonly string[] = [
+  INSTANCE_SCHEMA,
+  SANDBOXES_SCHEMA,
+  RUNS_SCHEMA,
+  REQUESTS_SCHEMA,
+  PROCESSES_SCHEMA,
+  WORKSPACES_SCHEMA,
+  SESSIONS_SCHEMA,
+];
 
 /** Marks a file as Berth's: "Brth". */
 export const APPLICATION_ID = 0x42727468;

@@ -6,9 +6,13 @@ import { SqliteEventStore } from "./event-store.ts";
 import { inspectFile } from "./inspect.ts";
 import { SqliteInstance } from "./instance.ts";
 import { migrate } from "./migrations.ts";
+import { SqliteProcessStore } from "./process-store.ts";
+import { SqliteRequestStore } from "./request-store.ts";
 import { SqliteRunStore } from "./run-store.ts";
 import { SqliteSandboxStore } from "./sandbox-store.ts";
+import { SqliteSessionStore } from "./session-store.ts";
 import { SqliteTimeStore } from "./time-store.ts";
+import { SqliteWorkspaceStore } from "./workspace-store.ts";
 
 /** All that the service keeps, in one SQLite file in a directory that it holds alone. */
 export class SqliteStore {
@@ -18,6 +22,10 @@ export class SqliteStore {
   readonly sandboxes: SqliteSandboxStore;
   readonly events: SqliteEventStore;
   readonly time: SqliteTimeStore;
+  readonly requests: SqliteRequestStore;
+  readonly processes: SqliteProcessStore;
+  readonly sessions: SqliteSessionStore;
+  readonly workspaces: SqliteWorkspaceStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
 
@@ -25,10 +33,14 @@ export class SqliteStore {
     this.#dataDir = dataDir;
     this.#database = database;
     this.runs = new SqliteRunStore(database);
+    this.sessions = new SqliteSessionStore(database);
+    this.workspaces = new SqliteWorkspaceStore(database);
     this.instance = new SqliteInstance(database).claim(instance ?? randomBase32(12), instance !== undefined);
     this.sandboxes = new SqliteSandboxStore(database);
     this.events = new SqliteEventStore(database);
     this.time = new SqliteTimeStore(database);
+    this.processes = new SqliteProcessStore(database);
+    this.requests = new SqliteRequestStore(database);
   }
 
   /** Makes several writes one. */

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect } from "vitest";
 import { DurableState } from "../../../src/core/durable-state.ts";
 import { EngineMonitor } from "../../../src/core/engine-monitor.ts";
 import { BerthError } from "../../../src/core/errors.ts";
+import { HOST_MOUNTS } from "../../../src/core/mount-sources.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/core/sandbox-manager.ts";
 import { SandboxManager } from "../../../src/core/sandbox-manager.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/core/spec.ts";
@@ -72,6 +73,7 @@ export class FileBench {
         ...new DurableState(memoryStore(), { clock, logger: log }),
         clock,
         logger: log,
+        mounts: HOST_MOUNTS,
         observer: { ready: (sandbox) => lanes.open(sandbox), ending: ({ ref }) => lanes.close(ref) },
       },
     );

@@ -10,6 +10,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,40 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _QuotaEnforcement:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QuotaEnforcementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuotaEnforcement.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUOTA_ENFORCEMENT_UNSPECIFIED: _QuotaEnforcement.ValueType  # 0
+    """Never sent."""
+    QUOTA_ENFORCEMENT_NONE: _QuotaEnforcement.ValueType  # 1
+    """There is no quota."""
+    QUOTA_ENFORCEMENT_ENFORCED: _QuotaEnforcement.ValueType  # 2
+    """The file system refuses writes past it."""
+    QUOTA_ENFORCEMENT_WATCHED: _QuotaEnforcement.ValueType  # 3
+    """The file system cannot: the server measures the workspace now and then. Past
+    the quota it makes no sandbox for it and imports nothing; what runs already
+    can still write.
+    """
+
+class QuotaEnforcement(_QuotaEnforcement, metaclass=_QuotaEnforcementEnumTypeWrapper):
+    """QuotaEnforcement is how a workspace's quota is held."""
+
+QUOTA_ENFORCEMENT_UNSPECIFIED: QuotaEnforcement.ValueType  # 0
+"""Never sent."""
+QUOTA_ENFORCEMENT_NONE: QuotaEnforcement.ValueType  # 1
+"""There is no quota."""
+QUOTA_ENFORCEMENT_ENFORCED: QuotaEnforcement.ValueType  # 2
+"""The file system refuses writes past it."""
+QUOTA_ENFORCEMENT_WATCHED: QuotaEnforcement.ValueType  # 3
+"""The file system cannot: the server measures the workspace now and then. Past
+the quota it makes no sandbox for it and imports nothing; what runs already
+can still write.
+"""
+Global___QuotaEnforcement: _TypeAlias = QuotaEnforcement  # noqa: Y015
 
 @_typing.final
 class Workspace(_message.Message):
@@ -36,20 +71,31 @@ class Workspace(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    QUOTA_BYTES_FIELD_NUMBER: _builtins.int
+    QUOTA_ENFORCEMENT_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Its id."""
     path: _builtins.str
     """Absolute path of its directory on the server's machine: the workspaces root
-    and the SHA-256 of the id in hexadecimal.
+    and the SHA-256 of the id in hexadecimal. Owners other than "default" have a
+    root of their own below: owners/ and the SHA-256 of the owner.
     """
     ref_count: _builtins.int
     """How many traces use it."""
     sandbox_id: _builtins.str
     """Its live sandbox, as EnsureWorkspaceSandbox made it. Empty if it has none."""
     size_bytes: _builtins.int
-    """Bytes its files take, as last measured. Unset before the first measurement."""
+    """Bytes its files take on the disk, as last measured. Unset before the first
+    measurement.
+    """
     owner: _builtins.str
     """Who made it: the name that belongs to the token, "default" without tokens."""
+    quota_bytes: _builtins.int
+    """Most bytes that its files may take: the server's --workspace-quota. 0: no
+    bound.
+    """
+    quota_enforcement: Global___QuotaEnforcement.ValueType
+    """Who holds quota_bytes."""
     @_builtins.property
     def trace_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of the traces that use it, in byte order."""
@@ -74,10 +120,12 @@ class Workspace(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         owner: _builtins.str = ...,
+        quota_bytes: _builtins.int = ...,
+        quota_enforcement: Global___QuotaEnforcement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "size_bytes", b"size_bytes", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "owner", b"owner", "path", b"path", "ref_count", b"ref_count", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "trace_refs", b"trace_refs", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "owner", b"owner", "path", b"path", "quota_bytes", b"quota_bytes", "quota_enforcement", b"quota_enforcement", "ref_count", b"ref_count", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "trace_refs", b"trace_refs", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
     _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
@@ -227,9 +275,13 @@ class BrokenWorkspace(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
-    """Its id."""
+    """Its id. Empty for something that lies in the workspaces root and is none of
+    the server's: that is left alone, and reported on the last page.
+    """
     path: _builtins.str
-    """Absolute path where its directory is to be, on the server's machine."""
+    """Absolute path where its directory is to be, or what was found there, on the
+    server's machine.
+    """
     message: _builtins.str
     """What is wrong and what to do, for a person."""
     def __init__(
@@ -265,7 +317,8 @@ class ListWorkspacesResponse(_message.Message):
     @_builtins.property
     def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokenWorkspace]:
         """Broken workspaces whose ids fall into this page; they count towards its
-        size.
+        size. On the last page, up to 1000 foreign entries of the workspaces root
+        too.
         """
 
     def __init__(

@@ -134,7 +134,9 @@ class WorkspaceServiceServicer(object):
         sandbox_unavailable_reason says why; a server run with --docker-required
         fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
-        Errors: as CreateWorkspace and SandboxService.CreateSandbox.
+        Errors: as CreateWorkspace and SandboxService.CreateSandbox;
+        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
+        is past a watched quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,12 +190,15 @@ class WorkspaceServiceServicer(object):
         """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
         in is deleted first, then its references are cleared. With force the
         directory, all it holds and the workspace itself are deleted as well;
-        without, they stay. A call that fails half way can be called again.
+        without, they stay. A call that fails half way can be called again; where the
+        server ended half way, the next call within 24 hours gets the answer of a
+        deletion that the server has finished since.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
         FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
         "ref_count" in the metadata) while traces refer to it, unless force;
-        UNAVAILABLE (ENGINE_UNAVAILABLE).
+        UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
+        removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,7 +211,7 @@ class WorkspaceServiceServicer(object):
         call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN); UNAVAILABLE (ENGINE_UNAVAILABLE).
+        (WORKSPACE_BROKEN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -220,8 +225,10 @@ class WorkspaceServiceServicer(object):
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-        replace while a sandbox uses it; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-        chunk); UNAVAILABLE (ENGINE_UNAVAILABLE).
+        replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+        would take the place of something of another kind or go through a link;
+        RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
+        quota).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -72,7 +72,9 @@ class WorkspaceServiceStub:
     sandbox_unavailable_reason says why; a server run with --docker-required
     fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
-    Errors: as CreateWorkspace and SandboxService.CreateSandbox.
+    Errors: as CreateWorkspace and SandboxService.CreateSandbox;
+    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
+    is past a watched quota.
     """
     StopWorkspaceSandbox: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.StopWorkspaceSandboxRequest, _workspace_pb2.StopWorkspaceSandboxResponse]
     """StopWorkspaceSandbox deletes the workspace's sandbox, as
@@ -106,12 +108,15 @@ class WorkspaceServiceStub:
     """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
     in is deleted first, then its references are cleared. With force the
     directory, all it holds and the workspace itself are deleted as well;
-    without, they stay. A call that fails half way can be called again.
+    without, they stay. A call that fails half way can be called again; where the
+    server ended half way, the next call within 24 hours gets the answer of a
+    deletion that the server has finished since.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
     "ref_count" in the metadata) while traces refer to it, unless force;
-    UNAVAILABLE (ENGINE_UNAVAILABLE).
+    UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
+    removed.
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -120,7 +125,7 @@ class WorkspaceServiceStub:
     call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN); UNAVAILABLE (ENGINE_UNAVAILABLE).
+    (WORKSPACE_BROKEN).
     """
     ImportWorkspace: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -130,8 +135,10 @@ class WorkspaceServiceStub:
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-    replace while a sandbox uses it; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-    chunk); UNAVAILABLE (ENGINE_UNAVAILABLE).
+    replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+    would take the place of something of another kind or go through a link;
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
+    quota).
     """
 
 @_typing.type_check_only
@@ -178,7 +185,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     sandbox_unavailable_reason says why; a server run with --docker-required
     fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
-    Errors: as CreateWorkspace and SandboxService.CreateSandbox.
+    Errors: as CreateWorkspace and SandboxService.CreateSandbox;
+    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
+    is past a watched quota.
     """
     StopWorkspaceSandbox: _aio.UnaryUnaryMultiCallable[_workspace_pb2.StopWorkspaceSandboxRequest, _workspace_pb2.StopWorkspaceSandboxResponse]  # type: ignore[assignment]
     """StopWorkspaceSandbox deletes the workspace's sandbox, as
@@ -212,12 +221,15 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
     in is deleted first, then its references are cleared. With force the
     directory, all it holds and the workspace itself are deleted as well;
-    without, they stay. A call that fails half way can be called again.
+    without, they stay. A call that fails half way can be called again; where the
+    server ended half way, the next call within 24 hours gets the answer of a
+    deletion that the server has finished since.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
     FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
     "ref_count" in the metadata) while traces refer to it, unless force;
-    UNAVAILABLE (ENGINE_UNAVAILABLE).
+    UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
+    removed.
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -226,7 +238,7 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN); UNAVAILABLE (ENGINE_UNAVAILABLE).
+    (WORKSPACE_BROKEN).
     """
     ImportWorkspace: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]  # type: ignore[assignment]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -236,8 +248,10 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-    replace while a sandbox uses it; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-    chunk); UNAVAILABLE (ENGINE_UNAVAILABLE).
+    replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+    would take the place of something of another kind or go through a link;
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
+    quota).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -305,7 +319,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         sandbox_unavailable_reason says why; a server run with --docker-required
         fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
-        Errors: as CreateWorkspace and SandboxService.CreateSandbox.
+        Errors: as CreateWorkspace and SandboxService.CreateSandbox;
+        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
+        is past a watched quota.
         """
 
     @_abc_1.abstractmethod
@@ -369,12 +385,15 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """CleanupWorkspace ends the use of a workspace: every sandbox that it appears
         in is deleted first, then its references are cleared. With force the
         directory, all it holds and the workspace itself are deleted as well;
-        without, they stay. A call that fails half way can be called again.
+        without, they stay. A call that fails half way can be called again; where the
+        server ended half way, the next call within 24 hours gets the answer of a
+        deletion that the server has finished since.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
         FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
         "ref_count" in the metadata) while traces refer to it, unless force;
-        UNAVAILABLE (ENGINE_UNAVAILABLE).
+        UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
+        removed.
         """
 
     @_abc_1.abstractmethod
@@ -389,7 +408,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN); UNAVAILABLE (ENGINE_UNAVAILABLE).
+        (WORKSPACE_BROKEN).
         """
 
     @_abc_1.abstractmethod
@@ -405,8 +424,10 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-        replace while a sandbox uses it; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-        chunk); UNAVAILABLE (ENGINE_UNAVAILABLE).
+        replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+        would take the place of something of another kind or go through a link;
+        RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
+        quota).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,7 +2,7 @@
 // @generated from file berth/v1/workspace.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Sandbox, SandboxSpec } from "./sandbox_pb.js";
@@ -27,7 +27,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
 
   /**
    * Absolute path of its directory on the server's machine: the workspaces root
-   * and the SHA-256 of the id in hexadecimal.
+   * and the SHA-256 of the id in hexadecimal. Owners other than "default" have a
+   * root of their own below: owners/ and the SHA-256 of the owner.
    *
    * @generated from field: string path = 2;
    */
@@ -55,7 +56,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   sandboxId: string;
 
   /**
-   * Bytes its files take, as last measured. Unset before the first measurement.
+   * Bytes its files take on the disk, as last measured. Unset before the first
+   * measurement.
    *
    * @generated from field: optional int64 size_bytes = 6;
    */
@@ -81,6 +83,21 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
    * @generated from field: string owner = 9;
    */
   owner: string;
+
+  /**
+   * Most bytes that its files may take: the server's --workspace-quota. 0: no
+   * bound.
+   *
+   * @generated from field: int64 quota_bytes = 10;
+   */
+  quotaBytes: bigint;
+
+  /**
+   * Who holds quota_bytes.
+   *
+   * @generated from field: berth.v1.QuotaEnforcement quota_enforcement = 11;
+   */
+  quotaEnforcement: QuotaEnforcement;
 };
 
 /**
@@ -225,14 +242,16 @@ export declare const ListWorkspacesRequestSchema: GenMessage<ListWorkspacesReque
  */
 export declare type BrokenWorkspace = Message<"berth.v1.BrokenWorkspace"> & {
   /**
-   * Its id.
+   * Its id. Empty for something that lies in the workspaces root and is none of
+   * the server's: that is left alone, and reported on the last page.
    *
    * @generated from field: string workspace_id = 1;
    */
   workspaceId: string;
 
   /**
-   * Absolute path where its directory is to be, on the server's machine.
+   * Absolute path where its directory is to be, or what was found there, on the
+   * server's machine.
    *
    * @generated from field: string path = 2;
    */
@@ -274,7 +293,8 @@ export declare type ListWorkspacesResponse = Message<"berth.v1.ListWorkspacesRes
 
   /**
    * Broken workspaces whose ids fall into this page; they count towards its
-   * size.
+   * size. On the last page, up to 1000 foreign entries of the workspaces root
+   * too.
    *
    * @generated from field: repeated berth.v1.BrokenWorkspace broken = 3;
    */
@@ -801,6 +821,48 @@ export declare type ImportWorkspaceResponse = Message<"berth.v1.ImportWorkspaceR
 export declare const ImportWorkspaceResponseSchema: GenMessage<ImportWorkspaceResponse>;
 
 /**
+ * QuotaEnforcement is how a workspace's quota is held.
+ *
+ * @generated from enum berth.v1.QuotaEnforcement
+ */
+export enum QuotaEnforcement {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: QUOTA_ENFORCEMENT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * There is no quota.
+   *
+   * @generated from enum value: QUOTA_ENFORCEMENT_NONE = 1;
+   */
+  NONE = 1,
+
+  /**
+   * The file system refuses writes past it.
+   *
+   * @generated from enum value: QUOTA_ENFORCEMENT_ENFORCED = 2;
+   */
+  ENFORCED = 2,
+
+  /**
+   * The file system cannot: the server measures the workspace now and then. Past
+   * the quota it makes no sandbox for it and imports nothing; what runs already
+   * can still write.
+   *
+   * @generated from enum value: QUOTA_ENFORCEMENT_WATCHED = 3;
+   */
+  WATCHED = 3,
+}
+
+/**
+ * Describes the enum berth.v1.QuotaEnforcement.
+ */
+export declare const QuotaEnforcementSchema: GenEnum<QuotaEnforcement>;
+
+/**
  * WorkspaceService keeps workspaces: directories that outlive the sandboxes they
  * appear in, with references from the traces that use them.
  *
@@ -865,7 +927,9 @@ export declare const WorkspaceService: GenService<{
    * sandbox_unavailable_reason says why; a server run with --docker-required
    * fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
    *
-   * Errors: as CreateWorkspace and SandboxService.CreateSandbox.
+   * Errors: as CreateWorkspace and SandboxService.CreateSandbox;
+   * RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
+   * is past a watched quota.
    *
    * @generated from rpc berth.v1.WorkspaceService.EnsureWorkspaceSandbox
    */
@@ -934,12 +998,15 @@ export declare const WorkspaceService: GenService<{
    * CleanupWorkspace ends the use of a workspace: every sandbox that it appears
    * in is deleted first, then its references are cleared. With force the
    * directory, all it holds and the workspace itself are deleted as well;
-   * without, they stay. A call that fails half way can be called again.
+   * without, they stay. A call that fails half way can be called again; where the
+   * server ended half way, the next call within 24 hours gets the answer of a
+   * deletion that the server has finished since.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
    * FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
    * "ref_count" in the metadata) while traces refer to it, unless force;
-   * UNAVAILABLE (ENGINE_UNAVAILABLE).
+   * UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
+   * removed.
    *
    * @generated from rpc berth.v1.WorkspaceService.CleanupWorkspace
    */
@@ -955,7 +1022,7 @@ export declare const WorkspaceService: GenService<{
    * call ends in OK.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN); UNAVAILABLE (ENGINE_UNAVAILABLE).
+   * (WORKSPACE_BROKEN).
    *
    * @generated from rpc berth.v1.WorkspaceService.ExportWorkspace
    */
@@ -972,8 +1039,10 @@ export declare const WorkspaceService: GenService<{
    *
    * Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
    * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-   * replace while a sandbox uses it; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-   * chunk); UNAVAILABLE (ENGINE_UNAVAILABLE).
+   * replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+   * would take the place of something of another kind or go through a link;
+   * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
+   * quota).
    *
    * @generated from rpc berth.v1.WorkspaceService.ImportWorkspace
    */

@@ -1,0 +1,92 @@
+import { chmod, type FileHandle, link, lstat, mkdir, open, rm, symlink, utimes } from "node:fs/promises";
+import { ArchiveCheck } from "./archive-check.ts";
+import { type ByteString, toBytes } from "./byte-string.ts";
+import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
+import { readTar } from "./tar/tar-reader.ts";
+
+const OWNER_BITS = 0o700;
+
+/** What {@link unpackEntries} is told. */
+export interface UnpackOptions {
+  /** Says of an entry that it is not to be unpacked, nor checked. Default none. */
+  readonly leaveOut?: (entry: TarEntry) => boolean;
+  /** Called with the bytes of the regular files so far, before each is unpacked; throws to end it. */
+  readonly onSize?: (sizeBytes: number) => void;
+  /** Aborted: it ends. */
+  readonly signal?: AbortSignal;
+}
+
+/** What was unpacked. */
+export interface UnpackedEntries {
+  /** In the order of the tar; they are open to their owner, whatever their modes. */
+  readonly directories: readonly PlainTarEntry[];
+  /** Entries, directories and links included. */
+  readonly entryCount: number;
+  /** Bytes of regular files. */
+  readonly sizeBytes: number;
+}
+
+/**
+ * Unpacks a tar that nobody vouches for into an empty directory of this machine
+ * that is nobody else's: each entry is checked, and none lies below a link.
+ * Modes are what the tar says within the process's umask.
+ * @throws `ARCHIVE_REJECTED`, and what the system says.
+ */
+export async function unpackEntries(
+  root: ByteString,
+  chunks: AsyncIterable<Uint8Array>,
+  { leaveOut, onSize, signal }: UnpackOptions,
+): Promise<UnpackedEntries> {
+  const check = new ArchiveCheck();
+  const directories: PlainTarEntry[] = [];
+  let file: { readonly handle: FileHandle; readonly modifyTime: number } | undefined;
+  const close = async () => {
+    const closing = file;
+    file = undefined;
+    await closing?.handle.utimes(closing.modifyTime, closing.modifyTime);
+    await closing?.handle.close();
+  };
+  try {
+    for await (const item of readTar(chunks)) {
+      signal?.throwIfAborted();
+      if (item.type === "content") {
+        await file?.handle.writeFile(item.data);
+        continue;
+      }
+      await close();
+      if (leaveOut?.(item.entry)) continue;
+      const admitted = check.admit(item.entry);
+      onSize?.(check.sizeBytes);
+      for (const entry of admitted) {
+        const place = toBytes(`${root}/${entry.name}`);
+        if (entry.kind === "directory") {
+          await mkdir(place, { mode: (entry.mode | OWNER_BITS) & 0o777, recursive: true });
+          directories.push(entry);
+          continue;
+        }
+        // A tar may tell of a file twice; the last one counts.
+        await rm(place, { force: true });
+        if (entry.kind === "symlink") await symlink(toBytes(entry.linkName), place);
+        else if (entry.kind === "hard-link") await link(toBytes(`${root}/${entry.linkName}`), place);
+        else file = { handle: await open(place, "wx", entry.mode & 0o777), modifyTime: entry.modifyTime };
+      }
+    }
+    await close();
+    return { directories, entryCount: check.entryCount, sizeBytes: check.sizeBytes };
+  } finally {
+    await file?.handle.close();
+  }
+}
+
+/** Gives directories their times, and their modes where those close them to their owner. */
+export async function finishDirectories(
+  directories: readonly PlainTarEntry[],
+  root: ByteString,
+): Promise<void> {
+  for (const { name, mode, modifyTime } of directories.toReversed()) {
+    const place = toBytes(`${root}/${name}`);
+    await utimes(place, modifyTime, modifyTime);
+    const closed = OWNER_BITS & ~mode;
+    if (closed !== 0) await chmod(place, (await lstat(place)).mode & 0o777 & ~closed);
+  }
+}

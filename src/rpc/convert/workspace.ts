@@ -1,0 +1,44 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type BrokenWorkspaceSchema,
+  ExportWorkspaceResponseSchema,
+  QuotaEnforcement as WireEnforcement,
+  type Workspace as WireWorkspace,
+  WorkspaceSchema,
+} from "../../../gen/ts/berth/v1/workspace_pb.js";
+import type { BrokenWorkspace, QuotaEnforcement, WorkspaceView } from "../../core/workspace.ts";
+import { withEncoding } from "../encoded.ts";
+import { msToTimestamp } from "../validate/duration.ts";
+import { encodeChunk } from "./chunk-encoding.ts";
+
+const ENFORCEMENTS: Record<QuotaEnforcement, WireEnforcement> = {
+  NONE: WireEnforcement.NONE,
+  ENFORCED: WireEnforcement.ENFORCED,
+  WATCHED: WireEnforcement.WATCHED,
+};
+
+export function toWireWorkspace(view: WorkspaceView): WireWorkspace {
+  return create(WorkspaceSchema, {
+    workspaceId: view.workspaceId,
+    path: view.path,
+    traceRefs: [...view.traceRefs],
+    refCount: view.traceRefs.length,
+    sandboxId: view.sandboxId,
+    sizeBytes: view.sizeBytes === undefined ? undefined : BigInt(view.sizeBytes),
+    createTime: msToTimestamp(view.createTimeMs),
+    updateTime: msToTimestamp(view.updateTimeMs),
+    owner: view.owner,
+    quotaBytes: BigInt(view.quotaBytes ?? 0),
+    quotaEnforcement: ENFORCEMENTS[view.quotaEnforcement],
+  });
+}
+
+export function toWireBroken(broken: BrokenWorkspace): MessageInitShape<typeof BrokenWorkspaceSchema> {
+  return { ...broken };
+}
+
+/** One part of an export. Its bytes are sent as they are: see {@link encodeChunk}. */
+export function toWireExportChunk(data: Buffer): MessageInitShape<typeof ExportWorkspaceResponseSchema> {
+  const message = { chunk: data as Uint8Array<ArrayBuffer> };
+  return withEncoding(message, encodeChunk(ExportWorkspaceResponseSchema.field.chunk.number, data));
+}

@@ -1,0 +1,208 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { z } from "zod";
+import {
+  type AddTraceRefRequest,
+  AddTraceRefRequestSchema,
+  type AddTraceRefResponseSchema,
+  type CleanupWorkspaceRequest,
+  CleanupWorkspaceRequestSchema,
+  type CleanupWorkspaceResponseSchema,
+  type CreateWorkspaceRequest,
+  CreateWorkspaceRequestSchema,
+  type CreateWorkspaceResponseSchema,
+  type EnsureWorkspaceSandboxRequest,
+  EnsureWorkspaceSandboxRequestSchema,
+  type EnsureWorkspaceSandboxResponseSchema,
+  type ExportWorkspaceRequest,
+  type ExportWorkspaceResponseSchema,
+  type GetWorkspaceRequest,
+  type ImportWorkspaceHeader,
+  ImportWorkspaceHeaderSchema,
+  type ImportWorkspaceRequest,
+  type ImportWorkspaceResponseSchema,
+  type ListWorkspacesRequest,
+  type ListWorkspacesResponseSchema,
+  type LookupTraceRequest,
+  type RemoveTraceRefRequest,
+  RemoveTraceRefRequestSchema,
+  type StopWorkspaceSandboxRequest,
+  StopWorkspaceSandboxRequestSchema,
+  type Workspace,
+  type WorkspaceService,
+} from "../../gen/ts/berth/v1/workspace_pb.js";
+import type { RequestLog } from "../core/request-log.ts";
+import type { WorkspaceName } from "../core/workspace.ts";
+import type { WorkspaceEnsurer } from "../core/workspace-ensure.ts";
+import type { WorkspaceManager } from "../core/workspace-manager.ts";
+import type { WorkspaceReferences } from "../core/workspace-references.ts";
+import { ownerOf } from "./call.ts";
+import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
+import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
+import { requestKey } from "./request-key.ts";
+import { beginUpload } from "./upload-parts.ts";
+import { callerId } from "./validate/caller-id.ts";
+import { durationToMs } from "./validate/duration.ts";
+import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
+
+/** What {@link WorkspaceHandler} serves. */
+export interface WorkspaceHandlerParts {
+  readonly workspaces: WorkspaceManager;
+  readonly references: WorkspaceReferences;
+  readonly ensurer: WorkspaceEnsurer;
+  readonly requests: RequestLog;
+}
+
+/** The handlers of `berth.v1.WorkspaceService`: they check, convert and delegate. */
+export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
+  readonly #workspaces: WorkspaceManager;
+  readonly #references: WorkspaceReferences;
+  readonly #ensurer: WorkspaceEnsurer;
+  readonly #requests: RequestLog;
+
+  constructor(parts: WorkspaceHandlerParts) {
+    this.#workspaces = parts.workspaces;
+    this.#references = parts.references;
+    this.#ensurer = parts.ensurer;
+    this.#requests = parts.requests;
+  }
+
+  async createWorkspace(
+    request: CreateWorkspaceRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof CreateWorkspaceResponseSchema>> {
+    const name = workspaceName(context, request);
+    const key = requestKey(context, CreateWorkspaceRequestSchema, request);
+    const answer = await this.#requests.run(key, context.signal, () => this.#workspaces.create(name));
+    return { workspace: toWireWorkspace(answer.workspace), created: answer.created };
+  }
+
+  async getWorkspace(
+    request: GetWorkspaceRequest,
+    context: HandlerContext,
+  ): Promise<{ workspace: Workspace }> {
+    const options = { measure: request.measureSize, signal: context.signal };
+    return {
+      workspace: toWireWorkspace(await this.#workspaces.get(workspaceName(context, request), options)),
+    };
+  }
+
+  async listWorkspaces(
+    request: ListWorkspacesRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ListWorkspacesResponseSchema>> {
+    const after = decodePageToken(request.pageToken, z.string()) ?? "";
+    const page = await this.#workspaces.list(ownerOf(context), after, pageSize(request.pageSize));
+    return {
+      workspaces: page.workspaces.map(toWireWorkspace),
+      broken: page.broken.map(toWireBroken),
+      nextPageToken: page.next === undefined ? "" : encodePageToken(page.next),
+    };
+  }
+
+  async ensureWorkspaceSandbox(
+    request: EnsureWorkspaceSandboxRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof EnsureWorkspaceSandboxResponseSchema>> {
+    const name = workspaceName(context, request);
+    const spec = fromWireSpec(request.spec);
+    const key = requestKey(context, EnsureWorkspaceSandboxRequestSchema, request);
+    const ensured = await this.#requests.run(key, context.signal, (signal) =>
+      this.#ensurer.ensure(name, spec, signal),
+    );
+    return {
+      workspace: toWireWorkspace(ensured.workspace),
+      sandbox: ensured.sandbox && toWireSandbox(ensured.sandbox),
+      sandboxUnavailableReason: ensured.unavailableReason,
+      reused: ensured.reused,
+    };
+  }
+
+  async stopWorkspaceSandbox(
+    request: StopWorkspaceSandboxRequest,
+    context: HandlerContext,
+  ): Promise<{ workspace: Workspace }> {
+    const name = workspaceName(context, request);
+    const graceMs = durationToMs("grace", request.grace);
+    const key = requestKey(context, StopWorkspaceSandboxRequestSchema, request);
+    const view = await this.#requests.run(key, context.signal, () => this.#ensurer.stop(name, graceMs));
+    return { workspace: toWireWorkspace(view) };
+  }
+
+  async addTraceRef(
+    request: AddTraceRefRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof AddTraceRefResponseSchema>> {
+    const name = workspaceName(context, request);
+    const traceId = callerId("trace_id", request.traceId);
+    const key = requestKey(context, AddTraceRefRequestSchema, request);
+    const added = await this.#requests.run(key, context.signal, () => this.#references.add(name, traceId));
+    return { workspace: toWireWorkspace(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
+  }
+
+  async removeTraceRef(
+    request: RemoveTraceRefRequest,
+    context: HandlerContext,
+  ): Promise<{ workspace: Workspace }> {
+    const name = workspaceName(context, request);
+    const traceId = callerId("trace_id", request.traceId);
+    const key = requestKey(context, RemoveTraceRefRequestSchema, request);
+    const view = await this.#requests.run(key, context.signal, () => this.#references.remove(name, traceId));
+    return { workspace: toWireWorkspace(view) };
+  }
+
+  lookupTrace(request: LookupTraceRequest, context: HandlerContext): { workspace: Workspace } {
+    const traceId = callerId("trace_id", request.traceId);
+    return { workspace: toWireWorkspace(this.#references.lookup(ownerOf(context), traceId)) };
+  }
+
+  async cleanupWorkspace(
+    request: CleanupWorkspaceRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof CleanupWorkspaceResponseSchema>> {
+    const name = workspaceName(context, request);
+    const { force, requestId } = request;
+    const options = { force, requestId, graceMs: durationToMs("grace", request.grace) };
+    const key = requestKey(context, CleanupWorkspaceRequestSchema, request);
+    const { workspace, clearedRefs } = await this.#requests.run(key, context.signal, () =>
+      this.#workspaces.cleanup(name, options),
+    );
+    return {
+      workspace: workspace && toWireWorkspace(workspace),
+      clearedRefCount: clearedRefs,
+      deleted: workspace === undefined,
+    };
+  }
+
+  async *exportWorkspace(
+    request: ExportWorkspaceRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof ExportWorkspaceResponseSchema>> {
+    const chunks = this.#workspaces.export(workspaceName(context, request), context.signal);
+    for await (const chunk of chunks) yield toWireExportChunk(chunk);
+  }
+
+  async importWorkspace(
+    messages: AsyncIterable<ImportWorkspaceRequest>,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ImportWorkspaceResponseSchema>> {
+    const { header, chunks } = await beginUpload<ImportWorkspaceHeader>(messages);
+    const name = workspaceName(context, header);
+    const key = requestKey(context, ImportWorkspaceHeaderSchema, header);
+    const imported = await this.#requests.run(key, context.signal, (signal) =>
+      this.#workspaces.import(name, chunks, { replace: header.replace, signal }),
+    );
+    return {
+      workspace: toWireWorkspace(imported.workspace),
+      entryCount: BigInt(imported.entryCount),
+      sizeBytes: BigInt(imported.sizeBytes),
+    };
+  }
+}
+
+function workspaceName(
+  context: HandlerContext,
+  { workspaceId }: { readonly workspaceId: string },
+): WorkspaceName {
+  return { owner: ownerOf(context), workspaceId: callerId("workspace_id", workspaceId) };
+}

@@ -1,0 +1,85 @@
+import path from "node:path";
+import type { EngineMonitor } from "./core/engine-monitor.ts";
+import type { MountSources } from "./core/mount-sources.ts";
+import type { Clock } from "./core/ports/clock.ts";
+import type { Logger } from "./core/ports/logger.ts";
+import type { WorkspaceStore } from "./core/ports/workspace-store.ts";
+import type { SandboxManager } from "./core/sandbox-manager.ts";
+import { WorkspaceEnsurer } from "./core/workspace-ensure.ts";
+import { WorkspaceManager } from "./core/workspace-manager.ts";
+import { WorkspaceMounts } from "./core/workspace-mounts.ts";
+import { WorkspaceQuota } from "./core/workspace-quota.ts";
+import { WorkspaceReferences } from "./core/workspace-references.ts";
+import { WorkspaceRemover } from "./core/workspace-remover.ts";
+import { WorkspaceSandboxes } from "./core/workspace-sandboxes.ts";
+import { Workspaces } from "./core/workspaces.ts";
+import { WorkspaceDirectories } from "./workspace/workspace-directories.ts";
+
+/** Settings of workspaces. */
+export interface WorkspaceSettings {
+  /** Holds a directory for each workspace. Undefined: `workspaces` below the data directory. */
+  readonly workspacesRoot: string | undefined;
+  /** Appears in every sandbox that has a workspace. Undefined: `shared` below the data directory. */
+  readonly sharedRoot: string | undefined;
+  /** Bytes that one may take; undefined: no bound. */
+  readonly workspaceQuotaBytes: number | undefined;
+  /** Whether a workspace that cannot have a sandbox is a failure. */
+  readonly dockerRequired: boolean;
+}
+
+/** What workspaces need to know of the service's other settings. */
+interface ServiceSettings {
+  readonly dataDir: string;
+  readonly defaults: { readonly workingDir: string };
+}
+
+/** What sandboxes need of workspaces, and workspaces of sandboxes, which are made between the two. */
+export class WorkspaceAssembly {
+  readonly mounts: MountSources;
+  readonly #settings: WorkspaceSettings & ServiceSettings;
+  readonly #parts: { readonly store: WorkspaceStore; readonly clock: Clock; readonly logger: Logger };
+  readonly #files: WorkspaceDirectories;
+  readonly #mounts: WorkspaceMounts;
+
+  constructor(
+    settings: WorkspaceSettings & ServiceSettings,
+    parts: { readonly store: WorkspaceStore; readonly clock: Clock; readonly logger: Logger },
+  ) {
+    this.#settings = settings;
+    this.#parts = parts;
+    const { dataDir, workspaceQuotaBytes: quotaBytes } = settings;
+    const root = settings.workspacesRoot ?? path.join(dataDir, "workspaces");
+    const sharedRoot = settings.sharedRoot ?? path.join(dataDir, "shared");
+    this.#files = new WorkspaceDirectories({ root, sharedRoot, quotaBytes }, parts.logger);
+    this.#mounts = new WorkspaceMounts(parts.store, this.#files);
+    this.mounts = this.#mounts;
+  }
+
+  /** Makes the directories ready; to be awaited before the first call. */
+  prepare(): Promise<void> {
+    return this.#files.prepare();
+  }
+
+  /** Puts the rest together. */
+  finish(sandboxes: SandboxManager, monitor: EngineMonitor) {
+    const files = this.#files;
+    const mounts = this.#mounts;
+    const { store, clock, logger } = this.#parts;
+    const users = new WorkspaceSandboxes(sandboxes);
+    const remover = new WorkspaceRemover({ store, files, sandboxes: users, clock, logger });
+    const workspaces = new Workspaces({ store, files, sandboxes: users, remover, clock });
+    const quota = new WorkspaceQuota(store, files, logger);
+    const common = { workspaces, store, files, mounts, quota, remover, users, clock, logger };
+    return {
+      workspaces: new WorkspaceManager(common),
+      references: new WorkspaceReferences(workspaces, store, clock),
+      ensurer: new WorkspaceEnsurer({
+        ...common,
+        sandboxes,
+        monitor,
+        engineRequired: this.#settings.dockerRequired,
+        workingDir: this.#settings.defaults.workingDir,
+      }),
+    };
+  }
+}

@@ -1,0 +1,32 @@
+import { restateTar } from "../files/tar/restate.ts";
+import { complaintsOf, LAST_CODE_OF_TAR } from "../files/tar/tar-complaints.ts";
+import type { ToolEnd, Tools } from "./tool.ts";
+
+/** Streams a directory that sandboxes write to as a tar of the standard dialect. Follows no link, opens no FIFO. */
+export async function* exportDirectory(
+  tools: Tools,
+  directory: string,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  yield* restateTar(archive(tools, directory, signal), "the server");
+}
+
+async function* archive(tools: Tools, directory: string, signal: AbortSignal): AsyncGenerator<Buffer> {
+  const argv = [
+    "tar",
+    "--create",
+    "--file=-",
+    "--format=gnu",
+    "--numeric-owner",
+    "--one-file-system",
+    ".",
+  ] as const;
+  const end = yield* tools.stream({ argv, directory, signal });
+  const complaints = complaintsOf(end.stderr);
+  const isWhole = end.code === 0 || (end.code !== undefined && end.code <= LAST_CODE_OF_TAR);
+  if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw incomplete(end, complaints);
+}
+
+function incomplete({ code }: ToolEnd, complaints: readonly string[]): Error {
+  return new Error(`tar ended with ${code}: ${complaints.slice(-5).join("; ").slice(-1000)}`);
+}

@@ -1,0 +1,99 @@
+import { createHash } from "node:crypto";
+import { readFileSync, realpathSync } from "node:fs";
+import { mkdtemp, rmdir } from "node:fs/promises";
+import path from "node:path";
+import type { Tools } from "./tool.ts";
+
+/** A file system that can hold a directory to a number of bytes. */
+interface QuotaMount {
+  readonly type: "ext4" | "xfs";
+  readonly mountPoint: string;
+}
+
+const KIB = 1024;
+const LEAST_BYTES = 64 * KIB;
+const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
+/** A root has so many ids for itself; the bucket of the root's path is above them. */
+const ID_BITS = 19;
+
+/**
+ * Holds directories to a number of bytes by the file system's project quotas.
+ * A directory's project goes on to whatever is made in it.
+ */
+export class ProjectQuota {
+  readonly #tools: Tools;
+  readonly #mount: QuotaMount;
+  readonly #bucket: number;
+
+  private constructor(tools: Tools, mount: QuotaMount, root: string) {
+    this.#tools = tools;
+    this.#mount = mount;
+    // Other services may hold workspaces on the same file system.
+    this.#bucket = 0x400 + (createHash("sha256").update(root).digest().readUInt16BE() & 0x3ff);
+  }
+
+  /** Finds out, in an empty directory of the root, whether its file system can do it here; else says what is missing. */
+  static async find(root: string, directory: string, tools: Tools): Promise<ProjectQuota | string> {
+    if (process.getuid?.() !== 0) return "only root may set quotas";
+    const mount = mountOf(realpathSync(root), readFileSync("/proc/self/mountinfo", "utf8"));
+    if (mount === undefined) return "its file system is not ext4 or xfs, mounted with prjquota";
+    for (const tool of TOOLS[mount.type]) {
+      const { code } = await tools.run({
+        argv: ["sh", "-c", 'command -v "$1"', "sh", tool],
+        directory: root,
+      });
+      if (code !== 0) return `the program ${tool} is missing`;
+    }
+    const quota = new ProjectQuota(tools, mount, root);
+    const trial = await mkdtemp(path.join(directory, "trial-"));
+    try {
+      await quota.hold(trial, 0, LEAST_BYTES);
+      return quota;
+    } catch (error) {
+      return `a trial failed: ${error instanceof Error ? error.message : error}`;
+    } finally {
+      await rmdir(trial);
+    }
+  }
+
+  /** Holds an empty directory, and what will be in it, to a number of bytes. Idempotent. */
+  async hold(directory: string, number: number, bytes: number): Promise<void> {
+    const project = String((this.#bucket << ID_BITS) | (number % (1 << ID_BITS)));
+    const kib = String(Math.max(1, Math.floor(bytes / KIB)));
+    const { type, mountPoint } = this.#mount;
+    if (type === "ext4") {
+      await this.#run(directory, ["chattr", "-p", project, "+P", "."]);
+      await this.#run(directory, ["setquota", "-P", project, "0", kib, "0", "0", mountPoint]);
+    } else {
+      const assign = `project -s -p ${directory} ${project}`;
+      await this.#run(directory, ["xfs_quota", "-x", "-c", assign, mountPoint]);
+      await this.#run(directory, ["xfs_quota", "-x", "-c", `limit -p bhard=${kib}k ${project}`, mountPoint]);
+    }
+  }
+
+  async #run(directory: string, argv: readonly [string, ...string[]]): Promise<void> {
+    const { code, stderr } = await this.#tools.run({ argv, directory, capabilities: ["sys_admin"] });
+    if (code !== 0) throw new Error(`${argv[0]} ended with ${code}: ${stderr.trim()}`);
+  }
+}
+
+/** The mount that a real path lies on, where it can hold project quotas. */
+export function mountOf(realPath: string, mountinfo: string): QuotaMount | undefined {
+  let found: { readonly mountPoint: string; readonly type: string; readonly options: string } | undefined;
+  for (const line of mountinfo.split("\n")) {
+    const [, , , , escaped = "", ...rest] = line.split(" ");
+    const mountPoint = escaped.replace(/\\([0-7]{3})/g, (_, digits) =>
+      String.fromCharCode(Number.parseInt(digits, 8)),
+    );
+    const [type = "", , options = ""] = rest.slice(rest.indexOf("-") + 1);
+    const isAbove = mountPoint === "/" || realPath === mountPoint || realPath.startsWith(`${mountPoint}/`);
+    // The later of two mounts at one place hides the earlier.
+    if (line !== "" && isAbove && mountPoint.length >= (found?.mountPoint.length ?? 0))
+      found = { mountPoint, type, options };
+  }
+  if (found === undefined || (found.type !== "ext4" && found.type !== "xfs")) return undefined;
+  const { type, mountPoint, options } = found;
+  return options.split(",").some((option) => option === "prjquota" || option === "pquota")
+    ? { type, mountPoint }
+    : undefined;
+}

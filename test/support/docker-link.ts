@@ -1,0 +1,60 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+
+const DOCKER_SOCKET = "/var/run/docker.sock";
+
+/** A socket of its own that leads to the Docker daemon, and can be cut as if that had stopped. */
+export class DockerLink {
+  /** For the setting `dockerHost`. */
+  readonly host: string;
+  readonly #directory: string;
+  readonly #server: net.Server;
+  readonly #sockets = new Set<net.Socket>();
+
+  private constructor(directory: string) {
+    this.#directory = directory;
+    this.host = `unix://${path.join(directory, "docker.sock")}`;
+    this.#server = net.createServer({ allowHalfOpen: true }, (near) => {
+      const far = net.connect({ path: DOCKER_SOCKET, allowHalfOpen: true });
+      for (const [from, to] of [
+        [near, far],
+        [far, near],
+      ] as const) {
+        this.#sockets.add(from);
+        from.pipe(to);
+        // A broken connection is what this is for.
+        from.on("error", () => {});
+        from.once("close", () => {
+          this.#sockets.delete(from);
+          to.destroy();
+        });
+      }
+    });
+  }
+
+  static async open(): Promise<DockerLink> {
+    const link = new DockerLink(await mkdtemp(path.join(tmpdir(), "berth-link-")));
+    await link.mend();
+    return link;
+  }
+
+  /** Breaks every connection, and takes no further ones. */
+  cut(): void {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Takes connections again. */
+  async mend(): Promise<void> {
+    this.#server.listen(path.join(this.#directory, "docker.sock"));
+    await once(this.#server, "listening");
+  }
+
+  async close(): Promise<void> {
+    this.cut();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}

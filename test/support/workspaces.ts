@@ -1,0 +1,84 @@
+import { createHash } from "node:crypto";
+import path from "node:path";
+import type { Client, Request } from "./client.ts";
+import type { Ensured, Workspace, WorkspaceAnswers } from "./wire-workspaces.ts";
+
+/** Calls of WorkspaceService, short. */
+export class WorkspaceClient {
+  readonly #client: () => Client;
+
+  constructor(client: () => Client) {
+    this.#client = client;
+  }
+
+  async create(id: string): Promise<Workspace> {
+    return (await this.#client().call("WorkspaceService/CreateWorkspace", { workspace_id: id })).workspace;
+  }
+
+  async get(id: string, more: Request = {}): Promise<Workspace> {
+    const request = { workspace_id: id, ...more };
+    return (await this.#client().call("WorkspaceService/GetWorkspace", request)).workspace;
+  }
+
+  ensure(id: string, spec: Request = {}): Promise<Ensured> {
+    return this.#client().call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id: id, spec });
+  }
+
+  /** Makes sure that it has a sandbox, and returns that one's id. */
+  async sandbox(id: string, spec: Request = {}): Promise<string> {
+    const { sandbox, sandbox_unavailable_reason: reason } = await this.ensure(id, spec);
+    if (sandbox === null) throw new Error(`there is no sandbox: ${reason}`);
+    return sandbox.sandbox_id;
+  }
+
+  async stop(id: string): Promise<Workspace> {
+    const request = { workspace_id: id, grace: {} };
+    return (await this.#client().call("WorkspaceService/StopWorkspaceSandbox", request)).workspace;
+  }
+
+  async addRef(id: string, trace: string): Promise<Workspace> {
+    const request = { workspace_id: id, trace_id: trace };
+    return (await this.#client().call("WorkspaceService/AddTraceRef", request)).workspace;
+  }
+
+  async removeRef(id: string, trace: string): Promise<Workspace> {
+    const request = { workspace_id: id, trace_id: trace };
+    return (await this.#client().call("WorkspaceService/RemoveTraceRef", request)).workspace;
+  }
+
+  async lookup(trace: string): Promise<Workspace> {
+    return (await this.#client().call("WorkspaceService/LookupTrace", { trace_id: trace })).workspace;
+  }
+
+  cleanup(id: string, more: Request = {}): Promise<WorkspaceAnswers["WorkspaceService/CleanupWorkspace"]> {
+    return this.#client().call("WorkspaceService/CleanupWorkspace", { workspace_id: id, grace: {}, ...more });
+  }
+
+  list(more: Request = {}): Promise<WorkspaceAnswers["WorkspaceService/ListWorkspaces"]> {
+    return this.#client().call("WorkspaceService/ListWorkspaces", { page_size: 1000, ...more });
+  }
+
+  /** All of an export. */
+  async export(id: string): Promise<Buffer> {
+    const chunks: Buffer[] = [];
+    for await (const { chunk } of this.#client().stream("WorkspaceService/ExportWorkspace", {
+      workspace_id: id,
+    })) {
+      chunks.push((chunk as Buffer) ?? Buffer.alloc(0));
+    }
+    return Buffer.concat(chunks);
+  }
+
+  import(id: string, tar: Buffer, more: Request = {}) {
+    const messages: Request[] = [{ header: { workspace_id: id, ...more } }];
+    for (let at = 0; at < tar.length; at += 1024 * 1024) {
+      messages.push({ chunk: tar.subarray(at, at + 1024 * 1024) });
+    }
+    return this.#client().upload("WorkspaceService/ImportWorkspace", messages);
+  }
+}
+
+/** Where a workspace of the owner without a name lies. */
+export function directoryOf(root: string, id: string): string {
+  return path.join(root, createHash("sha256").update(id).digest("hex"));
+}
