@@ -4,7 +4,6 @@ import type { Finding } from "./core/diagnosis.ts";
 import { DurableState } from "./core/durable-state.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
 import type { SandboxObserver } from "./core/lease.ts";
-import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import { RunManager } from "./core/run-manager.ts";
 import { RunningRuns } from "./core/running-runs.ts";
@@ -13,8 +12,7 @@ import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import type { WarmPoolTarget } from "./core/warm-pool.ts";
-import { diagnoseDocker } from "./engine/docker/diagnose.ts";
-import { DockerEngine, type DockerEngineOptions } from "./engine/docker/engine.ts";
+import { chooseEngine, diagnoseEngines, type EngineSettings } from "./engine/choose.ts";
 import { FileManager } from "./files/file-manager.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
@@ -32,7 +30,7 @@ import { SqliteStore } from "./store/sqlite/store.ts";
 import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
-export interface AppSettings extends WorkspaceSettings {
+export interface AppSettings extends EngineSettings, WorkspaceSettings {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
@@ -40,9 +38,6 @@ export interface AppSettings extends WorkspaceSettings {
   readonly corsOrigins: readonly string[];
   /** Id of this service in its containers' labels; undefined: the data directory's, which is random at first. */
   readonly instance: string | undefined;
-  readonly dockerHost: string | undefined;
-  readonly allowHostPaths: readonly string[];
-  readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   readonly defaults: SandboxDefaults;
   readonly maxSandboxes: number;
   readonly maxProcessesPerSandbox: number;
@@ -52,8 +47,6 @@ export interface AppSettings extends WorkspaceSettings {
   readonly sessionTtlMs: number;
   /** How long a stop may take in all. */
   readonly stopTimeoutMs: number;
-  /** Whether sandboxes outlive the service. */
-  readonly leaveSandboxes: boolean;
   /** How far a process may run ahead of its reader, in bytes. */
   readonly transcriptWindowBytes: number;
   /** Where the service keeps what it has on disk. */
@@ -70,9 +63,6 @@ export interface RunningApp {
   /** Ends it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
-
-/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
-const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, most: 16, idleMs: 60_000 };
@@ -100,7 +90,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
+  const engine = await chooseEngine(settings, store.instance, logger);
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
@@ -147,7 +137,16 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
-  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
+  const runs = new RunManager({
+    store: store.runs,
+    transaction: store.transaction,
+    sandboxes,
+    processes,
+    running,
+    clock,
+    time: state.time,
+    logger,
+  });
   const { sessions, catalog, tools } = new SessionParts(settings, {
     sandboxes,
     runner: lanes,
@@ -236,15 +235,5 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
 
 /** Looks whether a service with these settings could run here. Changes nothing. */
 export function diagnose(settings: AppSettings): Promise<Finding[]> {
-  return diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
-}
-
-function dockerOptions(settings: AppSettings, instance: string, logger: Logger): DockerEngineOptions {
-  return {
-    instance,
-    logger,
-    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
-    allowedHostPaths: settings.allowHostPaths,
-    allowedRuntimes: settings.allowRuntimes,
-  };
+  return diagnoseEngines(settings);
 }
