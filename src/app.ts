@@ -18,6 +18,7 @@ import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
+import { ProcessJournal } from "./process/process-journal.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { SpillDirectory } from "./process/spill.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
@@ -90,7 +91,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
   const engine = await chooseEngine(settings, store.instance, logger);
-  const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
+  const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
   const { requests } = state;
@@ -127,7 +128,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
-      openSpill: () => spill.open(),
+      openSpill: () => disk.open(),
+      journal: new ProcessJournal({ store: store.processes, transaction: store.transaction, state, disk }),
       killGraceMs: KILL_GRACE_MS,
     },
   );
@@ -135,7 +137,16 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
-  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
+  const runs = new RunManager({
+    store: store.runs,
+    transaction: store.transaction,
+    sandboxes,
+    processes,
+    running,
+    clock,
+    time: state.time,
+    logger,
+  });
   const { sessions, catalog, tools } = new SessionParts(settings, {
     sandboxes,
     runner: lanes,
@@ -178,7 +189,9 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   await assembly.prepare();
-  await sandboxes.start();
+  await sandboxes.takeUp();
+  await processes.takeUp();
+  sandboxes.start();
   state.start();
   sessions.restore();
   runs.recover();
@@ -188,7 +201,6 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     await workspaces.workspaces.stop();
     await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
-    await spill.remove();
     throw error;
   });
 
@@ -204,10 +216,9 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     });
     await workspaces.workspaces.stop();
     await recovered;
-    processes.letGo();
+    await processes.letGo();
     lanes.closeAll();
     await engine.close();
-    await spill.remove();
     state.stop();
     store.close();
     return { left };
