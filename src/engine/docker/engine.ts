@@ -16,6 +16,7 @@ import type {
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import { checkMounts } from "../mounts.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
@@ -28,7 +29,6 @@ import { readInfo, requireCapabilities } from "./info.ts";
 import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
 import { type LateTarget, lateTarget, mountLate } from "./late-mounts.ts";
 import { MountStage } from "./mount-stage.ts";
-import { checkMounts } from "./mounts.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
 import { spawnProcess } from "./spawn.ts";
@@ -276,7 +276,7 @@ export class DockerEngine implements Engine {
     if (mounts.length === 0) return [];
     const { socketPath } = this.#daemon;
     if (socketPath !== undefined)
-      return checkMounts(mounts, this.#options.allowedHostPaths ?? [], socketPath);
+      return checkMounts(mounts, this.#options.allowedHostPaths ?? [], [socketPath]);
     throw new BerthError(
       "UNSUPPORTED",
       "Mounts need a Docker daemon on the machine of the service: paths cannot be checked elsewhere.",
