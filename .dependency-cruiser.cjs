@@ -38,6 +38,15 @@ module.exports = {
       to: { path: "^(gen/|src/(?!core/|process/|files/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
     },
     {
+      name: "resources-over-process",
+      comment: "Resources are what runs in a sandbox, over processes and files.",
+      severity: "error",
+      from: { path: "^src/resource" },
+      to: {
+        path: "^(gen/|src/(?!core/|process/|files/|resource/))|node_modules/(@connectrpc|@bufbuild|dockerode)",
+      },
+    },
+    {
       name: "engines-over-ports",
       comment: "An engine implements core's port and imports nothing else of Berth.",
       severity: "error",
@@ -108,6 +117,12 @@ module.exports = {
       "^src/store/",
       "^src/(store/|app\\.ts$)",
       "Only app.ts names concrete stores.",
+    ),
+    onlyFrom(
+      "resources-named-once",
+      "^src/resource/",
+      "^src/(resource/|session-parts\\.ts$)",
+      "Only session-parts.ts names concrete resources.",
     ),
     onlyFrom(
       "workspaces-named-once",

@@ -4,7 +4,6 @@ import type { Finding } from "./core/diagnosis.ts";
 import { DurableState } from "./core/durable-state.ts";
 import { EngineMonitor } from "./core/engine-monitor.ts";
 import type { SandboxObserver } from "./core/lease.ts";
-import type { Engine } from "./core/ports/engine.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import { RunManager } from "./core/run-manager.ts";
 import { RunningRuns } from "./core/running-runs.ts";
@@ -13,24 +12,25 @@ import { SandboxManager } from "./core/sandbox-manager.ts";
 import type { SandboxDefaults } from "./core/spec.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import type { WarmPoolTarget } from "./core/warm-pool.ts";
-import { diagnoseDocker } from "./engine/docker/diagnose.ts";
-import { DockerEngine, type DockerEngineOptions } from "./engine/docker/engine.ts";
+import { chooseEngine, diagnoseEngines, type EngineSettings } from "./engine/choose.ts";
 import { FileManager } from "./files/file-manager.ts";
 import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
+import { ProcessJournal } from "./process/process-journal.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { SpillDirectory } from "./process/spill.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
 import { createRpcServer } from "./rpc/server.ts";
+import { SessionParts } from "./session-parts.ts";
 import { SqliteStore } from "./store/sqlite/store.ts";
 import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
-export interface AppSettings extends WorkspaceSettings {
+export interface AppSettings extends EngineSettings, WorkspaceSettings {
   /** As {@link parseListenAddress} reads it. */
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
@@ -38,18 +38,15 @@ export interface AppSettings extends WorkspaceSettings {
   readonly corsOrigins: readonly string[];
   /** Id of this service in its containers' labels; undefined: the data directory's, which is random at first. */
   readonly instance: string | undefined;
-  readonly dockerHost: string | undefined;
-  readonly allowHostPaths: readonly string[];
-  readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   readonly defaults: SandboxDefaults;
   readonly maxSandboxes: number;
   readonly maxProcessesPerSandbox: number;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  /** How long a session lives after its last use, where its creator does not say. */
+  readonly sessionTtlMs: number;
   /** How long a stop may take in all. */
   readonly stopTimeoutMs: number;
-  /** Whether sandboxes outlive the service. */
-  readonly leaveSandboxes: boolean;
   /** How far a process may run ahead of its reader, in bytes. */
   readonly transcriptWindowBytes: number;
   /** Where the service keeps what it has on disk. */
@@ -66,9 +63,6 @@ export interface RunningApp {
   /** Ends it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
-
-/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
-const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, most: 16, idleMs: 60_000 };
@@ -96,8 +90,8 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine: Engine = new DockerEngine(dockerOptions(settings, store.instance, logger));
-  const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
+  const engine = await chooseEngine(settings, store.instance, logger);
+  const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
   const { requests } = state;
@@ -134,7 +128,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
-      openSpill: () => spill.open(),
+      openSpill: () => disk.open(),
+      journal: new ProcessJournal({ store: store.processes, transaction: store.transaction, state, disk }),
       killGraceMs: KILL_GRACE_MS,
     },
   );
@@ -142,13 +137,38 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
     { sandboxes, runner: lanes, control, clock, logger },
   );
-  const runs = new RunManager({ store: store.runs, sandboxes, processes, running, clock, logger });
+  const runs = new RunManager({
+    store: store.runs,
+    transaction: store.transaction,
+    sandboxes,
+    processes,
+    running,
+    clock,
+    time: state.time,
+    logger,
+  });
+  const { sessions, catalog, tools } = new SessionParts(settings, {
+    sandboxes,
+    processes,
+    files,
+    runner: lanes,
+    shells: lanes,
+    control,
+    store: store.sessions,
+    time: state.time,
+    clock,
+    logger,
+  });
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
       sandboxes,
       processes,
       files,
+      sessions,
+      catalog,
+      tools,
+      logger,
       ...workspaces,
       runs,
       events: state.events,
@@ -171,15 +191,18 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   await assembly.prepare();
-  await sandboxes.start();
+  await sandboxes.takeUp();
+  await processes.takeUp();
+  sandboxes.start();
   state.start();
+  sessions.restore();
   runs.recover();
   const recovered = workspaces.workspaces.start();
   const address = await server.start().catch(async (error: unknown) => {
     // What an earlier run left stays for the next one.
+    await workspaces.workspaces.stop();
     await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
-    await spill.remove();
     throw error;
   });
 
@@ -188,16 +211,16 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
     await server.stop({ graceMs: callsMs });
     runs.stop();
+    await sessions.shutdown({ leave: settings.leaveSandboxes, timeoutMs: callsMs });
     const left = await sandboxes.shutdown({
       leave: settings.leaveSandboxes,
       timeoutMs: settings.stopTimeoutMs - callsMs,
     });
     await workspaces.workspaces.stop();
     await recovered;
-    processes.letGo();
+    await processes.letGo();
     lanes.closeAll();
     await engine.close();
-    await spill.remove();
     state.stop();
     store.close();
     return { left };
@@ -214,15 +237,5 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
 
 /** Looks whether a service with these settings could run here. Changes nothing. */
 export function diagnose(settings: AppSettings): Promise<Finding[]> {
-  return diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
-}
-
-function dockerOptions(settings: AppSettings, instance: string, logger: Logger): DockerEngineOptions {
-  return {
-    instance,
-    logger,
-    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
-    allowedHostPaths: settings.allowHostPaths,
-    allowedRuntimes: settings.allowRuntimes,
-  };
+  return diagnoseEngines(settings);
 }

@@ -22,10 +22,12 @@ export interface Config {
   /** Origins, as in `https://app.example.com`. */
   readonly corsOrigins: readonly string[];
 
-  readonly engine: "auto" | "docker";
+  readonly engine: "auto" | "docker" | "bubblewrap";
   readonly dockerRequired: boolean;
   /** As in `DOCKER_HOST`; undefined: what that says, else the standard socket. */
   readonly dockerHost: string | undefined;
+  /** Absolute path; undefined: the machine\'s own system. */
+  readonly rootfs: string | undefined;
   /** Undefined: what the data directory has, else a random one. */
   readonly instance: string | undefined;
   /** Absolute paths. */
@@ -42,6 +44,7 @@ export interface Config {
   readonly maxLifetimeMs: number | undefined;
   readonly cleanupIntervalMs: number;
   readonly deleteGraceMs: number;
+  readonly sessionTtlMs: number;
 
   readonly commandTimeoutMs: number;
   readonly maxProcessesPerSandbox: number;

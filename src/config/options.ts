@@ -99,19 +99,25 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   engine: value("Engine", "engine", {
     placeholder: "NAME",
     fallback: "auto",
-    help: "What runs the sandboxes: auto or docker. auto takes the best that answers.",
+    help: "What runs the sandboxes: auto, docker or bubblewrap. auto takes docker where it answers, else bubblewrap.",
     read: readEngine,
   }),
   dockerRequired: toggle(
     "Engine",
     "docker-required",
-    "Refuse to fall back to a weaker engine. Docker is the only engine yet, so this changes nothing.",
+    "Take Docker or nothing: with --engine auto, refuse to fall back to bubblewrap, which isolates less.",
   ),
   dockerHost: value("Engine", "docker-host", {
     placeholder: "URL",
     fallback: { ...UNSET, shown: "$DOCKER_HOST, else unix:///var/run/docker.sock" },
     help: "The Docker daemon: unix:///PATH or tcp://HOST:PORT.",
     read: readDockerHost,
+  }),
+  rootfs: value("Engine", "rootfs", {
+    placeholder: "DIR",
+    fallback: { ...UNSET, shown: "the machine's own system" },
+    help: "Root file system that bubblewrap's sandboxes see, read-only.",
+    read: readPath,
   }),
   instance: value("Engine", "instance", {
     placeholder: "ID",
@@ -182,6 +188,12 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     placeholder: "IMAGE=N",
     help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
     read: readWarmPools,
+  }),
+  sessionTtlMs: value("Sandboxes", "session-ttl", {
+    placeholder: "DURATION",
+    fallback: "300s",
+    help: "How long a session lives after its last call.",
+    read: (text) => parseDuration(text),
   }),
 
   commandTimeoutMs: value("Commands", "command-timeout", {
@@ -306,11 +318,8 @@ function readOrigin(text: string): string {
   return url.origin;
 }
 
-function readEngine(text: string): "auto" | "docker" {
-  if (text === "bubblewrap") {
-    throw new ValueError('"bubblewrap" comes in a later release; this one runs sandboxes with docker');
-  }
-  return parseWord(text, ["auto", "docker"] as const);
+function readEngine(text: string): "auto" | "docker" | "bubblewrap" {
+  return parseWord(text, ["auto", "docker", "bubblewrap"] as const);
 }
 
 function readDockerHost(text: string): string {

@@ -17,6 +17,9 @@ export interface RequestProgress {
   begin(subject: string): void;
 }
 
+/** Of a request that has no id to be known by. */
+export const NO_PROGRESS: RequestProgress = { begun: undefined, begin() {} };
+
 interface Entry {
   readonly fingerprint: string;
   readonly expiresAt: number;
@@ -64,7 +67,7 @@ export class RequestLog {
     work: (signal: AbortSignal, progress: RequestProgress) => Promise<T>,
   ): Promise<T> {
     throwIfAborted(signal);
-    if (key.requestId === "") return work(signal, { begun: undefined, begin() {} });
+    if (key.requestId === "") return work(signal, NO_PROGRESS);
     const name = JSON.stringify([key.owner, key.method, key.requestId]);
     const entry = this.#lookUp(name);
     const stored = entry === undefined ? this.#lookUpStored(key) : undefined;

@@ -4,13 +4,13 @@ import type { Clock } from "./ports/clock.ts";
 import type { Run, RunOutcome } from "./run.ts";
 import { type RunExpiry, RunTimers } from "./run-timers.ts";
 import type { RunningRuns } from "./running-runs.ts";
+import type { ServiceTime } from "./service-time.ts";
+
+/** One start of a run. */
+export type StartOfRun = Pick<Run, "owner" | "runId" | "startId">;
 
 /** Called when a run has to end on nobody's behalf: its time is up, or its sandbox has ended. */
-export type OnRunLost = (
-  run: Pick<Run, "owner" | "runId" | "startId">,
-  outcome: RunOutcome,
-  message: string,
-) => void;
+export type OnRunLost = (run: StartOfRun, outcome: RunOutcome, message: string) => void;
 
 /** Keeps the time of the runs that are RUNNING, and the leases on their sandboxes. */
 export class RunFollower {
@@ -20,9 +20,9 @@ export class RunFollower {
   /** By run id. */
   readonly #leases = new Map<string, Lease>();
 
-  constructor(running: RunningRuns, clock: Clock, onLost: OnRunLost) {
+  constructor(running: RunningRuns, clock: Clock, time: Pick<ServiceTime, "nowMs">, onLost: OnRunLost) {
     this.#running = running;
-    this.#timers = new RunTimers(clock);
+    this.#timers = new RunTimers(clock, time);
     this.#onLost = onLost;
   }
 

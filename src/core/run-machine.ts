@@ -2,6 +2,7 @@ import { BerthError } from "./errors.ts";
 import {
   currentStep,
   type HeldSandbox,
+  type Moment,
   type Run,
   type RunEnd,
   type RunMessage,
@@ -12,6 +13,9 @@ import {
   type StepOutcome,
 } from "./run.ts";
 import { extended, isStuck } from "./run-conversation.ts";
+
+/** After a restart of the service a lease runs on for so long at least. */
+const COME_BACK_MS = 10_000;
 
 /** What a caller says of a step. */
 export interface StepReport {
@@ -56,15 +60,15 @@ export function assertStartable(run: Run): void {
 }
 
 /** IDLE → RUNNING: hands out step 1. @throws `RUN_STATE`. */
-export function started(run: Run, startId: string, sandbox: HeldSandbox | undefined, nowMs: number): Run {
+export function started(run: Run, startId: string, sandbox: HeldSandbox | undefined, now: Moment): Run {
   assertStartable(run);
   const { maxDurationMs } = run.settings;
-  const deadlineMs = maxDurationMs === undefined ? undefined : nowMs + maxDurationMs;
+  const deadlineAt = maxDurationMs === undefined ? undefined : now.at + maxDurationMs;
   return {
     ...run,
-    phase: handOut(run, 1, false, deadlineMs, nowMs),
+    phase: handOut(run, 1, false, deadlineAt, now),
     startId,
-    startTimeMs: nowMs,
+    startTimeMs: now.wallMs,
     lastReport: undefined,
     sandbox,
   };
@@ -80,7 +84,7 @@ export function reported(
   run: Run,
   report: StepReport,
   messages: readonly RunMessage[],
-  nowMs: number,
+  now: Moment,
 ): Reported {
   const phase = assertCurrent(run, report.step, report.startId);
   const { outcome, result } = report;
@@ -91,16 +95,16 @@ export function reported(
     outcome,
     stuck,
     startTimeMs: phase.stepTimeMs,
-    endTimeMs: nowMs,
+    endTimeMs: now.wallMs,
   };
   const lastReport = { step: phase.step, fingerprint: report.fingerprint };
   const after = (): Run => {
-    if (outcome === "FINISHED") return ended(run, "FINISHED", result, nowMs);
-    if (outcome === "ERROR") return ended(run, "ERROR", result || `Step ${phase.step} failed.`, nowMs);
+    if (outcome === "FINISHED") return ended(run, "FINISHED", result, now);
+    if (outcome === "ERROR") return ended(run, "ERROR", result || `Step ${phase.step} failed.`, now);
     if (phase.step >= run.settings.maxSteps) {
-      return ended(run, "MAX_STEPS", `Terminated: Reached max steps (${run.settings.maxSteps})`, nowMs);
+      return ended(run, "MAX_STEPS", `Terminated: Reached max steps (${run.settings.maxSteps})`, now);
     }
-    return { ...run, phase: handOut(run, phase.step + 1, stuck, phase.deadlineMs, nowMs) };
+    return { ...run, phase: handOut(run, phase.step + 1, stuck, phase.deadlineAt, now) };
   };
   return { run: { ...after(), lastReport }, step };
 }
@@ -122,15 +126,25 @@ export function isRepeated(run: Run, report: StepReport): boolean {
  * @param step 0: whichever is under way.
  * @throws `RUN_STATE` where the step is not under way.
  */
-export function renewed(run: Run, step: number, startId: string, nowMs: number): Run {
+export function renewed(run: Run, step: number, startId: string, now: Moment): Run {
   const phase = assertCurrent(run, step === 0 ? currentStep(run) : step, startId);
-  return { ...run, phase: { ...phase, leaseExpireTimeMs: nowMs + run.settings.stepTimeoutMs } };
+  return { ...run, phase: { ...phase, ...lease(now, run.settings.stepTimeoutMs) } };
+}
+
+/**
+ * A run that is RUNNING after a restart of the service: its caller has a while
+ * to come back, however little was left of the lease.
+ */
+export function carriedOn(run: Run, now: Moment): Run {
+  const phase = assertRunning(run);
+  const least = Math.min(run.settings.stepTimeoutMs, COME_BACK_MS);
+  return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, least)) } };
 }
 
 /** RUNNING → FINISHED, IDLE after MAX_STEPS, or ERROR. @throws `RUN_STATE` for a run that is not RUNNING. */
-export function ended(run: Run, outcome: RunOutcome, message: string, nowMs: number): Run {
+export function ended(run: Run, outcome: RunOutcome, message: string, now: Moment): Run {
   const { step } = assertRunning(run);
-  const end: RunEnd = { outcome, message, timeMs: nowMs };
+  const end: RunEnd = { outcome, message, timeMs: now.wallMs };
   switch (outcome) {
     case "MAX_STEPS":
       return { ...run, phase: { state: "IDLE", end } };
@@ -160,11 +174,21 @@ function handOut(
   run: Run,
   step: number,
   stuck: boolean,
-  deadlineMs: number | undefined,
-  nowMs: number,
+  deadlineAt: number | undefined,
+  now: Moment,
 ): Extract<RunPhase, { state: "RUNNING" }> {
-  const leaseExpireTimeMs = nowMs + run.settings.stepTimeoutMs;
-  return { state: "RUNNING", step, stepTimeMs: nowMs, stuck, leaseExpireTimeMs, deadlineMs };
+  return {
+    state: "RUNNING",
+    step,
+    stepTimeMs: now.wallMs,
+    stuck,
+    ...lease(now, run.settings.stepTimeoutMs),
+    deadlineAt,
+  };
+}
+
+function lease(now: Moment, ms: number): { leaseExpireTimeMs: number; leaseExpiresAt: number } {
+  return { leaseExpireTimeMs: now.wallMs + ms, leaseExpiresAt: now.at + ms };
 }
 
 function assertRunning(run: Run): Extract<RunPhase, { state: "RUNNING" }> {

@@ -4,22 +4,25 @@ import type { Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
 import type { RunProcesses } from "./ports/run-processes.ts";
 import type { RunChange, RunStore } from "./ports/run-store.ts";
+import type { Transaction } from "./ports/sandbox-store.ts";
+import { NO_PROGRESS, type RequestProgress } from "./request-log.ts";
 import {
   endOf,
+  type Moment,
   type Run,
   type RunEnd,
   type RunHappening,
-  type RunMessage,
   type RunOutcome,
   type RunSettings,
-  type RunState,
   type RunStep,
 } from "./run.ts";
+import { RunCatalog, type RunView } from "./run-catalog.ts";
 import { RunCleanup } from "./run-cleanup.ts";
-import { RunFeed, type RunWatchItem } from "./run-feed.ts";
-import { lossText, RunFollower } from "./run-follower.ts";
+import { RunFeed } from "./run-feed.ts";
+import { lossText, RunFollower, type StartOfRun } from "./run-follower.ts";
 import {
   assertStartable,
+  carriedOn,
   ended,
   isRepeated,
   newRun,
@@ -30,9 +33,9 @@ import {
   started,
 } from "./run-machine.ts";
 import { takeSandbox } from "./run-start.ts";
-import { carriedOn } from "./run-timers.ts";
 import type { RunningRuns } from "./running-runs.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
+import type { ServiceTime } from "./service-time.ts";
 
 /** How many runs that are not RUNNING are kept of each owner. */
 const MOST_AT_REST = 10_000;
@@ -42,19 +45,15 @@ const END_AGAIN_MS = 5_000;
 /** What the manager is built of. */
 export interface RunManagerParts {
   readonly store: RunStore;
+  readonly transaction: Transaction;
   readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
   readonly processes: RunProcesses;
   /** Told of every run that becomes or ceases to be RUNNING. */
   readonly running: RunningRuns;
   readonly clock: Clock;
+  /** By which leases and deadlines go. */
+  readonly time: Pick<ServiceTime, "nowMs">;
   readonly logger: Logger;
-}
-
-/** A run with all that belongs to it. */
-export interface RunView {
-  readonly run: Run;
-  readonly steps: readonly RunStep[];
-  readonly messageCount: number;
 }
 
 /** What a report came to. */
@@ -76,6 +75,8 @@ export interface ReportAnswer {
  * the owner; what is another owner's is `RUN_NOT_FOUND`.
  */
 export class RunManager {
+  /** The runs, to be read. */
+  readonly catalog: RunCatalog;
   readonly #parts: RunManagerParts;
   readonly #cleanup: RunCleanup;
   readonly #feed: RunFeed;
@@ -87,18 +88,21 @@ export class RunManager {
     this.#parts = parts;
     this.#cleanup = new RunCleanup(parts);
     this.#feed = new RunFeed(parts.store);
-    this.#follower = new RunFollower(parts.running, parts.clock, (...lost) => this.#lost(...lost));
+    this.catalog = new RunCatalog(parts.store, this.#feed);
+    this.#follower = new RunFollower(parts.running, parts.clock, parts.time, (...lost) =>
+      this.#lost(...lost),
+    );
   }
 
   /** Takes up what was under way when the service ended. To be called once, when the sandboxes are known and before any other call. */
   recover(): void {
-    const { store, clock, sandboxes } = this.#parts;
+    const { store, sandboxes } = this.#parts;
     for (const stored of store.unsettled()) {
       if (stored.phase.state !== "RUNNING") {
         void this.#settle(stored.owner, stored.runId);
         continue;
       }
-      const run = carriedOn(stored, clock.wallMs());
+      const run = carriedOn(stored, this.#now());
       this.#write({ run, happened: [] });
       this.#follower.follow(run);
       try {
@@ -116,9 +120,11 @@ export class RunManager {
   }
 
   /** Makes a run, in state IDLE. @throws what {@link SandboxManager.acquire} throws for a sandbox that is given. */
-  create(owner: string, settings: RunSettings): RunView {
+  create(owner: string, settings: RunSettings, progress: RequestProgress = NO_PROGRESS): RunView {
     this.#assertOpen();
-    const { store, sandboxes, clock } = this.#parts;
+    const { store, sandboxes, clock, transaction } = this.#parts;
+    const { begun } = progress;
+    if (begun !== undefined && store.get(owner, begun)) return this.catalog.get(owner, begun);
     const { sandbox } = settings;
     if (sandbox.kind === "given") {
       const { sandboxId, generation } = sandbox;
@@ -126,7 +132,10 @@ export class RunManager {
     }
     const timeMs = clock.wallMs();
     const run = newRun(newId("run"), owner, settings, timeMs);
-    store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+    transaction(() => {
+      progress.begin(run.runId);
+      store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+    });
     return { run, steps: [], messageCount: 0 };
   }
 
@@ -142,13 +151,17 @@ export class RunManager {
     runId: string,
     request: string | undefined,
     signal: AbortSignal,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<RunView> {
     this.#assertOpen();
-    assertStartable(this.#find(owner, runId));
+    const found = this.catalog.find(owner, runId);
+    if (progress.begun !== undefined && progress.begun === found.startId)
+      return this.catalog.get(owner, runId);
+    assertStartable(found);
     this.#parts.running.assertRoom();
     this.#assertNotStarting(runId);
     const abort = new AbortController();
-    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]));
+    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]), progress);
     this.#starts.set(runId, { abort, done });
     try {
       return await done;
@@ -167,10 +180,10 @@ export class RunManager {
    */
   async report(owner: string, runId: string, report: StepReport): Promise<ReportAnswer> {
     this.#assertOpen();
-    const { store, clock } = this.#parts;
-    const before = this.#find(owner, runId);
+    const { store } = this.#parts;
+    const before = this.catalog.find(owner, runId);
     if (isRepeated(before, report)) return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
-    const { run, step } = reported(before, report, store.messages(runId), clock.wallMs());
+    const { run, step } = reported(before, report, store.messages(runId), this.#now());
     this.#write({
       run,
       addStep: step,
@@ -188,28 +201,28 @@ export class RunManager {
    */
   keepAlive(owner: string, runId: string, step: number, startId: string): number {
     this.#assertOpen();
-    const now = this.#parts.clock.wallMs();
-    const run = renewed(this.#find(owner, runId), step, startId, now);
+    const now = this.#now();
+    const run = renewed(this.catalog.find(owner, runId), step, startId, now);
     this.#write({ run, happened: [] });
     this.#follower.renew(run);
-    return now + run.settings.stepTimeoutMs;
+    return now.wallMs + run.settings.stepTimeoutMs;
   }
 
   /** Ends a run that is RUNNING or being started; returns when it is cleaned up. @throws `RUN_NOT_FOUND`. */
   async cancel(owner: string, runId: string): Promise<RunView> {
-    await this.#cancel(this.#find(owner, runId), "The run was canceled.");
-    return this.get(owner, runId);
+    await this.#cancel(this.catalog.find(owner, runId), "The run was canceled.");
+    return this.catalog.get(owner, runId);
   }
 
   /** Makes a run IDLE as if it were new. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
   async reset(owner: string, runId: string): Promise<RunView> {
-    reset(this.#find(owner, runId));
+    reset(this.catalog.find(owner, runId));
     this.#assertNotStarting(runId);
     if (!(await this.#settle(owner, runId))) throw notCleanedUp();
     this.#assertNotStarting(runId);
-    const run = reset(this.#find(owner, runId));
+    const run = reset(this.catalog.find(owner, runId));
     this.#write({ run, clearSteps: true, clearMessages: true, happened: [{ type: "RESET" }] });
-    return this.get(owner, runId);
+    return this.catalog.get(owner, runId);
   }
 
   /** Removes a run; ends it before. An unknown one is gone already. @throws `ENGINE_UNAVAILABLE` where it cannot be cleaned up yet. */
@@ -227,50 +240,6 @@ export class RunManager {
     store.remove(runId);
   }
 
-  /** @throws `RUN_NOT_FOUND`. */
-  get(owner: string, runId: string): RunView {
-    const { store } = this.#parts;
-    return {
-      run: this.#find(owner, runId),
-      steps: store.steps(runId),
-      messageCount: store.messageCount(runId),
-    };
-  }
-
-  /** The messages that are kept of a run, in their order. @throws `RUN_NOT_FOUND`. */
-  messages(owner: string, runId: string): readonly RunMessage[] {
-    this.#find(owner, runId);
-    return this.#parts.store.messages(runId);
-  }
-
-  /** Runs of an owner, newest first, without their steps; and where the next page begins, if there is one. */
-  list(
-    owner: string,
-    query: {
-      readonly states: ReadonlySet<RunState>;
-      readonly limit: number;
-      readonly before: number | undefined;
-    },
-  ): { readonly runs: readonly RunView[]; readonly next: number | undefined } {
-    const found = this.#parts.store.list({ owner, ...query, limit: query.limit + 1 });
-    const page = found.slice(0, query.limit);
-    return {
-      runs: page.map(({ run, messageCount }) => ({ run, steps: [], messageCount })),
-      next: found.length > page.length ? page.at(-1)?.position : undefined,
-    };
-  }
-
-  /** What happened to a run after a sequence, and what happens. @throws `RUN_NOT_FOUND`, `OFFSET_OUT_OF_RANGE`. */
-  watch(
-    owner: string,
-    runId: string,
-    afterSequence: number,
-    signal: AbortSignal,
-  ): AsyncGenerator<RunWatchItem> {
-    this.#find(owner, runId);
-    return this.#feed.watch(runId, afterSequence, signal);
-  }
-
   /** Takes no more work and lets no lease expire any more. Runs go on after the restart, as far as their sandboxes do. */
   stop(): void {
     this.#stopped = true;
@@ -285,16 +254,20 @@ export class RunManager {
     runId: string,
     request: string | undefined,
     signal: AbortSignal,
+    progress: RequestProgress,
   ): Promise<RunView> {
-    const { store, clock } = this.#parts;
+    const { store, transaction } = this.#parts;
     if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
     throwIfAborted(signal);
-    const idle = this.#find(owner, runId);
+    const idle = this.catalog.find(owner, runId);
     const taken = await takeSandbox(idle, this.#parts, signal);
-    const run = started(idle, randomBase32(20), taken?.held, clock.wallMs());
+    const run = started(idle, randomBase32(20), taken?.held, this.#now());
     const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
     try {
-      this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+      transaction(() => {
+        progress.begin(run.startId);
+        this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+      });
     } catch (error) {
       taken?.lease.release();
       throw error;
@@ -305,11 +278,9 @@ export class RunManager {
   }
 
   /** Ends a run on nobody's behalf: where that cannot be written, it is tried again. */
-  #lost(lost: Pick<Run, "owner" | "runId" | "startId">, outcome: RunOutcome, message: string): void {
-    const { clock, logger, store } = this.#parts;
-    const run = store.get(lost.owner, lost.runId);
-    if (run?.phase.state !== "RUNNING" || run.startId !== lost.startId) return;
-    this.#end(run, outcome, message).catch((error: unknown) => {
+  #lost(run: StartOfRun, outcome: RunOutcome, message: string): void {
+    const { clock, logger } = this.#parts;
+    this.#endLost(run, outcome, message).catch((error: unknown) => {
       if (this.#stopped) return;
       logger.error(
         { runId: run.runId, err: error },
@@ -317,6 +288,11 @@ export class RunManager {
       );
       clock.setTimer(END_AGAIN_MS, () => this.#lost(run, outcome, message));
     });
+  }
+
+  async #endLost({ owner, runId, startId }: StartOfRun, outcome: RunOutcome, message: string): Promise<void> {
+    const run = this.#parts.store.get(owner, runId);
+    if (run?.phase.state === "RUNNING" && run.startId === startId) await this.#end(run, outcome, message);
   }
 
   /** Ends a start that is under way, and a run that is RUNNING; returns when it is cleaned up as far as may be now. */
@@ -330,7 +306,7 @@ export class RunManager {
   }
 
   async #end(run: Run, outcome: RunOutcome, message: string): Promise<void> {
-    this.#write({ run: ended(run, outcome, message, this.#parts.clock.wallMs()), happened: [] });
+    this.#write({ run: ended(run, outcome, message, this.#now()), happened: [] });
     await this.#settle(run.owner, run.runId);
   }
 
@@ -370,12 +346,8 @@ export class RunManager {
     );
   }
 
-  #find(owner: string, runId: string): Run {
-    const run = this.#parts.store.get(owner, runId);
-    if (run !== undefined) return run;
-    throw new BerthError("RUN_NOT_FOUND", `There is no run ${JSON.stringify(runId)}.`, {
-      metadata: { run_id: runId },
-    });
+  #now(): Moment {
+    return { wallMs: this.#parts.clock.wallMs(), at: this.#parts.time.nowMs() };
   }
 
   #assertOpen(): void {

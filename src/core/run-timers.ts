@@ -1,8 +1,6 @@
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Run } from "./run.ts";
-
-/** After a restart of the service a lease runs on for so long at least: its caller must come back first. */
-const COME_BACK_MS = 10_000;
+import type { ServiceTime } from "./service-time.ts";
 
 /** What a run that is RUNNING may run out of. */
 export type RunExpiry = "LEASE_EXPIRED" | "DEADLINE";
@@ -16,27 +14,29 @@ interface Timers {
 /** Waits for the leases and the deadlines of runs, on the monotonic clock. */
 export class RunTimers {
   readonly #clock: Clock;
+  readonly #time: Pick<ServiceTime, "nowMs">;
   /** By run id; only of runs that are RUNNING. */
   readonly #timers = new Map<string, Timers>();
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, time: Pick<ServiceTime, "nowMs">) {
     this.#clock = clock;
+    this.#time = time;
   }
 
   /** Begins to wait for a run; `onExpire` is called once at most. */
   begin(run: Run, onExpire: (expiry: RunExpiry) => void): void {
     const { phase, runId } = run;
     if (phase.state !== "RUNNING") return;
-    const now = this.#clock.wallMs();
+    const now = this.#time.nowMs();
     const expire = (expiry: RunExpiry) => () => {
       this.end(runId);
       onExpire(expiry);
     };
     const cancelDeadline =
-      phase.deadlineMs === undefined
+      phase.deadlineAt === undefined
         ? () => {}
-        : this.#clock.setTimer(Math.max(0, phase.deadlineMs - now), expire("DEADLINE"));
-    const leaseMs = Math.max(0, phase.leaseExpireTimeMs - now);
+        : this.#clock.setTimer(Math.max(0, phase.deadlineAt - now), expire("DEADLINE"));
+    const leaseMs = Math.max(0, phase.leaseExpiresAt - now);
     const cancelLease = this.#clock.setTimer(leaseMs, expire("LEASE_EXPIRED"));
     this.#timers.set(runId, { onExpire, cancelDeadline, cancelLease });
   }
@@ -63,22 +63,4 @@ export class RunTimers {
   endAll(): void {
     for (const runId of [...this.#timers.keys()]) this.end(runId);
   }
-}
-
-/**
- * A run as it goes on after a restart of the service. What was written is wall
- * time, which may have jumped: neither bound is further away than it was when
- * it was set.
- */
-export function carriedOn(run: Run, nowMs: number): Run {
-  const { phase, settings } = run;
-  if (phase.state !== "RUNNING") return run;
-  const { stepTimeoutMs, maxDurationMs } = settings;
-  const least = Math.min(stepTimeoutMs, COME_BACK_MS);
-  const leaseMs = Math.min(Math.max(phase.leaseExpireTimeMs - nowMs, least), stepTimeoutMs);
-  const deadlineMs =
-    phase.deadlineMs === undefined || maxDurationMs === undefined
-      ? undefined
-      : Math.min(phase.deadlineMs, nowMs + maxDurationMs);
-  return { ...run, phase: { ...phase, leaseExpireTimeMs: nowMs + leaseMs, deadlineMs } };
 }

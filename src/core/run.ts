@@ -56,6 +56,12 @@ export interface RunEnd {
   readonly timeMs: number;
 }
 
+/** A moment, by both clocks that runs go by: the wall clock for show, service time for what expires. */
+export interface Moment {
+  readonly wallMs: number;
+  readonly at: number;
+}
+
 /** Where a run stands, with what belongs to that place only. Times are wall milliseconds. */
 export type RunPhase =
   /** It can be started. It has an end where it reached its most steps. */
@@ -67,9 +73,12 @@ export type RunPhase =
       readonly stepTimeMs: number;
       /** Whether the step before it left the run stuck. */
       readonly stuck: boolean;
+      /** For show; what counts is {@link leaseExpiresAt}. */
       readonly leaseExpireTimeMs: number;
-      /** Undefined: unbounded. */
-      readonly deadlineMs: number | undefined;
+      /** In service time. */
+      readonly leaseExpiresAt: number;
+      /** In service time. Undefined: unbounded. */
+      readonly deadlineAt: number | undefined;
     }
   | { readonly state: "FINISHED" | "ERROR"; readonly step: number; readonly end: RunEnd };
 

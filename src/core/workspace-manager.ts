@@ -185,7 +185,10 @@ export class WorkspaceManager {
             this.#assertUnused(name);
             await staged.replace();
           });
-        } else await staged.merge();
+        } else {
+          await quota.assertRoomFor(staged.sizeBytes, record, options.signal);
+          await staged.merge();
+        }
         await quota.measure(name);
         const { entryCount, sizeBytes } = staged;
         return { workspace: workspaces.view(name), entryCount, sizeBytes };

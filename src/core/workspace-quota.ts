@@ -54,13 +54,20 @@ export class WorkspaceQuota {
    * @throws `NO_SPACE`
    */
   async assertRoom(record: WorkspaceRecord, signal?: AbortSignal): Promise<void> {
-    const { quotaBytes, quotaEnforcement } = this.#files;
-    if (quotaBytes === undefined || quotaEnforcement !== "WATCHED") return;
+    const { quotaBytes } = this.#files;
+    if (quotaBytes === undefined) return;
     const known = this.#store.find(record)?.sizeBytes ?? 0;
     if (known <= quotaBytes) return;
     const sizeBytes = await this.measure(record, signal);
-    if (sizeBytes <= quotaBytes) return;
-    throw pastQuota(record, sizeBytes, quotaBytes);
+    if (sizeBytes > quotaBytes) throw pastQuota(record, sizeBytes, quotaBytes);
+  }
+
+  /** Refuses to add so many bytes where that would pass the quota. @throws `NO_SPACE` */
+  async assertRoomFor(bytes: number, record: WorkspaceRecord, signal?: AbortSignal): Promise<void> {
+    const { quotaBytes } = this.#files;
+    if (quotaBytes === undefined) return;
+    const sizeBytes = (await this.measure(record, signal)) + bytes;
+    if (sizeBytes > quotaBytes) throw pastQuota(record, sizeBytes, quotaBytes);
   }
 
   #tell(name: WorkspaceName, sizeBytes: number): void {
@@ -107,7 +114,7 @@ async function rest(ms: number, signal: AbortSignal): Promise<void> {
 function pastQuota({ workspaceId }: WorkspaceName, sizeBytes: number, quotaBytes: number): BerthError {
   return new BerthError(
     "NO_SPACE",
-    `The workspace ${JSON.stringify(workspaceId)} takes ${sizeBytes} bytes, and its quota is ${quotaBytes}. Delete files in a sandbox that mounts it, or clean it up with force.`,
+    `The workspace ${JSON.stringify(workspaceId)} takes or would take ${sizeBytes} bytes, and its quota is ${quotaBytes}. Delete files in a sandbox that mounts it, or clean it up with force.`,
     {
       metadata: {
         workspace_id: workspaceId,

@@ -10,6 +10,8 @@ const OWNER_BITS = 0o700;
 export interface UnpackOptions {
   /** Says of an entry that it is not to be unpacked, nor checked. Default none. */
   readonly leaveOut?: (entry: TarEntry) => boolean;
+  /** Called with the bytes of the regular files so far, before each is unpacked; throws to end it. */
+  readonly onSize?: (sizeBytes: number) => void;
   /** Aborted: it ends. */
   readonly signal?: AbortSignal;
 }
@@ -33,7 +35,7 @@ export interface UnpackedEntries {
 export async function unpackEntries(
   root: ByteString,
   chunks: AsyncIterable<Uint8Array>,
-  { leaveOut, signal }: UnpackOptions,
+  { leaveOut, onSize, signal }: UnpackOptions,
 ): Promise<UnpackedEntries> {
   const check = new ArchiveCheck();
   const directories: PlainTarEntry[] = [];
@@ -53,7 +55,9 @@ export async function unpackEntries(
       }
       await close();
       if (leaveOut?.(item.entry)) continue;
-      for (const entry of check.admit(item.entry)) {
+      const admitted = check.admit(item.entry);
+      onSize?.(check.sizeBytes);
+      for (const entry of admitted) {
         const place = toBytes(`${root}/${entry.name}`);
         if (entry.kind === "directory") {
           await mkdir(place, { mode: (entry.mode | OWNER_BITS) & 0o777, recursive: true });

@@ -10,21 +10,23 @@ import { ProcessHandler } from "./process-service.ts";
 import type { Routes } from "./routes.ts";
 import { RunHandler, type RunHandlerParts } from "./run-service.ts";
 import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
+import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
 export function berthRoutes(
   parts: SandboxHandlerParts &
     FileHandlerParts &
+    SessionHandlerParts &
     RunHandlerParts &
     WorkspaceHandlerParts & { readonly processes: ProcessManager },
 ): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
-    router.service(ProcessService, new ProcessHandler(parts.processes));
+    router.service(ProcessService, new ProcessHandler(parts.processes, parts.requests));
     router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, new WorkspaceHandler(parts));
-    router.service(SessionService, {});
+    router.service(SessionService, new SessionHandler(parts));
     router.service(RunService, new RunHandler(parts));
   };
 }

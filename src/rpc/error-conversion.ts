@@ -51,16 +51,17 @@ export class ErrorConverter {
     if (thrown instanceof ConnectError && thrown.code !== Code.Internal && thrown.code !== Code.Unknown) {
       return thrown.code === Code.Unimplemented ? new BerthError("UNIMPLEMENTED", thrown.rawMessage) : thrown;
     }
-    return this.#internalError(call, thrown);
+    return internalError(this.#logger, call.method, thrown);
   }
+}
 
-  #internalError(call: Call, thrown: unknown): BerthError {
-    const errorId = randomBytes(6).toString("hex");
-    this.#logger.error({ error_id: errorId, method: call.method, err: thrown }, "internal error");
-    return new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {
-      metadata: { error_id: errorId },
-    });
-  }
+/** Logs what nobody foresaw, and makes the error that tells only where to find it. */
+export function internalError(logger: Logger, method: string, thrown: unknown): BerthError {
+  const errorId = randomBytes(6).toString("hex");
+  logger.error({ error_id: errorId, method, err: thrown }, "internal error");
+  return new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {
+    metadata: { error_id: errorId },
+  });
 }
 
 function record(call: Call, error: BerthError | ConnectError): ConnectError {

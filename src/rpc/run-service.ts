@@ -69,7 +69,9 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const { runs, requests } = this.#parts;
     const settings = fromWireSettings(request);
     const key = requestKey(context, CreateRunRequestSchema, request);
-    const view = await requests.run(key, context.signal, async () => runs.create(ownerOf(context), settings));
+    const view = await requests.run(key, context.signal, async (_signal, progress) =>
+      runs.create(ownerOf(context), settings, progress),
+    );
     return { run: toWireRun(view) };
   }
 
@@ -81,8 +83,8 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const runId = callerId("run_id", request.runId);
     const text = checkText("request", request.request, MOST_MESSAGE_BYTES) || undefined;
     const key = requestKey(context, StartRunRequestSchema, request);
-    const view = await requests.run(key, context.signal, (signal) =>
-      runs.start(ownerOf(context), runId, text, signal),
+    const view = await requests.run(key, context.signal, (signal, progress) =>
+      runs.start(ownerOf(context), runId, text, signal, progress),
     );
     return { run: toWireRun(view), nextStep: toWireNextStep(view.run) };
   }
@@ -141,15 +143,16 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   }
 
   getRun(request: GetRunRequest, context: HandlerContext): { run: Run } {
+    const { catalog } = this.#parts.runs;
     const owner = ownerOf(context);
     const runId = callerId("run_id", request.runId);
-    const view = this.#parts.runs.get(owner, runId);
-    const messages = request.includeMessages ? this.#parts.runs.messages(owner, runId) : [];
+    const view = catalog.get(owner, runId);
+    const messages = request.includeMessages ? catalog.messages(owner, runId) : [];
     return { run: toWireRun(view, { messages }) };
   }
 
   listRuns(request: ListRunsRequest, context: HandlerContext): { runs: Run[]; nextPageToken: string } {
-    const { runs, next } = this.#parts.runs.list(ownerOf(context), {
+    const { runs, next } = this.#parts.runs.catalog.list(ownerOf(context), {
       states: fromWireRunStates(request.states),
       limit: pageSize(request.pageSize),
       before: decodePageToken(request.pageToken, z.int().min(1)),
@@ -174,7 +177,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   ): AsyncGenerator<MessageInitShape<typeof WatchRunResponseSchema>> {
     const runId = callerId("run_id", request.runId);
     const after = integer("after_sequence", request.afterSequence, { min: 0 });
-    const items = this.#parts.runs.watch(ownerOf(context), runId, after, context.signal);
+    const items = this.#parts.runs.catalog.watch(ownerOf(context), runId, after, context.signal);
     for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
       if (item === undefined) yield { item: { case: "keepalive", value: {} } };
       else if (item.type === "event") {

@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync, realpathSync } from "node:fs";
+import { mkdtemp, rmdir } from "node:fs/promises";
+import path from "node:path";
 import type { Tools } from "./tool.ts";
 
 /** A file system that can hold a directory to a number of bytes. */
@@ -9,6 +11,7 @@ interface QuotaMount {
 }
 
 const KIB = 1024;
+const LEAST_BYTES = 64 * KIB;
 const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
 /** A root has so many ids for itself; the bucket of the root's path is above them. */
 const ID_BITS = 19;
@@ -29,8 +32,8 @@ export class ProjectQuota {
     this.#bucket = 0x400 + (createHash("sha256").update(root).digest().readUInt16BE() & 0x3ff);
   }
 
-  /** Finds out whether the file system of a directory can do it here; else says what is missing. */
-  static async find(root: string, tools: Tools): Promise<ProjectQuota | string> {
+  /** Finds out, in an empty directory of the root, whether its file system can do it here; else says what is missing. */
+  static async find(root: string, directory: string, tools: Tools): Promise<ProjectQuota | string> {
     if (process.getuid?.() !== 0) return "only root may set quotas";
     const mount = mountOf(realpathSync(root), readFileSync("/proc/self/mountinfo", "utf8"));
     if (mount === undefined) return "its file system is not ext4 or xfs, mounted with prjquota";
@@ -41,7 +44,16 @@ export class ProjectQuota {
       });
       if (code !== 0) return `the program ${tool} is missing`;
     }
-    return new ProjectQuota(tools, mount, root);
+    const quota = new ProjectQuota(tools, mount, root);
+    const trial = await mkdtemp(path.join(directory, "trial-"));
+    try {
+      await quota.hold(trial, 0, LEAST_BYTES);
+      return quota;
+    } catch (error) {
+      return `a trial failed: ${error instanceof Error ? error.message : error}`;
+    } finally {
+      await rmdir(trial);
+    }
   }
 
   /** Holds an empty directory, and what will be in it, to a number of bytes. Idempotent. */

@@ -18,11 +18,13 @@ export interface StageParts {
   readonly trash: Trash;
   /** Puts an empty directory under the workspace's quota. */
   readonly hold: (place: WorkspacePlace, directory: string) => Promise<void>;
+  /** What an archive's files may take at most; undefined: no bound. Root's own writes are held by no quota. */
+  readonly mostBytes: number | undefined;
 }
 
 /** Unpacks a tar into a directory of its own, on the workspaces' disk, where no sandbox sees it. */
 export async function stageImport(
-  { layout, tools, trash, hold }: StageParts,
+  { layout, tools, trash, hold, mostBytes }: StageParts,
   place: WorkspacePlace,
   chunks: AsyncIterable<Uint8Array>,
   signal: AbortSignal,
@@ -35,7 +37,12 @@ export async function stageImport(
     const { uid, gid, mode } = await ownerOf(target);
     await mkdir(tree, { mode: 0o700 });
     await hold(place, tree);
-    const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, { signal });
+    const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
+      signal,
+      onSize: (bytes) => {
+        if (mostBytes !== undefined && bytes > mostBytes) throw tooLarge(mostBytes);
+      },
+    });
     if (uid !== process.getuid?.() || gid !== process.getgid?.())
       await give(tools, tree, `${uid}:${gid}`, signal);
     // Who is not root could not move what is closed to its owner.
@@ -51,6 +58,14 @@ export async function stageImport(
     await discard();
     throw signal.aborted ? signal.reason : diskError(error);
   }
+}
+
+function tooLarge(mostBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `Nothing was imported: the archive's files take more than ${mostBytes} bytes, the quota of a workspace.`,
+    { metadata: { quota_bytes: String(mostBytes) } },
+  );
 }
 
 /** What is imported belongs to whom the workspace belongs to: the user of its last sandbox. */

@@ -140,7 +140,13 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     signal: AbortSignal,
   ): Promise<StagedImport> {
     const hold = (held: WorkspacePlace, directory: string) => this.#hold(held, directory);
-    const parts = { layout: this.#layout, tools: this.#tools, trash: this.#trash, hold };
+    const parts = {
+      layout: this.#layout,
+      tools: this.#tools,
+      trash: this.#trash,
+      hold,
+      mostBytes: this.quotaBytes,
+    };
     return stageImport(parts, place, chunks, signal);
   }
 
@@ -183,7 +189,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
 
   async #findQuota(): Promise<void> {
     if (this.quotaBytes === undefined) return;
-    const found = await ProjectQuota.find(this.#layout.root, this.#tools);
+    const found = await ProjectQuota.find(this.#layout.root, this.#layout.staging, this.#tools);
     if (typeof found !== "string") this.#quota = found;
     else
       this.#logger.warn(

@@ -94,7 +94,7 @@ describe("its options", () => {
   test.each<[string[], string]>([
     [["--listen", "0.0.0.0:0"], "--listen: 0.0.0.0:0 can be reached from other machines"],
     [["--idle-timeout", "60"], '--idle-timeout: "60" has no unit; for seconds write 60s.'],
-    [["--engine", "bubblewrap"], '--engine: "bubblewrap" comes in a later release'],
+    [["--engine", "podman"], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
     [["--max-sandbox", "5"], "unknown option '--max-sandbox'\n(Did you mean --max-sandboxes?)"],
     [["--config", "/no/berth.json"], "Configuration file /no/berth.json: there is no such file."],
     [["extra"], "too many arguments"],

@@ -57,6 +57,7 @@ describe("defaults", () => {
       maxProcessesPerSandbox: 256,
       transcriptWindowBytes: 64 * 2 ** 20,
       dataDir: expect.stringMatching(/berth$/),
+      sessionTtlMs: 300_000,
       stopTimeoutMs: 30_000,
       leaveSandboxes: false,
       warmPools: [],
@@ -123,8 +124,7 @@ describe("a bad value is told with its place and what is allowed", () => {
       [{}, { BERTH_DEFAULT_MEMORY: "1MiB" }],
       'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the least is 6MiB.',
     ],
-    ["engine", [{ engine: "bubblewrap" }], '--engine: "bubblewrap" comes in a later release'],
-    ["engine", [{ engine: "podman" }], '--engine: "podman" is not one of auto, docker.'],
+    ["engine", [{ engine: "podman" }], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
     ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],
     ["runtime", [{ "allow-runtime": ["runsc"] }], '--allow-runtime: "runsc" is not of the form KEY=VALUE.'],
     [

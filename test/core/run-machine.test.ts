@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { BerthError } from "../../src/core/errors.ts";
 import {
   currentStep,
+  type Moment,
   type Run,
   type RunMessage,
   type RunOutcome,
@@ -11,6 +12,7 @@ import {
 } from "../../src/core/run.ts";
 import { extended, isStuck, promptOf } from "../../src/core/run-conversation.ts";
 import {
+  carriedOn,
   ended,
   isRepeated,
   newRun,
@@ -32,8 +34,12 @@ const SETTINGS: RunSettings = {
   onEnd: "DELETE_SANDBOX",
 };
 
+/** Service time is not wall time. */
+const AHEAD = 500_000;
+const at = (wallMs: number): Moment => ({ wallMs, at: wallMs + AHEAD });
+
 const idle = newRun("run_a", "ann", SETTINGS, 1_000);
-const begun = started(idle, "first", undefined, 2_000);
+const begun = started(idle, "first", undefined, at(2_000));
 
 function report(step: number, outcome: StepOutcome = "CONTINUE", more: Partial<StepReport> = {}): StepReport {
   return {
@@ -49,7 +55,7 @@ function report(step: number, outcome: StepOutcome = "CONTINUE", more: Partial<S
 
 function told(run: Run, ...outcomes: StepOutcome[]): Run {
   return outcomes.reduce(
-    (now, outcome) => reported(now, report(currentStep(now), outcome), [], 3_000).run,
+    (now, outcome) => reported(now, report(currentStep(now), outcome), [], at(3_000)).run,
     run,
   );
 }
@@ -82,20 +88,22 @@ describe("the transitions of the document", () => {
       stepTimeMs: 2_000,
       stuck: false,
       leaseExpireTimeMs: 12_000,
-      deadlineMs: 62_000,
+      leaseExpiresAt: 12_000 + AHEAD,
+      deadlineAt: 62_000 + AHEAD,
     });
     expect(begun).toMatchObject({ startId: "first", startTimeMs: 2_000 });
   });
 
   test("RUNNING → RUNNING: each report hands out the next step, with a lease of its own and the same deadline", () => {
-    const { run, step } = reported(begun, report(1), [], 5_000);
+    const { run, step } = reported(begun, report(1), [], at(5_000));
     expect(run.phase).toEqual({
       state: "RUNNING",
       step: 2,
       stepTimeMs: 5_000,
       stuck: false,
       leaseExpireTimeMs: 15_000,
-      deadlineMs: 62_000,
+      leaseExpiresAt: 15_000 + AHEAD,
+      deadlineAt: 62_000 + AHEAD,
     });
     expect(step).toEqual({
       step: 1,
@@ -124,14 +132,14 @@ describe("the transitions of the document", () => {
       step: 1,
       end: { outcome: "ERROR", message: "did 1" },
     });
-    const silent = reported(begun, report(1, "ERROR", { result: "" }), [], 3_000).run;
+    const silent = reported(begun, report(1, "ERROR", { result: "" }), [], at(3_000)).run;
     expect(silent.phase).toMatchObject({ end: { message: "Step 1 failed." } });
   });
 
   test.each<RunOutcome>(["CANCELED", "LEASE_EXPIRED", "DEADLINE", "ERROR"])(
     "RUNNING → ERROR by %s",
     (outcome) => {
-      const run = ended(begun, outcome, "why", 4_000);
+      const run = ended(begun, outcome, "why", at(4_000));
       expect(run.phase).toEqual({ state: "ERROR", step: 1, end: { outcome, message: "why", timeMs: 4_000 } });
     },
   );
@@ -161,7 +169,7 @@ describe("the transitions of the document", () => {
 
   test("IDLE → RUNNING again after the most steps, and after a reset", () => {
     for (const run of [spent, reset(finished), reset(failed)]) {
-      const again = started(run, "second", undefined, 9_000);
+      const again = started(run, "second", undefined, at(9_000));
       expect(again.phase).toMatchObject({ state: "RUNNING", step: 1, stepTimeMs: 9_000 });
       expect(again.lastReport).toBeUndefined();
     }
@@ -174,7 +182,7 @@ describe("what is no transition is refused, with the state named", () => {
     ["FINISHED", finished],
     ["ERROR", failed],
   ])("a start from %s", (state, run) => {
-    const { reason, message, metadata } = refusal(() => started(run, "x", undefined, 0));
+    const { reason, message, metadata } = refusal(() => started(run, "x", undefined, at(0)));
     expect(reason).toBe("RUN_STATE");
     expect(message).toMatch(new RegExp(`^Cannot run agent from state: ${state}`));
     expect(metadata).toMatchObject({ state });
@@ -195,9 +203,9 @@ describe("what is no transition is refused, with the state named", () => {
     ["ERROR", failed, "1"],
   ])("a report, a sign of life and an end from %s", (state, run, step) => {
     for (const act of [
-      () => reported(run, report(1), [], 0),
-      () => renewed(run, 0, "", 0),
-      () => ended(run, "CANCELED", "", 0),
+      () => reported(run, report(1), [], at(0)),
+      () => renewed(run, 0, "", at(0)),
+      () => ended(run, "CANCELED", "", at(0)),
     ]) {
       const { reason, message, metadata } = refusal(act);
       expect(reason).toBe("RUN_STATE");
@@ -208,40 +216,60 @@ describe("what is no transition is refused, with the state named", () => {
 
   test("a report of another step than the one under way, and of another start", () => {
     const second = told(begun, "CONTINUE");
-    expect(refusal(() => reported(second, report(1), [], 0)).message).toMatch(
+    expect(refusal(() => reported(second, report(1), [], at(0))).message).toMatch(
       /step 1 was reported already; step 2/,
     );
-    expect(refusal(() => reported(second, report(3), [], 0)).message).toMatch(
+    expect(refusal(() => reported(second, report(3), [], at(0))).message).toMatch(
       /step 3 was not handed out yet/,
     );
     const earlier = report(2, "CONTINUE", { startId: "earlier" });
-    expect(refusal(() => reported(second, earlier, [], 0)).message).toMatch(/earlier start/);
-    expect(refusal(() => renewed(second, 1, "", 0)).reason).toBe("RUN_STATE");
-    expect(refusal(() => renewed(second, 2, "earlier", 0)).reason).toBe("RUN_STATE");
-    expect(reported(second, report(2, "CONTINUE", { startId: "first" }), [], 0).run.phase).toMatchObject({
+    expect(refusal(() => reported(second, earlier, [], at(0))).message).toMatch(/earlier start/);
+    expect(refusal(() => renewed(second, 1, "", at(0))).reason).toBe("RUN_STATE");
+    expect(refusal(() => renewed(second, 2, "earlier", at(0))).reason).toBe("RUN_STATE");
+    expect(reported(second, report(2, "CONTINUE", { startId: "first" }), [], at(0)).run.phase).toMatchObject({
       step: 3,
     });
   });
 });
 
 test("a sign of life moves the lease and nothing else", () => {
-  const run = renewed(begun, 1, "first", 9_000);
-  expect(run.phase).toEqual({ ...begun.phase, leaseExpireTimeMs: 19_000 });
+  const run = renewed(begun, 1, "first", at(9_000));
+  expect(run.phase).toEqual({ ...begun.phase, leaseExpireTimeMs: 19_000, leaseExpiresAt: 19_000 + AHEAD });
 });
 
 test("only the newest report of the same start, word for word, counts as repeated", () => {
   const first = report(1, "CONTINUE", { startId: "first" });
-  const { run } = reported(begun, first, [], 0);
+  const { run } = reported(begun, first, [], at(0));
   expect(isRepeated(begun, first)).toBe(false);
   expect(isRepeated(run, first)).toBe(true);
   expect(isRepeated(run, { ...first, startId: "" })).toBe(false);
   expect(isRepeated(run, { ...first, startId: "other" })).toBe(false);
   expect(isRepeated(run, { ...first, fingerprint: "other" })).toBe(false);
-  const next = reported(run, report(2), [], 0).run;
+  const next = reported(run, report(2), [], at(0)).run;
   expect(isRepeated(next, first)).toBe(false);
-  expect(isRepeated(started(reset(ended(run, "CANCELED", "", 0)), "second", undefined, 0), first)).toBe(
-    false,
-  );
+  expect(
+    isRepeated(started(reset(ended(run, "CANCELED", "", at(0))), "second", undefined, at(0)), first),
+  ).toBe(false);
+});
+
+test("after a restart the lease goes on, and its caller has 10 s at least, or the step's whole time", () => {
+  const lease = (nowMs: number, stepTimeoutMs: number) => {
+    const run = started({ ...idle, settings: { ...SETTINGS, stepTimeoutMs } }, "s", undefined, at(0));
+    // The wall clock was set meanwhile, which changes nothing.
+    const { phase } = carriedOn(run, { wallMs: 9_000_000 + nowMs, at: nowMs + AHEAD });
+    return (
+      phase.state === "RUNNING" && [
+        phase.leaseExpiresAt - AHEAD,
+        phase.leaseExpireTimeMs - 9_000_000,
+        phase.deadlineAt,
+      ]
+    );
+  };
+  const deadline = 60_000 + AHEAD;
+  expect(lease(5_000, 100_000)).toEqual([100_000, 100_000, deadline]);
+  expect(lease(95_000, 100_000)).toEqual([105_000, 105_000, deadline]);
+  expect(lease(200_000, 100_000)).toEqual([210_000, 210_000, deadline]);
+  expect(lease(200_000, 2_000)).toEqual([202_000, 202_000, deadline]);
 });
 
 describe("stuck", () => {
@@ -278,10 +306,10 @@ describe("stuck", () => {
   test("the warning stands before the next prompt once, and is gone when the run is not stuck any more", () => {
     const prompts: string[] = [];
     let messages: readonly RunMessage[] = say("a", "a");
-    let run = started({ ...idle, settings: { ...SETTINGS, maxSteps: 10 } }, "s", undefined, 0);
+    let run = started({ ...idle, settings: { ...SETTINGS, maxSteps: 10 } }, "s", undefined, at(0));
     for (const content of ["a", "a", "b"]) {
       const said = report(currentStep(run), "CONTINUE", { messages: say(content) });
-      run = reported(run, said, messages, 0).run;
+      run = reported(run, said, messages, at(0)).run;
       messages = extended(messages, said.messages);
       if (run.phase.state === "RUNNING") prompts.push(promptOf(SETTINGS.nextStepPrompt, run.phase.stuck));
     }

@@ -24,6 +24,7 @@ const protos = loadSync(
     "berth/v1/file.proto",
     "berth/v1/workspace.proto",
     "berth/v1/run.proto",
+    "berth/v1/session.proto",
     "berth/v1/error.proto",
   ],
   LOADER_OPTIONS,

@@ -6,6 +6,7 @@
 
 import type { FileAnswers, FileStreamItems } from "./wire-files.ts";
 import type { RunAnswers, RunStreamItems } from "./wire-runs.ts";
+import type { SessionAnswers, SessionStreamItems } from "./wire-sessions.ts";
 import type { WorkspaceAnswers, WorkspaceStreamItems } from "./wire-workspaces.ts";
 
 export interface Duration {
@@ -141,7 +142,7 @@ export interface Process {
 }
 
 /** Answers of the unary methods that the tests call. */
-export interface UnaryAnswers extends FileAnswers, RunAnswers, WorkspaceAnswers {
+export interface UnaryAnswers extends FileAnswers, RunAnswers, SessionAnswers, WorkspaceAnswers {
   "SandboxService/CreateSandbox": { readonly sandbox: Sandbox };
   "SandboxService/GetSandbox": { readonly sandbox: Sandbox };
   "SandboxService/ListSandboxes": {
@@ -166,7 +167,11 @@ export interface UnaryAnswers extends FileAnswers, RunAnswers, WorkspaceAnswers 
 }
 
 /** Items of the streaming methods that the tests call. */
-export interface StreamItems extends FileStreamItems, RunStreamItems, WorkspaceStreamItems {
+export interface StreamItems
+  extends FileStreamItems,
+    RunStreamItems,
+    SessionStreamItems,
+    WorkspaceStreamItems {
   "SandboxService/WatchEvents": WatchEventsResponse;
   "ProcessService/Exec": ProcessEvent;
   "ProcessService/AttachProcess": ProcessEvent;

@@ -32,8 +32,8 @@ import {
   sandboxOf,
   summaryOf,
 } from "../../core/run.ts";
+import type { RunView } from "../../core/run-catalog.ts";
 import { MOST_MESSAGES, promptOf } from "../../core/run-conversation.ts";
-import type { RunView } from "../../core/run-manager.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { integer, optionalInteger } from "../validate/integer.ts";

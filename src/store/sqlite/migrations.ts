@@ -4,6 +4,7 @@ import { PROCESSES_SCHEMA } from "./schema/processes.ts";
 import { REQUESTS_SCHEMA } from "./schema/requests.ts";
 import { RUNS_SCHEMA } from "./schema/runs.ts";
 import { SANDBOXES_SCHEMA } from "./schema/sandboxes.ts";
+import { SESSIONS_SCHEMA } from "./schema/sessions.ts";
 import { WORKSPACES_SCHEMA } from "./schema/workspaces.ts";
 
 /** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
@@ -14,6 +15,7 @@ export const MIGRATIONS: readonly string[] = [
   REQUESTS_SCHEMA,
   PROCESSES_SCHEMA,
   WORKSPACES_SCHEMA,
+  SESSIONS_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

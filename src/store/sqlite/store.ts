@@ -10,6 +10,7 @@ import { SqliteProcessStore } from "./process-store.ts";
 import { SqliteRequestStore } from "./request-store.ts";
 import { SqliteRunStore } from "./run-store.ts";
 import { SqliteSandboxStore } from "./sandbox-store.ts";
+import { SqliteSessionStore } from "./session-store.ts";
 import { SqliteTimeStore } from "./time-store.ts";
 import { SqliteWorkspaceStore } from "./workspace-store.ts";
 
@@ -23,6 +24,7 @@ export class SqliteStore {
   readonly time: SqliteTimeStore;
   readonly requests: SqliteRequestStore;
   readonly processes: SqliteProcessStore;
+  readonly sessions: SqliteSessionStore;
   readonly workspaces: SqliteWorkspaceStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
@@ -31,6 +33,7 @@ export class SqliteStore {
     this.#dataDir = dataDir;
     this.#database = database;
     this.runs = new SqliteRunStore(database);
+    this.sessions = new SqliteSessionStore(database);
     this.workspaces = new SqliteWorkspaceStore(database);
     this.instance = new SqliteInstance(database).claim(instance ?? randomBase32(12), instance !== undefined);
     this.sandboxes = new SqliteSandboxStore(database);

@@ -1,29 +1,29 @@
 import { realpath, stat } from "node:fs/promises";
 import path from "node:path";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineMount } from "../../core/ports/engine.ts";
+import { BerthError } from "../core/errors.ts";
+import type { EngineMount } from "../core/ports/engine.ts";
 
 /** Directories that would hand the machine over, whatever the operator allowed. */
 const NEVER = ["/proc", "/sys", "/dev"];
 
 /**
  * Finds the real directory behind each mount and refuses those that are not
- * an allowed root or below one, or that would show the sandbox the engine's
- * socket. `allowedRoots` are absolute directories of this machine.
+ * an allowed root or below one, or that would show the sandbox one of `hidden`,
+ * an engine's socket. `allowedRoots` are absolute directories of this machine.
  */
 export async function checkMounts(
   mounts: readonly EngineMount[],
   allowedRoots: readonly string[],
-  socketPath: string,
+  hidden: readonly string[],
 ): Promise<EngineMount[]> {
   const roots = (await Promise.all(allowedRoots.map(realPath))).filter((root) => root !== undefined);
-  const socket = (await realPath(socketPath)) ?? socketPath;
+  const sockets = await Promise.all(hidden.map(async (socket) => (await realPath(socket)) ?? socket));
   return Promise.all(
     mounts.map(async (mount) => {
       const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
       if (mount.own && real === mount.hostPath) return mount;
       // One answer for what is missing and what is forbidden: it tells nothing of the host.
-      if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, socket)) {
+      if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)) {
         throw notAllowed(mount.hostPath);
       }
       if (!(await stat(real)).isDirectory()) throw notAllowed(mount.hostPath);
@@ -38,8 +38,10 @@ function isWithin(child: string, parent: string): boolean {
   return relative === "" || !(relative === ".." || relative.startsWith("../"));
 }
 
-function exposesHost(real: string, socket: string): boolean {
-  return isWithin(socket, real) || NEVER.some((forbidden) => isWithin(real, forbidden));
+function exposesHost(real: string, hidden: readonly string[]): boolean {
+  return (
+    hidden.some((socket) => isWithin(socket, real)) || NEVER.some((forbidden) => isWithin(real, forbidden))
+  );
 }
 
 async function realPath(file: string): Promise<string | undefined> {

@@ -1,0 +1,80 @@
+import { lstatSync, readdirSync, readlinkSync } from "node:fs";
+import path from "node:path";
+import type { Resources } from "../../core/sandbox.ts";
+import { SANDBOX_USER } from "./identity.ts";
+
+/** What of a system's root directory sandboxes see: its programs and nothing of its people. */
+const SYSTEM = ["bin", "lib", "lib32", "lib64", "libx32", "sbin", "usr"];
+
+/** Sized by itself, since it is not below the sandbox's one file system. */
+const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
+
+/** The descriptors that bwrap gets beside its standard streams. */
+export const BWRAP_FDS = { info: 3, gate: 4, args: 5, mounts: 6 } as const;
+
+/** What {@link bwrapArguments} puts together. */
+export interface BwrapPlan {
+  /** As {@link systemArguments} gives it. */
+  readonly system: readonly string[];
+  readonly etc: string;
+  readonly resources: Resources;
+  /** Directories of the host, read-only. */
+  readonly shown: readonly { readonly source: string; readonly target: string }[];
+  /** Directories that are open as descriptors, from {@link BWRAP_FDS}.mounts on. */
+  readonly mounts: readonly { readonly target: string; readonly readOnly: boolean }[];
+}
+
+/** Shows a root file system read-only, as it is laid out there. */
+export function systemArguments(rootfs: string): string[] {
+  const args: string[] = [];
+  const names = rootfs === "/" ? SYSTEM : [...SYSTEM, "opt"];
+  for (const name of readdirSync(rootfs).filter((entry) => names.includes(entry))) {
+    const source = path.join(rootfs, name);
+    const kind = lstatSync(source);
+    if (kind.isSymbolicLink()) args.push("--symlink", readlinkSync(source), `/${name}`);
+    else if (kind.isDirectory()) args.push("--ro-bind", source, `/${name}`);
+  }
+  return args;
+}
+
+/**
+ * The whole description of a sandbox for `bwrap`. Everything that can be
+ * written lies in one file system in memory, so its size bounds all of it.
+ *
+ * The file that is read from {@link BWRAP_FDS}.gate holds bwrap up, half-way:
+ * until it has ended, the sandbox's outer user namespace can be opened.
+ *
+ * It goes through {@link BWRAP_FDS}.args: sandboxes see process 1's own arguments.
+ */
+export function bwrapArguments(plan: BwrapPlan): string[] {
+  const { uid, gid, home } = SANDBOX_USER;
+  return [
+    ...["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"],
+    ...["--unshare-cgroup-try", "--disable-userns", "--uid", String(uid), "--gid", String(gid)],
+    ...["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"],
+    ...["--size", String(plan.resources.diskBytes ?? plan.resources.memoryBytes), "--tmpfs", "/"],
+    ...plan.system,
+    ...["--proc", "/proc", "--dev", "/dev"],
+    ...[
+      "--perms",
+      "1777",
+      "--size",
+      String(SHARED_MEMORY_BYTES),
+      "--tmpfs",
+      "/dev/shm",
+      "--remount-ro",
+      "/dev",
+    ],
+    ...["--tmpfs", "/sys", ...plan.shown.flatMap(({ source, target }) => ["--ro-bind", source, target])],
+    ...["--remount-ro", "/sys", "--ro-bind", plan.etc, "/etc"],
+    ...["/tmp", "/var/tmp"].flatMap((dir) => ["--perms", "1777", "--dir", dir]),
+    ...["/run", home].flatMap((dir) => ["--dir", dir]),
+    ...plan.mounts.flatMap(({ target, readOnly }, index) => [
+      readOnly ? "--ro-bind-fd" : "--bind-fd",
+      String(BWRAP_FDS.mounts + index),
+      target,
+    ]),
+    ...["--info-fd", String(BWRAP_FDS.info), "--file", String(BWRAP_FDS.gate), "/run/started"],
+    ...["--chdir", "/"],
+  ];
+}

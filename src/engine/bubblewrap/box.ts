@@ -1,0 +1,188 @@
+import type { ChildProcess } from "node:child_process";
+import { closeSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../../core/errors.ts";
+import type { EngineSandbox, EngineSandboxEnd } from "../../core/ports/engine.ts";
+import type { Resources } from "../../core/sandbox.ts";
+import type { ControlGroup } from "./control-group.ts";
+import { terminated } from "./errors.ts";
+import { childrenOf, startOf, stateOf } from "./process-tree.ts";
+
+/** What a {@link Box} is made of, once its main process is ready. */
+export interface BoxParts {
+  readonly sandbox: EngineSandbox;
+  /** The outer bwrap, whose end ends the sandbox. */
+  readonly bwrap: ChildProcess;
+  /** The host's number of the sandbox's process 1. */
+  readonly initPid: number;
+  /** Open: the user namespace that owns the sandbox's other ones. Nothing can be entered without it. */
+  readonly userNamespace: number;
+  readonly group: ControlGroup;
+  readonly env: Readonly<Record<string, string>>;
+  readonly resources: Resources;
+}
+
+type Phase =
+  | { readonly state: "running" | "pausing" | "paused" }
+  | { readonly state: "ended"; readonly end: EngineSandboxEnd };
+
+/** A sandbox that was started, until it is removed. */
+export class Box {
+  readonly initPid: number;
+  readonly group: ControlGroup;
+  readonly env: Readonly<Record<string, string>>;
+  #resources: Resources;
+  readonly #sandbox: EngineSandbox;
+  readonly #bwrap: ChildProcess;
+  readonly #userNamespace: number;
+  /** Starts of processes that are under way. */
+  readonly #starting = new Set<Promise<unknown>>();
+  /** The host's own processes that wait for one inside. */
+  readonly #attendants = new Set<number>();
+  /** Resolves when its main process has ended, and with it all others. */
+  readonly ended: Promise<EngineSandboxEnd>;
+  #phase: Phase = { state: "running" };
+  #changing: Promise<void> = Promise.resolve();
+  #removal: Promise<void> | undefined;
+
+  constructor({ sandbox, bwrap, initPid, userNamespace, group, env, resources }: BoxParts) {
+    this.#resources = resources;
+    this.initPid = initPid;
+    this.group = group;
+    this.env = env;
+    this.#sandbox = sandbox;
+    this.#bwrap = bwrap;
+    this.#userNamespace = userNamespace;
+    const { promise, resolve } = Promise.withResolvers<EngineSandboxEnd>();
+    this.ended = promise;
+    const begun = startOf(initPid);
+    const finish = async () => {
+      const exitCode = bwrap.exitCode ?? 137;
+      const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > 0 };
+      this.#phase = { state: "ended", end };
+      this.group.thaw();
+      await processGone(initPid, begun);
+      resolve(end);
+    };
+    if (bwrap.exitCode !== null || bwrap.signalCode !== null) void finish();
+    else bwrap.once("exit", finish);
+  }
+
+  get resources(): Resources {
+    return this.#resources;
+  }
+
+  /** The host's number of the outer bwrap. */
+  get hostPid(): number | undefined {
+    return this.#bwrap.pid;
+  }
+
+  get beingRemoved(): boolean {
+    return this.#removal !== undefined;
+  }
+
+  get running(): boolean {
+    return this.#phase.state !== "ended";
+  }
+
+  describe(): EngineSandbox {
+    const { state } = this.#phase;
+    if (this.#phase.state === "ended") return { ...this.#sandbox, state: "ended", end: this.#phase.end };
+    return { ...this.#sandbox, state: state === "paused" ? "paused" : "running" };
+  }
+
+  /** The open user namespace. @throws `SANDBOX_TERMINATED`, `SANDBOX_NOT_RUNNING`. */
+  enter(): number {
+    if (this.#removal !== undefined || this.#phase.state === "ended") throw terminated();
+    if (this.#phase.state === "running") return this.#userNamespace;
+    throw new BerthError("SANDBOX_NOT_RUNNING", "The sandbox is paused. Resume it first.");
+  }
+
+  /** Keeps a pause away while a process starts, which would be frozen half-way in. */
+  async starting<T>(start: Promise<T>): Promise<T> {
+    this.#starting.add(start);
+    try {
+      return await start;
+    } finally {
+      this.#starting.delete(start);
+    }
+  }
+
+  /** Keeps the number of an attendant for as long as it runs. */
+  attend(attendant: ChildProcess): void {
+    const { pid } = attendant;
+    if (pid === undefined || attendant.exitCode !== null || attendant.signalCode !== null) return;
+    this.#attendants.add(pid);
+    attendant.once("exit", () => this.#attendants.delete(pid));
+  }
+
+  /** Host's numbers of the processes that everything inside descends from. */
+  roots(): number[] {
+    return [this.initPid, ...[...this.#attendants].flatMap(childrenOf)];
+  }
+
+  pause(signal?: AbortSignal): Promise<void> {
+    return this.#change(async () => {
+      if (this.#phase.state === "paused") return;
+      this.#phase = { state: "pausing" };
+      try {
+        await Promise.allSettled(this.#starting);
+        if (this.running) await this.group.freeze(signal);
+        if (this.running) this.#phase = { state: "paused" };
+      } finally {
+        if (this.#phase.state === "pausing") this.#phase = { state: "running" };
+      }
+    });
+  }
+
+  resume(): Promise<void> {
+    return this.#change(async () => {
+      this.group.thaw();
+      this.#phase = { state: "running" };
+    });
+  }
+
+  /** Bounds it anew; what is bounded process by process changes for those that come. */
+  setResources(resources: Resources): void {
+    this.group.set(resources);
+    this.#resources = resources;
+  }
+
+  /** Ends it; resolves when its last process and its control group are gone. */
+  remove(): Promise<void> {
+    this.#removal ??= this.#remove().catch((error: unknown) => {
+      this.#removal = undefined;
+      throw error;
+    });
+    return this.#removal;
+  }
+
+  async #remove(): Promise<void> {
+    this.#bwrap.kill("SIGKILL");
+    // What is frozen does not die in control groups of version 1.
+    this.group.thaw();
+    await this.ended;
+    await this.group.remove();
+    closeSync(this.#userNamespace);
+  }
+
+  /** Pauses and resumes one after the other. */
+  #change(act: () => Promise<void>): Promise<void> {
+    const changing = this.#changing.then(() => {
+      if (this.#removal !== undefined || !this.running) throw terminated();
+      return act();
+    });
+    this.#changing = changing.catch(() => {});
+    return changing;
+  }
+}
+
+/** Waits until a process is no more, or is only remembered by its parent. With process 1 goes all of its namespace. */
+async function processGone(pid: number, begun: string | undefined): Promise<void> {
+  if (begun === undefined) return;
+  for (let pauseMs = 1; startOf(pid) === begun; pauseMs = Math.min(pauseMs * 2, 50)) {
+    const state = stateOf(pid);
+    if (state === "Z" || state === "X") return;
+    await sleep(pauseMs);
+  }
+}

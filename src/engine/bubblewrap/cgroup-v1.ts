@@ -1,0 +1,144 @@
+import { mkdirSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { throwIfAborted } from "../../core/errors.ts";
+import type { EngineUsage } from "../../core/ports/engine.ts";
+import type { Resources } from "../../core/sandbox.ts";
+import type { ControlGroup, ControlGroups } from "./control-group.ts";
+import { readCount, readWord, removeGroup, tryWrite } from "./group-files.ts";
+
+const PERIOD_US = 100_000;
+/** Of a group for the host's own processes, which are in no sandbox's bounds. */
+const ATTENDANTS = "attendants";
+
+/** Directory of the service's own group, by controller. */
+export type Hierarchies = ReadonlyMap<string, string>;
+
+/** Control groups of version 1: each controller has a hierarchy of its own. */
+export class CgroupsV1 implements ControlGroups {
+  readonly limits;
+  readonly description;
+  readonly homes: readonly string[];
+  readonly #homes: ReadonlyMap<string, string>;
+
+  private constructor(homes: ReadonlyMap<string, string>) {
+    this.#homes = homes;
+    this.homes = [...new Set(homes.values())];
+    this.limits = {
+      memory: homes.has("memory"),
+      cpu: homes.has("cpu"),
+      pids: homes.has("pids"),
+      pause: homes.has("freezer"),
+    };
+    this.description = `cgroup v1: ${[...homes.keys()].join(", ")}`;
+  }
+
+  /** Takes the hierarchies below whose own groups this user may make others; undefined where there is none. */
+  static open(hierarchies: Hierarchies, name: string): CgroupsV1 | undefined {
+    const homes = new Map<string, string>();
+    for (const controller of ["memory", "cpu", "cpuacct", "pids", "freezer"]) {
+      const parent = hierarchies.get(controller);
+      if (parent === undefined) continue;
+      const home = path.join(parent, name);
+      try {
+        mkdirSync(path.join(home, ATTENDANTS), { recursive: true });
+        homes.set(controller, home);
+      } catch {
+        // Not this user's to write.
+      }
+    }
+    return homes.size === 0 ? undefined : new CgroupsV1(homes);
+  }
+
+  create(name: string, resources: Resources): ControlGroup {
+    const dirs = new Map<string, string>();
+    for (const [controller, home] of this.#homes) {
+      const dir = path.join(home, name);
+      mkdirSync(dir, { recursive: true });
+      dirs.set(controller, dir);
+    }
+    const group = new GroupV1(dirs);
+    group.set(resources);
+    return group;
+  }
+
+  async dismiss(pid: number): Promise<void> {
+    for (const home of this.homes) {
+      // A process that has ended meanwhile is in nobody's bounds any more.
+      await writeFile(path.join(home, ATTENDANTS, "cgroup.procs"), String(pid)).catch(() => {});
+    }
+  }
+}
+
+class GroupV1 implements ControlGroup {
+  readonly #dirs: ReadonlyMap<string, string>;
+  readonly joinFiles: readonly string[];
+  readonly shown: readonly { source: string; target: string }[];
+
+  constructor(dirs: ReadonlyMap<string, string>) {
+    this.#dirs = dirs;
+    this.joinFiles = [...new Set(dirs.values())].map((dir) => path.join(dir, "cgroup.procs"));
+    this.shown = ["memory", "pids"].flatMap((controller) => {
+      const source = dirs.get(controller);
+      return source === undefined ? [] : [{ source, target: `/sys/fs/cgroup/${controller}` }];
+    });
+  }
+
+  set({ memoryBytes, cpuMillis, pidsLimit }: Resources): void {
+    const memory = String(memoryBytes);
+    // The one may never be above the other, so which comes first depends on the direction.
+    const bounds = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+    for (const file of [...bounds, ...bounds]) this.#write("memory", file, memory);
+    this.#write("cpu", "cpu.cfs_period_us", String(PERIOD_US));
+    this.#write("cpu", "cpu.cfs_quota_us", String(Math.max(1000, (cpuMillis * PERIOD_US) / 1000)));
+    this.#write("pids", "pids.max", String(pidsLimit));
+  }
+
+  async freeze(signal?: AbortSignal): Promise<void> {
+    this.#write("freezer", "freezer.state", "FROZEN");
+    try {
+      while (readWord(this.#file("freezer", "freezer.state")) === "FREEZING") {
+        await sleep(2);
+        throwIfAborted(signal);
+        // Asked for again: a process that was being made may have been missed.
+        this.#write("freezer", "freezer.state", "FROZEN");
+      }
+    } catch (error) {
+      this.thaw();
+      throw error;
+    }
+  }
+
+  thaw(): void {
+    this.#write("freezer", "freezer.state", "THAWED");
+  }
+
+  oomKills(): number {
+    return readCount(this.#file("memory", "memory.oom_control"), "oom_kill") ?? 0;
+  }
+
+  usage(): Partial<EngineUsage> {
+    const memory = readCount(this.#file("memory", "memory.usage_in_bytes"));
+    const cache = readCount(this.#file("memory", "memory.stat"), "total_inactive_file") ?? 0;
+    const cpuNanos = readCount(this.#file("cpuacct", "cpuacct.usage"));
+    const pids = readCount(this.#file("pids", "pids.current"));
+    return {
+      ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
+      ...(cpuNanos !== undefined && { cpuNanos }),
+      ...(pids !== undefined && { pids }),
+    };
+  }
+
+  async remove(): Promise<void> {
+    for (const dir of new Set(this.#dirs.values())) await removeGroup(dir);
+  }
+
+  #file(controller: string, file: string): string {
+    return path.join(this.#dirs.get(controller) ?? "/nonexistent", file);
+  }
+
+  #write(controller: string, file: string, text: string): boolean {
+    return this.#dirs.has(controller) && tryWrite(this.#file(controller, file), text);
+  }
+}

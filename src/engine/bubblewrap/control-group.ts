@@ -1,0 +1,57 @@
+import type { EngineUsage } from "../../core/ports/engine.ts";
+import type { Resources } from "../../core/sandbox.ts";
+
+/** What control groups on this machine let the service bound. */
+export interface GroupLimits {
+  readonly memory: boolean;
+  readonly cpu: boolean;
+  readonly pids: boolean;
+  readonly pause: boolean;
+}
+
+/** Makes control groups for sandboxes, where the service may. */
+export interface ControlGroups {
+  readonly limits: GroupLimits;
+  /** In one line, for a person. */
+  readonly description: string;
+  /** Directories that hold a directory for each sandbox; removed when the service is gone. */
+  readonly homes: readonly string[];
+  create(name: string, resources: Resources): ControlGroup;
+  /** Takes a process of the host's own, which serves a sandbox, out of its bounds. Never fails. */
+  dismiss(pid: number): Promise<void>;
+}
+
+/** The control group of a sandbox, in every hierarchy there is one. */
+export interface ControlGroup {
+  /** A process joins by writing `0` to each. */
+  readonly joinFiles: readonly string[];
+  /** What the sandbox sees of it, read-only. */
+  readonly shown: readonly { readonly source: string; readonly target: string }[];
+  set(resources: Resources): void;
+  freeze(signal?: AbortSignal): Promise<void>;
+  thaw(): void;
+  /** How often the kernel killed in it for want of memory. */
+  oomKills(): number;
+  /** What can be read of it. */
+  usage(): Partial<EngineUsage>;
+  /** Removes it, once its last process has gone. */
+  remove(): Promise<void>;
+}
+
+/** Where the service may make none. */
+export const NO_CONTROL_GROUPS: ControlGroups = {
+  limits: { memory: false, cpu: false, pids: false, pause: false },
+  description: "no control groups that this user may write",
+  homes: [],
+  create: () => ({
+    joinFiles: [],
+    shown: [],
+    set() {},
+    async freeze() {},
+    thaw() {},
+    oomKills: () => 0,
+    usage: () => ({}),
+    async remove() {},
+  }),
+  async dismiss() {},
+};

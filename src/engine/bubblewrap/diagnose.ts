@@ -1,0 +1,67 @@
+import type { Finding } from "../../core/diagnosis.ts";
+import { describeIsolation } from "../../core/isolation.ts";
+import type { EngineInfo } from "../../core/ports/engine.ts";
+import { systemArguments } from "./arguments.ts";
+import { BwrapProblem, findBwrap, INSTALL } from "./bwrap-program.ts";
+import { findControlGroups } from "./find-control-groups.ts";
+import { sandboxIdentity } from "./identity.ts";
+import { describeEngine } from "./info.ts";
+import { Janitor } from "./janitor.ts";
+import { ownName } from "./leftovers.ts";
+import { trySandbox } from "./trial.ts";
+
+const DELEGATE =
+  "As root, or with control groups of its own, the service can bound them:\nsystemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap";
+
+/** Looks whether sandboxes can be made with bubblewrap here, by making one that ends at once. */
+export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
+  try {
+    const program = await findBwrap();
+    const identity = sandboxIdentity();
+    await trySandbox(identity, systemArguments(rootfs));
+    const groups = await findControlGroups(ownName());
+    await new Janitor(undefined, groups.homes).finish();
+    const info = describeEngine(program, groups.limits);
+    const { pause } = info.capabilities;
+    return [
+      { subject: "bubblewrap", status: "ok", found: `bubblewrap ${program.version}, as uid ${identity.uid}` },
+      { subject: "bubblewrap isolation", status: "ok", found: describeIsolation(info.isolation) },
+      limits(info, groups.description),
+      finding("bubblewrap mounts", program.bindsDescriptors, "host directories can be mounted", {
+        found: `host directories cannot be mounted: that takes 0.10, or Debian's 0.8.0-2+deb12u1`,
+        mend: INSTALL,
+      }),
+      finding("bubblewrap pause", pause, "sandboxes can be paused", {
+        found: "sandboxes cannot be paused: this user may not write control groups",
+        mend: DELEGATE,
+      }),
+    ];
+  } catch (error) {
+    if (!(error instanceof BwrapProblem)) throw error;
+    return [{ subject: "bubblewrap", status: "missing", found: error.message, mend: error.mend }];
+  }
+}
+
+function limits({ capabilities }: EngineInfo, description: string): Finding {
+  const { memoryLimit, cpuLimit, pidsLimit } = capabilities;
+  const missing = [
+    ...(memoryLimit ? [] : ["memory (each process is held to it, not the sandbox)"]),
+    ...(cpuLimit ? [] : ["cpu"]),
+    ...(pidsLimit ? [] : ["processes (that takes Linux 5.14 or control groups)"]),
+  ];
+  return finding(
+    "bubblewrap limits",
+    missing.length === 0,
+    `memory, cpu, processes and disk, by ${description}`,
+    { found: `${description}: not bounded are ${missing.join(", ")}`, mend: DELEGATE },
+  );
+}
+
+function finding(
+  subject: string,
+  yes: boolean,
+  found: string,
+  otherwise: { readonly found: string; readonly mend: string },
+): Finding {
+  return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
+}

@@ -1,0 +1,57 @@
+import { BerthError } from "../../core/errors.ts";
+import { BwrapProblem } from "./bwrap-program.ts";
+
+/** Turns whatever the engine met into the error the port promises. `doing` completes "failed while …". */
+export function translateError(error: unknown, doing: string): BerthError {
+  if (error instanceof BerthError) return error;
+  if (error instanceof BwrapProblem) {
+    return new BerthError("ENGINE_UNAVAILABLE", `Bubblewrap cannot run here: ${error.message}.`, {
+      cause: error,
+    });
+  }
+  const { code } = (error ?? {}) as NodeJS.ErrnoException;
+  switch (code) {
+    case "E2BIG":
+      return new BerthError("INVALID_ARGUMENT", "argv: the arguments are longer than the kernel takes.", {
+        metadata: { field: "argv", exit_code: "126" },
+        cause: error,
+      });
+    case "ENOSPC":
+      return new BerthError(
+        "NO_SPACE",
+        "The disk of the service's machine is full. Free space and try again.",
+        {
+          cause: error,
+        },
+      );
+    case "EAGAIN":
+    case "ENOMEM":
+    case "EMFILE":
+    case "ENFILE":
+      return new BerthError(
+        "TOO_MANY_OPERATIONS",
+        `The service's machine has no room for more just now (${code}). Try again, or raise the service's limits of processes and open files.`,
+        { cause: error, retryAfterMs: 1000 },
+      );
+    default:
+      return new BerthError(
+        "ENGINE_UNAVAILABLE",
+        `Bubblewrap failed while ${doing}. The service's log has the details.`,
+        {
+          cause: error,
+          retryAfterMs: 1000,
+        },
+      );
+  }
+}
+
+/** What a call ends in whose sandbox is gone or has ended. */
+export function terminated(): BerthError {
+  return new BerthError("SANDBOX_TERMINATED", "The sandbox is gone or no longer runs.");
+}
+
+/** Makes the error for a sandbox that does not come up. `report` is what bwrap or its shell said. */
+export function startFailed(problem: string, report: string): BerthError {
+  const said = report.trim() === "" ? "." : `: ${report.trim().slice(0, 500)}`;
+  return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${said}`);
+}

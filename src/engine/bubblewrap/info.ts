@@ -1,0 +1,52 @@
+import { availableParallelism, release, totalmem } from "node:os";
+import { BerthError } from "../../core/errors.ts";
+import type { EngineInfo, EngineSandboxSpec } from "../../core/ports/engine.ts";
+import type { BwrapProgram } from "./bwrap-program.ts";
+import type { GroupLimits } from "./control-group.ts";
+
+/** What this engine is and can do on this machine. */
+export function describeEngine(program: BwrapProgram, limits: GroupLimits): EngineInfo {
+  return {
+    version: program.version,
+    isolation: "NAMESPACE",
+    capabilities: {
+      pause: limits.pause,
+      memoryLimit: limits.memory,
+      cpuLimit: limits.cpu,
+      pidsLimit: limits.pids || countsProcessesByNamespace(),
+      diskLimit: true,
+      egress: false,
+    },
+    cpus: availableParallelism(),
+    memoryBytes: totalmem(),
+  };
+}
+
+/** Whether a bound of processes that a sandbox's processes take on counts those of their user namespace alone: since Linux 5.14. */
+export function countsProcessesByNamespace(): boolean {
+  const [major = 0, minor = 0] = release().split(".").map(Number);
+  return major > 5 || (major === 5 && minor >= 14);
+}
+
+/**
+ * Refuses a spec that asks for what the engine cannot do. Memory and CPU are
+ * not refused where nothing bounds them: every spec names them.
+ */
+export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgram): void {
+  if (spec.network === "EGRESS") {
+    throw unsupported("egress", "gives sandboxes no network. Use NONE, or the Docker engine");
+  }
+  if (spec.runtime !== "") {
+    throw unsupported("runtime", "has no OCI runtimes. Leave runtime unset, or use the Docker engine");
+  }
+  if (spec.mounts.length > 0 && !program.bindsDescriptors) {
+    throw unsupported(
+      "mounts",
+      `needs bubblewrap 0.10 (Debian 12: 0.8.0-2+deb12u1) for mounts, and this is ${program.version}`,
+    );
+  }
+}
+
+function unsupported(capability: string, what: string): BerthError {
+  return new BerthError("UNSUPPORTED", `The bubblewrap engine ${what}.`, { metadata: { capability } });
+}

@@ -1,0 +1,59 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { HOST_ENV } from "./host-command.ts";
+
+/**
+ * Waits for the end of its stdin, which is the end of the service however that
+ * came. Frozen processes of control groups of version 1 do not even die, so
+ * they are thawed first. Then it removes groups as they become empty.
+ */
+const SCRIPT = `trap '' HUP INT QUIT TERM PIPE
+read -r x
+runtime=$1
+shift
+n=0
+while [ $n -lt 300 ]; do
+  left=
+  for home do
+    [ -d "$home" ] || continue
+    for group in "$home"/*/; do
+      [ -d "$group" ] || continue
+      [ ! -w "$group/freezer.state" ] || echo THAWED >"$group/freezer.state"
+      rmdir "$group" || left=1
+    done
+    rmdir "$home" || left=1
+  done
+  [ "$left" ] || break
+  n=$((n+1))
+  sleep 0.05
+done 2>/dev/null
+[ -z "$runtime" ] || rm -rf -- "$runtime"`;
+
+/** Cleans up after the service, also where that was killed. */
+export class Janitor {
+  readonly #child: ChildProcess;
+
+  /** @param runtimeDir is removed with all it holds, where there is one; `homes` with the control groups directly below. */
+  constructor(runtimeDir: string | undefined, homes: readonly string[]) {
+    this.#child = spawn("/bin/sh", ["-c", SCRIPT, "berth-janitor", runtimeDir ?? "", ...homes], {
+      stdio: ["pipe", "ignore", "ignore"],
+      env: HOST_ENV,
+      cwd: "/",
+      // A terminal's ^C is meant for the service, which is survived here.
+      detached: true,
+    });
+    this.#child.unref();
+    this.#child.on("error", () => {});
+    this.#child.stdin?.on("error", () => {});
+    (this.#child.stdin as unknown as { unref?(): void } | null)?.unref?.();
+  }
+
+  /** Has it clean up now. Resolves when it is done. */
+  async finish(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    this.#child.ref();
+    const exited = once(this.#child, "exit");
+    this.#child.stdin?.end();
+    await exited;
+  }
+}

@@ -1,0 +1,75 @@
+import type { TerminalSize } from "../../core/ports/engine.ts";
+import { DEFAULT_PATH } from "./setup-script.ts";
+
+/** Descriptors that a process gets beside its standard streams; none of them reaches the program. */
+export const JOB_FDS = { report: 3, userNamespace: 4, script: 5 } as const;
+
+/** What starts a process: a shell of the sandbox's, in a session of its own, that reads what it is to do. */
+export const JOB_COMMAND = ["setsid", "/bin/sh", `/proc/self/fd/${JOB_FDS.script}`];
+
+/** What the shell reports before it becomes the program. */
+export const JOB_REPORT = { started: "r", failed: "x", noTerminal: "t" } as const;
+
+/** What a process is started with, in the sandbox. */
+export interface Job {
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly terminal: TerminalSize | undefined;
+  /** Bounds that each process takes on itself, where no control group holds the sandbox. */
+  readonly bounds: { readonly pids: number | undefined; readonly memoryBytes: number | undefined };
+}
+
+/**
+ * Looks the program up as the kernel's `execvp` would, tells whether there is
+ * one to run, and becomes it. The environment and the arguments stand in this
+ * text, which no list of processes on the host shows.
+ */
+export function jobScript({ argv, env, terminal, bounds }: Job): string {
+  const [program = ""] = argv;
+  const assignments = Object.entries(env).map(([name, value]) => quote(`${name}=${value}`));
+  // For env, a program's name with "=" in it would be one assignment more.
+  const command = program.includes("=") ? ["/bin/sh", "-c", quote('exec "$@"'), "sh", '"$@"'] : ['"$@"'];
+  const set = `set -- ${argv.map(quote).join(" ")}`;
+  const run = ["exec env -i --", ...assignments, ...command].join(" ");
+  return `exec 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
+PATH=${DEFAULT_PATH}
+unset IFS
+umask 022
+cd /
+${boundsText(bounds)}
+${set}
+c=127
+try() { if [ -f "$1" ] && [ -x "$1" ]; then c=0; elif [ -e "$1" ]; then c=126; fi; }
+case $1 in
+*/*) try "$1" ;;
+*) p=${quote(env.PATH ?? DEFAULT_PATH)}:
+  while [ "$1" ] && [ "$p" ] && [ $c != 0 ]; do d=\${p%%:*} p=\${p#*:}; try "\${d:-.}/$1"; done ;;
+esac
+[ $c = 0 ] || { printf '${JOB_REPORT.failed}%s;' $c >&3; exit $c; }
+${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};' >&3 || exit\nexec 3>&-\n${run}`}
+`;
+}
+
+/** Of processes the user namespace counts its own, so that bound is the sandbox's; that of memory is each process's. */
+function boundsText({ pids, memoryBytes }: Job["bounds"]): string {
+  const lines = [
+    ...(pids === undefined ? [] : [`ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids}`]),
+    ...(memoryBytes === undefined ? [] : [`ulimit -d ${Math.ceil(memoryBytes / 1024)}`]),
+  ];
+  return lines.join("\n");
+}
+
+/** `script` makes the terminal, and runs one line of text in it. */
+function terminalText({ columns, rows }: TerminalSize, set: string, run: string): string {
+  const inner = `stty cols ${columns} rows ${rows}
+printf '${JOB_REPORT.started}%s;' "$(tty)" >&3 || exit
+exec 3>&-
+${set}
+${run}`;
+  return `command -v script >/dev/null || { printf '${JOB_REPORT.noTerminal};' >&3; exit 1; }
+SHELL=/bin/sh exec script -q -e -f -E always -c ${quote(inner)} /dev/null`;
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

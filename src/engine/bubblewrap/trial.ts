@@ -1,0 +1,89 @@
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { promisify } from "node:util";
+import { BwrapProblem, INSTALL } from "./bwrap-program.ts";
+import { HOST_ENV, hostCommand } from "./host-command.ts";
+import type { Identity } from "./identity.ts";
+import { JOB_COMMAND } from "./job-script.ts";
+
+/** What the engine uses of util-linux, on the host. */
+const HOST_PROGRAMS = ["setpriv", "nsenter"];
+
+/** Makes a sandbox that ends at once, with all its namespaces. @throws BwrapProblem where that fails. */
+export async function trySandbox(identity: Identity, system: readonly string[]): Promise<void> {
+  for (const program of HOST_PROGRAMS) await requireProgram(program);
+  const needs = `command -v ${JOB_COMMAND[0]} && command -v env`;
+  const [program, args] = hostCommand(
+    identity,
+    [],
+    [
+      ...["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"],
+      ...["--die-with-parent", "--tmpfs", "/", ...system, "--proc", "/proc", "--dev", "/dev", "--"],
+      ...["/bin/sh", "-c", `${needs} || { echo no-tools >&2; exit 1; }`],
+    ],
+  );
+  try {
+    await promisify(execFile)(program, args, { env: HOST_ENV, cwd: "/", timeout: 20_000 });
+  } catch (error) {
+    throw problem(String((error as { stderr?: string }).stderr || (error as Error).message).trim(), error);
+  }
+}
+
+async function requireProgram(name: string): Promise<void> {
+  try {
+    await promisify(execFile)(name, ["--version"], { env: HOST_ENV, cwd: "/", timeout: 10_000 });
+  } catch (error) {
+    throw new BwrapProblem(
+      `the program ${name} is missing`,
+      "sudo apt-get update && sudo apt-get install -y util-linux",
+      error,
+    );
+  }
+}
+
+function problem(said: string, cause: unknown): BwrapProblem {
+  if (said.includes("no-tools")) {
+    return new BwrapProblem(
+      `the system of the sandboxes has no ${JOB_COMMAND[0]} or no env`,
+      "Install coreutils and util-linux (or busybox) in the directory given with --rootfs",
+      cause,
+    );
+  }
+  for (const [file, value] of [
+    ["/proc/sys/kernel/unprivileged_userns_clone", "1"],
+    ["/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"],
+  ] as const) {
+    const found = read(file);
+    if (found !== undefined && found !== value && !/setpriv/.test(said)) {
+      const name = file.slice("/proc/sys/".length).replaceAll("/", ".");
+      return new BwrapProblem(`user namespaces are forbidden (${name}): ${said}`, sysctl(name, value), cause);
+    }
+  }
+  if (read("/proc/sys/user/max_user_namespaces") === "0" || /user namespace|new namespace/i.test(said)) {
+    return new BwrapProblem(
+      `user namespaces are forbidden: ${said}`,
+      `${sysctl("user.max_user_namespaces", "10000")}\nIn a container: run it with user namespaces allowed (Docker: --security-opt seccomp=unconfined), or outside.`,
+      cause,
+    );
+  }
+  if (/bwrap.*no such file|can't exec|not found/i.test(said)) {
+    return new BwrapProblem(`bwrap cannot be run by the sandboxes' user: ${said}`, INSTALL, cause);
+  }
+  return new BwrapProblem(
+    `a sandbox cannot be made: ${said}`,
+    "In a container, mounting /proc anew is often forbidden: run the service outside, or use Docker's engine there.",
+    cause,
+  );
+}
+
+function sysctl(name: string, value: string): string {
+  return `echo ${name}=${value} | sudo tee /etc/sysctl.d/50-berth.conf && sudo sysctl --system`;
+}
+
+function read(file: string): string | undefined {
+  try {
+    return readFileSync(file, "utf8").trim();
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,142 @@
+import type { Finding } from "../core/diagnosis.ts";
+import { BerthError } from "../core/errors.ts";
+import { describeIsolation } from "../core/isolation.ts";
+import type { Engine } from "../core/ports/engine.ts";
+import type { Logger } from "../core/ports/logger.ts";
+import type { IsolationLevel } from "../core/sandbox.ts";
+import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
+import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
+import { diagnoseDocker } from "./docker/diagnose.ts";
+import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
+
+/** What decides which engine a service runs its sandboxes with, and how that is set up. */
+export interface EngineSettings {
+  /** `auto`: Docker where it answers, else bubblewrap. */
+  readonly engine: "auto" | "docker" | "bubblewrap";
+  /** Whether `auto` may not fall back to bubblewrap. */
+  readonly dockerRequired: boolean;
+  /** The image of sandboxes that name none, which is what the machine's own system is called where there are none. */
+  readonly defaults: { readonly image: string };
+  readonly dockerHost: string | undefined;
+  /** Undefined: the machine's own. */
+  readonly rootfs: string | undefined;
+  readonly allowHostPaths: readonly string[];
+  readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
+  /** Whether sandboxes are to outlive the service. */
+  readonly leaveSandboxes: boolean;
+}
+
+/**
+ * Takes the engine that is asked for, or the best that answers. Says so in the
+ * log where that is not Docker.
+ * `instance` tells this service's containers from others' on the same daemon.
+ * @throws `ENGINE_UNAVAILABLE` with what is wrong with each that was tried.
+ */
+export async function chooseEngine(
+  settings: EngineSettings,
+  instance: string,
+  logger: Logger,
+): Promise<Engine> {
+  if (settings.engine === "bubblewrap" && settings.dockerRequired) {
+    throw new BerthError("INVALID_ARGUMENT", "--engine bubblewrap and --docker-required exclude each other.");
+  }
+  if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
+  const docker = new DockerEngine(dockerOptions(settings, instance, logger));
+  if (settings.engine === "docker") return docker;
+  const noDocker = await failureOf(docker.info());
+  if (noDocker === undefined) return docker;
+  await docker.close();
+  if (settings.dockerRequired) {
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      `${noDocker.message} --docker-required allows no other engine.`,
+      {
+        cause: noDocker,
+      },
+    );
+  }
+  try {
+    const engine = await openBubblewrap(settings, logger);
+    const { isolation } = await engine.info();
+    logger.warn(
+      { docker: noDocker.message, isolation },
+      `Docker does not answer, so sandboxes run with bubblewrap: ${describeIsolation(isolation)}`,
+    );
+    return engine;
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      `No engine can run sandboxes. ${noDocker.message} ${error.message}`,
+      {
+        cause: error,
+      },
+    );
+  }
+}
+
+/** Looks at what a service with these settings would find. Changes nothing. */
+export async function diagnoseEngines(settings: EngineSettings): Promise<Finding[]> {
+  const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
+  const bubblewrap = () => diagnoseBubblewrap(settings.rootfs ?? "/");
+  if (settings.engine === "bubblewrap") return bubblewrap();
+  if (settings.engine === "docker" || settings.dockerRequired) return docker();
+  const [withDocker, without] = await Promise.all([docker(), bubblewrap()]);
+  if (!isMissing(withDocker)) return [...withDocker, ...asFallback(without)];
+  if (isMissing(without)) return [...withDocker, ...without];
+  // The service runs all the same, with less isolation.
+  return [
+    ...withDocker.map((finding) =>
+      finding.status === "missing" ? { ...finding, status: "limited" as const } : finding,
+    ),
+    ...without,
+  ];
+}
+
+/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
+const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
+
+function isMissing(findings: readonly Finding[]): boolean {
+  return findings.some(({ status }) => status === "missing");
+}
+
+/** Of an engine that is not used, one line is enough. */
+function asFallback(findings: readonly Finding[]): Finding[] {
+  return findings
+    .slice(0, 1)
+    .map((finding) => (finding.status === "missing" ? { ...finding, status: "limited" } : finding));
+}
+
+async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise<Engine> {
+  const engine = new BubblewrapEngine(bubblewrapOptions(settings, logger));
+  await engine.info();
+  if (settings.leaveSandboxes) {
+    logger.warn({}, "--leave-sandboxes changes nothing: bubblewrap's sandboxes end with the service");
+  }
+  return engine;
+}
+
+function bubblewrapOptions(settings: EngineSettings, logger: Logger): BubblewrapEngineOptions {
+  const { defaults, rootfs, allowHostPaths: allowedHostPaths } = settings;
+  return { logger, image: defaults.image, allowedHostPaths, ...(rootfs !== undefined && { rootfs }) };
+}
+
+function dockerOptions(settings: EngineSettings, instance: string, logger: Logger): DockerEngineOptions {
+  return {
+    instance,
+    logger,
+    ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
+    allowedHostPaths: settings.allowHostPaths,
+    allowedRuntimes: settings.allowRuntimes,
+  };
+}
+
+async function failureOf(asked: Promise<unknown>): Promise<BerthError | undefined> {
+  try {
+    await asked;
+    return undefined;
+  } catch (error) {
+    if (error instanceof BerthError) return error;
+    throw error;
+  }
+}

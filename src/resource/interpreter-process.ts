@@ -1,0 +1,363 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
+import type { LeasedSandbox } from "../core/lease.ts";
+import type { OutputStream } from "../core/ports/engine.ts";
+import type { Logger } from "../core/ports/logger.ts";
+import type { ProcessControl, Shells } from "../process/control.ts";
+import type { Job, JobEnd, JobRunner } from "../process/job.ts";
+import { OutputChannel } from "./output-channel.ts";
+import { holdersQuestion, interruptQuestion } from "./questions.ts";
+import { Turn, type TurnEnd } from "./turn.ts";
+
+/** What interpreters are run with. */
+export interface InterpreterHost {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly shells: Shells;
+  readonly logger: Logger;
+}
+
+/** How one kind of interpreter is started and spoken to. */
+export interface InterpreterLanguage {
+  readonly argv: readonly string[];
+  /** What it reads first: it keeps its pipes, at the given paths, from what it runs. */
+  readonly boot: string;
+  /** Paths of its own pipes, once it has booted. */
+  readonly pipes: { readonly stdout: string; readonly stderr: string };
+  /** What has it run `code` with its output to the channel, then tell the end. */
+  run(code: string, nonce: string, channel: OutputChannel): string;
+  /** What has it tell an end of the given tag: see {@link Turn}. */
+  tellEnd(nonce: string, tag: string, channel: OutputChannel): string;
+  /** Its pid, and the pids it sees in the sandbox, from the payload of an end. */
+  pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
+}
+
+/** How a turn ended. */
+export type TurnOutcome =
+  | { readonly kind: "done"; readonly end: TurnEnd; readonly interrupted: boolean }
+  /** The interpreter ended with it. */
+  | { readonly kind: "gone"; readonly exitCode: number; readonly interrupted: boolean };
+
+/** What bounds a turn. */
+export interface TurnBounds {
+  /** Aborted when it is to be interrupted. */
+  readonly stop: AbortSignal;
+  /** Takes its output; a promise says to wait before more is read. */
+  readonly output: (stream: OutputStream, chunk: Buffer) => Promise<void> | undefined;
+}
+
+const START_TIMEOUT_MS = 30_000;
+const SIGINT = 2;
+const SIGKILL = 9;
+/** How an interpreter is interrupted: what is sent, and how long that may take. Then it is killed. */
+const INTERRUPTIONS: readonly { readonly own: number; readonly children: number; readonly waitMs: number }[] =
+  [
+    ...[100, 200, 400, 800].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
+    ...[200, 400, 800].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
+  ];
+/** Between SIGTERM and SIGKILL, when it is ended. Interactive shells ignore SIGTERM. */
+const KILL_GRACE_MS = 300;
+/** How long its end may take after it was killed. */
+const AFTER_KILL_MS = 5_000;
+/** Outputs of earlier turns that something may still hold. */
+const MOST_HELD_CHANNELS = 16;
+
+/**
+ * An interpreter at work in a sandbox: it runs one turn at a time, and is
+ * interrupted where it can be. Output of a turn is told apart from what earlier
+ * turns left behind: a channel that something else still holds after a turn is
+ * not used for the next.
+ */
+export class InterpreterProcess {
+  readonly #host: InterpreterHost;
+  readonly #language: InterpreterLanguage;
+  readonly #sandbox: LeasedSandbox;
+  readonly #job: Job;
+  readonly #held: OutputChannel[] = [];
+  #channel: OutputChannel;
+  #channelHeld = false;
+  #pid = 0;
+  /** Processes that hold none of its pipes, or may: those that were there before its first turn. */
+  #known: ReadonlySet<number> = new Set();
+  #first: ReadonlySet<number> = new Set();
+  #end: JobEnd | undefined;
+  #onEnd: (end: JobEnd) => void = () => {};
+  #closing: Promise<void> | undefined;
+
+  private constructor(
+    host: InterpreterHost,
+    language: InterpreterLanguage,
+    sandbox: LeasedSandbox,
+    job: Job,
+  ) {
+    this.#host = host;
+    this.#language = language;
+    this.#sandbox = sandbox;
+    this.#job = job;
+    this.#channel = new OutputChannel(job, language.pipes);
+    job.end.then((end) => {
+      this.#end = end;
+      this.#onEnd(end);
+    });
+  }
+
+  /**
+   * Starts one; resolves when it waits for its first turn.
+   * @throws `SESSION_START_FAILED` where it ends at once, with what it said.
+   */
+  static async start(
+    host: InterpreterHost,
+    language: InterpreterLanguage,
+    sandbox: LeasedSandbox,
+    place: { readonly env: Readonly<Record<string, string>>; readonly workingDir: string },
+    signal: AbortSignal,
+  ): Promise<InterpreterProcess> {
+    let started: InterpreterProcess | undefined;
+    const early: [OutputStream, Buffer][] = [];
+    const job = await host.runner.start(
+      sandbox,
+      { argv: language.argv, ...place, user: sandbox.user, stdin: true, terminal: undefined },
+      (stream, chunk) => {
+        if (started === undefined) early.push([stream, chunk]);
+        else started.#channelOfJob.taker?.(stream, chunk);
+      },
+      signal,
+    );
+    started = new InterpreterProcess(host, language, sandbox, job);
+    try {
+      await started.#boot(early, signal);
+      return started;
+    } catch (error) {
+      await started.close();
+      throw error;
+    }
+  }
+
+  /** Whether it can run another turn. */
+  get alive(): boolean {
+    return this.#end === undefined && this.#closing === undefined;
+  }
+
+  /** Runs code. One turn at a time. @throws `TOO_MANY_OPERATIONS`, and where it was lost the engine's error. */
+  async run(code: string, bounds: TurnBounds): Promise<TurnOutcome> {
+    const channel = await this.#freeChannel(bounds.stop);
+    const turn = new Turn((stream, chunk) => {
+      const wait = bounds.output(stream, chunk);
+      if (wait === undefined) return;
+      channel.job.pause();
+      wait.then(() => channel.job.resume());
+    });
+    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    try {
+      this.#write(this.#language.run(code, turn.nonce, channel));
+      return await this.#follow(turn, channel, bounds.stop);
+    } finally {
+      channel.taker = undefined;
+    }
+  }
+
+  /** Ends it, and everything it started that still descends from it. Idempotent; never rejects. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  get #channelOfJob(): OutputChannel {
+    return this.#channel.job === this.#job
+      ? this.#channel
+      : (this.#held.find(({ job }) => job === this.#job) ?? this.#channel);
+  }
+
+  async #boot(early: readonly [OutputStream, Buffer][], signal: AbortSignal): Promise<void> {
+    let said = "";
+    const turn = new Turn((_, chunk) => {
+      said = (said + chunk.toString()).slice(-500);
+    });
+    const channel = this.#channel;
+    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    for (const [stream, chunk] of early) turn.data(stream, chunk);
+    this.#write(this.#language.boot + this.#language.tellEnd(turn.nonce, "E0", channel));
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);
+    const outcome = await Promise.race([
+      turn.end,
+      this.#job.end.then((end) => {
+        turn.lost(new Error("ended"));
+        return startFailure(this.#language.argv[0] ?? "", end, said);
+      }),
+      aborted(limit),
+    ]);
+    channel.taker = undefined;
+    if (outcome instanceof BerthError) throw outcome;
+    const { own, seen } = this.#language.pidsOf(outcome.payload);
+    this.#pid = own;
+    this.#first = new Set(seen);
+    this.#known = this.#first;
+  }
+
+  async #follow(turn: Turn, channel: OutputChannel, stop: AbortSignal): Promise<TurnOutcome> {
+    const ended = Promise.withResolvers<JobEnd>();
+    this.#onEnd = ended.resolve;
+    if (this.#end !== undefined) ended.resolve(this.#end);
+    let over = false;
+    const result = Promise.race([turn.end, ended.promise])
+      .then(async (): Promise<TurnOutcome> => {
+        const end = this.#end;
+        if (end === undefined) return { kind: "done", end: await turn.end, interrupted: stop.aborted };
+        if (end.kind === "lost") throw end.error;
+        await this.#drain(turn, channel);
+        return { kind: "gone", exitCode: end.code, interrupted: stop.aborted };
+      })
+      .finally(() => {
+        over = true;
+        this.#onEnd = () => {};
+        turn.lost(new Error("the interpreter has ended"));
+      });
+    result.catch(() => {});
+    const stopped = Promise.withResolvers<void>();
+    const onStop = (): void => stopped.resolve();
+    stop.addEventListener("abort", onStop, { once: true });
+    if (stop.aborted) onStop();
+    await Promise.race([result, stopped.promise]).finally(() => stop.removeEventListener("abort", onStop));
+    if (!over && stop.aborted) await this.#interrupt(turn, channel, result, () => over);
+    const outcome = await result;
+    if (outcome.kind === "done") await this.#judge(channel, outcome.end);
+    return outcome;
+  }
+
+  /** Waits until all that an interpreter which is gone wrote to a channel of another job has come. */
+  async #drain(turn: Turn, channel: OutputChannel): Promise<void> {
+    if (channel.job === this.#job) return;
+    channel.job.writeStdin(Buffer.from(`${turn.nonce}E;${turn.nonce}P;\n`)).catch(() => {});
+    await within(turn.end, AFTER_KILL_MS);
+  }
+
+  /** Interrupts a turn, or kills the interpreter where that does not help. */
+  async #interrupt(
+    turn: Turn,
+    channel: OutputChannel,
+    result: Promise<unknown>,
+    over: () => boolean,
+  ): Promise<void> {
+    for (const { waitMs, ...signals } of INTERRUPTIONS) {
+      const tag = turn.interrupt();
+      await this.#ask(interruptQuestion(this.#pid, this.#known, signals)).catch(() => "");
+      if (over()) return;
+      this.#write(this.#language.tellEnd(turn.nonce, tag, channel));
+      await within(result, waitMs);
+      if (over()) return;
+    }
+    await this.close();
+    await within(result, AFTER_KILL_MS);
+    if (!over()) this.#job.close();
+  }
+
+  /** Looks whether anything that a turn left behind still holds its channel. */
+  async #judge(channel: OutputChannel, { payload }: TurnEnd): Promise<void> {
+    const { seen } = this.#language.pidsOf(payload);
+    if (seen.length > 0 && seen.every((pid) => this.#known.has(pid))) {
+      if (seen.length < this.#known.size) this.#known = new Set(seen);
+      return;
+    }
+    const spare = seen.length > 0 ? this.#known : this.#first;
+    const held = await this.#isHeld(channel, spare);
+    this.#known = new Set([...seen, ...this.#first]);
+    if (!held) return;
+    this.#held.push(channel);
+    this.#channelHeld = true;
+  }
+
+  /** A channel that nothing else holds. */
+  async #freeChannel(signal: AbortSignal): Promise<OutputChannel> {
+    throwIfAborted(signal);
+    if (!this.#channelHeld) return this.#channel;
+    for (const channel of this.#held) {
+      if (await this.#isHeld(channel, this.#first)) continue;
+      this.#held.splice(this.#held.indexOf(channel), 1);
+      return this.#take(channel);
+    }
+    if (this.#held.length >= MOST_HELD_CHANNELS) {
+      throw new BerthError(
+        "TOO_MANY_OPERATIONS",
+        `What earlier calls left running still holds the output of ${this.#held.length} of them. End some of it, or send its output to files.`,
+      );
+    }
+    return this.#take(await OutputChannel.open(this.#host.runner, this.#sandbox, signal));
+  }
+
+  #take(channel: OutputChannel): OutputChannel {
+    this.#channel = channel;
+    this.#channelHeld = false;
+    return channel;
+  }
+
+  async #isHeld(channel: OutputChannel, spare: ReadonlySet<number>): Promise<boolean> {
+    const { stdout, stderr } = channel.job === this.#job ? this.#ownPipes() : channel;
+    const holders = [this.#pid, this.#job.pid, channel.job.pid, Number(channel.stdout.split("/")[2])];
+    const own = holders.filter((pid) => pid > 0);
+    return (await this.#ask(holdersQuestion({ stdout, stderr }, [...spare, ...own]))) !== "n";
+  }
+
+  /** The interpreter's own pipes, as others see them. */
+  #ownPipes(): { stdout: string; stderr: string } {
+    const { stdout, stderr } = this.#language.pipes;
+    const named = (path: string): string => path.replace("/proc/self/", `/proc/${this.#pid}/`);
+    return { stdout: named(stdout), stderr: named(stderr) };
+  }
+
+  #ask(question: string): Promise<string> {
+    return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(question));
+  }
+
+  #write(text: string): void {
+    // Where nobody reads it any more, the end of the job tells.
+    this.#job.writeStdin(Buffer.from(text)).catch(() => {});
+  }
+
+  async #close(): Promise<void> {
+    for (const { job } of [this.#channel, ...this.#held]) {
+      if (job !== this.#job) job.closeStdin();
+    }
+    this.#job.closeStdin();
+    const release = this.#end === undefined ? this.#job.hold() : undefined;
+    try {
+      if (release !== undefined) {
+        const { control, logger } = this.#host;
+        await control
+          .killTree(this.#sandbox, this.#sandbox.user, this.#job.pid, KILL_GRACE_MS, this.#job.end)
+          .catch((error: unknown) => {
+            const { sandboxId } = this.#sandbox;
+            logger.debug({ sandboxId, err: error }, "an interpreter could not be ended");
+          });
+      }
+    } finally {
+      release?.();
+      for (const { job } of [this.#channel, ...this.#held]) job.close();
+      this.#job.close();
+    }
+  }
+}
+
+function startFailure(program: string, end: JobEnd, said: string): BerthError {
+  if (end.kind === "lost") return end.error;
+  const why =
+    end.code === 127
+      ? `The sandbox's image has no ${program}. Use an image that has it.`
+      : `${program} ended at once with exit code ${end.code}. ${said.trim()}`;
+  return new BerthError("SESSION_START_FAILED", why, { metadata: { program } });
+}
+
+/** Resolves when the signal is aborted, with why. */
+function aborted(signal: AbortSignal): Promise<BerthError> {
+  const { promise, resolve } = Promise.withResolvers<BerthError>();
+  const tell = (): void => resolve(abortError(signal));
+  if (signal.aborted) tell();
+  else signal.addEventListener("abort", tell, { once: true });
+  return promise;
+}
+
+async function within(work: Promise<unknown>, ms: number): Promise<void> {
+  const timer = new AbortController();
+  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => {});
+  await Promise.race([work.catch(() => {}), late]);
+  timer.abort();
+}

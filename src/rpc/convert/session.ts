@@ -1,0 +1,140 @@
+import { fromJson, type MessageInitShape, type JsonObject as WireObject } from "@bufbuild/protobuf";
+import { type Duration, ValueSchema } from "@bufbuild/protobuf/wkt";
+import type { Failure } from "../../../gen/ts/berth/v1/error_pb.js";
+import {
+  type ExecuteToolResponseSchema,
+  type SessionResource,
+  type SessionResultSchema,
+  SessionResultStatus,
+  type SessionSchema,
+  SessionStatus,
+  type ToolCallResultSchema,
+  type ToolMetaSchema,
+} from "../../../gen/ts/berth/v1/session_pb.js";
+import { invalidArgument } from "../../core/errors.ts";
+import type { JsonObject } from "../../core/json.ts";
+import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../core/session.ts";
+import type { BatchResult } from "../../core/tool-batch.ts";
+import type { ToolMeta, ToolReport } from "../../core/tool-runner.ts";
+import { callerId, optionalCallerId } from "../validate/caller-id.ts";
+import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
+import { integer } from "../validate/integer.ts";
+import { positive } from "./sandbox.ts";
+
+const CUSTOM_NAME = /^[A-Za-z0-9_-]{1,64}$/;
+/** Makes an error a part of an answer. */
+export type FailureOf = (failure: unknown) => Failure;
+
+const STATES: Record<SessionState, SessionStatus> = {
+  INITIALIZING: SessionStatus.INITIALIZING,
+  ACTIVE: SessionStatus.ACTIVE,
+  DESTROYING: SessionStatus.DESTROYING,
+};
+
+const RESULTS: Record<SessionResult["status"], SessionResultStatus> = {
+  CREATED: SessionResultStatus.CREATED,
+  EXISTS: SessionResultStatus.EXISTS,
+  REFRESHED: SessionResultStatus.REFRESHED,
+  DESTROYED: SessionResultStatus.DESTROYED,
+  NOT_FOUND: SessionResultStatus.NOT_FOUND,
+  FAILED: SessionResultStatus.FAILED,
+};
+
+/** Reads what one session is to be. @param field of the request, for errors. */
+export function fromWireResource(field: string, resource: SessionResource): RequestedSession {
+  const { resourceType, config, customName } = resource;
+  if (resourceType === "") throw invalidArgument(`${field}.resource_type`, "is required");
+  if (customName !== "" && !CUSTOM_NAME.test(customName)) {
+    throw invalidArgument(`${field}.custom_name`, 'must be 1-64 of a-z, A-Z, 0-9, "_" and "-"');
+  }
+  const sandboxId = optionalCallerId(`${field}.sandbox_id`, resource.sandboxId);
+  const workspaceId = optionalCallerId(`${field}.workspace_id`, resource.workspaceId) ?? "";
+  const generation = integer(`${field}.generation`, resource.generation, { min: 0 });
+  if (sandboxId !== undefined && workspaceId !== "") {
+    throw invalidArgument(
+      `${field}.workspace_id`,
+      "cannot be mounted into a sandbox that is there: leave out it or sandbox_id",
+    );
+  }
+  return {
+    resourceType,
+    config: config as JsonObject | undefined,
+    customName,
+    workspaceId,
+    ttlMs: ttl(`${field}.ttl`, resource.ttl),
+    sandbox: sandboxId === undefined ? undefined : { sandboxId, ...(generation > 0 && { generation }) },
+  };
+}
+
+function ttl(field: string, duration: Duration | undefined): number | undefined {
+  return positive(field, durationToMs(field, duration));
+}
+
+/** Reads the worker of a request. */
+export function fromWireWorker(workerId: string): string {
+  return callerId("worker_id", workerId);
+}
+
+export function toWireSession(view: SessionView): MessageInitShape<typeof SessionSchema> {
+  return {
+    ...view,
+    status: STATES[view.state],
+    config: view.config as WireObject,
+    ttl: msToDuration(view.ttlMs),
+    createTime: msToTimestamp(view.createTimeMs),
+    lastUsedTime: msToTimestamp(view.lastUsedTimeMs),
+    expireTime: view.expireTimeMs === undefined ? undefined : msToTimestamp(view.expireTimeMs),
+  };
+}
+
+export function toWireResult(
+  result: SessionResult,
+  failureOf: FailureOf,
+): MessageInitShape<typeof SessionResultSchema> {
+  const failure = "failure" in result && result.failure !== undefined ? failureOf(result.failure) : undefined;
+  return {
+    resourceType: result.resourceType,
+    status: RESULTS[result.status],
+    ...("session" in result && { session: toWireSession(result.session) }),
+    ...(failure && { failure }),
+  };
+}
+
+export function toWireMeta(meta: ToolMeta): MessageInitShape<typeof ToolMetaSchema> {
+  return { ...meta };
+}
+
+export function toWireReport(report: ToolReport): MessageInitShape<typeof ExecuteToolResponseSchema> {
+  const { code, message, data, attachments, meta } = report;
+  return {
+    code,
+    message,
+    data: data === null ? undefined : fromJson(ValueSchema, wellFormed(data) as WireObject),
+    attachments: attachments.map((attachment) => ({ ...attachment })),
+    meta: { ...toWireMeta(meta), executionTimeMs: Math.round(meta.executionTimeMs) },
+  };
+}
+
+export function toWireBatchResult(
+  result: BatchResult,
+  failureOf: FailureOf,
+): MessageInitShape<typeof ToolCallResultSchema> {
+  switch (result.kind) {
+    case "report":
+      return { outcome: { case: "response", value: toWireReport(result.report) } };
+    case "failure":
+      return { outcome: { case: "failure", value: failureOf(result.failure) } };
+    case "skipped":
+      return { outcome: { case: "skipped", value: {} } };
+  }
+}
+
+/** The wire takes no lone surrogates, which a program's JSON may hold. */
+function wellFormed(value: unknown): unknown {
+  if (typeof value === "string") return value.toWellFormed();
+  if (Array.isArray(value)) return value.map(wellFormed);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, part]) => [key.toWellFormed(), wellFormed(part)]),
+  );
+}

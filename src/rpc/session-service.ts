@@ -1,0 +1,305 @@
+import type { MessageInitShape, JsonObject as WireObject } from "@bufbuild/protobuf";
+import type { Duration } from "@bufbuild/protobuf/wkt";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { OutputStream as WireStream } from "../../gen/ts/berth/v1/process_pb.js";
+import {
+  type CreateSessionsRequest,
+  CreateSessionsRequestSchema,
+  type CreateSessionsResponseSchema,
+  type DestroySessionsRequest,
+  DestroySessionsRequestSchema,
+  type DestroySessionsResponseSchema,
+  type ExecuteToolBatchRequest,
+  ExecuteToolBatchRequestSchema,
+  type ExecuteToolBatchResponseSchema,
+  type ExecuteToolRequest,
+  ExecuteToolRequestSchema,
+  type ExecuteToolResponseSchema,
+  type ExecuteToolStreamRequest,
+  ExecuteToolStreamRequestSchema,
+  type ExecuteToolStreamResponseSchema,
+  type ListSessionsRequest,
+  type ListSessionsResponseSchema,
+  type ListToolsRequest,
+  type ListToolsResponseSchema,
+  type RefreshSessionsRequest,
+  RefreshSessionsRequestSchema,
+  type RefreshSessionsResponseSchema,
+  type ReinitializeSessionRequest,
+  ReinitializeSessionRequestSchema,
+  type ReinitializeSessionResponseSchema,
+  SessionResultStatus,
+  type SessionService,
+} from "../../gen/ts/berth/v1/session_pb.js";
+import { invalidArgument } from "../core/errors.ts";
+import type { JsonObject } from "../core/json.ts";
+import type { Logger } from "../core/ports/logger.ts";
+import type { RequestLog } from "../core/request-log.ts";
+import type { SessionManager } from "../core/session-manager.ts";
+import { runBatch } from "../core/tool-batch.ts";
+import type { ToolCatalog } from "../core/tool-catalog.ts";
+import { NO_OBSERVER, type ToolObserver, type ToolRequest, type ToolRunner } from "../core/tool-runner.ts";
+import { ownerOf } from "./call.ts";
+import { positive } from "./convert/sandbox.ts";
+import {
+  type FailureOf,
+  fromWireResource,
+  fromWireWorker,
+  toWireBatchResult,
+  toWireMeta,
+  toWireReport,
+  toWireResult,
+  toWireSession,
+} from "./convert/session.ts";
+import { EventQueue } from "./event-queue.ts";
+import { toFailure } from "./failure.ts";
+import { withKeepalive } from "./keepalive.ts";
+import { requestKey } from "./request-key.ts";
+import { optionalCallerId } from "./validate/caller-id.ts";
+import { durationToMs } from "./validate/duration.ts";
+import { page } from "./validate/page.ts";
+
+/** What {@link SessionHandler} serves. */
+export interface SessionHandlerParts {
+  readonly sessions: SessionManager;
+  readonly catalog: ToolCatalog;
+  readonly tools: ToolRunner;
+  readonly requests: RequestLog;
+  readonly logger: Logger;
+  readonly keepaliveMs: number;
+}
+
+const MOST_RESOURCES = 32;
+const MOST_CALLS = 256;
+/** How far a tool's program may run ahead of whoever follows it. */
+const AHEAD_BYTES = 4 * 1024 * 1024;
+
+type StreamEvent = MessageInitShape<typeof ExecuteToolStreamResponseSchema>;
+
+/** What the requests share that run a tool. */
+interface WireToolCall {
+  readonly tool: string;
+  readonly params?: WireObject;
+  readonly timeout?: Duration;
+  readonly traceId: string;
+}
+
+/** The handlers of `berth.v1.SessionService`: they check, convert and delegate. */
+export class SessionHandler implements ServiceImpl<typeof SessionService> {
+  readonly #parts: SessionHandlerParts;
+
+  constructor(parts: SessionHandlerParts) {
+    this.#parts = parts;
+  }
+
+  createSessions(
+    request: CreateSessionsRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof CreateSessionsResponseSchema>> {
+    const { sessions, requests } = this.#parts;
+    const workerId = fromWireWorker(request.workerId);
+    countOf("resources", request.resources, MOST_RESOURCES);
+    const asked = request.resources.map((resource, index) =>
+      fromWireResource(`resources[${index}]`, resource),
+    );
+    const types = asked.map(({ resourceType }) => resourceType);
+    const twice = types.find((type, index) => types.indexOf(type) !== index);
+    if (twice !== undefined) {
+      throw invalidArgument("resources", `asks for the type ${JSON.stringify(twice)} twice.`);
+    }
+    const key = requestKey(context, CreateSessionsRequestSchema, request);
+    return requests.run(key, context.signal, async (signal) => {
+      const results = await sessions.create(ownerOf(context), workerId, asked, signal);
+      return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
+    });
+  }
+
+  executeTool(
+    request: ExecuteToolRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ExecuteToolResponseSchema>> {
+    const call = toolRequest(request, request.workerId, context);
+    const key = requestKey(context, ExecuteToolRequestSchema, request);
+    return this.#parts.requests.run(key, context.signal, async (signal) =>
+      toWireReport(await this.#parts.tools.run(call, NO_OBSERVER, signal)),
+    );
+  }
+
+  async *executeToolStream(
+    request: ExecuteToolStreamRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<StreamEvent> {
+    const call = toolRequest(request, request.workerId, context);
+    const key = requestKey(context, ExecuteToolStreamRequestSchema, request);
+    const queue = new EventQueue<StreamEvent>(AHEAD_BYTES);
+    this.#parts.requests
+      .run(key, context.signal, async (signal) =>
+        toWireReport(await this.#parts.tools.run(call, observerOf(queue), signal)),
+      )
+      .then(
+        (response) => {
+          queue.push({ event: { case: "response", value: response } });
+          queue.finish();
+        },
+        (error: unknown) => queue.fail(error),
+      );
+    let started = false;
+    for await (const event of withKeepalive(queue.events(), this.#parts.keepaliveMs)) {
+      // A retry gets the response of the first call: it says how that ran.
+      if (event?.event?.case === "response" && !started) {
+        const { executionTimeMs: _, ...meta } = event.event.value.meta ?? {};
+        yield { event: { case: "started", value: { meta } } };
+      }
+      started ||= event?.event?.case === "started";
+      yield event ?? { event: { case: "keepalive", value: {} } };
+    }
+  }
+
+  executeToolBatch(
+    request: ExecuteToolBatchRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ExecuteToolBatchResponseSchema>> {
+    countOf("calls", request.calls, MOST_CALLS);
+    const calls = request.calls.map((call, index) =>
+      toolRequest(call, request.workerId, context, `calls[${index}].`),
+    );
+    const { parallel, stopOnError } = request;
+    const options = { parallel, stopOnError, traceId: optionalCallerId("trace_id", request.traceId) };
+    const key = requestKey(context, ExecuteToolBatchRequestSchema, request);
+    return this.#parts.requests.run(key, context.signal, async (signal) => {
+      const results = await runBatch(this.#parts.tools, calls, options, signal);
+      return { results: results.map((result) => toWireBatchResult(result, this.#failureOf(context))) };
+    });
+  }
+
+  refreshSessions(
+    request: RefreshSessionsRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof RefreshSessionsResponseSchema>> {
+    const workerId = fromWireWorker(request.workerId);
+    const key = requestKey(context, RefreshSessionsRequestSchema, request);
+    return this.#parts.requests.run(key, context.signal, async () => {
+      const types = unique(request.resourceTypes);
+      const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types);
+      return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
+    });
+  }
+
+  reinitializeSession(
+    request: ReinitializeSessionRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof ReinitializeSessionResponseSchema>> {
+    const workerId = fromWireWorker(request.workerId);
+    const { resourceType } = request;
+    if (resourceType === "") throw invalidArgument("resource_type", "is required");
+    const graceMs = durationToMs("grace", request.grace);
+    const key = requestKey(context, ReinitializeSessionRequestSchema, request);
+    return this.#parts.requests.run(key, context.signal, async (signal) => {
+      const done = await this.#parts.sessions.reinitialize(
+        { owner: ownerOf(context), workerId, resourceType },
+        request.config as JsonObject | undefined,
+        graceMs,
+        signal,
+      );
+      const { oldSessionId } = done;
+      if ("failure" in done) {
+        const failure = this.#failureOf(context)(done.failure);
+        return { status: SessionResultStatus.FAILED, resourceType, oldSessionId, failure };
+      }
+      return {
+        status: SessionResultStatus.REINITIALIZED,
+        resourceType,
+        oldSessionId,
+        newSessionId: done.session.sessionId,
+        configApplied: done.session.config as WireObject,
+        session: toWireSession(done.session),
+      };
+    });
+  }
+
+  listSessions(
+    request: ListSessionsRequest,
+    context: HandlerContext,
+  ): MessageInitShape<typeof ListSessionsResponseSchema> {
+    const workerId = optionalCallerId("worker_id", request.workerId);
+    const filter = { workerId, types: new Set(request.resourceTypes) };
+    const all = this.#parts.sessions.list(ownerOf(context), filter);
+    const { items, nextPageToken } = page(request, all, ({ sessionId }) => sessionId);
+    return { sessions: items.map(toWireSession), nextPageToken };
+  }
+
+  destroySessions(
+    request: DestroySessionsRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof DestroySessionsResponseSchema>> {
+    const workerId = fromWireWorker(request.workerId);
+    const graceMs = durationToMs("grace", request.grace);
+    const key = requestKey(context, DestroySessionsRequestSchema, request);
+    return this.#parts.requests.run(key, context.signal, async () => {
+      const types = unique(request.resourceTypes);
+      const results = await this.#parts.sessions.destroy(ownerOf(context), workerId, types, graceMs);
+      return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
+    });
+  }
+
+  listTools(request: ListToolsRequest): MessageInitShape<typeof ListToolsResponseSchema> {
+    const { catalog } = this.#parts;
+    const only = request.resourceType && catalog.type("resource_type", request.resourceType);
+    const types = catalog.types.filter(({ type }) => !only || type === only);
+    const tools = catalog.tools.filter(({ type }) => !only || type === only);
+    const { items, nextPageToken } = page(request, tools, ({ fullName }) => fullName);
+    return {
+      tools: items.map(({ type, tool, fullName, paramsSchema }) => ({
+        name: fullName,
+        shortName: tool.name,
+        resourceType: type.name,
+        description: tool.description,
+        paramsSchema: paramsSchema as WireObject,
+      })),
+      nextPageToken,
+      resourceTypes: types.map(({ type, configSchema }) => ({
+        name: type.name,
+        description: type.description,
+        configSchema: configSchema as WireObject,
+      })),
+    };
+  }
+
+  #failureOf(context: HandlerContext): FailureOf {
+    return (failure) => toFailure(this.#parts.logger, context.method.name, failure);
+  }
+}
+
+/** @param at where the call stands in the request, for errors. */
+function toolRequest(call: WireToolCall, worker: string, context: HandlerContext, at = ""): ToolRequest {
+  return {
+    owner: ownerOf(context),
+    workerId: fromWireWorker(worker),
+    tool: call.tool,
+    params: (call.params ?? {}) as JsonObject,
+    timeoutMs: positive(`${at}timeout`, durationToMs(`${at}timeout`, call.timeout)),
+    traceId: optionalCallerId(`${at}trace_id`, call.traceId),
+  };
+}
+
+function observerOf(queue: EventQueue<StreamEvent>): ToolObserver {
+  return {
+    started: (meta) => void queue.push({ event: { case: "started", value: { meta: toWireMeta(meta) } } }),
+    output: {
+      write: (stream, data) => {
+        const wire = stream === "stdout" ? WireStream.STDOUT : WireStream.STDERR;
+        return queue.push({ event: { case: "output", value: { stream: wire, data } } }, data.length);
+      },
+    },
+  };
+}
+
+function countOf(field: string, items: readonly unknown[], most: number): void {
+  if (items.length === 0) throw invalidArgument(field, "is empty");
+  if (items.length > most)
+    throw invalidArgument(field, `has ${items.length} elements; at most ${most} are allowed`);
+}
+
+function unique(types: readonly string[]): string[] {
+  return [...new Set(types)];
+}

@@ -1,0 +1,99 @@
+import type { Client, Request } from "./client.ts";
+import {
+  fromValue,
+  type SessionResult,
+  toStruct,
+  type WireSession,
+  type WireToolMeta,
+  type WireToolResponse,
+} from "./wire-sessions.ts";
+
+/** What a tool answered, its data as JSON has it. */
+export interface ToolAnswer<Data = Record<string, unknown>> {
+  readonly code: number;
+  readonly message: string;
+  readonly data: Data;
+  readonly attachments: WireToolResponse["attachments"];
+  readonly meta: WireToolMeta;
+}
+
+/** What `bash:run` returns. */
+export interface BashData {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exit_code: number;
+  readonly cwd: string;
+  readonly timed_out: boolean;
+  readonly truncated: boolean;
+  readonly session_lost: boolean;
+  readonly session_restarted: boolean;
+}
+
+/** What `python:run` returns. */
+export interface PythonData {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly result: string | null;
+  readonly error: { readonly name: string; readonly value: string; readonly traceback: string } | null;
+  readonly timed_out: boolean;
+  readonly truncated: boolean;
+  readonly session_lost: boolean;
+  readonly session_restarted: boolean;
+}
+
+type Params = Readonly<Record<string, unknown>>;
+
+/** A worker that uses sessions, by a client of another make than the server. */
+export class Worker {
+  readonly id: string;
+  readonly #client: Client;
+
+  constructor(client: Client, id: string) {
+    this.#client = client;
+    this.id = id;
+  }
+
+  /** Asks for one session. */
+  async create(type: string, config?: Params, more: Request = {}): Promise<SessionResult> {
+    const resource = { resource_type: type, ...(config && { config: toStruct(config) }), ...more };
+    const { results } = await this.#client.call("SessionService/CreateSessions", {
+      worker_id: this.id,
+      resources: [resource],
+    });
+    if (results[0] === undefined) throw new Error("there is no result");
+    return results[0];
+  }
+
+  /** Runs a tool. */
+  async execute<Data = Record<string, unknown>>(
+    tool: string,
+    params: Params = {},
+    more: Request = {},
+    options: { readonly signal?: AbortSignal } = {},
+  ): Promise<ToolAnswer<Data>> {
+    const request = { worker_id: this.id, tool, params: toStruct(params), ...more };
+    return toolAnswer(await this.#client.call("SessionService/ExecuteTool", request, options));
+  }
+
+  /** Runs a command in the worker's bash. */
+  async bash(command: string, more: Request & { readonly seconds?: number } = {}): Promise<BashData> {
+    const { seconds, ...rest } = more;
+    const params = { command, ...(seconds !== undefined && { timeout: seconds }) };
+    return (await this.execute<BashData>("bash:run", params, rest)).data;
+  }
+
+  async list(): Promise<readonly WireSession[]> {
+    const answer = await this.#client.call("SessionService/ListSessions", { worker_id: this.id });
+    return answer.sessions;
+  }
+
+  async destroy(...types: string[]): Promise<readonly SessionResult[]> {
+    const request = { worker_id: this.id, resource_types: types };
+    return (await this.#client.call("SessionService/DestroySessions", request)).results;
+  }
+}
+
+/** A response with its data as JSON has it. */
+export function toolAnswer<Data>(response: WireToolResponse): ToolAnswer<Data> {
+  return { ...response, data: fromValue(response.data) as Data };
+}
