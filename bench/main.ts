@@ -12,6 +12,7 @@ import { execOutput } from "./rows/output.ts";
 import { sessions } from "./rows/sessions.ts";
 import { execThroughput } from "./rows/throughput.ts";
 import { unary } from "./rows/unary.ts";
+import { workspaces } from "./rows/workspaces.ts";
 import { runRow } from "./run-row.ts";
 import { table } from "./table.ts";
 
@@ -28,6 +29,7 @@ const ROWS: readonly Row[] = [
   sessions,
   files,
   unary,
+  workspaces,
   idleMemory,
 ];
 const NAMES = ROWS.map(({ name }) => name);
