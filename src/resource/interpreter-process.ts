@@ -59,6 +59,8 @@ const INTERRUPTIONS: readonly { readonly own: number; readonly children: number;
 const KILL_GRACE_MS = 300;
 /** How long its end may take after it was killed. */
 const AFTER_KILL_MS = 5_000;
+/** As shells tell of SIGKILL. */
+const KILLED = 137;
 /** Outputs of earlier turns that something may still hold. */
 const MOST_HELD_CHANNELS = 16;
 
@@ -186,7 +188,7 @@ export class InterpreterProcess {
     const outcome = await Promise.race([
       turn.end,
       this.#job.end.then((end) => {
-        turn.lost(new Error("ended"));
+        turn.flush();
         return startFailure(this.#language.argv[0] ?? "", end, said);
       }),
       aborted(limit),
@@ -208,14 +210,16 @@ export class InterpreterProcess {
       .then(async (): Promise<TurnOutcome> => {
         const end = this.#end;
         if (end === undefined) return { kind: "done", end: await turn.end, interrupted: stop.aborted };
-        if (end.kind === "lost") throw end.error;
+        // One that was killed with all its shells may leave nobody who knows how it ended.
+        if (end.kind === "lost" && this.#closing === undefined) throw end.error;
         await this.#drain(turn, channel);
-        return { kind: "gone", exitCode: end.code, interrupted: stop.aborted };
+        const exitCode = end.kind === "lost" ? KILLED : end.code;
+        return { kind: "gone", exitCode, interrupted: stop.aborted };
       })
       .finally(() => {
         over = true;
         this.#onEnd = () => {};
-        turn.lost(new Error("the interpreter has ended"));
+        turn.flush();
       });
     result.catch(() => {});
     const stopped = Promise.withResolvers<void>();
@@ -252,8 +256,6 @@ export class InterpreterProcess {
       if (over()) return;
     }
     await this.close(false);
-    await within(result, AFTER_KILL_MS);
-    if (!over()) this.#job.close();
   }
 
   /** Looks whether anything that the last turn left behind still holds its channel. */
@@ -338,6 +340,7 @@ export class InterpreterProcess {
             logger.debug({ sandboxId, err: error }, "an interpreter could not be ended");
           });
       }
+      if (!sandboxEnds) await within(this.#job.end, AFTER_KILL_MS);
     } finally {
       release?.();
       for (const { job } of [this.#channel, ...this.#held]) job.close();
