@@ -10,8 +10,10 @@ import { psCommand } from "./commands/ps.ts";
 import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { sessionCommand } from "./commands/session.ts";
 import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
+import { toolCommand } from "./commands/tool.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
 import { Interrupts } from "./interrupts.ts";
@@ -58,9 +60,11 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),
+    sessionCommand(host),
+    toolCommand(host),
   ];
   for (const command of commands) program.addCommand(command);
-  for (const command of [program, ...commands]) {
+  for (const command of [program, ...commands, ...commands.flatMap((group) => group.commands)]) {
     command.exitOverride().configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
