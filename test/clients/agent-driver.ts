@@ -1,5 +1,4 @@
 /** The twin of agent_driver.py, around the TypeScript class: the same lines in, the same lines out. */
-import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
@@ -55,9 +54,8 @@ async function perform(agent: Scripted, act: Act): Promise<object> {
   return {};
 }
 
-const lines = createInterface({ input: process.stdin });
-const [first] = await once(lines, "line");
-const setup = JSON.parse(String(first));
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const setup = JSON.parse(String((await lines.next()).value));
 const transport = createGrpcTransport({ baseUrl: `http://${setup.address}` });
 const ms = (seconds?: number) => (seconds === undefined ? undefined : seconds * 1000);
 const agent = new Scripted(createClient(RunService, transport), {
@@ -69,7 +67,7 @@ const agent = new Scripted(createClient(RunService, transport), {
   ...(setup.max_duration && { maxDurationMs: ms(setup.max_duration) }),
   ...(setup.sandbox && { sandbox: { spec: {} } }),
 });
-for await (const line of lines) {
+for await (const line of { [Symbol.asyncIterator]: () => lines }) {
   const answer = await perform(agent, JSON.parse(line)).catch((error: Error) => ({
     raised: error.message,
     type: error.name,
