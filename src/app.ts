@@ -18,6 +18,7 @@ import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
+import { ProcessJournal } from "./process/process-journal.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { SpillDirectory } from "./process/spill.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
@@ -90,7 +91,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
   const engine = await chooseEngine(settings, store.instance, logger);
-  const spill = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
+  const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const monitor = await EngineMonitor.connect(engine, logger);
   const state = new DurableState(store, { clock, logger });
   const { requests } = state;
@@ -127,7 +128,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
-      openSpill: () => spill.open(),
+      openSpill: () => disk.open(),
+      journal: new ProcessJournal({ store: store.processes, transaction: store.transaction, state, disk }),
       killGraceMs: KILL_GRACE_MS,
     },
   );
@@ -147,6 +149,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   });
   const { sessions, catalog, tools } = new SessionParts(settings, {
     sandboxes,
+    processes,
+    files,
     runner: lanes,
     shells: lanes,
     control,
@@ -187,7 +191,9 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
   await assembly.prepare();
-  await sandboxes.start();
+  await sandboxes.takeUp();
+  await processes.takeUp();
+  sandboxes.start();
   state.start();
   sessions.restore();
   runs.recover();
@@ -197,7 +203,6 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     await workspaces.workspaces.stop();
     await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
     await engine.close();
-    await spill.remove();
     throw error;
   });
 
@@ -213,10 +218,9 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     });
     await workspaces.workspaces.stop();
     await recovered;
-    processes.letGo();
+    await processes.letGo();
     lanes.closeAll();
     await engine.close();
-    await spill.remove();
     state.stop();
     store.close();
     return { left };

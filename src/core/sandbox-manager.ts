@@ -2,7 +2,6 @@ import { Capacity } from "./capacity.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { BerthError, throwIfAborted } from "./errors.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
-import { newId } from "./ids.ts";
 import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
 import type { Lease, SandboxObserver } from "./lease.ts";
@@ -10,21 +9,21 @@ import { LossWatcher } from "./loss-watcher.ts";
 import type { MountSources } from "./mount-sources.ts";
 import { OrphanReaper } from "./orphan-reaper.ts";
 import type { Clock } from "./ports/clock.ts";
-import type { Engine, EngineSandbox } from "./ports/engine.ts";
+import type { Engine } from "./ports/engine.ts";
 import type { Logger } from "./ports/logger.ts";
 import { Reconciler } from "./reconciler.ts";
-import type { RequestProgress } from "./request-log.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
-import { assertGeneration, exists, notFound, notRunning } from "./sandbox-errors.ts";
+import { type CreateOptions, SandboxCreator } from "./sandbox-creator.ts";
+import { assertGeneration, notFound, notRunning } from "./sandbox-errors.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
 import { SandboxMaker } from "./sandbox-maker.ts";
-import { SandboxRecord } from "./sandbox-record.ts";
+import type { SandboxRecord } from "./sandbox-record.ts";
 import { SandboxRegistry } from "./sandbox-registry.ts";
 import { SandboxTerminator } from "./sandbox-terminator.ts";
 import type { ServiceTime } from "./service-time.ts";
 import type { RequestedSpec, SandboxDefaults } from "./spec.ts";
 import { resolveSpec } from "./spec.ts";
-import { WarmPool, type WarmPoolStatus, type WarmPoolTarget, type WarmSandbox } from "./warm-pool.ts";
+import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
 
 /** How the manager is set up. */
 export interface SandboxManagerSettings {
@@ -86,14 +85,12 @@ export class SandboxManager {
   readonly #journal: SandboxJournal;
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #observer: SandboxObserver;
-  readonly #mounts: MountSources;
   readonly #locks = new KeyedLock();
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
   readonly #terminator: SandboxTerminator;
   readonly #warmPool: WarmPool;
-  readonly #maker: SandboxMaker;
+  readonly #creator: SandboxCreator;
   readonly #sweeper: ExpirySweeper;
   readonly #reconciler: Reconciler;
   #shutdown: Promise<string[]> | undefined;
@@ -105,34 +102,42 @@ export class SandboxManager {
     this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#logger = parts.logger;
-    this.#observer = parts.observer;
-    this.#mounts = parts.mounts;
     this.#capacity = new Capacity(settings.maxSandboxes);
     this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
     this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
     const plain = (image: string): SandboxSpec =>
       resolveSpec({ image }, settings.defaults, parts.monitor.info);
     this.#warmPool = new WarmPool(settings.warmPools, plain, parts);
-    this.#maker = new SandboxMaker(parts);
     this.#sweeper = new ExpirySweeper(this.#registry, this.#terminator, settings.cleanupIntervalMs, parts);
-    this.#reconciler = new Reconciler({
+    const shared = {
       ...parts,
+      locks: this.#locks,
       capacity: this.#capacity,
       registry: this.#registry,
       terminator: this.#terminator,
+    };
+    this.#creator = new SandboxCreator({
+      ...shared,
+      defaults: settings.defaults,
+      warmPool: this.#warmPool,
+      maker: new SandboxMaker(parts),
+      sweeper: this.#sweeper,
+    });
+    this.#reconciler = new Reconciler({
+      ...shared,
       losses: new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts),
       orphans: new OrphanReaper(this.#registry, this.#warmPool, parts),
       onIdle: (record) => this.#sweeper.arm(record.expiry()?.inMs),
     });
   }
 
-  /**
-   * Takes up what an earlier run left; then begins to look for expired sandboxes
-   * and to follow what the engine tells.
-   * @throws `ENGINE_UNAVAILABLE`
-   */
-  async start(): Promise<void> {
+  /** Takes up what an earlier run left, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
+  async takeUp(): Promise<void> {
     await this.#reconciler.takeUp();
+  }
+
+  /** Begins to look for expired sandboxes and to follow what the engine tells. */
+  start(): void {
     this.#monitor.follow(this.#reconciler);
     this.#warmPool.start();
     this.#sweeper.arm(0);
@@ -146,54 +151,9 @@ export class SandboxManager {
    *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
    *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
    */
-  async create(
-    owner: string,
-    asked: RequestedSpec,
-    options: {
-      readonly sandboxId?: string;
-      readonly signal: AbortSignal;
-      /** Of the request that asks for it, where that has an id. */
-      readonly progress?: RequestProgress;
-    },
-  ): Promise<SandboxView> {
+  async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxView> {
     this.#assertOpen();
-    const made = await this.#madeBefore(owner, options.progress?.begun);
-    if (made !== undefined) return this.#view(made);
-    throwIfAborted(this.#monitor.lost);
-    const spec = resolveSpec(asked, this.#settings.defaults, this.#monitor.info);
-    this.#mounts.check(owner, spec);
-    const previous =
-      options.sandboxId === undefined ? undefined : this.#registry.get(owner, options.sandboxId);
-    if (previous?.live) throw exists(previous);
-    const reservation = this.#capacity.reserve();
-    const warm = this.#warmPool.claim(spec);
-    const abort = new AbortController();
-    const record: SandboxRecord = new SandboxRecord({
-      sandboxId: options.sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
-      generation: (previous?.generation ?? 0) + 1,
-      owner,
-      spec,
-      phase: { state: "CREATING", abort, warmRef: warm?.engine.ref },
-      reservation,
-      clock: this.#clock,
-      onUse: () => this.#journal.used(record),
-      onIdle: () => this.#sweeper.arm(record.expiry()?.inMs),
-    });
-    this.#begin(record, warm, options.progress);
-    const signal = AbortSignal.any([this.#orLost(options.signal), abort.signal]);
-    try {
-      await this.#locks.run(SandboxRegistry.key(owner, record.sandboxId), async () => {
-        const engine = await this.#maker.make(record, warm, signal);
-        this.#becomeReady(record, engine);
-      });
-    } catch (error) {
-      const message =
-        error instanceof BerthError ? error.message : "An unexpected error; the server's log has it.";
-      this.#terminator.finish(record, { cause: "CREATE_FAILED", message, timeMs: this.#clock.wallMs() });
-      throw error;
-    }
-    this.#sweeper.arm(record.expiry()?.inMs);
-    return this.#view(record);
+    return this.#view(await this.#creator.create(owner, asked, options));
   }
 
   get(name: SandboxName): SandboxView {
@@ -280,6 +240,15 @@ export class SandboxManager {
     return record.leases.take(sandbox);
   }
 
+  /** The right to use a sandbox that an earlier run of the service gave; undefined where the sandbox has ended. */
+  reacquire(name: SandboxName): Lease | undefined {
+    const record = this.#registry.get(name.owner, name.sandboxId);
+    if (record === undefined || record.generation !== name.generation) return undefined;
+    const { state } = record.phase;
+    const sandbox = state === "RUNNING" || state === "PAUSED" ? record.leased() : undefined;
+    return sandbox && record.leases.take(sandbox);
+  }
+
   stats(owner: string): SandboxStats {
     const live = this.#registry.live();
     return {
@@ -343,40 +312,6 @@ export class SandboxManager {
       const { sandboxId } = record;
       this.#logger.error({ sandboxId, err: error }, "a sandbox could not be removed at shutdown");
     }
-  }
-
-  /** What an interrupted request had made; undefined where its create came to nothing, and what was left of that is gone. */
-  async #madeBefore(owner: string, begun: string | undefined): Promise<SandboxRecord | undefined> {
-    if (begun === undefined) return undefined;
-    const [sandboxId, generation] = JSON.parse(begun) as [string, number];
-    const record = this.#registry.get(owner, sandboxId);
-    if (record?.generation !== generation) return undefined;
-    const end = "termination" in record.phase ? record.phase.termination : undefined;
-    if (end?.cause !== "CREATE_FAILED") return record;
-    await this.#terminator.end(record, { ...end, graceMs: 0 });
-    return undefined;
-  }
-
-  /** Keeps that it is being made, before anything is. @throws `NO_SPACE` */
-  #begin(record: SandboxRecord, warm: WarmSandbox | undefined, progress?: RequestProgress): void {
-    try {
-      this.#journal.intend(record, { type: "CREATING" }, () =>
-        progress?.begin(JSON.stringify([record.sandboxId, record.generation])),
-      );
-    } catch (error) {
-      record.reservation.release();
-      if (warm !== undefined) this.#warmPool.giveBack(warm, record.spec.image);
-      throw error;
-    }
-    this.#registry.add(record);
-  }
-
-  #becomeReady(record: SandboxRecord, engine: EngineSandbox): void {
-    record.phase = { state: "RUNNING", engine };
-    record.touch();
-    const ready = record.leased();
-    if (ready !== undefined) this.#observer.ready(ready);
-    this.#journal.note(record, { type: "RUNNING" });
   }
 
   async #change(

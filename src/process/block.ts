@@ -20,6 +20,16 @@ export function costOf(block: Block): number {
   return (Buffer.isBuffer(block.content) ? block.content.length : block.length) + BLOCK_COST_BYTES;
 }
 
+/** What a block holds of the memory. */
+export function memoryOf(block: Block): number {
+  return Buffer.isBuffer(block.content) ? block.content.length : 0;
+}
+
+/** Gives back what a block holds of the disk. */
+export function drop(block: Block): void {
+  if (!Buffer.isBuffer(block.content)) block.content.drop();
+}
+
 /** Blocks in their order, which go at the front and come at the end. */
 export class BlockQueue {
   #blocks: (Block | undefined)[] = [];

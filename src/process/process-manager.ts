@@ -2,13 +2,15 @@ import { BerthError, throwIfAborted } from "../core/errors.ts";
 import { newId } from "../core/ids.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
-import type { RequestLog } from "../core/request-log.ts";
+import type { RequestLog, RequestProgress } from "../core/request-log.ts";
 import type { RunningRuns } from "../core/running-runs.ts";
 import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";
-import { type Command, Process, type ProcessOptions, type ProcessParts } from "./process.ts";
+import { Process } from "./process.ts";
+import type { ProcessJournal } from "./process-journal.ts";
+import type { Command, ProcessOptions, ProcessParts } from "./process-options.ts";
 import { ProcessRegistry } from "./process-registry.ts";
 import { orSandboxEnd } from "./shell-gone.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
@@ -58,6 +60,7 @@ export class ProcessManager implements RunProcesses {
   readonly #requests: RequestLog;
   readonly #runs: RunningRuns;
   readonly #parts: ProcessParts;
+  readonly #journal: ProcessJournal;
   readonly #registry: ProcessRegistry;
 
   constructor(
@@ -65,14 +68,23 @@ export class ProcessManager implements RunProcesses {
     sandboxes: SandboxManager,
     requests: RequestLog,
     runs: RunningRuns,
-    parts: ProcessParts,
+    parts: ProcessParts & { readonly journal: ProcessJournal },
   ) {
     this.#settings = settings;
     this.#sandboxes = sandboxes;
     this.#requests = requests;
     this.#runs = runs;
     this.#parts = parts;
-    this.#registry = new ProcessRegistry(parts.clock);
+    this.#journal = parts.journal;
+    this.#registry = new ProcessRegistry(parts.clock, (process) => parts.journal.forget(process));
+  }
+
+  /** Takes up the processes of an earlier run of the service: those that ended, and those that run on in sandboxes that live. */
+  async takeUp(): Promise<void> {
+    for (const process of await this.#journal.recall(this.#sandboxes, this.#parts)) {
+      this.#registry.add(process);
+      if (process.status === undefined) this.#journal.follow(process);
+    }
   }
 
   /**
@@ -136,8 +148,9 @@ export class ProcessManager implements RunProcesses {
     await Promise.all(tied.map((process) => process.ended));
   }
 
-  /** Lets go of every process that still runs, without ending it. */
-  letGo(): void {
+  /** Lets go of every process that still runs, without ending it: the next run of the service finds it again. */
+  async letGo(): Promise<void> {
+    await this.#journal.stop();
     for (const process of this.#registry.all()) process.letGo();
   }
 
@@ -149,8 +162,10 @@ export class ProcessManager implements RunProcesses {
     const { owner } = request.sandbox;
     const key = { owner, method, requestId: request.requestId, fingerprint: request.fingerprint };
     let own: Process | undefined;
-    const id = await this.#requests.run(key, signal, async (shared) => {
-      own = await this.#start(request, shared);
+    const id = await this.#requests.run(key, signal, async (shared, progress) => {
+      const { begun } = progress;
+      if (begun !== undefined && this.#registry.get(owner, begun) !== undefined) return begun;
+      own = await this.#start(request, shared, progress);
       if (shared.aborted) own.abandon();
       return own.id;
     });
@@ -159,7 +174,7 @@ export class ProcessManager implements RunProcesses {
       : { process: own, isNew: true };
   }
 
-  async #start(request: RunRequest, signal: AbortSignal): Promise<Process> {
+  async #start(request: RunRequest, signal: AbortSignal, progress: RequestProgress): Promise<Process> {
     const { runId } = request;
     if (runId !== "") this.#runs.assertRunning(request.sandbox.owner, runId);
     const lease = this.#sandboxes.acquire(request.sandbox);
@@ -182,8 +197,19 @@ export class ProcessManager implements RunProcesses {
         terminal: request.terminal,
       };
       const options = { ...request, timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs };
-      const process = await Process.start(newId("prc"), lease, job, options, this.#parts, signal);
+      const id = newId("prc");
+      const keep = (begun: Process): void => {
+        // Only who can ask for it again waits for the disk.
+        if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
+      };
+      const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
+        (error: unknown) => {
+          if (request.requestId !== "") this.#journal.forget({ id });
+          throw error;
+        },
+      );
       this.#registry.add(process);
+      this.#journal.follow(process);
       // The run may have ended meanwhile, and not have found it.
       if (runId !== "" && !this.#runs.has(sandbox.owner, runId)) process.stop("CANCELED");
       return process;
@@ -212,7 +238,10 @@ export class ProcessManager implements RunProcesses {
         else if (transcript.ended) break;
         else if (!(await transcript.changed(this.#settings.keepaliveMs, signal))) yield { type: "keepalive" };
       }
-      if (!signal.aborted) yield { type: "exited", status: await process.ended };
+      if (signal.aborted) return;
+      const status = await process.ended;
+      await this.#journal.kept(process);
+      yield { type: "exited", status };
     } finally {
       signal.removeEventListener("abort", leave);
       leave();

@@ -13,10 +13,13 @@ export class ProcessRegistry {
   readonly #running = new Map<string, number>();
   /** When each ended process may be forgotten, oldest first. */
   readonly #ended = new Map<Process, number>();
+  readonly #onForget: (process: Process) => void;
   readonly #transcripts = new EndedTranscripts();
 
-  constructor(clock: Clock) {
+  /** @param onForget called with each ended process that is readable no more. */
+  constructor(clock: Clock, onForget: (process: Process) => void) {
     this.#clock = clock;
+    this.#onForget = onForget;
   }
 
   add(process: Process): void {
@@ -54,7 +57,7 @@ export class ProcessRegistry {
     const left = (this.#running.get(key) ?? 1) - 1;
     if (left === 0) this.#running.delete(key);
     else this.#running.set(key, left);
-    this.#ended.set(process, this.#clock.monotonicMs() + KEEP_ENDED_MS);
+    this.#ended.set(process, endOf(process) + KEEP_ENDED_MS);
     this.#transcripts.add(process.transcript);
     this.#forget();
   }
@@ -66,11 +69,17 @@ export class ProcessRegistry {
       this.#ended.delete(process);
       this.#transcripts.remove(process.transcript);
       this.#processes.delete(process.id);
+      this.#onForget(process);
       const siblings = this.#bySandbox.get(keyOf(process));
       siblings?.delete(process);
       if (siblings?.size === 0) this.#bySandbox.delete(keyOf(process));
     }
   }
+}
+
+/** When an ended process did so, on the monotonic clock. */
+function endOf(process: Process): number {
+  return process.startedAt + (process.status?.durationMs ?? 0);
 }
 
 function keyOf(process: Process): string {

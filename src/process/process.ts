@@ -1,49 +1,15 @@
 import { BerthError } from "../core/errors.ts";
 import type { Lease } from "../core/lease.ts";
-import type { CancelTimer, Clock } from "../core/ports/clock.ts";
+import type { CancelTimer } from "../core/ports/clock.ts";
 import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
-import type { Logger } from "../core/ports/logger.ts";
-import type { ProcessControl } from "./control.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
-import type { Job, JobEnd, JobRequest, JobRunner } from "./job.ts";
+import type { Job, JobEnd, JobRequest } from "./job.ts";
+import type { ProcessOptions, ProcessParts } from "./process-options.ts";
 import { sandboxEnd } from "./shell-gone.ts";
-import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
-import { READING_MS, Transcript, type TranscriptLimits } from "./transcript.ts";
+import { READING_MS, Transcript, type Wrote } from "./transcript.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
-
-/** What was run, as the caller said it. */
-export type Command =
-  | { readonly kind: "shell"; readonly line: string }
-  | { readonly kind: "argv"; readonly args: readonly string[] };
-
-/** How a process is to be run. Times in milliseconds. */
-export interface ProcessOptions {
-  readonly command: Command;
-  readonly timeoutMs: number;
-  readonly stdin: Uint8Array;
-  readonly keepStdinOpen: boolean;
-  /** What happens when the caller that started it goes away. */
-  readonly onDisconnect: "KILL" | "DETACH";
-  readonly disconnectGraceMs: number;
-  /** Undefined: no limit. */
-  readonly outputLimitBytes: number | undefined;
-  readonly runId: string;
-}
-
-/** What processes are built of. */
-export interface ProcessParts {
-  readonly runner: JobRunner;
-  readonly control: ProcessControl;
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
-  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
-  readonly openSpill: (() => Spill) | undefined;
-  /** How long a process tree has between SIGTERM and SIGKILL. */
-  readonly killGraceMs: number;
-}
 
 /** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
 const TERMINAL_AHEAD_BYTES = 128 * 1024;
@@ -51,6 +17,19 @@ const TERMINAL_AHEAD_BYTES = 128 * 1024;
 const KILL_ATTEMPTS = 3;
 /** How long a killed job may take to tell how it ended. */
 const AFTER_KILL_MS = 2_000;
+
+/** What a process begins as. */
+export interface ProcessInit {
+  readonly id: string;
+  readonly options: ProcessOptions;
+  readonly user: string;
+  readonly hasTerminal: boolean;
+  readonly startTimeMs: number;
+  /** On the monotonic clock. */
+  readonly startedAt: number;
+  /** What is there of what it wrote in an earlier run of the service. */
+  readonly wrote?: Wrote;
+}
 
 /**
  * One process in a sandbox: what it writes, how it is stopped, how it ended.
@@ -63,9 +42,10 @@ export class Process {
   readonly startTimeMs: number;
   readonly transcript: Transcript;
   readonly lease: Lease;
+  readonly user: string;
+  /** On the monotonic clock. */
+  readonly startedAt: number;
   readonly #parts: ProcessParts;
-  readonly #user: string;
-  readonly #startedAt: number;
   readonly #ended = Promise.withResolvers<ExitStatus>();
   /** Why it is being ended; the first reason stays. */
   #ending: ExitCause | undefined;
@@ -82,28 +62,26 @@ export class Process {
   #cancelTimeout: CancelTimer = () => {};
   #cancelDisconnect: CancelTimer = () => {};
 
-  private constructor(
-    id: string,
-    lease: Lease,
-    request: JobRequest,
-    options: ProcessOptions,
-    parts: ProcessParts,
-  ) {
-    this.id = id;
+  private constructor(init: ProcessInit, lease: Lease, parts: ProcessParts) {
+    this.id = init.id;
     this.lease = lease;
-    this.options = options;
-    this.hasTerminal = request.terminal !== undefined;
-    this.#user = request.user;
+    this.options = init.options;
+    this.hasTerminal = init.hasTerminal;
+    this.user = init.user;
     this.#parts = parts;
-    this.#startedAt = parts.clock.monotonicMs();
-    this.startTimeMs = parts.clock.wallMs();
-    const keepRead = options.onDisconnect === "DETACH" || options.disconnectGraceMs > 0;
+    this.startedAt = init.startedAt;
+    this.startTimeMs = init.startTimeMs;
+    const keepRead = init.options.onDisconnect === "DETACH" || init.options.disconnectGraceMs > 0;
     const aheadBytes = this.hasTerminal ? TERMINAL_AHEAD_BYTES : undefined;
-    this.transcript = new Transcript({ ...parts.transcript, keepRead, aheadBytes }, parts.openSpill?.());
+    const limits = { ...parts.transcript, keepRead, aheadBytes };
+    this.transcript = new Transcript(limits, parts.openSpill?.(), init.wrote);
     this.transcript.onRoom = () => this.#balance();
   }
 
-  /** Starts a process. On failure the lease is still the caller's. */
+  /**
+   * Starts a process. On failure the lease is still the caller's.
+   * @param before called when nothing has been started yet; what it throws prevents that.
+   */
   static async start(
     id: string,
     lease: Lease,
@@ -111,11 +89,37 @@ export class Process {
     options: ProcessOptions,
     parts: ProcessParts,
     signal: AbortSignal,
+    before: (process: Process) => void = () => {},
   ): Promise<Process> {
-    const process = new Process(id, lease, request, options, parts);
+    const { clock } = parts;
+    const { user } = request;
+    const times = { startTimeMs: clock.wallMs(), startedAt: clock.monotonicMs() };
+    const init = { id, options, user, hasTerminal: request.terminal !== undefined, ...times };
+    const process = new Process(init, lease, parts);
+    before(process);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
     process.#follow(await parts.runner.start(lease.sandbox, request, output, signal));
     return process;
+  }
+
+  /** One of an earlier run of the service that has ended. */
+  static ended(init: ProcessInit, lease: Lease, parts: ProcessParts, status: ExitStatus): Process {
+    const process = new Process(init, lease, parts);
+    process.#end(status);
+    return process;
+  }
+
+  /** One of an earlier run of the service that was found again. Its callers have gone with that. */
+  static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: Job): Process {
+    const process = new Process(init, lease, parts);
+    process.#follow(job);
+    process.#someoneLeft();
+    return process;
+  }
+
+  /** Its process group inside the sandbox; undefined before it is known to run. */
+  get pid(): number | undefined {
+    return this.#job?.pid;
   }
 
   /** How it ended; undefined while it runs. */
@@ -147,7 +151,7 @@ export class Process {
     const release = job.hold();
     if (release === undefined) throw ended();
     try {
-      const sent = await this.#parts.control.signal(this.lease.sandbox, this.#user, job.pid, signal);
+      const sent = await this.#parts.control.signal(this.lease.sandbox, this.user, job.pid, signal);
       if (!sent) throw ended();
     } finally {
       release();
@@ -238,14 +242,16 @@ export class Process {
     this.#balance();
     if (this.#ending !== undefined) this.#beginKill(this.#ending);
     const { clock } = this.#parts;
-    this.#cancelTimeout = clock.setTimer(this.options.timeoutMs, () => this.stop("TIMED_OUT"));
-    this.#stdin = new StdinWriter(job);
-    if (this.options.stdin.length > 0 || !(this.options.keepStdinOpen || this.hasTerminal)) {
-      this.#stdin
-        .write(0, this.options.stdin, !(this.options.keepStdinOpen || this.hasTerminal))
-        .catch(() => {
-          // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
-        });
+    this.#cancelTimeout = clock.setTimer(this.startedAt + this.options.timeoutMs - clock.monotonicMs(), () =>
+      this.stop("TIMED_OUT"),
+    );
+    const open = this.options.keepStdinOpen || this.hasTerminal;
+    const { stdin } = this.options;
+    if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
+    if (stdin.length > 0) {
+      this.#stdin?.write(0, stdin, !open).catch(() => {
+        // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
+      });
     }
     const { signal } = this.lease;
     const onSandboxEnd = (): void => {
@@ -302,7 +308,7 @@ export class Process {
     try {
       for (let attempt = 1; ; attempt++) {
         try {
-          await control.killTree(this.lease.sandbox, this.#user, job.pid, graceMs, job.end);
+          await control.killTree(this.lease.sandbox, this.user, job.pid, graceMs, job.end);
           break;
         } catch (error) {
           if (this.#status !== undefined) return;
@@ -341,19 +347,23 @@ export class Process {
     this.#cancelDisconnect();
     const signal = signalOf(how.exitCode);
     const { stdout, stderr } = this.transcript.written;
-    this.#status = {
+    this.#end({
       cause: this.#ending ?? (signal > 0 ? "SIGNALED" : "EXITED"),
       exitCode: how.exitCode,
       signal,
-      durationMs: this.#parts.clock.monotonicMs() - this.#startedAt,
+      durationMs: this.#parts.clock.monotonicMs() - this.startedAt,
       stdoutBytes: stdout,
       stderrBytes: stderr,
       message: how.message,
-    };
+    });
+  }
+
+  #end(status: ExitStatus): void {
+    this.#status = status;
     this.#job?.close();
     this.transcript.end();
     this.lease.release();
-    this.#ended.resolve(this.#status);
+    this.#ended.resolve(status);
   }
 
   #assertRunning(): Job {

@@ -1,4 +1,4 @@
-import { type FileHandle, mkdir, open, readdir, rm } from "node:fs/promises";
+import { type FileHandle, mkdir, open, readdir, rm, unlink } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../core/errors.ts";
 import { randomBase32 } from "../core/ids.ts";
@@ -6,8 +6,16 @@ import { randomBase32 } from "../core/ids.ts";
 /** Bytes in one file; a file goes as a whole when nothing in it is needed any more. */
 const SEGMENT_BYTES = 8 * 1024 * 1024;
 
+/** Where bytes are on disk. */
+export interface StoredPlace {
+  /** Its name in the directory. */
+  readonly file: string;
+  readonly position: number;
+}
+
 /** Bytes that were put on disk. */
 export interface StoredBytes {
+  readonly place: StoredPlace;
   /** Reads from place `from` to `to`, counted within these bytes. */
   read(from: number, to: number): Promise<Buffer>;
   /** Says that they are not needed any more. */
@@ -22,40 +30,32 @@ export interface Spill {
   seal(): Promise<void>;
 }
 
-/** The directory that transcripts spill to: of this process alone, and emptied of what ended ones left. */
+/** The directory that transcripts are in: of this service alone. What is in it outlives the service. */
 export class SpillDirectory {
   readonly #path: string;
+  /** Files of earlier runs, opened again. */
+  readonly #recalled = new Map<string, Segment>();
 
   private constructor(directory: string) {
     this.#path = directory;
   }
 
   /**
-   * Makes it below `parent`, which is made where it is missing.
+   * Makes it where it is missing.
    * @throws `NO_SPACE` or `NOT_ALLOWED` where that cannot be, saying what to change.
    */
-  static async create(parent: string): Promise<SpillDirectory> {
+  static async create(directory: string): Promise<SpillDirectory> {
     try {
-      return await SpillDirectory.#make(parent);
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      return new SpillDirectory(directory);
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code ?? "unknown error";
       throw new BerthError(
         code === "ENOSPC" ? "NO_SPACE" : "NOT_ALLOWED",
-        `The directory ${parent} cannot be used (${code}). Make it writable, or name another with --data-dir.`,
+        `The directory ${directory} cannot be used (${code}). Make it writable, or name another with --data-dir.`,
         { cause: error },
       );
     }
-  }
-
-  static async #make(parent: string): Promise<SpillDirectory> {
-    await mkdir(parent, { recursive: true, mode: 0o700 });
-    for (const name of await readdir(parent)) {
-      const pid = Number(/^(\d+)-/.exec(name)?.[1]);
-      if (pid > 0 && !isAlive(pid)) await rm(path.join(parent, name), { recursive: true, force: true });
-    }
-    const own = path.join(parent, `${process.pid}-${randomBase32(8)}`);
-    await mkdir(own, { mode: 0o700 });
-    return new SpillDirectory(own);
   }
 
   /** A place for one transcript; nothing is made before it is written to. */
@@ -63,17 +63,21 @@ export class SpillDirectory {
     return new SegmentedFile(path.join(this.#path, randomBase32(16)));
   }
 
-  async remove(): Promise<void> {
-    await rm(this.#path, { recursive: true, force: true });
+  /** The bytes that an earlier run put at a place; reading fails where they are not there any more. */
+  recall({ file, position }: StoredPlace, length: number): StoredBytes {
+    const name = path.basename(file);
+    const segment = this.#recalled.get(name) ?? Segment.recall(path.join(this.#path, name));
+    this.#recalled.set(name, segment);
+    return segment.piece(position, length);
   }
-}
 
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
+  /** Removes what belongs to nothing that was recalled. To be called before anything is written. */
+  async sweep(): Promise<void> {
+    const names = await readdir(this.#path);
+    const unused = names.filter((name) => !this.#recalled.has(name));
+    // Directories of what others put here are left alone.
+    await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
+    this.#recalled.clear();
   }
 }
 
@@ -109,7 +113,7 @@ class Segment {
   #pieces = 0;
   #readers = 0;
 
-  private constructor(file: string, handle: FileHandle) {
+  private constructor(file: string, handle: FileHandle | undefined) {
     this.#path = file;
     this.#handle = handle;
   }
@@ -118,23 +122,27 @@ class Segment {
     return new Segment(file, await open(file, "wx+", 0o600));
   }
 
+  /** A file that an earlier run wrote. */
+  static recall(file: string): Segment {
+    return new Segment(file, undefined);
+  }
+
   async append(pieces: readonly Uint8Array[]): Promise<StoredBytes[]> {
     const handle = this.#handle;
     if (handle === undefined) throw new Error("the segment is sealed");
     const total = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const { bytesWritten } = await handle.writev(pieces, this.size);
     if (bytesWritten < total) throw Object.assign(new Error("the disk took a part only"), { code: "ENOSPC" });
-    this.#pieces += pieces.length;
-    return pieces.map((piece) => {
-      const start = this.size;
-      this.size += piece.length;
-      return this.#stored(start);
-    });
+    return pieces.map((piece) => this.piece(this.size, piece.length));
   }
 
-  #stored(start: number): StoredBytes {
+  /** A piece of the file that is not to go before it is dropped. */
+  piece(start: number, length: number): StoredBytes {
+    this.#pieces++;
+    this.size = Math.max(this.size, start + length);
     let dropped = false;
     return {
+      place: { file: path.basename(this.#path), position: start },
       read: (from, to) => this.#read(start + from, to - from),
       drop: () => {
         if (dropped) return;

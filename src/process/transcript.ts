@@ -1,6 +1,6 @@
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
-import { type Block, BlockQueue, costOf } from "./block.ts";
+import { type Block, BlockQueue, costOf, drop, memoryOf } from "./block.ts";
 import type { Spill } from "./spill.ts";
 import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
 
@@ -19,6 +19,13 @@ export interface TranscriptLimits {
    * has room, since its caller may come back for it; otherwise only while memory has.
    */
   readonly keepRead: boolean;
+}
+
+/** What a transcript holds of the output of an earlier run of the service. */
+export interface Wrote {
+  readonly written: Offsets;
+  /** In the order of arrival. */
+  readonly blocks: readonly Block[];
 }
 
 /** Chunks of this size or more are kept as they came; smaller ones are gathered. */
@@ -65,11 +72,19 @@ export class Transcript {
   /** Called when {@link full} may have changed. */
   onRoom: () => void = () => {};
 
-  /** @param spill where the window goes that memory is not to hold; undefined: nowhere. */
-  constructor(limits: TranscriptLimits, spill?: Spill) {
+  /**
+   * @param spill where the window goes that memory is not to hold; undefined: nowhere.
+   * @param wrote what it begins with; nothing by default.
+   */
+  constructor(limits: TranscriptLimits, spill?: Spill, wrote?: Wrote) {
     this.#limits = limits;
     this.#windowLimit = limits.windowBytes;
     this.#spill = spill;
+    Object.assign(this.#written, wrote?.written);
+    for (const block of wrote?.blocks ?? []) {
+      this.#sequence = block.sequence;
+      this.#hold(block);
+    }
   }
 
   /** Bytes written to each stream so far. */
@@ -135,13 +150,25 @@ export class Transcript {
     this.#sealSpill(this.#spilling);
   }
 
-  /** Moves everything to disk, where there is one. For an ended process's transcript. */
+  /** Moves what it holds to disk, where there is one. What is written meanwhile may stay in memory. */
   async settle(): Promise<void> {
     await this.#spilling;
-    await this.#store(this.#head);
-    this.#spilling = this.#spillDownTo(0);
+    if (this.#last !== undefined) this.#seal(this.#last);
+    this.#last = undefined;
+    const move = async (): Promise<void> => {
+      await this.#store([...this.#head]);
+      await this.#spillDownTo(0);
+    };
+    this.#spilling = move().finally(() => {
+      this.#spilling = undefined;
+    });
     await this.#spilling;
-    this.#sealSpill();
+    if (this.#ended) this.#sealSpill();
+  }
+
+  /** The blocks held, in the order of arrival. */
+  *held(): Generator<Readonly<Block>> {
+    for (let block = this.#after(0); block !== undefined; block = this.#after(block.sequence)) yield block;
   }
 
   /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
@@ -236,6 +263,10 @@ export class Transcript {
     if (!own) chunk.copy(content);
     const block: Block = { sequence: ++this.#sequence, stream, offset, length: chunk.length, content };
     this.#last = own ? undefined : block;
+    this.#hold(block);
+  }
+
+  #hold(block: Block): void {
     if (this.#isHead(block)) {
       this.#head.push(block);
       this.#headQueue.push(block);
@@ -364,12 +395,4 @@ export class Transcript {
     if (head === undefined || window === undefined) return head ?? window;
     return head.sequence < window.sequence ? head : window;
   }
-}
-
-function memoryOf(block: Block): number {
-  return Buffer.isBuffer(block.content) ? block.content.length : 0;
-}
-
-function drop(block: Block): void {
-  if (!Buffer.isBuffer(block.content)) block.content.drop();
 }

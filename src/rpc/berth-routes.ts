@@ -23,7 +23,7 @@ export function berthRoutes(
 ): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
-    router.service(ProcessService, new ProcessHandler(parts.processes));
+    router.service(ProcessService, new ProcessHandler(parts.processes, parts.requests));
     router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, new WorkspaceHandler(parts));
     router.service(SessionService, new SessionHandler(parts));

@@ -11,13 +11,17 @@ import {
   type ListProcessesResponseSchema,
   type ProcessService,
   type ResizeTerminalRequest,
+  ResizeTerminalRequestSchema,
   type RunCommandRequest,
   RunCommandRequestSchema,
   type RunCommandResponseSchema,
   type SignalProcessRequest,
+  SignalProcessRequestSchema,
   type WriteStdinRequest,
+  WriteStdinRequestSchema,
 } from "../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../core/errors.ts";
+import type { RequestLog } from "../core/request-log.ts";
 import type { ProcessManager, RunRequest } from "../process/process-manager.ts";
 import { ownerOf } from "./call.ts";
 import {
@@ -47,9 +51,11 @@ const LAST_SIGNAL = 64;
 /** The handlers of `berth.v1.ProcessService`: they check, convert and delegate. */
 export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   readonly #processes: ProcessManager;
+  readonly #requests: RequestLog;
 
-  constructor(processes: ProcessManager) {
+  constructor(processes: ProcessManager, requests: RequestLog) {
     this.#processes = processes;
+    this.#requests = requests;
   }
 
   async *exec(
@@ -116,7 +122,11 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   async writeStdin(request: WriteStdinRequest, context: HandlerContext): Promise<{ offset: bigint }> {
     const process = this.#process(request, context);
     const offset = integer("offset", request.offset, { min: 0 });
-    return { offset: BigInt(await process.writeStdin(offset, request.data, request.close)) };
+    const key = requestKey(context, WriteStdinRequestSchema, request);
+    const next = await this.#requests.run(key, context.signal, () =>
+      process.writeStdin(offset, request.data, request.close),
+    );
+    return { offset: BigInt(next) };
   }
 
   async signalProcess(
@@ -130,7 +140,8 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
         `${request.signal} is not between 1 and ${LAST_SIGNAL}. SIGTERM is 15, SIGKILL is 9.`,
       );
     }
-    await process.signal(request.signal);
+    const key = requestKey(context, SignalProcessRequestSchema, request);
+    await this.#requests.run(key, context.signal, () => process.signal(request.signal));
     return {};
   }
 
@@ -139,7 +150,9 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     context: HandlerContext,
   ): Promise<Record<string, never>> {
     const process = this.#process(request, context);
-    await process.resize(fromWireSize("", request.columns, request.rows));
+    const size = fromWireSize("", request.columns, request.rows);
+    const key = requestKey(context, ResizeTerminalRequestSchema, request);
+    await this.#requests.run(key, context.signal, () => process.resize(size));
     return {};
   }
 
@@ -160,8 +173,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     return { processes: items.map(toWireProcess), nextPageToken };
   }
 
-  #process(request: { processId: string; requestId: string }, context: HandlerContext) {
-    optionalCallerId("request_id", request.requestId);
+  #process(request: { processId: string }, context: HandlerContext) {
     return this.#processes.get(ownerOf(context), callerId("process_id", request.processId));
   }
 }

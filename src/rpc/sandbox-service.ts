@@ -7,6 +7,7 @@ import {
   DeleteSandboxRequestSchema,
   type GetStatsResponseSchema,
   type KeepAliveSandboxRequest,
+  KeepAliveSandboxRequestSchema,
   type ListSandboxesRequest,
   type PauseSandboxRequest,
   PauseSandboxRequestSchema,
@@ -110,9 +111,16 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  keepAliveSandbox(request: KeepAliveSandboxRequest, context: HandlerContext): { sandbox: Sandbox } {
-    optionalCallerId("request_id", request.requestId);
-    return { sandbox: toWireSandbox(this.#parts.sandboxes.keepAlive(sandboxName(context, request))) };
+  async keepAliveSandbox(
+    request: KeepAliveSandboxRequest,
+    context: HandlerContext,
+  ): Promise<{ sandbox: Sandbox }> {
+    const { sandboxes, requests } = this.#parts;
+    const key = requestKey(context, KeepAliveSandboxRequestSchema, request);
+    const view = await requests.run(key, context.signal, async () =>
+      sandboxes.keepAlive(sandboxName(context, request)),
+    );
+    return { sandbox: toWireSandbox(view) };
   }
 
   async pauseSandbox(request: PauseSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {

@@ -19,7 +19,6 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  await disk.remove();
   expect(await readdir(parent)).toEqual([]);
   await rm(parent, { recursive: true });
 });

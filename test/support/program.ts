@@ -1,12 +1,9 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { buffer } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { TEST_IMAGE } from "./images.ts";
-import { newInstance } from "./settings.ts";
+import { newDataDir, newInstance } from "./settings.ts";
 
 /** The program, as its sources. */
 export const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
@@ -64,6 +61,7 @@ export class ServeProcess {
   readonly address: string;
   readonly startLine: string;
   readonly instance: string;
+  readonly dataDir: string;
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #end: Promise<ProgramEnd>;
 
@@ -71,22 +69,26 @@ export class ServeProcess {
     child: ChildProcessWithoutNullStreams,
     end: Promise<ProgramEnd>,
     startLine: string,
-    instance: string,
+    { instance, dataDir }: { readonly instance: string; readonly dataDir: string },
   ) {
     this.#child = child;
     this.#end = end;
     this.startLine = startLine;
     this.instance = instance;
+    this.dataDir = dataDir;
     this.address = /^berth listens on (.+); engine /.exec(startLine)?.[1] ?? "";
   }
 
+  /** @param more what is to be run in place of the program's sources; the data directory of an earlier run. */
   static async start(
     args: readonly string[] = [],
     env: Readonly<Record<string, string>> = {},
+    more: { readonly entry?: readonly string[]; readonly dataDir?: string; readonly instance?: string } = {},
   ): Promise<ServeProcess> {
-    const instance = newInstance();
-    const dataDir = await mkdtemp(path.join(tmpdir(), "berth-data-"));
+    const instance = more.instance ?? newInstance();
+    const dataDir = more.dataDir ?? newDataDir();
     const child = startProgram(["serve", ...args], {
+      ...(more.entry && { entry: more.entry }),
       env: {
         BERTH_LISTEN: "127.0.0.1:0",
         BERTH_DEFAULT_IMAGE: TEST_IMAGE,
@@ -96,7 +98,7 @@ export class ServeProcess {
         ...env,
       },
     });
-    const end = endOf(child).finally(() => rm(dataDir, { recursive: true, force: true }));
+    const end = endOf(child);
     const line = new Promise<string>((resolve) => {
       let text = "";
       child.stdout.on("data", (data: Buffer) => {
@@ -108,7 +110,7 @@ export class ServeProcess {
       Promise.reject(new Error(`serve ended (${exitCode}): ${stderr}`)),
     );
     died.catch(() => {});
-    return new ServeProcess(child, end, await Promise.race([line, died]), instance);
+    return new ServeProcess(child, end, await Promise.race([line, died]), { instance, dataDir });
   }
 
   /** Runs a client's command against it. */
@@ -141,6 +143,11 @@ export class ServeProcess {
   /** Its end, whatever brings it. */
   get end(): Promise<ProgramEnd> {
     return this.#end;
+  }
+
+  /** Starts it again, on what it left. For one that has ended. */
+  again(args: readonly string[] = [], env: Readonly<Record<string, string>> = {}): Promise<ServeProcess> {
+    return ServeProcess.start(args, env, { instance: this.instance, dataDir: this.dataDir });
   }
 
   /** Ends it where it still runs. For the clean-up of a test that failed. */

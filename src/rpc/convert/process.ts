@@ -14,8 +14,9 @@ import {
 import { invalidArgument } from "../../core/errors.ts";
 import type { OutputStream, TerminalSize } from "../../core/ports/engine.ts";
 import type { ExitCause, ExitStatus } from "../../process/exit-status.ts";
-import type { Command, Process } from "../../process/process.ts";
+import type { Process } from "../../process/process.ts";
 import type { ProcessEvent } from "../../process/process-manager.ts";
+import type { Command } from "../../process/process-options.ts";
 import { withEncoding } from "../encoded.ts";
 import { msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { checkText } from "../validate/text.ts";

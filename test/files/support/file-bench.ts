@@ -77,7 +77,7 @@ export class FileBench {
         observer: { ready: (sandbox) => lanes.open(sandbox), ending: ({ ref }) => lanes.close(ref) },
       },
     );
-    await sandboxes.start();
+    sandboxes.start();
     const files = new FileManager(
       { maxOperationsPerSandbox: 64 },
       { sandboxes, runner: lanes, control, clock, logger: log },

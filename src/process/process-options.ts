@@ -1,0 +1,38 @@
+import type { Clock } from "../core/ports/clock.ts";
+import type { Logger } from "../core/ports/logger.ts";
+import type { ProcessControl } from "./control.ts";
+import type { JobRunner } from "./job.ts";
+import type { Spill } from "./spill.ts";
+import type { TranscriptLimits } from "./transcript.ts";
+
+/** What was run, as the caller said it. */
+export type Command =
+  | { readonly kind: "shell"; readonly line: string }
+  | { readonly kind: "argv"; readonly args: readonly string[] };
+
+/** How a process is to be run. Times in milliseconds. */
+export interface ProcessOptions {
+  readonly command: Command;
+  readonly timeoutMs: number;
+  readonly stdin: Uint8Array;
+  readonly keepStdinOpen: boolean;
+  /** What happens when the caller that started it goes away. */
+  readonly onDisconnect: "KILL" | "DETACH";
+  readonly disconnectGraceMs: number;
+  /** Undefined: no limit. */
+  readonly outputLimitBytes: number | undefined;
+  readonly runId: string;
+}
+
+/** What processes are built of. */
+export interface ProcessParts {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
+  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
+  readonly openSpill: (() => Spill) | undefined;
+  /** How long a process tree has between SIGTERM and SIGKILL. */
+  readonly killGraceMs: number;
+}
