@@ -11,6 +11,7 @@ import { idleMemory } from "./rows/memory.ts";
 import { execOutput } from "./rows/output.ts";
 import { execThroughput } from "./rows/throughput.ts";
 import { unary } from "./rows/unary.ts";
+import { workspaces } from "./rows/workspaces.ts";
 import { runRow } from "./run-row.ts";
 import { table } from "./table.ts";
 
@@ -26,6 +27,7 @@ const ROWS: readonly Row[] = [
   execThroughput,
   files,
   unary,
+  workspaces,
   idleMemory,
 ];
 const NAMES = ROWS.map(({ name }) => name);

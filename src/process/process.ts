@@ -245,13 +245,13 @@ export class Process {
     this.#cancelTimeout = clock.setTimer(this.startedAt + this.options.timeoutMs - clock.monotonicMs(), () =>
       this.stop("TIMED_OUT"),
     );
-    this.#stdin = new StdinWriter(job);
-    if (this.options.stdin.length > 0 || !(this.options.keepStdinOpen || this.hasTerminal)) {
-      this.#stdin
-        .write(0, this.options.stdin, !(this.options.keepStdinOpen || this.hasTerminal))
-        .catch(() => {
-          // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
-        });
+    const open = this.options.keepStdinOpen || this.hasTerminal;
+    const { stdin } = this.options;
+    if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
+    if (stdin.length > 0) {
+      this.#stdin?.write(0, stdin, !open).catch(() => {
+        // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
+      });
     }
     const { signal } = this.lease;
     const onSandboxEnd = (): void => {

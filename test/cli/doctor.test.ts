@@ -45,7 +45,7 @@ test("as a table for people, with a last line that says it all", async () => {
   expect(stdout.toString()).toMatch(/\nA service can run here: berth serve\n$/);
 });
 
-describe("what is missing comes with what mends it, and 1", () => {
+describe.concurrent("what is missing comes with what mends it, and 1", () => {
   test("an image that is neither there nor to be had", async () => {
     const { exitCode, ok, of } = await doctor(["--default-image", MISSING_IMAGE]);
     expect({ exitCode, ok }).toEqual({ exitCode: 1, ok: false });

@@ -18,8 +18,11 @@ export interface PipeEnds {
   readonly parent: number;
 }
 
-/** Each shell tells its number, its stdout being a pipe of its own, and stays until all pipes have been opened. */
-const SHELL = "w() { read -r self x </proc/self/stat; echo $self >&3; read -r x <&3; }";
+/**
+ * Each shell tells its number, its stdout being a pipe of its own, and stays
+ * until all pipes have been opened: as 4, since 1 is another while it tells.
+ */
+const SHELL = "w() { exec 4>&1; read -r self x </proc/self/stat; echo $self >&3; read -r x <&3; }";
 
 /**
  * Makes pipes for the standard streams of children. Node itself gives them
@@ -101,7 +104,7 @@ export class Pipes {
     try {
       const pids = await Promise.race([failed, readLines(control, BATCH)]);
       for (const pid of pids)
-        this.#ready.push(openSync(`/proc/${pid}/fd/1`, constants.O_RDWR | constants.O_NONBLOCK));
+        this.#ready.push(openSync(`/proc/${pid}/fd/4`, constants.O_RDWR | constants.O_NONBLOCK));
     } finally {
       clearTimeout(timer);
       control.destroy();

@@ -46,8 +46,11 @@ export class ContainerMaker {
     this.#timeouts = timeouts;
   }
 
-  /** Returns the container's id. */
-  async create(config: NamedContainer, signal?: AbortSignal): Promise<string> {
+  /** Returns the container's id, and its user's numbers as `uid[:[gid]]`; empty: root. */
+  async create(
+    config: NamedContainer,
+    signal?: AbortSignal,
+  ): Promise<{ readonly id: string; readonly owner: string }> {
     // This request is never aborted: Docker would carry it out all the same.
     const creating = this.#daemon.call(
       "creating a container",
@@ -59,6 +62,7 @@ export class ContainerMaker {
       failpoint("create.container");
       await this.#start(id, signal);
       return id;
+      return { id, owner: await this.#start(id, signal) };
     } catch (error) {
       await this.#discard(config.name, creating);
       throw error;
@@ -71,7 +75,7 @@ export class ContainerMaker {
     await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
-  async #start(id: string, signal?: AbortSignal): Promise<void> {
+  async #start(id: string, signal?: AbortSignal): Promise<string> {
     // Attached before the start, so that the last words of what dies at once are heard.
     const output = await this.#daemon.call(
       "attaching to a container",
@@ -104,7 +108,7 @@ export class ContainerMaker {
         .catch((error: BerthError) => {
           throw startError(error);
         });
-      await untilAborted(done, signal);
+      return await untilAborted(done, signal);
     } finally {
       output.destroy();
     }
