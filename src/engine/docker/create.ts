@@ -60,8 +60,6 @@ export class ContainerMaker {
     try {
       const { id } = await untilAborted(creating, signal);
       failpoint("create.container");
-      await this.#start(id, signal);
-      return id;
       return { id, owner: await this.#start(id, signal) };
     } catch (error) {
       await this.#discard(config.name, creating);
