@@ -9,6 +9,7 @@ import { lsCommand } from "./commands/ls.ts";
 import { psCommand } from "./commands/ps.ts";
 import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
+import { runsCommand } from "./commands/runs.ts";
 import { serveCommand } from "./commands/serve.ts";
 import { sessionCommand } from "./commands/session.ts";
 import { shellCommand } from "./commands/shell.ts";
@@ -62,9 +63,10 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     statsCommand(host),
     sessionCommand(host),
     toolCommand(host),
+    runsCommand(host),
   ];
   for (const command of commands) program.addCommand(command);
-  for (const command of [program, ...commands, ...commands.flatMap((group) => group.commands)]) {
+  for (const command of [program, ...commands, ...commands.flatMap((one) => one.commands)]) {
     command.exitOverride().configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
