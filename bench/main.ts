@@ -4,6 +4,7 @@ import { parseArgs } from "node:util";
 import { drawLatencies } from "./picture.ts";
 import type { Figure, Row } from "./row.ts";
 import { createCold } from "./rows/create.ts";
+import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
 import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
@@ -21,6 +22,7 @@ const USAGE = `Measures Berth, against raw Docker in the same run:
 const ROWS: readonly Row[] = [
   createWarm,
   createCold,
+  createBubblewrap,
   execLatency,
   execOutput,
   execThroughput,
