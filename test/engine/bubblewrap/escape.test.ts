@@ -30,7 +30,7 @@ class Service {
         stdio: ["ignore", "pipe", "inherit"],
         env: { ...process.env, ...env },
       });
-    } else this.child = nodeAsOrdinaryUser(["src/main.ts", ...args], env);
+    } else this.child = nodeAsOrdinaryUser(["src/main.ts", ...args], env).child;
   }
 
   async ready(): Promise<void> {
