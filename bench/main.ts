@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import { cpus, release, totalmem } from "node:os";
 import { parseArgs } from "node:util";
 import { drawLatencies } from "./picture.ts";
+import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
 import { createCold } from "./rows/create.ts";
 import { createWarm } from "./rows/create-warm.ts";
@@ -17,7 +18,7 @@ import { table } from "./table.ts";
 
 const USAGE = `Measures Berth, against raw Docker in the same run:
   npm run bench -- [--rows exec,output] [--scale 0.5] [--engine docker|bubblewrap]
-                   [--image NAME] [--json FILE] [--svg FILE]`;
+                   [--image NAME] [--json FILE] [--svg FILE] [--markdown FILE]`;
 
 const ROWS: readonly Row[] = [
   createWarm,
@@ -40,6 +41,7 @@ const { values } = parseArgs({
     image: { type: "string", default: "berth/base:latest" },
     json: { type: "string" },
     svg: { type: "string" },
+    markdown: { type: "string" },
     help: { type: "boolean", short: "h" },
   },
 });
@@ -82,6 +84,7 @@ console.log(table(figures));
 const result = { date: new Date().toISOString(), machine, image: values.image, scale, figures };
 if (values.json) writeFileSync(values.json, `${JSON.stringify(result, rounded, 1)}\n`);
 if (values.svg && figures.some((figure) => figure.values)) writeFileSync(values.svg, drawLatencies(figures));
+if (values.markdown) writeReport(values.markdown, table(figures), machine, scale);
 if (failed.length > 0) console.error(`These rows failed: ${failed.join(", ")}.`);
 // A row that was given up may still hold something open.
 process.exit(failed.length > 0 || stopping.signal.aborted ? 1 : 0);
