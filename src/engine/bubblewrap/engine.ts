@@ -207,7 +207,16 @@ export class BubblewrapEngine implements Engine {
     };
     const group = setup.groups.create(ref, spec.resources);
     const plan: StartPlan = {
-      ...{ spec, sandbox, group, mounts, system: setup.system, etc: setup.etc, identity: setup.identity },
+      ...{
+        spec,
+        sandbox,
+        group,
+        mounts,
+        system: setup.system,
+        etc: setup.etc,
+        stage: setup.stage,
+        identity: setup.identity,
+      },
       readyMs: this.#options.readyMs ?? READY_MS,
     };
     let box: Box;
