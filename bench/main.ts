@@ -77,7 +77,7 @@ const machine = {
   cpus: cpus().length,
   cpu: cpus()[0]?.model,
   memoryGiB: Math.round(totalmem() / 2 ** 30),
-  kernel: release(),
+  kernel: release().split("-")[0] ?? "",
   node: process.version,
 };
 console.log(table(figures));

@@ -1,4 +1,5 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
+import { failpoint } from "../core/failpoints.ts";
 import { newId } from "../core/ids.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
@@ -210,6 +211,7 @@ export class ProcessManager implements RunProcesses {
       const keep = (begun: Process): void => {
         // Only who can ask for it again waits for the disk.
         if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
+        failpoint("exec.begun");
       };
       const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
         (error: unknown) => {
@@ -217,6 +219,7 @@ export class ProcessManager implements RunProcesses {
           throw error;
         },
       );
+      failpoint("exec.started");
       this.#registry.add(process);
       this.#journal.follow(process);
       // The run may have ended meanwhile, and not have found it.
@@ -249,6 +252,7 @@ export class ProcessManager implements RunProcesses {
       }
       if (signal.aborted) return;
       const status = await process.ended;
+      failpoint("exec.ended");
       await this.#journal.kept(process);
       yield { type: "exited", status };
     } finally {
