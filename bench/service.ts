@@ -56,13 +56,15 @@ export class BenchService {
         command: { case: "argv", value: { args: [...args] } },
       });
       let bytes = 0;
-      let code: number | undefined;
       call.on("data", ({ event }) => {
         if (event.case === "output") bytes += event.value.data.length;
-        else if (event.case === "exited") code = event.value.exitCode;
+        else if (event.case === "exited") {
+          if (event.value.exitCode === 0) resolve(bytes);
+          else reject(new Error(`exec ended with ${event.value.exitCode}`));
+        }
       });
       call.on("error", reject);
-      call.on("end", () => (code === 0 ? resolve(bytes) : reject(new Error(`exec ended with ${code}`))));
+      call.on("end", () => reject(new Error("exec ended without exited")));
     });
   }
 

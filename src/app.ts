@@ -149,6 +149,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   });
   const { sessions, catalog, tools } = new SessionParts(settings, {
     sandboxes,
+    processes,
+    files,
     runner: lanes,
     shells: lanes,
     control,

@@ -6,13 +6,20 @@ import type { ServiceTime } from "./core/service-time.ts";
 import { SessionManager, type SessionManagerSettings } from "./core/session-manager.ts";
 import { ToolCatalog } from "./core/tool-catalog.ts";
 import { ToolRunner } from "./core/tool-runner.ts";
+import type { FileManager } from "./files/file-manager.ts";
 import type { ProcessControl, Shells } from "./process/control.ts";
 import type { JobRunner } from "./process/job.ts";
+import type { ProcessManager } from "./process/process-manager.ts";
 import { bashType } from "./resource/bash/type.ts";
+import { codeType } from "./resource/code/type.ts";
+import { filesType } from "./resource/files/type.ts";
+import { pythonType } from "./resource/python/type.ts";
 
 /** What sessions are built of. */
 export interface SessionPartsInit {
   readonly sandboxes: SandboxManager;
+  readonly files: FileManager;
+  readonly processes: ProcessManager;
   readonly runner: JobRunner;
   readonly shells: Shells;
   readonly control: ProcessControl;
@@ -29,7 +36,12 @@ export class SessionParts {
   readonly tools: ToolRunner;
 
   constructor(settings: SessionManagerSettings, parts: SessionPartsInit) {
-    this.catalog = new ToolCatalog([bashType(parts)]);
+    this.catalog = new ToolCatalog([
+      bashType(parts),
+      codeType(parts.processes),
+      filesType(parts.files, parts.processes),
+      pythonType(parts),
+    ]);
     this.sessions = new SessionManager(settings, { ...parts, catalog: this.catalog });
     this.tools = new ToolRunner({ ...parts, catalog: this.catalog, sessions: this.sessions });
   }

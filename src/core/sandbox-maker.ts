@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
-import { abortError, throwIfAborted } from "./errors.ts";
+import { abortError, BerthError, throwIfAborted } from "./errors.ts";
+import type { SandboxObserver } from "./lease.ts";
 import type { MountSources } from "./mount-sources.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Engine, EngineSandbox } from "./ports/engine.ts";
-import type { SandboxSpec } from "./sandbox.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
 import type { SandboxRecord } from "./sandbox-record.ts";
-import type { WarmSandbox } from "./warm-pool.ts";
+import { leasedOf, type WarmSandbox } from "./warm-pool.ts";
 
 /** Progress of a pull is told at most this often. */
 const PROGRESS_INTERVAL_MS = 500;
@@ -17,17 +17,20 @@ export class SandboxMaker {
   readonly #journal: SandboxJournal;
   readonly #clock: Clock;
   readonly #mounts: MountSources;
+  readonly #observer: SandboxObserver;
 
   constructor(parts: {
     readonly engine: Engine;
     readonly journal: SandboxJournal;
     readonly clock: Clock;
     readonly mounts: MountSources;
+    readonly observer: SandboxObserver;
   }) {
     this.#engine = parts.engine;
     this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#mounts = parts.mounts;
+    this.#observer = parts.observer;
   }
 
   /** Makes it; on failure and on abort nothing is left. */
@@ -36,7 +39,8 @@ export class SandboxMaker {
     warm: WarmSandbox | undefined,
     signal: AbortSignal,
   ): Promise<EngineSandbox> {
-    const engine = await (warm ? this.#adapt(warm, record.spec, signal) : this.#makeCold(record, signal));
+    const adapted = warm && (await this.#adapt(warm, record, signal));
+    const engine = adapted ?? (await this.#makeCold(record, signal));
     if (!signal.aborted) return engine;
     await this.#engine.remove(engine.ref);
     throw abortError(signal);
@@ -59,18 +63,28 @@ export class SandboxMaker {
     return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);
   }
 
-  /** Makes a sandbox that waited into what was asked for. What cannot be made so is removed. */
+  /**
+   * Makes a sandbox that waited into what was asked for. What cannot be made so
+   * is removed; undefined where a new one can be what this one could not.
+   */
   async #adapt(
     { engine, resources }: WarmSandbox,
-    spec: SandboxSpec,
+    { spec, owner }: SandboxRecord,
     signal: AbortSignal,
-  ): Promise<EngineSandbox> {
-    if (isDeepStrictEqual(resources, spec.resources)) return engine;
+  ): Promise<EngineSandbox | undefined> {
     try {
-      await this.#engine.setResources(engine.ref, spec.resources, signal);
+      if (spec.mounts.length > 0) {
+        await this.#engine.mount(engine.ref, await this.#mounts.resolve(owner, spec), signal);
+      }
+      if (!isDeepStrictEqual(resources, spec.resources)) {
+        await this.#engine.setResources(engine.ref, spec.resources, signal);
+      }
       return engine;
     } catch (error) {
+      this.#observer.ending(leasedOf(engine, spec));
       await this.#engine.remove(engine.ref);
+      if (spec.mounts.length > 0 && error instanceof BerthError && error.reason === "UNSUPPORTED")
+        return undefined;
       throw error;
     }
   }

@@ -109,7 +109,8 @@ export class ToolRunner {
     const cancelTimer = this.#clock.setTimer(timeoutMs, () => timeout.abort());
     const { signal, restarted, resource } = use;
     try {
-      return await tool.run(resource, params, { signal, timeout: timeout.signal, restarted, output });
+      const call = { signal, timeout: timeout.signal, timeoutMs, restarted, output };
+      return await tool.run(resource, params, call);
     } catch (error) {
       if (!timeout.signal.aborted || signal.aborted) throw error;
       const message = `${fullName} ran longer than its timeout of ${timeoutMs} ms, and was stopped.`;

@@ -70,6 +70,7 @@ export class WarmPool {
   claim(spec: SandboxSpec): WarmSandbox | undefined {
     const pool = this.#pools.find(({ image }) => image === spec.image);
     if (pool === undefined || !canBecome(this.#spec(pool.image), spec)) return undefined;
+    if (spec.mounts.length > 0 && !pool.ready[0]?.takesMounts) return undefined;
     const engine = pool.ready.shift();
     this.#fill(pool);
     return engine && { engine, resources: this.#spec(pool.image).resources };
@@ -137,7 +138,10 @@ export class WarmPool {
       try {
         const spec = this.#spec(pool.image);
         await this.#engine.ensureImage(spec.image, { signal });
-        const engine = await this.#engine.create({ ...spec, ...identity, mounts: [] }, signal);
+        const engine = await this.#engine.create(
+          { ...spec, ...identity, mounts: [], takesMounts: true },
+          signal,
+        );
         this.#observer.ready(leasedOf(engine, spec));
         pool.starting--;
         if (signal.aborted) return await this.#remove(engine);
@@ -181,19 +185,19 @@ interface ImagePool {
   starting: number;
 }
 
-/** Whether a started sandbox can serve: what cannot be changed any more is as asked. Environment and limits can. */
+/** Whether a started sandbox can serve: what cannot be changed any more is as asked. Environment, limits and mounts can. */
 function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
   return (
     asked.workingDir === made.workingDir &&
     asked.user === made.user &&
     asked.network === made.network &&
     asked.runtime === made.runtime &&
-    asked.mounts.length === 0 &&
     asked.resources.diskBytes === made.resources.diskBytes
   );
 }
 
-function leasedOf(engine: EngineSandbox, spec: SandboxSpec): LeasedSandbox {
+/** What a sandbox of the pool is to those who work in it. */
+export function leasedOf(engine: EngineSandbox, spec: SandboxSpec): LeasedSandbox {
   const { ref, sandboxId, generation, owner } = engine;
   return { ref, sandboxId, generation, owner, spec, user: spec.user === "" ? engine.user : spec.user };
 }

@@ -13,6 +13,7 @@ import { type MoveOptions, moveFile } from "./move.ts";
 import { Operation } from "./operation.ts";
 import type { RequestedPath } from "./path.ts";
 import { type DownloadItem, downloadFile, type FilePart, readFile } from "./read.ts";
+import { realPath } from "./real-path.ts";
 import { type RemoveOptions, removeFile } from "./remove.ts";
 import { statFile } from "./stat.ts";
 import { type UnpackedArchive, uploadArchive } from "./upload-archive.ts";
@@ -79,6 +80,11 @@ export class FileManager {
       const path = op.path(request.path);
       return { path, info: await statFile(op, path, request.followLink) };
     });
+  }
+
+  /** Where a path really leads, every link followed; what is not there yet is taken by its name. */
+  realPath(request: PathRequest, signal: AbortSignal): Promise<ByteString> {
+    return this.#run(request, signal, (op) => realPath(op, op.path(request.path)));
   }
 
   /** Entries of a directory after a name, in byte order. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput } from "./job.ts";
@@ -26,7 +25,9 @@ export class LaneJob implements Job, LaneTask {
   readonly #scanners: Record<OutputStream, MarkerScanner>;
   readonly #start = Promise.withResolvers<LaneStart>();
   readonly #end = Promise.withResolvers<JobEnd>();
-  readonly #asking = new AbortController();
+  #watchTimer: NodeJS.Timeout | undefined;
+  /** Ends the wait for what the engine says, once the end is known. */
+  #asking: AbortController | undefined;
   readonly #codes = new Map<OutputStream, number>();
   readonly #verdicts = new Map<OutputStream, string>();
   #beginTimer: NodeJS.Timeout | undefined;
@@ -121,7 +122,7 @@ export class LaneJob implements Job, LaneTask {
       return;
     }
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
-    this.#learnEnd(true).catch(() => {});
+    void this.#learnEnd(true);
   }
 
   /** Takes bytes up to the next marker, and returns what follows it. */
@@ -177,13 +178,12 @@ export class LaneJob implements Job, LaneTask {
 
   /** Learns of an end that no marker tells: a killed shell whose pipes others hold. */
   #watch(): void {
-    const { signal } = this.#asking;
-    sleep(ASK_ENGINE_AFTER_MS, undefined, { signal, ref: false })
-      .then(() => this.#learnEnd(false))
-      .catch(() => {});
+    this.#watchTimer = setTimeout(() => this.#learnEnd(false), ASK_ENGINE_AFTER_MS).unref();
   }
 
+  /** Never rejects. */
   async #learnEnd(streamsOver: boolean): Promise<void> {
+    this.#asking ??= new AbortController();
     const end = await endAsEngineTells(this.#lane.spawned, () => streamsOver, this.#asking.signal);
     if (end === undefined) return;
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
@@ -201,7 +201,8 @@ export class LaneJob implements Job, LaneTask {
     clearTimeout(this.#beginTimer);
     this.#lane.spawned.resume();
     this.#ended = true;
-    this.#asking.abort();
+    clearTimeout(this.#watchTimer);
+    this.#asking?.abort();
     this.#end.resolve(end);
   }
 

@@ -1,6 +1,7 @@
-import { randomBytes } from "node:crypto";
+import { randomUUID } from "node:crypto";
 
-/** A word that nobody can guess: 32 hexadecimal digits. */
+/** A word that nobody can guess: 32 hexadecimal digits, 122 of whose bits are random. */
 export function newNonce(): string {
-  return randomBytes(16).toString("hex");
+  // Takes its randomness from the system for many at a time, where randomBytes asks for each.
+  return randomUUID().replaceAll("-", "");
 }

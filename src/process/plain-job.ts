@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput, JobRequest } from "./job.ts";
@@ -28,7 +27,9 @@ export class PlainJob implements Job {
   readonly #hasTerminal: boolean;
   readonly #ready = Promise.withResolvers<void>();
   readonly #end = Promise.withResolvers<JobEnd>();
-  readonly #asking = new AbortController();
+  #watchTimer: NodeJS.Timeout | undefined;
+  /** Ends the wait for what the engine says, once the end is known. */
+  #asking: AbortController | undefined;
   readonly #scanners: Record<OutputStream, MarkerScanner>;
   #preamble = "";
   #began = false;
@@ -149,11 +150,8 @@ export class PlainJob implements Job {
 
   /** Learns of an end that no marker tells: a terminal's, or a killed shell whose pipes others hold. */
   #watch(): void {
-    const { signal } = this.#asking;
     const delay = this.#hasTerminal ? 0 : ASK_ENGINE_AFTER_MS;
-    sleep(delay, undefined, { signal, ref: false })
-      .then(() => this.#askEngine())
-      .catch(() => {});
+    this.#watchTimer = setTimeout(() => this.#askEngine(), delay).unref();
   }
 
   #askEngine(): void {
@@ -162,6 +160,7 @@ export class PlainJob implements Job {
   }
 
   async #learnEnd(spawned: SpawnedProcess): Promise<void> {
+    this.#asking = new AbortController();
     const end = await endAsEngineTells(spawned, () => this.#streamsOver, this.#asking.signal);
     if (end === undefined) return;
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
@@ -171,7 +170,8 @@ export class PlainJob implements Job {
   #finish(end: JobEnd): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#asking.abort();
+    clearTimeout(this.#watchTimer);
+    this.#asking?.abort();
     this.#end.resolve(end);
     this.#spawned?.close();
   }

@@ -20,7 +20,7 @@ const INLINE_BYTES = 8 * 1024;
 /** What is kept of a process beside its output. */
 interface Facts {
   readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
-  readonly options: Omit<ProcessOptions, "stdin">;
+  readonly options: ProcessOptions;
   readonly user: string;
   readonly hasTerminal: boolean;
   readonly startTimeMs: number;
@@ -83,6 +83,8 @@ export class ProcessJournal {
   follow(process: Process): void {
     this.#running.set(process, 0);
     this.#save(process);
+    // What outlives its caller has to be found again, however soon the service ends.
+    if (process.options.onDisconnect === "DETACH") this.#parts.state.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
     process.ended
       .then(() => {
@@ -119,7 +121,6 @@ export class ProcessJournal {
     const init: ProcessInit = {
       ...facts,
       id: stored.processId,
-      options: { ...facts.options, stdin: new Uint8Array() },
       startedAt: this.#parts.state.time.toMonotonic(facts.startedAt),
       wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
     };

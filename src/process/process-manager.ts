@@ -1,4 +1,5 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
+import { failpoint } from "../core/failpoints.ts";
 import { newId } from "../core/ids.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
@@ -10,14 +11,14 @@ import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";
 import { Process } from "./process.ts";
 import type { ProcessJournal } from "./process-journal.ts";
-import type { Command, ProcessOptions, ProcessParts } from "./process-options.ts";
+import type { Command, ProcessParts, StartOptions } from "./process-options.ts";
 import { ProcessRegistry } from "./process-registry.ts";
 import { orSandboxEnd } from "./shell-gone.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 import { resolveWorkingDir } from "./working-dir.ts";
 
 /** A caller's wish to run a command. Unset values are the sandbox's. */
-export interface RunRequest extends Omit<ProcessOptions, "timeoutMs"> {
+export interface RunRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
   readonly workingDir: string | undefined;
@@ -196,11 +197,21 @@ export class ProcessManager implements RunProcesses {
         stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
         terminal: request.terminal,
       };
-      const options = { ...request, timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs };
+      const options: StartOptions = {
+        command: request.command,
+        timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs,
+        stdin: request.stdin,
+        keepStdinOpen: request.keepStdinOpen,
+        onDisconnect: request.onDisconnect,
+        disconnectGraceMs: request.disconnectGraceMs,
+        outputLimitBytes: request.outputLimitBytes,
+        runId,
+      };
       const id = newId("prc");
       const keep = (begun: Process): void => {
         // Only who can ask for it again waits for the disk.
         if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
+        failpoint("exec.begun");
       };
       const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
         (error: unknown) => {
@@ -208,6 +219,7 @@ export class ProcessManager implements RunProcesses {
           throw error;
         },
       );
+      failpoint("exec.started");
       this.#registry.add(process);
       this.#journal.follow(process);
       // The run may have ended meanwhile, and not have found it.
@@ -240,6 +252,7 @@ export class ProcessManager implements RunProcesses {
       }
       if (signal.aborted) return;
       const status = await process.ended;
+      failpoint("exec.ended");
       await this.#journal.kept(process);
       yield { type: "exited", status };
     } finally {

@@ -27,7 +27,8 @@ export interface ListenerOptions {
   readonly onRequest: (request: HttpRequest, response: HttpResponse) => void;
 }
 
-const WINDOW_BYTES = 1 << 20;
+/** How much a client may send ahead, on a call and on its whole connection: an upload is not to wait for word to come back. */
+const WINDOW_BYTES = 8 << 20;
 const MAX_HEADER_BYTES = 32 * 1024;
 
 /**

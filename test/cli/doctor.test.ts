@@ -9,7 +9,13 @@ interface Report {
 }
 
 async function doctor(args: string[] = [], options: ProgramOptions = {}) {
-  const env = { BERTH_LISTEN: "127.0.0.1:0", BERTH_DEFAULT_IMAGE: TEST_IMAGE, ...options.env };
+  const env = {
+    BERTH_LISTEN: "127.0.0.1:0",
+    BERTH_DEFAULT_IMAGE: TEST_IMAGE,
+    // With another engine to fall back to, little is missing.
+    BERTH_ENGINE: "docker",
+    ...options.env,
+  };
   const { exitCode, stdout, stderr } = await runProgram(["doctor", "--json", ...args], { ...options, env });
   expect(stderr).toBe("");
   const { ok, findings }: Report = JSON.parse(stdout.toString());
@@ -45,7 +51,7 @@ test("as a table for people, with a last line that says it all", async () => {
   expect(stdout.toString()).toMatch(/\nA service can run here: berth serve\n$/);
 });
 
-describe("what is missing comes with what mends it, and 1", () => {
+describe.concurrent("what is missing comes with what mends it, and 1", () => {
   test("an image that is neither there nor to be had", async () => {
     const { exitCode, ok, of } = await doctor(["--default-image", MISSING_IMAGE]);
     expect({ exitCode, ok }).toEqual({ exitCode: 1, ok: false });

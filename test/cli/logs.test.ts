@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Client } from "../support/client.ts";
 import { CuttableLink } from "../support/cuttable-link.ts";
 import { containersOf } from "../support/docker.ts";
 import { eventually } from "../support/eventually.ts";
@@ -8,22 +9,26 @@ const SANDBOX = "box";
 const MIB = 1024 * 1024;
 
 let service: ServeProcess;
+/** For what is no matter of the program: it takes a fraction of its time. */
+let client: Client;
 beforeAll(async () => {
   service = await ServeProcess.start(["--transcript-window", "1MiB"]);
+  client = new Client(service.address);
   const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX]);
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
 });
 afterAll(async () => {
+  client.close();
   await service.stop();
   expect(await containersOf(service.instance)).toEqual([]);
 });
 
 /** Leaves a line of shell running; returns the process's id. */
 async function leave(line: string): Promise<string> {
-  const { exitCode, stdout, stderr } = await service.run(["exec", "-d", SANDBOX, "--", "sh", "-c", line]);
-  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
-  expect(stdout.toString()).toMatch(/^prc_[a-z2-7]{20}\n$/);
-  return stdout.toString().trim();
+  const execution = client.exec(SANDBOX, line, { on_disconnect: "ON_DISCONNECT_DETACH" });
+  const processId = await execution.processId;
+  execution.cancel();
+  return processId;
 }
 
 async function logs(...args: string[]) {
@@ -34,7 +39,7 @@ async function logs(...args: string[]) {
 /** Runs a line to its end; returns the process's id. */
 async function ended(line: string): Promise<string> {
   const processId = await leave(line);
-  await service.run(["logs", "-f", processId]);
+  await client.attach(processId).result;
   return processId;
 }
 
@@ -98,13 +103,15 @@ describe("followed to the end", () => {
       seen += data;
     });
     await eventually(() => seen === "first\n");
-    await service.run(["exec", SANDBOX, "--", "touch", "go"]);
+    await client.output(SANDBOX, "touch go");
     expect(await end).toMatchObject({ exitCode: 7, stdout: Buffer.from("first\nlast\n"), stderr: "" });
   });
 
   test("an end by other means is told as exec tells it", async () => {
-    const { stdout } = await service.run(["exec", "-d", "--timeout", "300ms", SANDBOX, "--", "sleep", "60"]);
-    const { exitCode, stderr } = await logs("-f", stdout.toString().trim());
+    const left = await service.run(["exec", "-d", "--timeout", "300ms", SANDBOX, "--", "sleep", "60"]);
+    expect(left).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(left.stdout.toString()).toMatch(/^prc_[a-z2-7]{20}\n$/);
+    const { exitCode, stderr } = await logs("-f", left.stdout.toString().trim());
     expect(exitCode).toBe(124);
     expect(stderr).toMatch(/^berth: the command ran into its timeout/);
   });
@@ -125,7 +132,7 @@ describe("followed to the end", () => {
   });
 });
 
-describe("a connection that breaks", () => {
+describe.concurrent("a connection that breaks", () => {
   const LINES = 200;
   const whole = Array.from({ length: LINES }, (_, index) => `line ${index + 1}\n`).join("");
   const counting = `for i in $(seq ${LINES}); do echo line $i; sleep 0.02; done; exit 3`;
@@ -191,13 +198,13 @@ test("what is not kept any more is a gap, told on stderr, and the rest is exact"
 
 describe("ps", () => {
   test("lists what runs, and with --all what has ended", async () => {
-    await service.run(["create", "--id", "busy"]);
+    await client.call("SandboxService/CreateSandbox", { sandbox_id: "busy" });
     const exec = async (...args: string[]) =>
       (await service.run(["exec", "-d", "busy", "--", ...args])).stdout.toString().trim();
     const gone = await exec("sh", "-c", 'echo a word; printf "\\033[2J" >&2; exit 4');
     const killed = await exec("sh", "-c", "kill -9 $$");
-    await service.run(["logs", "-f", gone]);
-    await service.run(["logs", "-f", killed]);
+    await client.attach(gone).result;
+    await client.attach(killed).result;
     const running = await exec("sleep", "600");
     const list = async (...flags: string[]) => {
       const { stdout } = await service.run(["ps", ...flags, "busy"]);
@@ -224,11 +231,11 @@ describe("ps", () => {
       killed,
       gone,
     ]);
-    await service.run(["rm", "--grace", "0s", "busy"]);
+    await client.call("SandboxService/DeleteSandbox", { sandbox_id: "busy", grace: {} });
   });
 
   test("commands are shown on one line, with nothing that a terminal would obey", async () => {
-    await service.run(["exec", SANDBOX, "--", "sh", "-c", "true\n\t\x1b[2J\u202e"]);
+    await client.exec(SANDBOX, ["sh", "-c", "true\n\t\x1b[2J\u202e"]).result;
     const { stdout } = await service.run(["ps", "--all", SANDBOX]);
     expect(stdout.toString()).toContain("sh -c 'true\\n\\t\\u{1b}[2J\\u{202e}'\n");
   });

@@ -73,6 +73,10 @@ export class MemoryEngine implements Engine {
     this.#change(ref, "running");
   }
 
+  async mount(): Promise<void> {
+    throw new BerthError("UNSUPPORTED", "This engine mounts nothing later.");
+  }
+
   async setResources(ref: string, _resources: unknown, signal?: AbortSignal): Promise<void> {
     await this.#step("setResources", ref, signal);
     this.#change(ref, "running");

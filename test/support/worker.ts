@@ -29,6 +29,18 @@ export interface BashData {
   readonly session_restarted: boolean;
 }
 
+/** What `python:run` returns. */
+export interface PythonData {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly result: string | null;
+  readonly error: { readonly name: string; readonly value: string; readonly traceback: string } | null;
+  readonly timed_out: boolean;
+  readonly truncated: boolean;
+  readonly session_lost: boolean;
+  readonly session_restarted: boolean;
+}
+
 type Params = Readonly<Record<string, unknown>>;
 
 /** A worker that uses sessions, by a client of another make than the server. */

@@ -44,6 +44,13 @@ export interface Engine {
   /** Lets frozen processes go on. Idempotent. */
   resume(ref: string, signal?: AbortSignal): Promise<void>;
 
+  /**
+   * Makes directories of the host appear in a running sandbox that nobody has
+   * used yet and whose {@link EngineSandbox.takesMounts} is set.
+   * @throws `UNSUPPORTED` where that cannot be done after all, `NOT_ALLOWED`; the sandbox is then to be removed.
+   */
+  mount(ref: string, mounts: readonly EngineMount[], signal?: AbortSignal): Promise<void>;
+
   /** Changes the bounds of a running sandbox; the disk's stays. */
   setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void>;
 
@@ -140,6 +147,8 @@ export interface EngineSandboxSpec {
   readonly resources: Resources;
   readonly network: NetworkMode;
   readonly mounts: readonly EngineMount[];
+  /** Whether it is to take more mounts later, where the engine can do that. Default false. */
+  readonly takesMounts?: boolean;
   /** An OCI runtime's name; empty: the engine's default. */
   readonly runtime: string;
 }
@@ -156,6 +165,8 @@ export interface EngineSandbox {
   readonly user: string;
   /** How the main process ended, in state `ended`. */
   readonly end?: EngineSandboxEnd;
+  /** Whether {@link Engine.mount} can be used on it. Default false; known of those that were just made. */
+  readonly takesMounts?: boolean;
 }
 
 export interface EngineSandboxEnd {

@@ -71,6 +71,8 @@ export interface ToolCall {
    * with the code `TOOL_CODE.timeout`; one that throws is told to have nothing.
    */
   readonly timeout: AbortSignal;
+  /** How long that is, from the beginning of the run. */
+  readonly timeoutMs: number;
   /** Whether the resource was lost since the call before, and began anew. */
   readonly restarted: boolean;
   readonly output: ToolOutput;

@@ -21,7 +21,12 @@ export interface BwrapPlan {
   /** Directories of the host, read-only. */
   readonly shown: readonly { readonly source: string; readonly target: string }[];
   /** Directories that are open as descriptors, from {@link BWRAP_FDS}.mounts on. */
-  readonly mounts: readonly { readonly target: string; readonly readOnly: boolean }[];
+  readonly mounts: readonly {
+    /** Where they are found, in place of the descriptors. */
+    readonly source?: string;
+    readonly target: string;
+    readonly readOnly: boolean;
+  }[];
 }
 
 /** Shows a root file system read-only, as it is laid out there. */
@@ -69,11 +74,11 @@ export function bwrapArguments(plan: BwrapPlan): string[] {
     ...["--remount-ro", "/sys", "--ro-bind", plan.etc, "/etc"],
     ...["/tmp", "/var/tmp"].flatMap((dir) => ["--perms", "1777", "--dir", dir]),
     ...["/run", home].flatMap((dir) => ["--dir", dir]),
-    ...plan.mounts.flatMap(({ target, readOnly }, index) => [
-      readOnly ? "--ro-bind-fd" : "--bind-fd",
-      String(BWRAP_FDS.mounts + index),
-      target,
-    ]),
+    ...plan.mounts.flatMap(({ source, target, readOnly }, index) =>
+      source === undefined
+        ? [readOnly ? "--ro-bind-fd" : "--bind-fd", String(BWRAP_FDS.mounts + index), target]
+        : [readOnly ? "--ro-bind" : "--bind", source, target],
+    ),
     ...["--info-fd", String(BWRAP_FDS.info), "--file", String(BWRAP_FDS.gate), "/run/started"],
     ...["--chdir", "/"],
   ];

@@ -9,7 +9,9 @@ import type { ControlGroup } from "./control-group.ts";
 import { startFailed, translateError } from "./errors.ts";
 import { HOST_ENV, hostCommand } from "./host-command.ts";
 import { type Identity, SANDBOX_USER } from "./identity.ts";
+import type { OpenMount } from "./mounts.ts";
 import { DEFAULT_PATH, SETUP_MARKERS, setupCommand } from "./setup-script.ts";
+import { stagedPath, withStagedMounts } from "./staged-mounts.ts";
 
 /** How much of what bwrap and the main process print is kept. */
 const MAX_REPORT_CHARS = 2048;
@@ -23,7 +25,9 @@ export interface StartPlan {
   readonly system: readonly string[];
   readonly etc: string;
   /** Open directories with where they appear. */
-  readonly mounts: readonly { readonly fd: number; readonly target: string; readonly readOnly: boolean }[];
+  readonly mounts: readonly OpenMount[];
+  /** Where root binds them for bwrap. */
+  readonly stage: string;
   /** From the start to the main process's word that it is ready. */
   readonly readyMs: number;
 }
@@ -63,9 +67,15 @@ class Start {
     this.#plan = plan;
     const { spec, identity, group, system, etc, mounts } = plan;
     const { resources } = spec;
-    const args = bwrapArguments({ system, etc, resources, shown: group.shown, mounts });
+    const stage = mounts.length > 0 && process.getuid?.() === 0 ? plan.stage : undefined;
+    const sources = mounts.map((mount, index) => ({
+      ...mount,
+      ...(stage !== undefined && { source: stagedPath(stage, index) }),
+    }));
+    const args = bwrapArguments({ system, etc, resources, shown: group.shown, mounts: sources });
     const bwrap = ["bwrap", "--args", String(BWRAP_FDS.args), "--", ...setupCommand(spec.workingDir)];
-    const [program, programArgs] = hostCommand(identity, group.joinFiles, bwrap);
+    const command = hostCommand(identity, group.joinFiles, bwrap);
+    const [program, programArgs] = stage === undefined ? command : withStagedMounts(stage, mounts, command);
     this.#bwrap = spawn(program, programArgs, {
       stdio: [
         ...Array.from({ length: BWRAP_FDS.mounts }, () => "pipe" as const),

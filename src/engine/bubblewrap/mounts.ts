@@ -11,14 +11,15 @@ const O_PATH = 0o10000000;
 /** A directory of the host, open, to appear in a sandbox. Who has it closes it. */
 export interface OpenMount {
   readonly fd: number;
+  /** Where it was found. */
+  readonly hostPath: string;
   readonly target: string;
   readonly readOnly: boolean;
 }
 
 /**
  * Checks mounts and opens their directories. From then on they are what was
- * checked, whatever is put in the place of their paths, and can be mounted
- * where the sandboxes' user may not go.
+ * checked, whatever is put in the place of their paths.
  * @throws `NOT_ALLOWED`.
  */
 export async function openMounts(
@@ -30,7 +31,7 @@ export async function openMounts(
   try {
     for (const { hostPath, target, readOnly, giveToUser } of await checkMounts(mounts, allowedRoots, [])) {
       const fd = openSync(hostPath, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
-      opened.push({ fd, target, readOnly });
+      opened.push({ fd, hostPath, target, readOnly });
       const opener = `/proc/self/fd/${fd}`;
       if (readlinkSync(opener) !== hostPath) throw new Error("it leads elsewhere now");
       if (giveToUser) await chown(opener, identity.uid, identity.gid);

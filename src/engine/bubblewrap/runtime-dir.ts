@@ -9,6 +9,8 @@ export interface RuntimeDir {
   readonly path: string;
   /** The /etc of its sandboxes. */
   readonly etc: string;
+  /** Empty on the host. What is mounted for a sandbox appears below it, seen by that sandbox's bwrap alone. */
+  readonly stage: string;
 }
 
 /** Makes the directory, and clears away those of services that are gone. */
@@ -20,7 +22,9 @@ export async function createRuntimeDir(name: string, rootfs: string): Promise<Ru
   await mkdir(dir, { mode: 0o755 });
   const etc = path.join(dir, "etc");
   await writeSyntheticEtc(etc, rootfs);
-  return { path: dir, etc };
+  const stage = path.join(dir, "mounts");
+  await mkdir(stage, { mode: 0o755 });
+  return { path: dir, etc, stage };
 }
 
 async function clear(dir: string): Promise<void> {

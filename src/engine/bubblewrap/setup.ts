@@ -21,6 +21,8 @@ export interface BubblewrapSetup {
   /** Arguments of bwrap that show the system. */
   readonly system: readonly string[];
   readonly etc: string;
+  /** As in {@link RuntimeDir}. */
+  readonly stage: string;
   /** Removes every trace, when no sandbox is left. */
   close(): Promise<void>;
 }
@@ -46,7 +48,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
     throw error;
   }
   return {
-    ...{ program, identity, groups, pipes, system, etc: runtime.etc },
+    ...{ program, identity, groups, pipes, system, etc: runtime.etc, stage: runtime.stage },
     info: describeEngine(program, groups.limits),
     close: async () => {
       await pipes.close();

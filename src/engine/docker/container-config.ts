@@ -16,6 +16,8 @@ export interface ContainerFacts {
   readonly labels: SandboxLabels;
   /** The spec's mounts with sources that were checked. */
   readonly mounts: readonly EngineMount[];
+  /** An empty directory, a shared mount, by which the container's root becomes the slave of what the host sees. */
+  readonly inert?: string | undefined;
   /** Docker network to join, and its resolvers where they are not the daemon's own. */
   readonly network: { readonly name: string; readonly dns: readonly string[] };
   /** Hard limit of open files of the daemon, where known; a container cannot have more. */
@@ -67,7 +69,10 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       AutoRemove: false,
       NetworkMode: facts.network.name,
       Dns: [...facts.network.dns],
-      Mounts: facts.mounts.map(bindMount),
+      Mounts: [
+        ...facts.mounts.map(bindMount),
+        ...(facts.inert === undefined ? [] : [inertMount(facts.inert)]),
+      ],
       ...(spec.runtime === "" ? {} : { Runtime: spec.runtime }),
       ...(diskBytes === undefined ? {} : { StorageOpt: { size: String(diskBytes) } }),
     },
@@ -81,6 +86,19 @@ export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources)
     MemorySwap: memoryBytes,
     NanoCpus: cpuMillis * 1_000_000,
     PidsLimit: pidsLimit,
+  };
+}
+
+/** Where the empty directory appears in containers that take mounts later. */
+const INERT_TARGET = "/run/berth";
+
+function inertMount(source: string): MountSettings {
+  return {
+    Type: "bind",
+    Source: source,
+    Target: INERT_TARGET,
+    ReadOnly: true,
+    BindOptions: { Propagation: "rslave" },
   };
 }
 

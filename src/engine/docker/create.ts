@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { BerthError } from "../../core/errors.ts";
+import { failpoint } from "../../core/failpoints.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
@@ -45,8 +46,11 @@ export class ContainerMaker {
     this.#timeouts = timeouts;
   }
 
-  /** Returns the container's id. */
-  async create(config: NamedContainer, signal?: AbortSignal): Promise<string> {
+  /** Returns the container's id, and its user's numbers as `uid[:[gid]]`; empty: root. */
+  async create(
+    config: NamedContainer,
+    signal?: AbortSignal,
+  ): Promise<{ readonly id: string; readonly owner: string }> {
     // This request is never aborted: Docker would carry it out all the same.
     const creating = this.#daemon.call(
       "creating a container",
@@ -55,8 +59,8 @@ export class ContainerMaker {
     );
     try {
       const { id } = await untilAborted(creating, signal);
-      await this.#start(id, signal);
-      return id;
+      failpoint("create.container");
+      return { id, owner: await this.#start(id, signal) };
     } catch (error) {
       await this.#discard(config.name, creating);
       throw error;
@@ -69,7 +73,7 @@ export class ContainerMaker {
     await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
-  async #start(id: string, signal?: AbortSignal): Promise<void> {
+  async #start(id: string, signal?: AbortSignal): Promise<string> {
     // Attached before the start, so that the last words of what dies at once are heard.
     const output = await this.#daemon.call(
       "attaching to a container",
@@ -102,7 +106,7 @@ export class ContainerMaker {
         .catch((error: BerthError) => {
           throw startError(error);
         });
-      await untilAborted(done, signal);
+      return await untilAborted(done, signal);
     } finally {
       output.destroy();
     }

@@ -27,6 +27,7 @@ import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
 import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
+import { type LateTarget, lateTarget, mountLate } from "./late-mounts.ts";
 import { MountStage } from "./mount-stage.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
@@ -97,6 +98,8 @@ export class DockerEngine implements Engine {
   readonly #starts = new StartGate();
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
+  /** Containers that take mounts as long as nobody has used them. */
+  readonly #lateTargets = new Map<string, LateTarget>();
   /** Those whose output still comes. */
   readonly #processes = new Set<DockerProcess>();
   #info: EngineInfo | undefined;
@@ -131,7 +134,7 @@ export class DockerEngine implements Engine {
     const info = this.#info ?? (await this.info(signal));
     requireCapabilities(spec, info.capabilities);
     const isolation = this.#isolationOf(spec.runtime, info);
-    const checked = await this.#checkMounts(spec);
+    const checked = await this.#checkMounts(spec.mounts);
     const image = await this.#images.inspect(spec.image, { signal });
     const labels: SandboxLabels = {
       instance: this.#options.instance,
@@ -148,13 +151,16 @@ export class DockerEngine implements Engine {
       openFilesLimit: await daemonOpenFilesLimit(),
     };
     const staged = await this.#stage.stage(checked);
+    const inert = spec.takesMounts ? (await this.#stage.inert())?.inert : undefined;
     try {
-      const ref = await this.#maker.create(
-        containerConfig(spec, { ...facts, mounts: staged.mounts }),
+      const { id: ref, owner } = await this.#maker.create(
+        containerConfig(spec, { ...facts, mounts: staged.mounts, inert }),
         signal,
       );
       this.#users.set(ref, labels.user);
-      return describe(ref, labels, { state: "running" });
+      const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
+      if (late !== undefined) this.#lateTargets.set(ref, late);
+      return { ...describe(ref, labels, { state: "running" }), ...(late && { takesMounts: true }) };
     } finally {
       await staged.release();
     }
@@ -168,6 +174,15 @@ export class DockerEngine implements Engine {
     return this.#changePaused(ref, false, signal);
   }
 
+  async mount(ref: string, mounts: readonly EngineMount[]): Promise<void> {
+    const target = this.#lateTargets.get(ref);
+    const stage = await this.#stage.inert();
+    if (target === undefined || stage === undefined) {
+      throw new BerthError("UNSUPPORTED", "This container was not made to take mounts later.");
+    }
+    await mountLate(target, await this.#checkMounts(mounts), stage.dir);
+  }
+
   async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
     await this.#daemon.call(
       "changing a container's limits",
@@ -179,6 +194,7 @@ export class DockerEngine implements Engine {
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     this.#users.delete(ref);
+    this.#lateTargets.delete(ref);
     this.#starts.forget(ref);
   }
 
@@ -256,11 +272,11 @@ export class DockerEngine implements Engine {
     );
   }
 
-  async #checkMounts(spec: EngineSandboxSpec): Promise<readonly EngineMount[]> {
-    if (spec.mounts.length === 0) return [];
+  async #checkMounts(mounts: readonly EngineMount[]): Promise<readonly EngineMount[]> {
+    if (mounts.length === 0) return [];
     const { socketPath } = this.#daemon;
     if (socketPath !== undefined)
-      return checkMounts(spec.mounts, this.#options.allowedHostPaths ?? [], [socketPath]);
+      return checkMounts(mounts, this.#options.allowedHostPaths ?? [], [socketPath]);
     throw new BerthError(
       "UNSUPPORTED",
       "Mounts need a Docker daemon on the machine of the service: paths cannot be checked elsewhere.",

@@ -19,7 +19,10 @@ import type { EngineMount } from "../../core/ports/engine.ts";
 const STAGE_ROOT = "/run/berth/mounts";
 
 /** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */
-const O_PATH = 0o10000000;
+export const O_PATH = 0o10000000;
+
+/** Name of the directory in a stage that holds nothing. */
+const INERT = "inert";
 
 /** Mounts with sources that stay what they were when checked, until they are released. */
 export interface StagedMounts {
@@ -39,10 +42,11 @@ export interface StagedMounts {
  */
 export class MountStage {
   #dir: Promise<string | undefined> | undefined;
+  #inert: Promise<string | undefined> | undefined;
   #count = 0;
 
   async stage(mounts: readonly EngineMount[]): Promise<StagedMounts> {
-    this.#dir ??= mounts.length === 0 ? undefined : prepare();
+    if (mounts.length > 0) this.#dir ??= prepare();
     const dir = await this.#dir;
     if (dir === undefined || mounts.length === 0) return { mounts, release: async () => {} };
     const staged: EngineMount[] = [];
@@ -62,10 +66,20 @@ export class MountStage {
     return { mounts: [...staged], release };
   }
 
+  /** A directory for mounts, and in it an empty one that containers can be slaves of; undefined where there is none. */
+  async inert(): Promise<{ readonly dir: string; readonly inert: string } | undefined> {
+    this.#dir ??= prepare();
+    const dir = await this.#dir;
+    if (dir === undefined) return undefined;
+    this.#inert ??= makeInert(path.join(dir, INERT));
+    const inert = await this.#inert;
+    return inert === undefined ? undefined : { dir, inert };
+  }
+
   /** Removes its directory, which holds nothing once every mount is released. */
   async close(): Promise<void> {
     const dir = await this.#dir;
-    if (dir !== undefined) await rmdir(dir).catch(() => {});
+    if (dir !== undefined) await clear(dir).catch(() => {});
   }
 }
 
@@ -83,6 +97,18 @@ async function prepare(): Promise<string | undefined> {
     await bind(dir, path.join(dir, "trial"));
     await unbind(path.join(dir, "trial"));
     return dir;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Docker makes a container's root a slave of the host's where one of its mounts is one, and takes only a shared source for that. */
+async function makeInert(inert: string): Promise<string | undefined> {
+  try {
+    await mkdir(inert, { mode: 0o755 });
+    await run("mount", ["-n", "-c", "-o", "bind,ro,nosuid,nodev,noexec", inert, inert]);
+    await run("mount", ["-n", "-c", "--make-shared", inert]);
+    return inert;
   } catch {
     return undefined;
   }
@@ -142,9 +168,16 @@ function isAlive(pid: number): boolean {
 }
 
 async function run(command: string, args: readonly string[], fd?: number): Promise<void> {
-  const child = spawn(command, args, {
-    stdio: ["ignore", "ignore", "pipe", ...(fd === undefined ? [] : [fd])],
-  });
+  await runWith(command, args, fd === undefined ? [] : [fd]);
+}
+
+/** Runs a command with open descriptors, from 3 on. */
+export async function runWith(
+  command: string,
+  args: readonly string[],
+  fds: readonly number[],
+): Promise<void> {
+  const child = spawn(command, args, { stdio: ["ignore", "ignore", "pipe", ...fds] });
   let stderr = "";
   child.stderr?.on("data", (chunk) => {
     stderr += chunk;

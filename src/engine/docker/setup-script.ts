@@ -3,6 +3,8 @@ export const SETUP_MARKERS = {
   ready: "berth-ready",
   unknownUser: "berth-unknown-user",
   badWorkingDir: "berth-bad-working-dir",
+  /** Followed by the user's numbers as `uid[:[gid]]`; nothing: root. */
+  owner: "berth-owner ",
 } as const;
 
 /**
@@ -45,6 +47,7 @@ fi
 for mount do
   [ -z "$owner" ] || chown -- "$owner" "$mount" || exit 1
 done
+printf 'berth-owner %s\\n' "$owner"
 printf 'berth-%s\\n' ready
 read -r x
 `;

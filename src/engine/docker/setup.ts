@@ -8,17 +8,18 @@ const MAX_REPORT_CHARS = 2048;
 
 /**
  * Reads what a container's main process prints, from before its start, until
- * it says that it is ready. A process that ends before, or says nothing in
+ * it says that it is ready; returns the numbers of its user. A process that ends before, or says nothing in
  * time, fails with what it printed.
  */
-export function setupDone(output: Duplex, timeoutMs: number): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
+export function setupDone(output: Duplex, timeoutMs: number): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
   const text = { stdout: "", stderr: "" };
   const says = (marker: string) => text.stdout.split("\n").includes(marker);
+  const owner = () => new RegExp(`^${SETUP_MARKERS.owner}(.*)$`, "m").exec(text.stdout)?.[1] ?? "";
   const report = () => `${text.stderr}\n${text.stdout.replace(/^berth-.*$/gm, "")}`.trim();
   const demux = new Demux((stream, chunk) => {
     text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);
-    if (says(SETUP_MARKERS.ready)) resolve();
+    if (says(SETUP_MARKERS.ready)) resolve(owner());
   });
   const timer = setTimeout(
     () => reject(startFailed(`it was not ready within ${timeoutMs / 1000} s`, report())),

@@ -1,56 +1,66 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { makeTar } from "../../files/support/tar-builder.ts";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
+import { ENGINES } from "../../support/engines.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const MIB = 1024 * 1024;
-const service = useApp({ workspaceQuotaBytes: MIB });
-const workspaces = new WorkspaceClient(() => service.client);
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const service = useApp({ ...settings, workspaceQuotaBytes: MIB });
+  const workspaces = new WorkspaceClient(() => service.client);
 
-test("a quota that the file system cannot hold is watched: past it no new sandbox and no import", async () => {
-  expect(service.log.lines).toContainEqual(
-    expect.objectContaining({ level: "warn", message: expect.stringContaining("is watched, not enforced") }),
-  );
-  const { workspace } = await workspaces.ensure("full");
-  expect(workspace).toMatchObject({ quota_bytes: MIB, quota_enforcement: "QUOTA_ENFORCEMENT_WATCHED" });
-  const id = workspace.sandbox_id;
-  await service.client.output(id, "head -c 3M /dev/urandom > file");
-  expect((await workspaces.get("full", { measure_size: true })).size_bytes).toBeGreaterThan(3 * MIB);
-  expect(service.log.lines).toContainEqual(
-    expect.objectContaining({
-      level: "warn",
-      message: expect.stringContaining("past its quota"),
-      fields: expect.objectContaining({ workspaceId: "full", quotaBytes: MIB }),
-    }),
-  );
-  // What runs can go on, so that somebody can make room.
-  expect(await workspaces.ensure("full")).toMatchObject({ reused: true });
-  const small = makeTar([{ name: "small", content: "x" }]);
-  const refusal = { code: "RESOURCE_EXHAUSTED", reason: "NO_SPACE", metadata: { quota_bytes: String(MIB) } };
-  expect(await failureOf(workspaces.import("full", small))).toMatchObject(refusal);
-  await workspaces.stop("full");
-  const failure = await failureOf(workspaces.ensure("full"));
-  expect(failure).toMatchObject(refusal);
-  expect(failure.message).toContain("Delete files");
+  test("a quota that the file system cannot hold is watched: past it no new sandbox and no import", async () => {
+    expect(service.log.lines).toContainEqual(
+      expect.objectContaining({
+        level: "warn",
+        message: expect.stringContaining("is watched, not enforced"),
+      }),
+    );
+    const { workspace } = await workspaces.ensure("full");
+    expect(workspace).toMatchObject({ quota_bytes: MIB, quota_enforcement: "QUOTA_ENFORCEMENT_WATCHED" });
+    const id = workspace.sandbox_id;
+    await service.client.output(id, "head -c 3M /dev/urandom > file");
+    expect((await workspaces.get("full", { measure_size: true })).size_bytes).toBeGreaterThan(3 * MIB);
+    expect(service.log.lines).toContainEqual(
+      expect.objectContaining({
+        level: "warn",
+        message: expect.stringContaining("past its quota"),
+        fields: expect.objectContaining({ workspaceId: "full", quotaBytes: MIB }),
+      }),
+    );
+    // What runs can go on, so that somebody can make room.
+    expect(await workspaces.ensure("full")).toMatchObject({ reused: true });
+    const small = makeTar([{ name: "small", content: "x" }]);
+    const refusal = {
+      code: "RESOURCE_EXHAUSTED",
+      reason: "NO_SPACE",
+      metadata: { quota_bytes: String(MIB) },
+    };
+    expect(await failureOf(workspaces.import("full", small))).toMatchObject(refusal);
+    await workspaces.stop("full");
+    const failure = await failureOf(workspaces.ensure("full"));
+    expect(failure).toMatchObject(refusal);
+    expect(failure.message).toContain("Delete files");
 
-  const { sandbox_id: mender } = await service.client.createSandbox({
-    mounts: [{ workspace_id: "full", target: "/full" }],
+    const { sandbox_id: mender } = await service.client.createSandbox({
+      mounts: [{ workspace_id: "full", target: "/full" }],
+    });
+    await service.client.output(mender, "rm /full/file");
+    expect((await workspaces.ensure("full")).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
+    await workspaces.import("full", small);
   });
-  await service.client.output(mender, "rm /full/file");
-  expect((await workspaces.ensure("full")).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
-  await workspaces.import("full", small);
-});
 
-test("an import that would pass the quota is refused as it comes, and nothing of it stays", async () => {
-  const large = makeTar([
-    { name: "a", content: Buffer.alloc(0.6 * MIB, 1) },
-    { name: "b", content: Buffer.alloc(0.6 * MIB, 1) },
-  ]);
-  expect((await failureOf(workspaces.import("large", large))).reason).toBe("NO_SPACE");
-  const half = makeTar([{ name: "a", content: Buffer.alloc(0.6 * MIB, 1) }]);
-  await workspaces.import("large", half);
-  const more = makeTar([{ name: "b", content: Buffer.alloc(0.6 * MIB, 1) }]);
-  expect((await failureOf(workspaces.import("large", more))).reason).toBe("NO_SPACE");
-  await workspaces.import("large", more, { replace: true });
+  test("an import that would pass the quota is refused as it comes, and nothing of it stays", async () => {
+    const large = makeTar([
+      { name: "a", content: Buffer.alloc(0.6 * MIB, 1) },
+      { name: "b", content: Buffer.alloc(0.6 * MIB, 1) },
+    ]);
+    expect((await failureOf(workspaces.import("large", large))).reason).toBe("NO_SPACE");
+    const half = makeTar([{ name: "a", content: Buffer.alloc(0.6 * MIB, 1) }]);
+    await workspaces.import("large", half);
+    const more = makeTar([{ name: "b", content: Buffer.alloc(0.6 * MIB, 1) }]);
+    expect((await failureOf(workspaces.import("large", more))).reason).toBe("NO_SPACE");
+    await workspaces.import("large", more, { replace: true });
+  });
 });

@@ -1,206 +1,162 @@
 import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { describe, expect, test } from "vitest";
-import { startTestApp, useApp } from "../../support/app.ts";
+import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
-import { containerOf } from "../../support/docker.ts";
-import { DockerLink } from "../../support/docker-link.ts";
-import { eventually } from "../../support/eventually.ts";
+import { ENGINES } from "../../support/engines.ts";
 import { newDataDir } from "../../support/settings.ts";
 import { directoryOf, WorkspaceClient } from "../../support/workspaces.ts";
 
-const dataDir = newDataDir();
-const service = useApp({ dataDir });
-const workspaces = new WorkspaceClient(() => service.client);
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const dataDir = newDataDir();
+  const service = useApp({ ...settings, dataDir });
+  const workspaces = new WorkspaceClient(() => service.client);
 
-describe("ensure", () => {
-  test("makes the workspace and a sandbox that works in it, with the shared directory beside", async () => {
-    const { workspace, sandbox, reused } = await workspaces.ensure("ensured");
-    expect(reused).toBe(false);
-    expect(workspace.sandbox_id).toBe(sandbox?.sandbox_id);
-    expect(sandbox).toMatchObject({ state: "SANDBOX_STATE_RUNNING", generation: 1 });
-    const id = workspace.sandbox_id;
-    expect(await service.client.output(id, "pwd; echo out > file; echo both > /shared/note")).toBe(
-      "/workspace\n",
-    );
-    expect(await readFile(path.join(workspace.path, "file"), "utf8")).toBe("out\n");
-    const other = await workspaces.sandbox("other");
-    expect(await service.client.output(other, "cat /shared/note; ls /workspace")).toBe("both\n");
-  });
-
-  test("reuses the sandbox that runs, resumes a paused one and replaces one that ended", async () => {
-    const first = await workspaces.ensure("again");
-    const id = first.workspace.sandbox_id;
-    await service.client.output(id, "echo kept > kept");
-    expect(await workspaces.ensure("again")).toMatchObject({
-      reused: true,
-      sandbox: { sandbox_id: id, generation: 1 },
+  describe("ensure", () => {
+    test("makes the workspace and a sandbox that works in it, with the shared directory beside", async () => {
+      const { workspace, sandbox, reused } = await workspaces.ensure("ensured");
+      expect(reused).toBe(false);
+      expect(workspace.sandbox_id).toBe(sandbox?.sandbox_id);
+      expect(sandbox).toMatchObject({ state: "SANDBOX_STATE_RUNNING", generation: 1 });
+      const id = workspace.sandbox_id;
+      expect(await service.client.output(id, "pwd; echo out > file; echo both > /shared/note")).toBe(
+        "/workspace\n",
+      );
+      expect(await readFile(path.join(workspace.path, "file"), "utf8")).toBe("out\n");
+      const other = await workspaces.sandbox("other");
+      expect(await service.client.output(other, "cat /shared/note; ls /workspace")).toBe("both\n");
     });
-    await service.client.call("SandboxService/PauseSandbox", { sandbox_id: id });
-    expect(await workspaces.ensure("again")).toMatchObject({
-      reused: true,
-      sandbox: { sandbox_id: id, state: "SANDBOX_STATE_RUNNING" },
-    });
-    await (await containerOf(service.instance, id)).remove({ force: true });
-    await eventually(async () => (await workspaces.get("again")).sandbox_id === "", { timeoutMs: 30_000 });
-    const replaced = await workspaces.ensure("again");
-    expect(replaced).toMatchObject({ reused: false, sandbox: { sandbox_id: id, generation: 2 } });
-    expect(await service.client.output(id, "cat kept")).toBe("kept\n");
-    const stale = await failureOf(service.client.run(id, "true", { generation: 1 }));
-    expect(stale.reason).toBe("SANDBOX_REPLACED");
-  });
 
-  test("makes one sandbox when many ask at once, and none waits for another workspace", async () => {
-    const asked = Array.from({ length: 10 }, () => workspaces.ensure("busy"));
-    const quick = await workspaces.create("quick");
-    expect(quick.workspace_id).toBe("quick");
-    const answers = await Promise.all(asked);
-    expect(new Set(answers.map(({ workspace }) => workspace.sandbox_id)).size).toBe(1);
-    expect(answers.filter(({ reused }) => !reused)).toHaveLength(1);
-  });
-
-  test("takes a spec: the workspace appears at its working directory", async () => {
-    const id = await workspaces.sandbox("placed", { working_dir: "/src/project", env: { NAME: "value" } });
-    expect(await service.client.output(id, "pwd; echo $NAME; touch here")).toBe("/src/project\nvalue\n");
-    expect(
-      (await stat(path.join(directoryOf(path.join(dataDir, "workspaces"), "placed"), "here"))).isFile(),
-    ).toBe(true);
-    for (const spec of [
-      { working_dir: "/" },
-      { working_dir: "/x", mounts: [{ workspace_id: "other", target: "/x" }] },
-    ]) {
-      expect((await failureOf(workspaces.ensure("placed-badly", spec))).code).toBe("INVALID_ARGUMENT");
-    }
-  });
-
-  test.each(["nobody", "1234:5678"])("lets the sandbox's user write: %s", async (user) => {
-    const id = await workspaces.sandbox(`owned by ${user}`, { user });
-    await service.client.output(id, "touch mine && mkdir dir && touch /shared/of-$(id -u)");
-    // Another one comes to it later.
-    const mounts = [{ workspace_id: `owned by ${user}`, target: "/work" }];
-    const { sandbox_id: other } = await service.client.createSandbox({ user: "4321", mounts });
-    await service.client.output(other, "touch /work/theirs");
-  });
-});
-
-test("stop ends the sandbox and keeps directory and references", async () => {
-  const id = await workspaces.sandbox("stopped");
-  await service.client.output(id, "echo kept > file");
-  await workspaces.addRef("stopped", "trace");
-  expect(await workspaces.stop("stopped")).toMatchObject({ sandbox_id: "", trace_refs: ["trace"] });
-  expect((await service.client.getSandbox(id)).state).toBe("SANDBOX_STATE_TERMINATED");
-  expect(await workspaces.stop("stopped")).toMatchObject({ sandbox_id: "" });
-  const again = await workspaces.sandbox("stopped");
-  expect(await service.client.output(again, "cat file")).toBe("kept\n");
-});
-
-describe("mounts", () => {
-  test("of one workspace in several sandboxes, writable and read-only, show the same", async () => {
-    const { path: where } = await workspaces.create("several");
-    const mounted = (target: string, readOnly: boolean) =>
-      service.client.createSandbox({
-        mounts: [{ workspace_id: "several", target, read_only: readOnly }],
+    test("reuses the sandbox that runs, resumes a paused one and replaces one that ended", async () => {
+      const first = await workspaces.ensure("again");
+      const id = first.workspace.sandbox_id;
+      await service.client.output(id, "echo kept > kept");
+      expect(await workspaces.ensure("again")).toMatchObject({
+        reused: true,
+        sandbox: { sandbox_id: id, generation: 1 },
       });
-    const [writer, reader] = await Promise.all([mounted("/data", false), mounted("/mnt/ro", true)]);
-    await service.client.output(writer.sandbox_id, "echo seen > /data/file");
-    expect(await service.client.output(reader.sandbox_id, "cat /mnt/ro/file; ls -d /shared")).toBe(
-      "seen\n/shared\n",
-    );
-    const refused = await service.client.run(reader.sandbox_id, "echo no > /mnt/ro/file");
-    expect(refused.exit_status.exit_code).not.toBe(0);
-    expect(refused.stderr.toString()).toMatch(/read-only/i);
-    expect(await readFile(path.join(where, "file"), "utf8")).toBe("seen\n");
-    // Set-user-id files do nothing, and devices cannot be used.
-    const options = await service.client.output(writer.sandbox_id, "grep ' /data ' /proc/self/mounts");
-    expect(options).toMatch(/nosuid/);
-    expect(options).toMatch(/nodev/);
-  });
+      await service.client.call("SandboxService/PauseSandbox", { sandbox_id: id });
+      expect(await workspaces.ensure("again")).toMatchObject({
+        reused: true,
+        sandbox: { sandbox_id: id, state: "SANDBOX_STATE_RUNNING" },
+      });
+      await service.client.deleteSandbox(id);
+      const replaced = await workspaces.ensure("again");
+      expect(replaced).toMatchObject({ reused: false, sandbox: { sandbox_id: id, generation: 2 } });
+      expect(await service.client.output(id, "cat kept")).toBe("kept\n");
+      const stale = await failureOf(service.client.run(id, "true", { generation: 1 }));
+      expect(stale.reason).toBe("SANDBOX_REPLACED");
+    });
 
-  test("of an unknown workspace are refused before anything is made", async () => {
-    const spec = { mounts: [{ workspace_id: "nowhere", target: "/data" }] };
-    expect(await failureOf(service.client.createSandbox(spec))).toMatchObject({
-      code: "NOT_FOUND",
-      reason: "WORKSPACE_NOT_FOUND",
+    test("makes one sandbox when many ask at once, and none waits for another workspace", async () => {
+      const asked = Array.from({ length: 10 }, () => workspaces.ensure("busy"));
+      const quick = await workspaces.create("quick");
+      expect(quick.workspace_id).toBe("quick");
+      const answers = await Promise.all(asked);
+      expect(new Set(answers.map(({ workspace }) => workspace.sandbox_id)).size).toBe(1);
+      expect(answers.filter(({ reused }) => !reused)).toHaveLength(1);
+    });
+
+    test("takes a spec: the workspace appears at its working directory", async () => {
+      const id = await workspaces.sandbox("placed", { working_dir: "/src/project", env: { NAME: "value" } });
+      expect(await service.client.output(id, "pwd; echo $NAME; touch here")).toBe("/src/project\nvalue\n");
+      expect(
+        (await stat(path.join(directoryOf(path.join(dataDir, "workspaces"), "placed"), "here"))).isFile(),
+      ).toBe(true);
+      for (const spec of [
+        { working_dir: "/" },
+        { working_dir: "/x", mounts: [{ workspace_id: "other", target: "/x" }] },
+      ]) {
+        expect((await failureOf(workspaces.ensure("placed-badly", spec))).code).toBe("INVALID_ARGUMENT");
+      }
     });
   });
 
-  test("of host paths stay what the operator allowed, also where workspaces lie", async () => {
-    const { path: where } = await workspaces.create("hidden");
-    for (const host of [where, path.join(dataDir, "workspaces"), "/etc", "/"]) {
-      const failure = await failureOf(
-        service.client.createSandbox({ mounts: [{ host_path: host, target: "/m" }] }),
-      );
-      expect(failure).toMatchObject({ code: "PERMISSION_DENIED", reason: "NOT_ALLOWED" });
-    }
-  });
-});
-
-describe("cleanup", () => {
-  test("removes every sandbox that uses it first, then the directory", async () => {
-    const { workspace } = await workspaces.ensure("used");
-    const mounts = [{ workspace_id: "used", target: "/data", read_only: true }];
-    const other = await service.client.createSandbox({ mounts });
-    await service.client.output(workspace.sandbox_id, "touch file");
-    const busy = service.client.exec(workspace.sandbox_id, "sleep 1000");
-    await busy.processId;
-    const ended = busy.result.catch((error: unknown) => error);
-    expect(await workspaces.cleanup("used", { force: true })).toMatchObject({ deleted: true });
-    await ended;
-    for (const id of [workspace.sandbox_id, other.sandbox_id]) {
-      expect((await service.client.getSandbox(id)).state).toBe("SANDBOX_STATE_TERMINATED");
-    }
-    await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
+  test("stop ends the sandbox and keeps directory and references", async () => {
+    const id = await workspaces.sandbox("stopped");
+    await service.client.output(id, "echo kept > file");
+    await workspaces.addRef("stopped", "trace");
+    expect(await workspaces.stop("stopped")).toMatchObject({ sandbox_id: "", trace_refs: ["trace"] });
+    expect((await service.client.getSandbox(id)).state).toBe("SANDBOX_STATE_TERMINATED");
+    expect(await workspaces.stop("stopped")).toMatchObject({ sandbox_id: "" });
+    const again = await workspaces.sandbox("stopped");
+    expect(await service.client.output(again, "cat file")).toBe("kept\n");
   });
 
-  test("races with sandboxes that are being made, and leaves neither behind", async () => {
-    for (let round = 0; round < 4; round++) {
-      await workspaces.create("raced");
-      const mounts = [{ workspace_id: "raced", target: "/data" }];
-      const making = Array.from({ length: 3 }, () =>
-        service.client.createSandbox({ mounts }).catch(() => undefined),
-      );
-      const [, ...made] = await Promise.all([workspaces.cleanup("raced", { force: true }), ...making]);
-      await expect(stat(directoryOf(path.join(dataDir, "workspaces"), "raced"))).rejects.toThrow("ENOENT");
-      for (const sandbox of made) {
-        if (sandbox === undefined) continue;
-        expect((await service.client.getSandbox(sandbox.sandbox_id)).state).toBe("SANDBOX_STATE_TERMINATED");
-      }
-    }
-  });
-});
-
-describe("while Docker does not answer", () => {
-  test("ensure succeeds without a sandbox, says why and logs it; with --docker-required it fails", async () => {
-    for (const dockerRequired of [false, true]) {
-      const link = await DockerLink.open();
-      const app = await startTestApp({ dockerHost: link.host, dockerRequired });
-      const client = new WorkspaceClient(() => app.client);
-      try {
-        link.cut();
-        await eventually(async () => !(await app.client.call("SandboxService/GetStats")).engine.available, {
-          timeoutMs: 60_000,
+  describe("mounts", () => {
+    test("of one workspace in several sandboxes, writable and read-only, show the same", async () => {
+      const { path: where } = await workspaces.create("several");
+      const mounted = (target: string, readOnly: boolean) =>
+        service.client.createSandbox({
+          mounts: [{ workspace_id: "several", target, read_only: readOnly }],
         });
-        if (dockerRequired) {
-          const failure = await failureOf(client.ensure("down"));
-          expect(failure).toMatchObject({ code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
-        } else {
-          const answer = await client.ensure("down");
-          expect(answer).toMatchObject({ sandbox: null, reused: false, workspace: { sandbox_id: "" } });
-          expect(answer.sandbox_unavailable_reason).toContain("does not answer");
-          expect((await stat(answer.workspace.path)).isDirectory()).toBe(true);
-          expect(app.log.lines).toContainEqual(
-            expect.objectContaining({ level: "warn", message: expect.stringContaining("has no sandbox") }),
+      const [writer, reader] = await Promise.all([mounted("/data", false), mounted("/mnt/ro", true)]);
+      await service.client.output(writer.sandbox_id, "echo seen > /data/file");
+      expect(await service.client.output(reader.sandbox_id, "cat /mnt/ro/file; ls -d /shared")).toBe(
+        "seen\n/shared\n",
+      );
+      const refused = await service.client.run(reader.sandbox_id, "echo no > /mnt/ro/file");
+      expect(refused.exit_status.exit_code).not.toBe(0);
+      expect(refused.stderr.toString()).toMatch(/read-only/i);
+      expect(await readFile(path.join(where, "file"), "utf8")).toBe("seen\n");
+      // Set-user-id files do nothing, and devices cannot be used.
+      const options = await service.client.output(writer.sandbox_id, "grep ' /data ' /proc/self/mounts");
+      expect(options).toMatch(/nosuid/);
+      expect(options).toMatch(/nodev/);
+    });
+
+    test("of an unknown workspace are refused before anything is made", async () => {
+      const spec = { mounts: [{ workspace_id: "nowhere", target: "/data" }] };
+      expect(await failureOf(service.client.createSandbox(spec))).toMatchObject({
+        code: "NOT_FOUND",
+        reason: "WORKSPACE_NOT_FOUND",
+      });
+    });
+
+    test("of host paths stay what the operator allowed, also where workspaces lie", async () => {
+      const { path: where } = await workspaces.create("hidden");
+      for (const host of [where, path.join(dataDir, "workspaces"), "/etc", "/"]) {
+        const failure = await failureOf(
+          service.client.createSandbox({ mounts: [{ host_path: host, target: "/m" }] }),
+        );
+        expect(failure).toMatchObject({ code: "PERMISSION_DENIED", reason: "NOT_ALLOWED" });
+      }
+    });
+  });
+
+  describe("cleanup", () => {
+    test("removes every sandbox that uses it first, then the directory", async () => {
+      const { workspace } = await workspaces.ensure("used");
+      const mounts = [{ workspace_id: "used", target: "/data", read_only: true }];
+      const other = await service.client.createSandbox({ mounts });
+      await service.client.output(workspace.sandbox_id, "touch file");
+      const busy = service.client.exec(workspace.sandbox_id, "sleep 1000");
+      await busy.processId;
+      const ended = busy.result.catch((error: unknown) => error);
+      expect(await workspaces.cleanup("used", { force: true })).toMatchObject({ deleted: true });
+      await ended;
+      for (const id of [workspace.sandbox_id, other.sandbox_id]) {
+        expect((await service.client.getSandbox(id)).state).toBe("SANDBOX_STATE_TERMINATED");
+      }
+      await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
+    });
+
+    test("races with sandboxes that are being made, and leaves neither behind", async () => {
+      for (let round = 0; round < 4; round++) {
+        await workspaces.create("raced");
+        const mounts = [{ workspace_id: "raced", target: "/data" }];
+        const making = Array.from({ length: 3 }, () =>
+          service.client.createSandbox({ mounts }).catch(() => undefined),
+        );
+        const [, ...made] = await Promise.all([workspaces.cleanup("raced", { force: true }), ...making]);
+        await expect(stat(directoryOf(path.join(dataDir, "workspaces"), "raced"))).rejects.toThrow("ENOENT");
+        for (const sandbox of made) {
+          if (sandbox === undefined) continue;
+          expect((await service.client.getSandbox(sandbox.sandbox_id)).state).toBe(
+            "SANDBOX_STATE_TERMINATED",
           );
         }
-        await link.mend();
-        await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available, {
-          timeoutMs: 60_000,
-        });
-        expect((await client.ensure("down")).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
-      } finally {
-        await app.stop();
-        await link.close();
       }
-    }
+    });
   });
 });
