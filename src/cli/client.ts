@@ -4,6 +4,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceAddress } from "./address.ts";
 
 /** A connection to a service; made by the first call. */
@@ -12,6 +13,7 @@ export interface ServiceClient {
   readonly sandboxes: Client<typeof SandboxService>;
   readonly processes: Client<typeof ProcessService>;
   readonly files: Client<typeof FileService>;
+  readonly workspaces: Client<typeof WorkspaceService>;
   /** Ends the connection, and calls with it. */
   close(): void;
 }
@@ -38,6 +40,7 @@ export function connectTo(address: ServiceAddress): ServiceClient {
     sandboxes: createClient(SandboxService, transport),
     processes: createClient(ProcessService, transport),
     files: createClient(FileService, transport),
+    workspaces: createClient(WorkspaceService, transport),
     close: () => manager.abort(),
   };
 }

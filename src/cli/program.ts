@@ -12,6 +12,7 @@ import { runCommand } from "./commands/run.ts";
 import { serveCommand } from "./commands/serve.ts";
 import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
+import { workspaceCommand } from "./commands/workspace.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
 import { Interrupts } from "./interrupts.ts";
@@ -58,9 +59,10 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),
+    workspaceCommand(host),
   ];
   for (const command of commands) program.addCommand(command);
-  for (const command of [program, ...commands]) {
+  for (const command of [program, ...commands, ...commands.flatMap((each) => each.commands)]) {
     command.exitOverride().configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
