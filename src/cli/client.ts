@@ -3,6 +3,7 @@ import { type Client, createClient } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
+import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceAddress } from "./address.ts";
@@ -14,6 +15,7 @@ export interface ServiceClient {
   readonly processes: Client<typeof ProcessService>;
   readonly files: Client<typeof FileService>;
   readonly workspaces: Client<typeof WorkspaceService>;
+  readonly runs: Client<typeof RunService>;
   /** Ends the connection, and calls with it. */
   close(): void;
 }
@@ -41,6 +43,7 @@ export function connectTo(address: ServiceAddress): ServiceClient {
     processes: createClient(ProcessService, transport),
     files: createClient(FileService, transport),
     workspaces: createClient(WorkspaceService, transport),
+    runs: createClient(RunService, transport),
     close: () => manager.abort(),
   };
 }

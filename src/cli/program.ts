@@ -9,6 +9,7 @@ import { lsCommand } from "./commands/ls.ts";
 import { psCommand } from "./commands/ps.ts";
 import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
+import { runsCommand } from "./commands/runs.ts";
 import { serveCommand } from "./commands/serve.ts";
 import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
@@ -60,9 +61,10 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     rmCommand(host),
     statsCommand(host),
     workspaceCommand(host),
+    runsCommand(host),
   ];
   for (const command of commands) program.addCommand(command);
-  for (const command of [program, ...commands, ...commands.flatMap((each) => each.commands)]) {
+  for (const command of [program, ...commands, ...commands.flatMap((one) => one.commands)]) {
     command.exitOverride().configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),

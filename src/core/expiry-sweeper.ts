@@ -1,4 +1,5 @@
 import { Semaphore } from "async-mutex";
+import { failpoint } from "./failpoints.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
 import type { SandboxRecord, TerminationRequest } from "./sandbox-record.ts";
@@ -77,6 +78,7 @@ export class ExpirySweeper {
         : `Nothing used it for its idle_timeout of ${record.spec.idleTimeoutMs} ms.`;
     const request: TerminationRequest = { cause, message, graceMs: 0, onlyIf: () => isDue(record) };
     this.#ending.add(record);
+    failpoint("sweep.due");
     try {
       await this.#removals.runExclusive(() => this.#terminator.end(record, request));
     } catch (error) {

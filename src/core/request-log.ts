@@ -1,5 +1,6 @@
 import { deserialize, serialize } from "node:v8";
 import { abortError, BerthError, throwIfAborted } from "./errors.ts";
+import { failpoint } from "./failpoints.ts";
 import type { RequestName, RequestStore, StoredRequest } from "./ports/request-store.ts";
 import type { ServiceTime } from "./service-time.ts";
 
@@ -125,8 +126,10 @@ export class RequestLog {
     entry.answer.then(
       (answer) => {
         entry.settled = true;
+        failpoint("request.done");
         const subject = kept?.subject;
         const stored = this.#keep({ ...key, subject, expiresAt }, answer);
+        failpoint("request.kept");
         if (stored && this.#entries.get(name) === entry) this.#entries.delete(name);
       },
       () => {

@@ -2,6 +2,7 @@ import type { Capacity } from "./capacity.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { BerthError, throwIfAborted } from "./errors.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
+import { failpoint } from "./failpoints.ts";
 import { newId } from "./ids.ts";
 import type { KeyedLock } from "./keyed-lock.ts";
 import type { SandboxObserver } from "./lease.ts";
@@ -77,6 +78,7 @@ export class SandboxCreator {
       onIdle: () => sweeper.arm(record.expiry()?.inMs),
     });
     this.#begin(record, warm, options.progress);
+    failpoint(warm ? "claim.intended" : "create.intended");
     await this.#make(record, warm, AbortSignal.any([options.signal, monitor.lost, abort.signal]));
     sweeper.arm(record.expiry()?.inMs);
     return record;
@@ -113,7 +115,10 @@ export class SandboxCreator {
     const { locks, maker, terminator, clock } = this.#parts;
     try {
       await locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
-        this.#becomeReady(record, await maker.make(record, warm, signal));
+        const engine = await maker.make(record, warm, signal);
+        failpoint(warm ? "claim.made" : "create.made");
+        this.#becomeReady(record, engine);
+        failpoint(warm ? "claim.ready" : "create.ready");
       });
     } catch (error) {
       const message =

@@ -1,5 +1,6 @@
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { BerthError } from "./errors.ts";
+import { failpoint } from "./failpoints.ts";
 import type { KeyedLock } from "./keyed-lock.ts";
 import type { SandboxObserver } from "./lease.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
@@ -105,13 +106,16 @@ export class SandboxTerminator {
       const termination: Termination = { cause, message, timeMs: this.#clock.wallMs() };
       record.phase = { state: "DELETING", engine: phase.engine, termination };
       if (phase.state !== "DELETING") this.#journal.note(record, { type: "DELETING", termination });
+      failpoint("delete.intended");
       await grace.wait(record.leases.drained());
       record.leases.abortAll(deleted);
       await new Grace(this.#clock, ABORT_WAIT_MS).wait(record.leases.drained());
       const sandbox = record.leased();
       if (sandbox !== undefined) this.#observer.ending(sandbox);
       await this.#engine.remove(phase.engine.ref, this.#monitor.lost);
+      failpoint("delete.removed");
       this.finish(record, { ...termination, timeMs: this.#clock.wallMs() });
+      failpoint("delete.finished");
     });
   }
 }

@@ -1,8 +1,8 @@
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { TimeStore } from "./ports/time-store.ts";
 
-/** How much of its own time a service that is killed may lose, where the machine goes down with it. */
-const SAVE_INTERVAL_MS = 30_000;
+/** How old the last note of the time may be. It is exact unless the machine restarts and its wall clock was set meanwhile. */
+const SAVE_INTERVAL_MS = 600_000;
 
 /**
  * Time for what outlives the service: it begins as the wall time of the data

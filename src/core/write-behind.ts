@@ -1,3 +1,4 @@
+import { BerthError } from "./errors.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
 import type { Transaction } from "./ports/sandbox-store.ts";
@@ -50,11 +51,24 @@ export class WriteBehind {
       if (this.#failing) this.#logger.info({}, "the data directory takes changes again");
       this.#failing = false;
     } catch (error) {
+      if (!(error instanceof BerthError && error.reason === "NO_SPACE")) return this.#writeEach(writes);
       if (!this.#failing)
         this.#logger.error({ err: error }, "the data directory takes no changes; trying again");
       this.#failing = true;
       for (const [key, write] of writes) if (!this.#pending.has(key)) this.add(key, write);
     }
     return !this.#failing;
+  }
+
+  /** One write that can never be made is not to keep the others. */
+  #writeEach(writes: readonly (readonly [string, () => void])[]): boolean {
+    for (const [key, write] of writes) {
+      try {
+        this.#transaction(write);
+      } catch (error) {
+        this.#logger.error({ err: error, key }, "a change could not be kept");
+      }
+    }
+    return false;
   }
 }

@@ -83,6 +83,8 @@ export class ProcessJournal {
   follow(process: Process): void {
     this.#running.set(process, 0);
     this.#save(process);
+    // What outlives its caller has to be found again, however soon the service ends.
+    if (process.options.onDisconnect === "DETACH") this.#parts.state.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
     process.ended
       .then(() => {

@@ -1,4 +1,5 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
+import { failpoint } from "../core/failpoints.ts";
 import { newId } from "../core/ids.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
@@ -201,6 +202,7 @@ export class ProcessManager implements RunProcesses {
       const keep = (begun: Process): void => {
         // Only who can ask for it again waits for the disk.
         if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
+        failpoint("exec.begun");
       };
       const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
         (error: unknown) => {
@@ -208,6 +210,7 @@ export class ProcessManager implements RunProcesses {
           throw error;
         },
       );
+      failpoint("exec.started");
       this.#registry.add(process);
       this.#journal.follow(process);
       // The run may have ended meanwhile, and not have found it.
@@ -240,6 +243,7 @@ export class ProcessManager implements RunProcesses {
       }
       if (signal.aborted) return;
       const status = await process.ended;
+      failpoint("exec.ended");
       await this.#journal.kept(process);
       yield { type: "exited", status };
     } finally {

@@ -1,4 +1,4 @@
-import { DurableState } from "../../src/core/durable-state.ts";
+import { DurableState, type StateStore } from "../../src/core/durable-state.ts";
 import { EngineMonitor } from "../../src/core/engine-monitor.ts";
 import type { EventLog } from "../../src/core/event-log.ts";
 import { HOST_MOUNTS } from "../../src/core/mount-sources.ts";
@@ -12,12 +12,22 @@ import { memoryStore } from "../support/memory-store.ts";
 
 export const OWNER = "default";
 
-/** A manager over an engine and a clock that a test turns. */
-export async function newManager(changes: Partial<SandboxManagerSettings> = {}) {
-  const engine = new MemoryEngine();
-  const clock = new ManualClock();
+/** What outlives a manager. */
+export interface World {
+  readonly engine: MemoryEngine;
+  readonly clock: ManualClock;
+  readonly store: StateStore;
+}
+
+export function newWorld(): World {
+  return { engine: new MemoryEngine(), clock: new ManualClock(), store: memoryStore() };
+}
+
+/** A manager over an engine and a clock that a test turns, in a world of its own or one where another was before. */
+export async function newManager(changes: Partial<SandboxManagerSettings> = {}, world: World = newWorld()) {
+  const { engine, clock } = world;
   const log = new MemoryLog();
-  const state = new DurableState(memoryStore(), { clock, logger: log });
+  const state = new DurableState(world.store, { clock, logger: log });
   const monitor = await EngineMonitor.connect(engine, log);
   const settings: SandboxManagerSettings = {
     maxSandboxes: 100,
@@ -30,7 +40,7 @@ export async function newManager(changes: Partial<SandboxManagerSettings> = {}) 
   const observer = { ready() {}, ending() {} };
   const parts = { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS };
   const manager = new SandboxManager(settings, parts);
-  return { manager, engine, clock, log, events: state.events, monitor };
+  return { manager, engine, clock, log, events: state.events, monitor, state, world };
 }
 
 /** What the log holds of a sandbox. */

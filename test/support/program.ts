@@ -23,15 +23,18 @@ export interface ProgramOptions {
   readonly stdin?: Buffer | string | "open";
   /** What is run, in place of the program's sources. */
   readonly entry?: readonly string[];
+  /** A command that runs the program, as `nsenter`, with its arguments. */
+  readonly within?: readonly string[];
 }
 
 /** Starts the program, as a shell would. */
 export function startProgram(
   args: readonly string[],
-  { env, stdin, entry = [MAIN] }: ProgramOptions = {},
+  { env, stdin, entry = [MAIN], within = [] }: ProgramOptions = {},
 ): ChildProcessWithoutNullStreams {
   const { BERTH_TEST_RUN: _run, ...inherited } = process.env;
-  const child = spawn(process.execPath, [...entry, ...args], {
+  const [file = "", ...before] = [...within, process.execPath];
+  const child = spawn(file, [...before, ...entry, ...args], {
     env: { ...inherited, ...env },
     stdio: "pipe",
   });
@@ -56,12 +59,23 @@ export function runProgram(args: readonly string[], options?: ProgramOptions): P
   return endOf(startProgram(args, options));
 }
 
+/** What a {@link ServeProcess} is run of and on. */
+export interface ServeSettings {
+  /** What is run in place of the program's sources. */
+  readonly entry?: readonly string[];
+  readonly within?: readonly string[];
+  /** Of an earlier run; a new one by default. */
+  readonly dataDir?: string;
+  readonly instance?: string;
+}
+
 /** `berth serve` as a process of its own, with the test image as default, on any free port. */
 export class ServeProcess {
   readonly address: string;
   readonly startLine: string;
   readonly instance: string;
   readonly dataDir: string;
+  readonly #settings: ServeSettings;
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #end: Promise<ProgramEnd>;
 
@@ -69,26 +83,27 @@ export class ServeProcess {
     child: ChildProcessWithoutNullStreams,
     end: Promise<ProgramEnd>,
     startLine: string,
-    { instance, dataDir }: { readonly instance: string; readonly dataDir: string },
+    settings: Required<Omit<ServeSettings, "entry">>,
   ) {
     this.#child = child;
     this.#end = end;
     this.startLine = startLine;
-    this.instance = instance;
-    this.dataDir = dataDir;
+    this.instance = settings.instance;
+    this.dataDir = settings.dataDir;
+    this.#settings = settings;
     this.address = /^berth listens on (.+); engine /.exec(startLine)?.[1] ?? "";
   }
 
-  /** @param more what is to be run in place of the program's sources; the data directory of an earlier run. */
   static async start(
     args: readonly string[] = [],
     env: Readonly<Record<string, string>> = {},
-    more: { readonly entry?: readonly string[]; readonly dataDir?: string; readonly instance?: string } = {},
+    more: ServeSettings = {},
   ): Promise<ServeProcess> {
     const instance = more.instance ?? newInstance();
     const dataDir = more.dataDir ?? newDataDir();
     const child = startProgram(["serve", ...args], {
       ...(more.entry && { entry: more.entry }),
+      ...(more.within && { within: more.within }),
       env: {
         BERTH_LISTEN: "127.0.0.1:0",
         BERTH_DEFAULT_IMAGE: TEST_IMAGE,
@@ -110,7 +125,11 @@ export class ServeProcess {
       Promise.reject(new Error(`serve ended (${exitCode}): ${stderr}`)),
     );
     died.catch(() => {});
-    return new ServeProcess(child, end, await Promise.race([line, died]), { instance, dataDir });
+    return new ServeProcess(child, end, await Promise.race([line, died]), {
+      instance,
+      dataDir,
+      within: more.within ?? [],
+    });
   }
 
   /** Runs a client's command against it. */
@@ -147,7 +166,7 @@ export class ServeProcess {
 
   /** Starts it again, on what it left. For one that has ended. */
   again(args: readonly string[] = [], env: Readonly<Record<string, string>> = {}): Promise<ServeProcess> {
-    return ServeProcess.start(args, env, { instance: this.instance, dataDir: this.dataDir });
+    return ServeProcess.start(args, env, this.#settings);
   }
 
   /** Ends it where it still runs. For the clean-up of a test that failed. */

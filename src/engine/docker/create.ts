@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { BerthError } from "../../core/errors.ts";
+import { failpoint } from "../../core/failpoints.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
@@ -58,6 +59,7 @@ export class ContainerMaker {
     );
     try {
       const { id } = await untilAborted(creating, signal);
+      failpoint("create.container");
       return { id, owner: await this.#start(id, signal) };
     } catch (error) {
       await this.#discard(config.name, creating);

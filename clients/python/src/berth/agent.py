@@ -1,0 +1,306 @@
+"""An agent's loop, supervised by the service."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import enum
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from berth.retry import reason_of, retrying
+from berth.v1 import error_pb2, run_pb2, run_pb2_grpc, sandbox_pb2
+
+_MOST_RESULT_BYTES = 16 * 1024
+#: Signs of life in one step timeout.
+_SIGNS_PER_TIMEOUT = 3
+_OVER = {error_pb2.ERROR_REASON_RUN_STATE, error_pb2.ERROR_REASON_RUN_NOT_FOUND}
+
+
+class AgentState(str, enum.Enum):
+    """Where an agent stands."""
+
+    IDLE = "IDLE"
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the conversation."""
+
+    role: Literal["USER", "SYSTEM", "ASSISTANT", "TOOL"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is to be done."""
+
+    run_id: str
+    #: From 1.
+    number: int
+    #: What to ask: the agent's own prompt, below a warning where it goes round in circles.
+    prompt: str
+    #: The run's sandbox; empty without one.
+    sandbox_id: str
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step came to. A string alone is its result."""
+
+    #: In words; what is beyond 16 KiB is cut off.
+    result: str
+    #: Whether the agent has reached its aim.
+    finished: bool = False
+    #: What was said in it; 100 at most. Unset: the result, by the assistant.
+    messages: Sequence[Message] | None = field(default=None)
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """What a run came to."""
+
+    run_id: str
+    #: IDLE after the most steps.
+    state: AgentState
+    #: FINISHED, MAX_STEPS, ERROR, CANCELED, LEASE_EXPIRED or DEADLINE.
+    outcome: str
+    #: How it ended, for a person.
+    message: str
+    #: One line a step.
+    summary: str
+
+
+class Agent(abc.ABC):
+    """An agent whose runs the service supervises. Write `step`.
+
+    The service counts the steps, keeps the time, warns of going round in
+    circles, and cleans up whatever happens, also when this program dies. A
+    connection that breaks and a service that restarts are waited for, as long as
+    the step timeout is. A step whose run ends meanwhile is canceled.
+
+    An agent does one run at a time; `close` takes the last one away. Times are
+    in seconds; what is not given is the service's default.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        name: str = "",
+        max_steps: int | None = None,
+        duplicate_threshold: int | None = None,
+        step_timeout: float | None = None,
+        max_duration: float | None = None,
+        next_step_prompt: str = "",
+        sandbox_spec: sandbox_pb2.SandboxSpec | None = None,
+        sandbox_id: str | None = None,
+        keep_sandbox: bool = False,
+    ) -> None:
+        self.channel = channel
+        self._runs = run_pb2_grpc.RunServiceStub(channel)
+        wanted: dict[str, Any] = {
+            "name": name,
+            "max_steps": max_steps,
+            "duplicate_threshold": duplicate_threshold,
+            "step_timeout": _duration(step_timeout),
+            "max_duration": _duration(max_duration),
+            "next_step_prompt": next_step_prompt,
+            "sandbox_spec": sandbox_spec,
+            "sandbox_id": sandbox_id,
+            "on_end": run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX,
+        }
+        if sandbox_spec is not None and sandbox_id is not None:
+            raise ValueError("sandbox_spec and sandbox_id exclude each other")
+        self._request = run_pb2.CreateRunRequest(
+            **{key: value for key, value in wanted.items() if value is not None}
+        )
+        self._run: run_pb2.Run | None = None
+        self._state = AgentState.IDLE
+        self._current_step = 0
+
+    @abc.abstractmethod
+    async def step(self, step: Step) -> StepResult | str:
+        """Does one step. What it raises ends the run in ERROR."""
+
+    @property
+    def state(self) -> AgentState:
+        return self._state
+
+    @property
+    def current_step(self) -> int:
+        """The step under way; 0 before the first, and after the most steps."""
+        return self._current_step
+
+    @property
+    def run_id(self) -> str:
+        """Id of its run at the service; empty before the first."""
+        return self._run.run_id if self._run else ""
+
+    async def run(self, request: str = "") -> AgentRun:
+        """Does steps until the run is over. Raises what a step raised. Canceling the task cancels the run.
+
+        `request` becomes the user's first message.
+        """
+        if self._state is not AgentState.IDLE:
+            raise RuntimeError(f"Cannot run agent from state: {self._state.value}")
+        self._state = AgentState.RUNNING
+        try:
+            if self._run is None:
+                self._run = (await self._runs.CreateRun(self._request)).run
+            start = run_pb2.StartRunRequest(request_id=str(uuid.uuid4()), run_id=self.run_id, request=request)
+            started = await self._call(lambda: self._runs.StartRun(start))
+            return await self._loop(
+                started.next_step if started.HasField("next_step") else None, started.run.sandbox_id
+            )
+        except BaseException:
+            await asyncio.shield(self._give_up())
+            raise
+
+    async def cancel(self) -> None:
+        """Ends the run, if one is RUNNING: its step is canceled, and `run` returns."""
+        if self._run is not None:
+            await self._call(lambda: self._runs.CancelRun(run_pb2.CancelRunRequest(run_id=self.run_id)))
+
+    async def reset(self) -> None:
+        """Makes it IDLE again after FINISHED or ERROR; what was said is forgotten."""
+        if self._run is not None:
+            await self._call(lambda: self._runs.ResetRun(run_pb2.ResetRunRequest(run_id=self.run_id)))
+        self._settle(AgentState.IDLE, 0)
+
+    async def close(self) -> None:
+        """Ends the run, if there is one, and takes it away. Idempotent."""
+        if self._run is not None:
+            await self._call(lambda: self._runs.DeleteRun(run_pb2.DeleteRunRequest(run_id=self.run_id)))
+        self._run = None
+        self._settle(AgentState.IDLE, 0)
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _loop(self, step: run_pb2.NextStep | None, sandbox_id: str) -> AgentRun:
+        while step is not None:
+            self._current_step = step.step
+            report, error = await self._do(step, sandbox_id)
+            if report is None:
+                break
+            verdict = await self._report(report)
+            if error is not None:
+                self._settle(AgentState.ERROR, step.step)
+                raise error
+            step = verdict.next_step if verdict and verdict.HasField("next_step") else None
+        return await self._result()
+
+    async def _do(
+        self, step: run_pb2.NextStep, sandbox_id: str
+    ) -> tuple[run_pb2.ReportStepRequest | None, Exception | None]:
+        """Does one step, with signs of life while it lasts; no report where the run ended meanwhile."""
+        alive = asyncio.create_task(self._stay_alive(step))
+        work = asyncio.create_task(self._attempt(step, sandbox_id))
+        try:
+            await asyncio.wait((alive, work), return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else (None, None)
+        finally:
+            for task in (alive, work):
+                task.cancel()
+            await asyncio.gather(alive, work, return_exceptions=True)
+
+    async def _attempt(
+        self, step: run_pb2.NextStep, sandbox_id: str
+    ) -> tuple[run_pb2.ReportStepRequest, Exception | None]:
+        report = run_pb2.ReportStepRequest(run_id=self.run_id, step=step.step, start_id=step.start_id)
+        try:
+            made = await self.step(Step(self.run_id, step.step, step.prompt, sandbox_id))
+            result = StepResult(made) if isinstance(made, str) else made
+            messages = [Message("ASSISTANT", result.result)] if result.messages is None else result.messages
+            for message in messages:
+                role = run_pb2.RunMessageRole.Value(f"RUN_MESSAGE_ROLE_{message.role}")
+                report.messages.add(role=role, content=message.content)
+            report.result = _clip(result.result)
+            report.outcome = (
+                run_pb2.STEP_OUTCOME_FINISHED if result.finished else run_pb2.STEP_OUTCOME_CONTINUE
+            )
+            return report, None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
+            del report.messages[:]
+            report.result = _clip(str(error) or type(error).__name__)
+            report.outcome = run_pb2.STEP_OUTCOME_ERROR
+            return report, error
+
+    async def _stay_alive(self, step: run_pb2.NextStep) -> None:
+        """Gives signs of life; returns when the run is over."""
+        alive = run_pb2.KeepAliveRunRequest(run_id=self.run_id, step=step.step, start_id=step.start_id)
+        while True:
+            await asyncio.sleep(self._step_timeout / _SIGNS_PER_TIMEOUT)
+            try:
+                await self._runs.KeepAliveRun(alive)
+            except grpc.aio.AioRpcError as error:
+                if reason_of(error) in _OVER:
+                    return
+
+    async def _report(self, report: run_pb2.ReportStepRequest) -> run_pb2.ReportStepResponse | None:
+        try:
+            return await self._call(lambda: self._runs.ReportStep(report))
+        except grpc.aio.AioRpcError as error:
+            if reason_of(error) in _OVER:
+                return None
+            raise
+
+    async def _result(self) -> AgentRun:
+        answer = await self._call(lambda: self._runs.GetRun(run_pb2.GetRunRequest(run_id=self.run_id)))
+        run = answer.run
+        self._settle(_state_of(run), run.current_step)
+        outcome = run_pb2.RunOutcome.Name(run.outcome).removeprefix("RUN_OUTCOME_")
+        return AgentRun(run.run_id, self._state, outcome, run.message, run.summary)
+
+    async def _give_up(self) -> None:
+        """After a failure that is not the run's own: nobody goes on with it."""
+        if self._state is not AgentState.RUNNING:
+            return
+        if self._run is None:
+            return self._settle(AgentState.IDLE, 0)
+        self._settle(AgentState.ERROR, self._current_step)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            run = (await self._runs.CancelRun(run_pb2.CancelRunRequest(run_id=self.run_id))).run
+            self._settle(_state_of(run), run.current_step)
+
+    async def _call(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Makes a call that is safe to make twice, also over connections that break."""
+        return await retrying(self._step_timeout, call)
+
+    @property
+    def _step_timeout(self) -> float:
+        return self._run.step_timeout.ToTimedelta().total_seconds() if self._run else 0
+
+    def _settle(self, state: AgentState, step: int) -> None:
+        self._state = state
+        self._current_step = step
+
+
+def _state_of(run: run_pb2.Run) -> AgentState:
+    return AgentState(run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_"))
+
+
+def _duration(seconds: float | None) -> Duration | None:
+    if seconds is None:
+        return None
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
+
+
+def _clip(text: str) -> str:
+    """The longest beginning of a text that the service takes as a result."""
+    return text.encode("utf-8", "replace")[:_MOST_RESULT_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,206 @@
+import { create } from "@bufbuild/protobuf";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
+import { Command } from "commander";
+import {
+  GetRunResponseSchema,
+  ListRunsResponseSchema,
+  type Run,
+  type RunEvent,
+  RunEventType,
+  RunOutcome,
+  RunState,
+  WatchRunResponseSchema,
+} from "../../../gen/ts/berth/v1/run_pb.js";
+import type { ServiceClient } from "../client.ts";
+import { EXIT } from "../exit.ts";
+import { formatDuration, formatTable, formatWord, visible } from "../format.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+import { messageJson } from "../message-json.ts";
+
+const PAGE_SIZE = 1000;
+
+/** `berth runs`: the runs that the service supervises. */
+export function runsCommand(host: CommandHost): Command {
+  return new Command("runs")
+    .summary("list, show, follow, cancel and delete runs")
+    .description(
+      "Runs are executions of many steps that agents do and the service supervises. To run one command, see `berth run`.",
+    )
+    .addCommand(lsCommand(host))
+    .addCommand(showCommand(host))
+    .addCommand(watchCommand(host))
+    .addCommand(cancelCommand(host))
+    .addCommand(rmCommand(host));
+}
+
+function lsCommand(host: CommandHost): Command {
+  return clientCommand("ls")
+    .summary("list runs, newest first")
+    .option("-a, --all", "those that are not RUNNING too")
+    .action(
+      host.action(async (flags: ClientFlags & { readonly all?: boolean }) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const runs = await listAll(client, flags.all ? [] : [RunState.RUNNING], host.interrupts.signal);
+          if (flags.json) {
+            const answer = create(ListRunsResponseSchema, { runs });
+            await writeJson(host.io.stdout, messageJson(ListRunsResponseSchema, answer));
+            return EXIT.ok;
+          }
+          const now = Date.now();
+          const headings = ["ID", "STATE", "STEP", "AGE", "SANDBOX", "NAME"];
+          const rows = runs.map((run) => [
+            run.runId,
+            stateOf(run),
+            `${run.currentStep}/${run.maxSteps}`,
+            run.createTime ? formatDuration(Math.max(0, now - timestampMs(run.createTime))) : "",
+            visible(run.sandboxId),
+            visible(run.name),
+          ]);
+          await write(host.io.stdout, formatTable(headings, rows));
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+function showCommand(host: CommandHost): Command {
+  return clientCommand("show")
+    .summary("show a run and its steps")
+    .argument("<run>", "id of the run")
+    .action(
+      host.action(async (runId: string, flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const answer = await client.runs.getRun({ runId }, { signal: host.interrupts.signal });
+          const { run } = answer;
+          if (flags.json) await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer));
+          else if (run)
+            await write(host.io.stdout, formatTable(["WHAT", "VALUE"], details(run)) + stepsOf(run));
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+function watchCommand(host: CommandHost): Command {
+  return clientCommand("watch")
+    .summary("follow what happens to a run, until it ends")
+    .description("Tells what has happened to a run and goes on until the run ends or is deleted.")
+    .argument("<run>", "id of the run")
+    .action(
+      host.action(async (runId: string, flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const { signal } = host.interrupts;
+          const { run } = await client.runs.getRun({ runId }, { signal });
+          // The end of an earlier pass is history: only one since the newest start ends the watch.
+          const since = run?.startTime ? timestampMs(run.startTime) : 0;
+          for await (const response of client.runs.watchRun({ runId }, { signal })) {
+            const { item } = response;
+            if (item.case === "keepalive") continue;
+            if (flags.json)
+              await writeJson(host.io.stdout, messageJson(WatchRunResponseSchema, response), signal);
+            else if (item.case === "event")
+              await write(host.io.stdout, `${formatEvent(item.value)}\n`, signal);
+            if (item.case === "event" && isEnd(item.value, since)) break;
+          }
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+function cancelCommand(host: CommandHost): Command {
+  return clientCommand("cancel")
+    .summary("end a run; its processes and its sandbox go")
+    .argument("<run>", "id of the run")
+    .action(
+      host.action(async (runId: string, flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const { run } = await client.runs.cancelRun({ runId }, { signal: host.interrupts.signal });
+          if (flags.json) {
+            const answer = create(GetRunResponseSchema, run ? { run } : {});
+            await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer));
+          } else if (run) await write(host.io.stdout, `${run.runId} ${stateOf(run)}\n`);
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+function rmCommand(host: CommandHost): Command {
+  return clientCommand("rm")
+    .summary("delete a run and its record; one that is RUNNING is canceled first")
+    .argument("<run>", "id of the run")
+    .action(
+      host.action(async (runId: string, flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          await client.runs.deleteRun({ runId }, { signal: host.interrupts.signal });
+          if (flags.json) await writeJson(host.io.stdout, { runId, deleted: true });
+          else await write(host.io.stdout, `${runId}\n`);
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+async function listAll(
+  client: ServiceClient,
+  states: readonly RunState[],
+  signal: AbortSignal,
+): Promise<Run[]> {
+  const runs: Run[] = [];
+  let pageToken = "";
+  do {
+    const page = await client.runs.listRuns(
+      { states: [...states], pageSize: PAGE_SIZE, pageToken },
+      { signal },
+    );
+    runs.push(...page.runs);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+  return runs;
+}
+
+function stateOf(run: Run): string {
+  const outcome = run.outcome === RunOutcome.UNSPECIFIED ? "" : ` (${formatWord(RunOutcome[run.outcome])})`;
+  return formatWord(RunState[run.state]) + outcome;
+}
+
+function details(run: Run): string[][] {
+  return [
+    ["id", run.runId],
+    ["name", visible(run.name)],
+    ["state", stateOf(run)],
+    ["message", visible(run.message)],
+    ["step", `${run.currentStep} of ${run.maxSteps}`],
+    ["sandbox", visible(run.sandboxId)],
+    ["lease expires", moment(run.leaseExpireTime)],
+    ["created", moment(run.createTime)],
+    ["started", moment(run.startTime)],
+    ["ended", moment(run.endTime)],
+  ].filter(([, value]) => value !== "");
+}
+
+function stepsOf(run: Run): string {
+  return run.steps
+    .map(({ step, result, stuck }) => `Step ${step}: ${visible(result)}${stuck ? " (stuck)" : ""}\n`)
+    .join("");
+}
+
+function formatEvent(event: RunEvent): string {
+  const told =
+    event.type === RunEventType.STEP_REPORTED && event.step
+      ? `step ${event.step.step}: ${visible(event.step.result)}${event.step.stuck ? " (stuck)" : ""}`
+      : event.type === RunEventType.ENDED
+        ? `ended ${formatWord(RunOutcome[event.outcome])}: ${visible(event.message)}`
+        : formatWord(RunEventType[event.type]);
+  return `${moment(event.time)} ${told}`;
+}
+
+function moment(time: Timestamp | undefined): string {
+  return time ? new Date(timestampMs(time)).toISOString() : "";
+}
+
+function isEnd({ type, time }: RunEvent, since: number): boolean {
+  return type === RunEventType.ENDED && time !== undefined && timestampMs(time) >= since;
+}

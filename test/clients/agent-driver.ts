@@ -1,0 +1,76 @@
+/** The twin of agent_driver.py, around the TypeScript class: the same lines in, the same lines out. */
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
+import { Agent, type AgentStep, type AgentStepResult } from "../../src/client/agent.ts";
+
+interface Script {
+  readonly result?: string;
+  readonly finished?: boolean;
+  readonly says?: readonly string[];
+  readonly raise?: string;
+  readonly sleep?: number;
+}
+
+interface Act {
+  readonly do: "run" | "reset" | "state" | "close";
+  readonly request?: string;
+  readonly steps?: readonly Script[];
+}
+
+class Scripted extends Agent {
+  steps: readonly Script[] = [];
+  seen: object[] = [];
+
+  protected async step({ number, prompt, sandboxId, runId, signal }: AgentStep): Promise<AgentStepResult> {
+    this.seen.push({ number, prompt, sandboxId });
+    tell({ step: number, runId, sandboxId });
+    const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
+    await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
+    if (script.raise !== undefined) throw new Error(script.raise);
+    return {
+      result: script.result ?? "",
+      finished: script.finished ?? false,
+      ...(script.says && { messages: script.says.map((content) => ({ role: "ASSISTANT", content })) }),
+    };
+  }
+}
+
+function tell(value: object): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+async function perform(agent: Scripted, act: Act): Promise<object> {
+  if (act.do === "run") {
+    agent.steps = act.steps ?? [];
+    agent.seen = [];
+    const { state, outcome, message, summary } = await agent.run(act.request);
+    return { state, outcome, message, summary, seen: agent.seen };
+  }
+  if (act.do === "reset") await agent.reset();
+  if (act.do === "close") await agent.close();
+  return {};
+}
+
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const setup = JSON.parse(String((await lines.next()).value));
+const transport = createGrpcTransport({ baseUrl: `http://${setup.address}` });
+const ms = (seconds?: number) => (seconds === undefined ? undefined : seconds * 1000);
+const agent = new Scripted(createClient(RunService, transport), {
+  maxSteps: setup.max_steps,
+  nextStepPrompt: setup.next_step_prompt,
+  duplicateThreshold: setup.duplicate_threshold,
+  keepSandbox: setup.keep_sandbox,
+  ...(setup.step_timeout && { stepTimeoutMs: ms(setup.step_timeout) }),
+  ...(setup.max_duration && { maxDurationMs: ms(setup.max_duration) }),
+  ...(setup.sandbox && { sandbox: { spec: {} } }),
+});
+for await (const line of { [Symbol.asyncIterator]: () => lines }) {
+  const answer = await perform(agent, JSON.parse(line)).catch((error: Error) => ({
+    raised: error.message,
+    type: error.name,
+  }));
+  tell({ done: answer, agentState: agent.state, currentStep: agent.currentStep, runId: agent.runId });
+}

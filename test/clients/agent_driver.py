@@ -1,0 +1,75 @@
+"""An agent whose steps are read from stdin as JSON, one a line, and told on stdout.
+
+Run by agents.test.ts. The first line is how the agent is set up. Each later one:
+{"do": "run", "steps": [...]} with steps of {result, finished, says, raise, sleep},
+{"do": "reset"}, {"do": "state"} or {"do": "close"}.
+"""
+
+import asyncio
+import json
+import sys
+
+import grpc
+
+from berth import Agent, Message, StepResult
+from berth.v1 import sandbox_pb2
+
+
+class Scripted(Agent):
+    steps: list = []
+    seen: list = []
+
+    async def step(self, step):
+        self.seen.append({"number": step.number, "prompt": step.prompt, "sandboxId": step.sandbox_id})
+        tell({"step": step.number, "runId": step.run_id, "sandboxId": step.sandbox_id})
+        script = self.steps[min(step.number, len(self.steps)) - 1]
+        await asyncio.sleep(script.get("sleep", 0))
+        if "raise" in script:
+            raise RuntimeError(script["raise"])
+        says = script.get("says")
+        return StepResult(
+            script.get("result", ""),
+            finished=script.get("finished", False),
+            messages=None if says is None else [Message("ASSISTANT", text) for text in says],
+        )
+
+
+def tell(value):
+    print(json.dumps(value), flush=True)
+
+
+async def perform(agent, act):
+    if act["do"] == "run":
+        agent.steps, agent.seen = act["steps"], []
+        run = await agent.run(act.get("request", ""))
+        return {
+            "state": run.state.value,
+            "outcome": run.outcome,
+            "message": run.message,
+            "summary": run.summary,
+            "seen": agent.seen,
+        }
+    if act["do"] == "reset":
+        await agent.reset()
+    if act["do"] == "close":
+        await agent.close()
+    return {}
+
+
+async def main():
+    lines = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(lines)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    setup = json.loads(await lines.readline())
+    sandbox = sandbox_pb2.SandboxSpec() if setup.pop("sandbox", False) else None
+    async with grpc.aio.insecure_channel(setup.pop("address")) as channel:
+        agent = Scripted(channel, sandbox_spec=sandbox, **setup)
+        async for line in lines:
+            try:
+                answer = await perform(agent, json.loads(line))
+            except Exception as error:
+                answer = {"raised": str(error), "type": type(error).__name__}
+            tell({"done": answer, "agentState": agent.state.value, "currentStep": agent.current_step, "runId": agent.run_id})
+
+
+asyncio.run(main())

@@ -1,0 +1,280 @@
+import { type ChildProcessWithoutNullStreams, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { createInterface, type Interface } from "node:readline";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectNoContainers } from "../support/app.ts";
+import { Client } from "../support/client.ts";
+import { containersOf } from "../support/docker.ts";
+import { eventually } from "../support/eventually.ts";
+import { TEST_IMAGE } from "../support/images.ts";
+import { LastingService } from "../support/lasting-service.ts";
+
+const run = promisify(execFile);
+const root = path.join(import.meta.dirname, "../..");
+const WARNING =
+  "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted.";
+
+interface Told {
+  readonly step?: number;
+  readonly runId: string;
+  readonly sandboxId?: string;
+  readonly done?: Readonly<Record<string, unknown>>;
+  readonly agentState?: string;
+  readonly currentStep?: number;
+}
+
+/** A program with an agent of one of the client classes in it. */
+class AgentProgram {
+  readonly #child: ChildProcessWithoutNullStreams;
+  readonly #lines: AsyncIterator<string>;
+  readonly #reader: Interface;
+  #stderr = "";
+
+  constructor(command: readonly string[], env: NodeJS.ProcessEnv, setup: object) {
+    const [file = "", ...args] = command;
+    this.#child = spawn(file, args, { env, stdio: "pipe" });
+    this.#child.stderr.on("data", (data: Buffer) => {
+      this.#stderr += data;
+    });
+    this.#reader = createInterface({ input: this.#child.stdout });
+    this.#lines = this.#reader[Symbol.asyncIterator]();
+    this.tell(setup);
+  }
+
+  tell(act: object): void {
+    this.#child.stdin.write(`${JSON.stringify(act)}\n`);
+  }
+
+  /** The next line that it tells. */
+  async next(): Promise<Told> {
+    const { value, done } = await this.#lines.next();
+    if (done) throw new Error(`the program ended: ${this.#stderr}`);
+    return JSON.parse(value);
+  }
+
+  /** Has it do something, and returns how that came out. */
+  async do(act: object): Promise<Told> {
+    this.tell(act);
+    return this.done();
+  }
+
+  async done(): Promise<Told> {
+    for (;;) {
+      const told = await this.next();
+      if (told.done) return told;
+    }
+  }
+
+  async end(signal?: NodeJS.Signals): Promise<void> {
+    if (signal) this.#child.kill(signal);
+    else this.#child.stdin.end();
+    if (this.#child.exitCode === null && this.#child.signalCode === null) await once(this.#child, "exit");
+    this.#reader.close();
+  }
+}
+
+let service: LastingService;
+let client: Client;
+let packageDir: string;
+let python: string;
+
+beforeAll(async () => {
+  const requirements = path.join(import.meta.dirname, "requirements.txt");
+  const env = await run(path.join(root, "scripts/python-env.sh"), ["python-stubs", requirements]);
+  python = path.join(env.stdout.trim(), "bin/python");
+  packageDir = await mkdtemp(path.join(tmpdir(), "berth-python-"));
+  // As a user installs it from a checkout; with no index there is no network either.
+  const pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps"];
+  await run(python, [...pip, "--target", packageDir, path.join(root, "clients/python")]);
+  service = await LastingService.start();
+  client = new Client(service.address);
+});
+
+afterAll(async () => {
+  client?.close();
+  await service?.[Symbol.asyncDispose]();
+  if (packageDir) await rm(packageDir, { recursive: true, force: true });
+});
+
+// Without the caller's environment: no proxy comes between a client and the service on loopback.
+const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; example: string[] }][] = [
+  [
+    "TypeScript",
+    () => ({
+      command: [process.execPath, path.join(import.meta.dirname, "agent-driver.ts")],
+      env: {},
+      example: [process.execPath, path.join(root, "examples/fix-test.ts")],
+    }),
+  ],
+  [
+    "Python",
+    () => ({
+      command: [python, path.join(import.meta.dirname, "agent_driver.py")],
+      env: { PYTHONPATH: packageDir },
+      example: [python, path.join(root, "clients/python/examples/fix_test.py")],
+    }),
+  ],
+];
+
+describe.each(classes)("the agent class of %s", (_, of) => {
+  const begin = (setup: object = {}): AgentProgram => {
+    const { command, env } = of();
+    return new AgentProgram(command, env, { address: service.address, ...setup });
+  };
+
+  test("runs to FINISHED, only from IDLE, and again after a reset", async () => {
+    const agent = begin({ sandbox: true, next_step_prompt: "Go on." });
+    const steps = [{ result: "looked" }, { result: "done", finished: true }];
+    const first = await agent.do({ do: "run", request: "Do it.", steps });
+    expect(first).toMatchObject({
+      done: {
+        state: "FINISHED",
+        outcome: "FINISHED",
+        message: "done",
+        summary: "Step 1: looked\nStep 2: done",
+        seen: [
+          { number: 1, prompt: "Go on.", sandboxId: expect.stringMatching(/^sbx_/) },
+          { number: 2, prompt: "Go on." },
+        ],
+      },
+      agentState: "FINISHED",
+      currentStep: 2,
+    });
+    const { run: kept } = await client.call("RunService/GetRun", {
+      run_id: first.runId,
+      include_messages: true,
+    });
+    expect(
+      kept.messages.map(({ role, content }) => [role.replace("RUN_MESSAGE_ROLE_", ""), content]),
+    ).toEqual([
+      ["USER", "Do it."],
+      ["ASSISTANT", "looked"],
+      ["ASSISTANT", "done"],
+    ]);
+    expect(kept.sandbox_id).toBe("");
+    const refused = await agent.do({ do: "run", steps });
+    expect(refused.done).toMatchObject({ raised: "Cannot run agent from state: FINISHED" });
+    expect(await agent.do({ do: "reset" })).toMatchObject({ agentState: "IDLE", currentStep: 0 });
+    const again = await agent.do({ do: "run", steps: [{ result: "at once", finished: true }] });
+    expect(again).toMatchObject({ done: { summary: "Step 1: at once" }, runId: first.runId });
+    expect(await agent.do({ do: "close" })).toMatchObject({ agentState: "IDLE", runId: "" });
+    await agent.end();
+    await expectNoContainers(service.instance);
+  });
+
+  test("reaches the most steps: IDLE again; a finish on the last step is FINISHED", async () => {
+    const agent = begin({ max_steps: 2 });
+    const spent = await agent.do({ do: "run", steps: [{ result: "a" }] });
+    expect(spent).toMatchObject({
+      done: {
+        state: "IDLE",
+        outcome: "MAX_STEPS",
+        summary: "Step 1: a\nStep 2: a\nTerminated: Reached max steps (2)",
+      },
+      agentState: "IDLE",
+      currentStep: 0,
+    });
+    const finished = await agent.do({ do: "run", steps: [{ result: "a" }, { result: "b", finished: true }] });
+    expect(finished.done).toMatchObject({ outcome: "FINISHED", summary: "Step 1: a\nStep 2: b" });
+    await agent.do({ do: "close" });
+    await agent.end();
+  });
+
+  test("ends in ERROR when a step fails, and cleans up", async () => {
+    const agent = begin({ sandbox: true });
+    const failed = await agent.do({ do: "run", steps: [{ result: "a" }, { raise: "it broke" }] });
+    expect(failed).toMatchObject({ done: { raised: "it broke" }, agentState: "ERROR", currentStep: 2 });
+    const { run: kept } = await client.call("RunService/GetRun", { run_id: failed.runId });
+    expect(kept).toMatchObject({
+      state: "RUN_STATE_ERROR",
+      outcome: "RUN_OUTCOME_ERROR",
+      summary: "Step 1: a\nStep 2: it broke",
+      sandbox_id: "",
+    });
+    await expectNoContainers(service.instance);
+    await agent.end();
+  });
+
+  test("is warned once in the next prompt when it goes round in circles", async () => {
+    const agent = begin({ next_step_prompt: "Go on.", max_steps: 5 });
+    const steps = ["a", "a", "a", "a", "b"].map((text) => ({ result: text, says: [text] }));
+    const { done } = await agent.do({ do: "run", steps });
+    const warned = `${WARNING}\nGo on.`;
+    const prompts = ["Go on.", "Go on.", "Go on.", warned, warned];
+    expect(done).toMatchObject({ seen: prompts.map((prompt) => ({ prompt })) });
+    await agent.end();
+  });
+
+  test("keeps its lease through a step longer than the step timeout", async () => {
+    const agent = begin({ step_timeout: 3 });
+    const { done } = await agent.do({ do: "run", steps: [{ result: "slow", sleep: 5, finished: true }] });
+    expect(done).toMatchObject({ outcome: "FINISHED" });
+    await agent.end();
+  });
+
+  test("stops at its step when the run is canceled, or out of time", async () => {
+    const agent = begin({ step_timeout: 3 });
+    agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
+    const { runId } = await agent.next();
+    await client.call("RunService/CancelRun", { run_id: runId });
+    expect(await agent.done()).toMatchObject({ done: { outcome: "CANCELED" }, agentState: "ERROR" });
+    await agent.end();
+    const late = begin({ step_timeout: 3, max_duration: 1 });
+    expect(await late.do({ do: "run", steps: [{ sleep: 1000 }] })).toMatchObject({
+      done: { outcome: "DEADLINE" },
+    });
+    await late.end();
+  });
+
+  test("goes on when the service is killed and comes back, in the middle of a step and of a report", async () => {
+    const agent = begin({ sandbox: true, step_timeout: 60 });
+    agent.tell({
+      do: "run",
+      steps: [{ result: "a", sleep: 1 }, { result: "b" }, { result: "c", sleep: 1, finished: true }],
+    });
+    const { sandboxId } = await agent.next();
+    await service.kill();
+    await service.begin();
+    expect(await agent.next()).toMatchObject({ step: 2, sandboxId });
+    expect(await agent.next()).toMatchObject({ step: 3, sandboxId });
+    await service.kill();
+    await service.begin();
+    expect(await agent.done()).toMatchObject({
+      done: { outcome: "FINISHED", summary: "Step 1: a\nStep 2: b\nStep 3: c" },
+    });
+    await agent.end();
+    await expectNoContainers(service.instance);
+  });
+
+  test("that is killed loses its lease, and its sandbox goes", async () => {
+    const agent = begin({ sandbox: true, step_timeout: 2 });
+    agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
+    const { runId } = await agent.next();
+    expect(await containersOf(service.instance)).toHaveLength(1);
+    await agent.end("SIGKILL");
+    await eventually(
+      async () =>
+        (await client.call("RunService/GetRun", { run_id: runId })).run.outcome ===
+        "RUN_OUTCOME_LEASE_EXPIRED",
+      { timeoutMs: 30_000 },
+    );
+    await expectNoContainers(service.instance);
+  });
+
+  test("fixes a failing test in a sandbox: the example", async () => {
+    const { example, env } = of();
+    const [file = "", ...args] = example;
+    const { stdout } = await run(file, [...args, service.address, TEST_IMAGE], { env, timeout: 60_000 });
+    expect(stdout.trim().split("\n")).toEqual([
+      "Step 1: the test fails",
+      "Step 2: mended calc.py",
+      "Step 3: the test passes",
+      "FINISHED",
+    ]);
+    await expectNoContainers(service.instance);
+  });
+});

@@ -1,0 +1,57 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { removeContainers } from "./docker.ts";
+import { ServeProcess } from "./program.ts";
+import { newInstance } from "./settings.ts";
+
+/** A service whose process may be killed and begun again: its data directory, its instance and its address stay. */
+export class LastingService implements AsyncDisposable {
+  readonly instance = newInstance();
+  readonly #dataDir: string;
+  readonly #env: Readonly<Record<string, string>>;
+  #process: ServeProcess | undefined;
+  #address = "127.0.0.1:0";
+
+  private constructor(dataDir: string, env: Readonly<Record<string, string>>) {
+    this.#dataDir = dataDir;
+    this.#env = env;
+  }
+
+  static async start(env: Readonly<Record<string, string>> = {}): Promise<LastingService> {
+    const service = new LastingService(await mkdtemp(path.join(tmpdir(), "berth-data-")), env);
+    await service.begin();
+    return service;
+  }
+
+  get address(): string {
+    return this.#address;
+  }
+
+  /** Begins the process, where it does not run. */
+  async begin(): Promise<void> {
+    this.#process = await ServeProcess.start([], {
+      ...this.#env,
+      BERTH_LISTEN: this.#address,
+      BERTH_INSTANCE: this.instance,
+      BERTH_DATA_DIR: this.#dataDir,
+    });
+    this.#address = this.#process.address;
+  }
+
+  /** Kills the process, without a word. */
+  async kill(): Promise<void> {
+    await this.#process?.stop("SIGKILL");
+  }
+
+  /** Ends the process as an operator does; returns what it wrote to stderr. */
+  async stop(): Promise<string> {
+    return (await this.#process?.stop())?.stderr ?? "";
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#process?.dispose();
+    await removeContainers(this.instance);
+    await rm(this.#dataDir, { recursive: true, force: true });
+  }
+}

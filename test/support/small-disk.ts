@@ -1,0 +1,70 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync } from "node:fs";
+import path from "node:path";
+import { newDataDir } from "./settings.ts";
+
+/** A small file system that only the programs started in it see. It goes with the last of them. */
+export class SmallDisk {
+  /** Where it is, for programs run in it. */
+  readonly path: string;
+  readonly #pid: number;
+  readonly #stop: () => Promise<void>;
+
+  private constructor(mountPoint: string, pid: number, stop: () => Promise<void>) {
+    this.path = mountPoint;
+    this.#pid = pid;
+    this.#stop = stop;
+  }
+
+  /** Makes one of so many MiB, in a mount namespace of its own. */
+  static async make(mib: number): Promise<SmallDisk> {
+    const directory = newDataDir();
+    const image = path.join(directory, "image");
+    const mountPoint = path.join(directory, "disk");
+    mkdirSync(mountPoint);
+    const script = `set -e
+      truncate -s ${mib}M "$1"
+      mkfs.ext4 -q -m 0 -O ^has_journal "$1"
+      mount -o loop "$1" "$2"
+      echo mounted
+      read -r _ || true`;
+    const child = spawn(
+      "unshare",
+      ["--mount", "--propagation", "private", "sh", "-c", script, "sh", image, mountPoint],
+      {
+        stdio: ["pipe", "pipe", "pipe"],
+        env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin:/sbin` },
+      },
+    );
+    let problem = "";
+    child.stderr.on("data", (text: Buffer) => {
+      problem += text;
+    });
+    const ended = once(child, "close");
+    const mounted = await Promise.race([
+      once(child.stdout, "data").then(() => true),
+      ended.then(() => false),
+    ]);
+    if (!mounted || child.pid === undefined) throw new Error(`no small disk could be made: ${problem}`);
+    const stop = async (): Promise<void> => {
+      child.stdin.end();
+      await ended;
+    };
+    return new SmallDisk(mountPoint, child.pid, stop);
+  }
+
+  /** The command that runs a program where the disk is seen, before the program's own. */
+  get enter(): readonly string[] {
+    return ["nsenter", `--mount=/proc/${this.#pid}/ns/mnt`];
+  }
+
+  /** The same files, as this process reaches them. */
+  reach(name: string): string {
+    return path.join(`/proc/${this.#pid}/root`, this.path, name);
+  }
+
+  async remove(): Promise<void> {
+    await this.#stop();
+  }
+}
