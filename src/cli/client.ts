@@ -6,6 +6,7 @@ import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
+import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceAddress } from "./address.ts";
 
 /** A connection to a service; made by the first call. */
@@ -15,6 +16,7 @@ export interface ServiceClient {
   readonly processes: Client<typeof ProcessService>;
   readonly files: Client<typeof FileService>;
   readonly sessions: Client<typeof SessionService>;
+  readonly workspaces: Client<typeof WorkspaceService>;
   readonly runs: Client<typeof RunService>;
   /** Ends the connection, and calls with it. */
   close(): void;
@@ -43,6 +45,7 @@ export function connectTo(address: ServiceAddress): ServiceClient {
     processes: createClient(ProcessService, transport),
     files: createClient(FileService, transport),
     sessions: createClient(SessionService, transport),
+    workspaces: createClient(WorkspaceService, transport),
     runs: createClient(RunService, transport),
     close: () => manager.abort(),
   };

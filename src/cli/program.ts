@@ -15,6 +15,7 @@ import { sessionCommand } from "./commands/session.ts";
 import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
 import { toolCommand } from "./commands/tool.ts";
+import { workspaceCommand } from "./commands/workspace.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
 import { Interrupts } from "./interrupts.ts";
@@ -63,6 +64,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     statsCommand(host),
     sessionCommand(host),
     toolCommand(host),
+    workspaceCommand(host),
     runsCommand(host),
   ];
   for (const command of commands) program.addCommand(command);
