@@ -2,8 +2,10 @@ import { writeFileSync } from "node:fs";
 import { cpus, release, totalmem } from "node:os";
 import { parseArgs } from "node:util";
 import { drawLatencies } from "./picture.ts";
+import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
 import { createCold } from "./rows/create.ts";
+import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
 import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
@@ -17,11 +19,12 @@ import { table } from "./table.ts";
 
 const USAGE = `Measures Berth, against raw Docker in the same run:
   npm run bench -- [--rows exec,output] [--scale 0.5] [--engine docker|bubblewrap]
-                   [--image NAME] [--json FILE] [--svg FILE]`;
+                   [--image NAME] [--json FILE] [--svg FILE] [--markdown FILE]`;
 
 const ROWS: readonly Row[] = [
   createWarm,
   createCold,
+  createBubblewrap,
   execLatency,
   execOutput,
   execThroughput,
@@ -40,6 +43,7 @@ const { values } = parseArgs({
     image: { type: "string", default: "berth/base:latest" },
     json: { type: "string" },
     svg: { type: "string" },
+    markdown: { type: "string" },
     help: { type: "boolean", short: "h" },
   },
 });
@@ -75,13 +79,14 @@ const machine = {
   cpus: cpus().length,
   cpu: cpus()[0]?.model,
   memoryGiB: Math.round(totalmem() / 2 ** 30),
-  kernel: release(),
+  kernel: release().split("-")[0] ?? "",
   node: process.version,
 };
 console.log(table(figures));
 const result = { date: new Date().toISOString(), machine, image: values.image, scale, figures };
 if (values.json) writeFileSync(values.json, `${JSON.stringify(result, rounded, 1)}\n`);
 if (values.svg && figures.some((figure) => figure.values)) writeFileSync(values.svg, drawLatencies(figures));
+if (values.markdown) writeReport(values.markdown, table(figures), machine, scale);
 if (failed.length > 0) console.error(`These rows failed: ${failed.join(", ")}.`);
 // A row that was given up may still hold something open.
 process.exit(failed.length > 0 || stopping.signal.aborted ? 1 : 0);

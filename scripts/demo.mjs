@@ -1,8 +1,9 @@
 #!/usr/bin/env node
 // Shows Berth at work on this machine, from a fresh clone on: npm run demo [-- --yes]
 //
-// Needs Node 20 or newer, npm and git. Whatever it starts it ends, whatever happens. Docker stays as it is found; where
-// there is none, it is installed and started only with consent: asked for in a terminal, --yes or CI=true without one.
+// Needs Node 20 or newer, npm and git. Whatever it starts it ends, whatever happens. Docker is used where it answers, and
+// stays as it is found; elsewhere bubblewrap, which is installed only with consent: asked for in a terminal, --yes or
+// CI=true without one.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -25,6 +26,7 @@ for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) {
   process.on(name, () => interrupt.abort(new Stop(`Stopped by ${name}; cleaning up.`)));
 }
 
+let engine = "docker";
 let server;
 let dataDir;
 try {
@@ -46,25 +48,35 @@ async function main() {
     await must("npm", ["run", "build"], "The program could not be built.");
     return "built into dist/";
   });
-  await step(3, "engine", "scripts/docker.sh", async () => {
-    const { code } = await run("sh", ["scripts/docker.sh", ...consent()], { signal, cwd: root, show: true });
-    if (code !== 0) throw new Stop("The demo needs Docker: see above. Then run it again.");
-    return "Docker is ready";
-  });
+  await step(3, "engine", "Docker where it answers, else scripts/bubblewrap.sh", chooseEngine);
   const image = await step(4, "image", "berth doctor", chooseImage);
-  const address = await step(5, "service", `berth serve --listen 127.0.0.1:0 --default-image ${image}`, () =>
-    serve(image),
-  );
+  const options = image === undefined ? "--engine bubblewrap" : `--default-image ${image}`;
+  const address = await step(5, "service", `berth serve --listen 127.0.0.1:0 ${options}`, () => serve(image));
   await step(6, "job", "through gRPC, in a sandbox of its own", () => job(address));
   await stopServer();
   const left = await containers();
   if (left.length > 0) throw new Stop(`Containers were left behind: ${left.join(" ")}`);
-  console.log("\nThe service has stopped, and no container is left.");
+  console.log("\nThe service has stopped, and no sandbox is left.");
   console.log(nextSteps(image));
+}
+
+/** Docker as it is found; where it does not answer, what needs no daemon. */
+async function chooseEngine() {
+  const { code } = await run("docker", ["version"], { signal }).catch(() => ({ code: 1 }));
+  if (code === 0) return "Docker answers";
+  engine = "bubblewrap";
+  console.log("  Docker does not answer: sandboxes are made with bubblewrap, of this machine's own programs");
+  const made = await run("sh", ["scripts/bubblewrap.sh", ...consent()], { signal, cwd: root, show: true });
+  if (made.code !== 0) throw new Stop("The demo needs Docker or bubblewrap: see above. Then run it again.");
+  return "bubblewrap is ready";
 }
 
 /** The default image where it is there or can be pulled, else one that is made here. */
 async function chooseImage() {
+  if (engine === "bubblewrap") {
+    console.log("  none is needed");
+    return undefined;
+  }
   const { stdout } = await run(process.execPath, [berth, "doctor", "--json"], { signal });
   const found = JSON.parse(stdout).findings.find(({ subject }) => subject === "default image");
   if (found?.status === "ok") {
@@ -83,7 +95,10 @@ async function chooseImage() {
 
 async function serve(image) {
   dataDir = mkdtempSync(path.join(tmpdir(), "berth-demo-"));
-  const options = { listen: "127.0.0.1:0", "default-image": image, instance, "data-dir": dataDir };
+  const options = {
+    ...{ listen: "127.0.0.1:0", engine, instance, "data-dir": dataDir },
+    ...(image && { "default-image": image }),
+  };
   const args = [berth, "serve", ...Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])];
   server = await startServer(process.execPath, args, { signal });
   if (signal.aborted) throw signal.reason;
@@ -148,6 +163,7 @@ async function cleanUp() {
 }
 
 async function containers() {
+  if (engine !== "docker") return [];
   const { stdout } = await run("docker", [
     "ps",
     "--all",
@@ -192,7 +208,8 @@ function seconds(ms) {
 }
 
 function nextSteps(image) {
-  const option = image === OWN_IMAGE ? ` --default-image ${image}` : "";
+  const option =
+    engine === "bubblewrap" ? " --engine bubblewrap" : image === OWN_IMAGE ? ` --default-image ${image}` : "";
   return `
 What to try next. First, in a terminal of its own:
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that the programs are there that tests run on this machine: tmux,
-# as the terminal that a person sits at.
+# as the terminal that a person sits at, and bubblewrap, as an engine.
 #
 # Usage: scripts/test-tools.sh [--yes]
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking;
@@ -19,4 +19,5 @@ while [ $# -gt 0 ]; do
 done
 
 command -v tmux >/dev/null || install_packages "tmux is not installed, and tests drive terminals with it" tmux
-echo "Programs are there: $(tmux -V)."
+command -v bwrap >/dev/null || install_packages "bubblewrap is not installed, and tests run sandboxes with it" bubblewrap
+echo "Programs are there: $(tmux -V), $(bwrap --version)."

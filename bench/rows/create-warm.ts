@@ -9,7 +9,7 @@ const POOL = 8;
 /** Creates from a warm pool, against Docker's create and start. */
 export const createWarm: Row = {
   name: "create-warm",
-  limitSeconds: 240,
+  limitSeconds: 480,
   run: async ({ image, raw, scale, start, progress }) => {
     const service = await start(["--warm-pool", `${image}=${POOL}`]);
     const sample = { berth: [] as number[], raw: [] as number[] };

@@ -4,7 +4,7 @@ import { inTurn, quantile } from "../stats.ts";
 /** Creates from the image, against Docker's create and start. */
 export const createCold: Row = {
   name: "create",
-  limitSeconds: 120,
+  limitSeconds: 240,
   run: async ({ start, raw, scale }) => {
     const service = await start();
     const made: string[] = [];

@@ -8,7 +8,7 @@ const OTHER_USER = "0:0";
 /** One command after another, in a lane and beside the lanes, against docker exec and inspect. */
 export const execLatency: Row = {
   name: "exec",
-  limitSeconds: 120,
+  limitSeconds: 240,
   run: async ({ start, raw, scale, progress }) => {
     const service = await start();
     const id = await service.create();

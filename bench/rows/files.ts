@@ -11,7 +11,7 @@ const ROUNDS = 7;
 /** One large file into a sandbox and out of it. */
 export const files: Row = {
   name: "files",
-  limitSeconds: 90,
+  limitSeconds: 240,
   run: async ({ start, scale }) => {
     const service = await start();
     const file = { sandboxId: await service.create(), path: "/workspace/big" };

@@ -10,7 +10,7 @@ const REST_MS = 5_000;
  */
 export const idleMemory: Row = {
   name: "memory",
-  limitSeconds: 400,
+  limitSeconds: 600,
   run: async ({ start, scale, progress }) => {
     const count = Math.max(20, Math.round(200 * scale));
     const quarter = Math.round(count / 4);

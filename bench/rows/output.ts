@@ -7,7 +7,7 @@ const ROUNDS = 7;
 /** Large output through one exec, against the stream of a docker exec. */
 export const execOutput: Row = {
   name: "output",
-  limitSeconds: 120,
+  limitSeconds: 240,
   run: async ({ start, raw, scale }) => {
     const service = await start();
     const id = await service.create();

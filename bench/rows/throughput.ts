@@ -10,7 +10,7 @@ const TURNS = 3;
 /** How many commands a second, many at once. */
 export const execThroughput: Row = {
   name: "throughput",
-  limitSeconds: 240,
+  limitSeconds: 480,
   run: async (context) => [await throughput(context, 1), await throughput(context, AT_ONCE)],
 };
 

@@ -21,12 +21,12 @@ interface Target {
  */
 export const unary: Row = {
   name: "unary",
-  limitSeconds: 120,
+  limitSeconds: 240,
   run: async ({ scale }) => {
     const targets: Target[] = [];
     try {
       for (const name of ["berth", "bare", "library"]) targets.push(await launch(name));
-      for (const target of targets) await calls(target, WARM_UP);
+      for (const target of targets) await calls(target, WARM_UP * Math.max(0.3, Math.min(1, scale)));
       for (const { latencies } of targets) latencies.length = 0;
       for (let round = 0; round < Math.max(3, ROUNDS * scale); round++)
         for (const target of targets) await calls(target, CALLS_A_ROUND);

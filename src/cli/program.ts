@@ -13,6 +13,7 @@ import { runsCommand } from "./commands/runs.ts";
 import { serveCommand } from "./commands/serve.ts";
 import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
+import { workspaceCommand } from "./commands/workspace.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
 import { Interrupts } from "./interrupts.ts";
@@ -59,6 +60,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),
+    workspaceCommand(host),
     runsCommand(host),
   ];
   for (const command of commands) program.addCommand(command);

@@ -20,7 +20,7 @@ const INLINE_BYTES = 8 * 1024;
 /** What is kept of a process beside its output. */
 interface Facts {
   readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
-  readonly options: Omit<ProcessOptions, "stdin">;
+  readonly options: ProcessOptions;
   readonly user: string;
   readonly hasTerminal: boolean;
   readonly startTimeMs: number;
@@ -121,7 +121,6 @@ export class ProcessJournal {
     const init: ProcessInit = {
       ...facts,
       id: stored.processId,
-      options: { ...facts.options, stdin: new Uint8Array() },
       startedAt: this.#parts.state.time.toMonotonic(facts.startedAt),
       wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
     };

@@ -11,14 +11,14 @@ import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";
 import { Process } from "./process.ts";
 import type { ProcessJournal } from "./process-journal.ts";
-import type { Command, ProcessOptions, ProcessParts } from "./process-options.ts";
+import type { Command, ProcessParts, StartOptions } from "./process-options.ts";
 import { ProcessRegistry } from "./process-registry.ts";
 import { orSandboxEnd } from "./shell-gone.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 import { resolveWorkingDir } from "./working-dir.ts";
 
 /** A caller's wish to run a command. Unset values are the sandbox's. */
-export interface RunRequest extends Omit<ProcessOptions, "timeoutMs"> {
+export interface RunRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
   readonly workingDir: string | undefined;
@@ -197,7 +197,16 @@ export class ProcessManager implements RunProcesses {
         stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
         terminal: request.terminal,
       };
-      const options = { ...request, timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs };
+      const options: StartOptions = {
+        command: request.command,
+        timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs,
+        stdin: request.stdin,
+        keepStdinOpen: request.keepStdinOpen,
+        onDisconnect: request.onDisconnect,
+        disconnectGraceMs: request.disconnectGraceMs,
+        outputLimitBytes: request.outputLimitBytes,
+        runId,
+      };
       const id = newId("prc");
       const keep = (begun: Process): void => {
         // Only who can ask for it again waits for the disk.

@@ -14,7 +14,6 @@ export type Command =
 export interface ProcessOptions {
   readonly command: Command;
   readonly timeoutMs: number;
-  readonly stdin: Uint8Array;
   readonly keepStdinOpen: boolean;
   /** What happens when the caller that started it goes away. */
   readonly onDisconnect: "KILL" | "DETACH";
@@ -22,6 +21,12 @@ export interface ProcessOptions {
   /** Undefined: no limit. */
   readonly outputLimitBytes: number | undefined;
   readonly runId: string;
+}
+
+/** How a process is to be started. */
+export interface StartOptions extends ProcessOptions {
+  /** Not kept: a process is remembered for a day, and what it read would be too. */
+  readonly stdin: Uint8Array;
 }
 
 /** What processes are built of. */

@@ -5,7 +5,7 @@ import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest } from "./job.ts";
-import type { ProcessOptions, ProcessParts } from "./process-options.ts";
+import type { ProcessOptions, ProcessParts, StartOptions } from "./process-options.ts";
 import { sandboxEnd } from "./shell-gone.ts";
 import { StdinWriter } from "./stdin-writer.ts";
 import { READING_MS, Transcript, type Wrote } from "./transcript.ts";
@@ -50,7 +50,9 @@ export class Process {
   /** Why it is being ended; the first reason stays. */
   #ending: ExitCause | undefined;
   #status: ExitStatus | undefined;
+  /** Undefined before it is known to run and after its end, since a shell and its connection hang on it. */
   #job: Job | undefined;
+  #pid: number | undefined;
   #stdin: StdinWriter | undefined;
   #paused = false;
   #lookAgain: NodeJS.Timeout | undefined;
@@ -86,7 +88,7 @@ export class Process {
     id: string,
     lease: Lease,
     request: JobRequest,
-    options: ProcessOptions,
+    { stdin, ...options }: StartOptions,
     parts: ProcessParts,
     signal: AbortSignal,
     before: (process: Process) => void = () => {},
@@ -98,7 +100,7 @@ export class Process {
     const process = new Process(init, lease, parts);
     before(process);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal));
+    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal), stdin);
     return process;
   }
 
@@ -112,14 +114,14 @@ export class Process {
   /** One of an earlier run of the service that was found again. Its callers have gone with that. */
   static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: Job): Process {
     const process = new Process(init, lease, parts);
-    process.#follow(job);
+    process.#follow(job, new Uint8Array());
     process.#someoneLeft();
     return process;
   }
 
   /** Its process group inside the sandbox; undefined before it is known to run. */
   get pid(): number | undefined {
-    return this.#job?.pid;
+    return this.#pid;
   }
 
   /** How it ended; undefined while it runs. */
@@ -237,8 +239,9 @@ export class Process {
     this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
   }
 
-  #follow(job: Job): void {
+  #follow(job: Job, stdin: Uint8Array): void {
     this.#job = job;
+    this.#pid = job.pid;
     this.#balance();
     if (this.#ending !== undefined) this.#beginKill(this.#ending);
     const { clock } = this.#parts;
@@ -246,7 +249,6 @@ export class Process {
       this.stop("TIMED_OUT"),
     );
     const open = this.options.keepStdinOpen || this.hasTerminal;
-    const { stdin } = this.options;
     if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
     if (stdin.length > 0) {
       this.#stdin?.write(0, stdin, !open).catch(() => {
@@ -361,6 +363,8 @@ export class Process {
   #end(status: ExitStatus): void {
     this.#status = status;
     this.#job?.close();
+    this.#job = undefined;
+    this.#stdin = undefined;
     this.transcript.end();
     this.lease.release();
     this.#ended.resolve(status);

@@ -1,4 +1,4 @@
-import { chmod, lstat, mkdir, readdir, rename } from "node:fs/promises";
+import { chmod, lstat, mkdir, readdir, rename, rmdir } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
@@ -76,6 +76,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   }
 
   async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
+    await this.#assertRoot();
     const directory = this.#layout.pathOf(place);
     const ownerRoot = path.dirname(directory);
     if (ownerRoot !== this.#layout.root) {
@@ -85,8 +86,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
         await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
       });
     }
+    await this.#makeShared(place.owner);
+    let isNew = false;
     try {
       await mkdir(directory);
+      isNew = true;
     } catch (error) {
       if (codeOf(error) !== "EEXIST") throw diskError(error);
       if (!mayExist || (await this.problemOf(place)) !== undefined) {
@@ -96,12 +100,14 @@ export class WorkspaceDirectories implements WorkspaceFiles {
         );
       }
     }
-    await onDisk(async () => {
+    try {
       // Regardless of the umask.
       await chmod(directory, DIRECTORY_MODE);
       await this.#hold(place, directory);
-    });
-    await this.#makeShared(place.owner);
+    } catch (error) {
+      if (isNew) await rmdir(directory).catch(() => {});
+      throw diskError(error);
+    }
   }
 
   async problemOf(name: WorkspaceName): Promise<string | undefined> {
@@ -169,6 +175,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
 
   async #hold(place: WorkspacePlace, directory: string): Promise<void> {
     if (this.quotaBytes !== undefined) await this.#quota?.hold(directory, place.number, this.quotaBytes);
+  }
+
+  /** Where the root is missing, its disk may be: nothing is made in its place. */
+  async #assertRoot(): Promise<void> {
+    await onDisk(() => readdir(this.#layout.trash));
   }
 
   async #makeShared(owner: string): Promise<void> {

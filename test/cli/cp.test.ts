@@ -268,13 +268,14 @@ describe("a sandbox that means harm", () => {
       entries,
       "tar.close()",
     ].join("\n");
-    await service.run(["create", "--id", "forger"]);
-    const tool = `#!/bin/sh\nexec python3 /forge.py\n`;
-    await service.run(["cp", "-", "forger:/forge.py"], { stdin: forge });
-    await service.run(["cp", "-", "forger:/usr/local/bin/tar"], { stdin: tool });
-    await service.run(["exec", "forger", "--", "chmod", "755", "/usr/local/bin/tar"]);
-    const { exitCode, stderr } = await cp("forger:/etc", `${here}/out`);
-    await service.run(["rm", "--grace", "0s", "forger"]);
+    const { sandbox_id: forger } = await client.createSandbox();
+    const tool = "#!/bin/sh\nexec python3 /forge.py\n";
+    await client.output(forger, "cat >/forge.py", { stdin: Buffer.from(forge) });
+    await client.output(forger, "cat >/usr/local/bin/tar; chmod 755 /usr/local/bin/tar", {
+      stdin: Buffer.from(tool),
+    });
+    const { exitCode, stderr } = await cp(`${forger}:/etc`, `${here}/out`);
+    await client.deleteSandbox(forger);
     expect(exitCode).toBe(1);
     expect(stderr).toContain(
       `berth: The archive was refused, and nothing of it unpacked, for its entry ${name}`,

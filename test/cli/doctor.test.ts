@@ -9,7 +9,13 @@ interface Report {
 }
 
 async function doctor(args: string[] = [], options: ProgramOptions = {}) {
-  const env = { BERTH_LISTEN: "127.0.0.1:0", BERTH_DEFAULT_IMAGE: TEST_IMAGE, ...options.env };
+  const env = {
+    BERTH_LISTEN: "127.0.0.1:0",
+    BERTH_DEFAULT_IMAGE: TEST_IMAGE,
+    // With another engine to fall back to, little is missing.
+    BERTH_ENGINE: "docker",
+    ...options.env,
+  };
   const { exitCode, stdout, stderr } = await runProgram(["doctor", "--json", ...args], { ...options, env });
   expect(stderr).toBe("");
   const { ok, findings }: Report = JSON.parse(stdout.toString());

@@ -8,12 +8,14 @@ import { ServeProcess } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 
 const MB = 1_000_000;
-const ROUNDS = scaled(30, 3);
+const ROUNDS = scaled(30, 4);
 const AT_ONCE = 8;
 /** Connections to the daemon that are kept for the next call. */
 const IDLE_CONNECTIONS = 4;
-/** What a heap may hold that has not been collected. */
-const MEMORY_ALLOWED = 60 * MB;
+/** What ended processes may keep of their output in memory, and what has not been collected. */
+const MEMORY_ALLOWED = 100 * MB;
+/** Large enough that the commands of a few rounds, were they to keep it, took more than is allowed. */
+const STDIN = Buffer.alloc(2 * MB);
 /** What a sandbox runs that nobody uses: its first processes, a lane, and a shell for stdin at most. */
 const FIRST_PROCESSES = 3;
 /** Lanes and shells for stdin that one sandbox may have. */
@@ -47,7 +49,7 @@ async function useAll(id: string): Promise<void> {
   const timeout = { nanos: 100_000_000 };
   const calls = Array.from({ length: AT_ONCE }, (_, i) => [
     client.exec(id, `head -c ${i * 300_000} /dev/zero; exit ${i}`).result,
-    client.exec(id, "cat", { stdin: Buffer.alloc(100_000) }).result,
+    client.exec(id, "wc -c", { stdin: STDIN }).result,
   ]);
   await Promise.all(calls.flat());
   await client.exec(id, "sleep 600", { timeout }).result;

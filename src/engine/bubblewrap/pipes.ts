@@ -35,7 +35,6 @@ export class Pipes {
   /** Open for both directions, so that they stay. */
   readonly #ready: number[] = [];
   #making: Promise<void> | undefined;
-  #closed = false;
 
   constructor(identity: Identity) {
     this.#identity = identity;
@@ -57,7 +56,6 @@ export class Pipes {
   }
 
   async close(): Promise<void> {
-    this.#closed = true;
     await this.#making?.catch(() => {});
     for (const fd of this.#ready.splice(0)) closeSync(fd);
   }
@@ -99,17 +97,23 @@ export class Pipes {
       detached: true,
     });
     const control = shell.stdio[3] as Duplex;
-    const failed = once(shell, "error").then(([error]) => Promise.reject(error));
+    const exited = once(shell, "exit");
+    exited.catch(() => {});
     const timer = setTimeout(() => control.destroy(new Error("making pipes takes too long")), MAKE_MS);
+    const made: number[] = [];
     try {
-      const pids = await Promise.race([failed, readLines(control, BATCH)]);
+      const pids = await Promise.race([exited.then(endedAtOnce), readLines(control, BATCH)]);
       for (const pid of pids)
-        this.#ready.push(openSync(`/proc/${pid}/fd/4`, constants.O_RDWR | constants.O_NONBLOCK));
+        made.push(openSync(`/proc/${pid}/fd/4`, constants.O_RDWR | constants.O_NONBLOCK));
+      control.destroy();
+      // While a shell is left, the pipe of its own has one end too many.
+      await exited;
+      this.#ready.push(...made.splice(0));
     } finally {
       clearTimeout(timer);
       control.destroy();
+      for (const fd of made) closeSync(fd);
     }
-    if (this.#closed) for (const fd of this.#ready.splice(0)) closeSync(fd);
   }
 }
 
@@ -122,6 +126,9 @@ function readLines(stream: Duplex, count: number): Promise<string[]> {
     if (lines.length > count) resolve(lines.slice(0, count));
   });
   stream.once("error", reject);
-  stream.once("close", () => reject(new Error("the shells that make pipes ended at once")));
   return promise;
+}
+
+function endedAtOnce(): never {
+  throw new Error("the shells that make pipes ended at once");
 }

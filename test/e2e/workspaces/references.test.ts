@@ -91,12 +91,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       ["line\nbreak", "control characters"],
     ])("%j is refused: %s", async (id, problem) => {
       for (const call of [
-        workspaces.create(id),
-        workspaces.get(id),
-        workspaces.addRef(id, "t"),
-        workspaces.ensure(id),
+        () => workspaces.create(id),
+        () => workspaces.get(id),
+        () => workspaces.addRef(id, "t"),
+        () => workspaces.ensure(id),
       ]) {
-        const failure = await failureOf(call);
+        const failure = await failureOf(call());
         expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", metadata: { field: "workspace_id" } });
         expect(failure.message).toContain(problem);
       }
@@ -190,13 +190,13 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       expect(gone).toMatchObject({ code: "FAILED_PRECONDITION", reason: "WORKSPACE_BROKEN" });
       await symlink(outside, where);
       for (const call of [
-        workspaces.get("linked"),
-        workspaces.ensure("linked"),
-        workspaces.export("linked"),
-        workspaces.create("linked"),
-        workspaces.addRef("linked", "t"),
+        () => workspaces.get("linked"),
+        () => workspaces.ensure("linked"),
+        () => workspaces.export("linked"),
+        () => workspaces.create("linked"),
+        () => workspaces.addRef("linked", "t"),
       ]) {
-        expect(await failureOf(call)).toMatchObject({ reason: "WORKSPACE_BROKEN" });
+        expect(await failureOf(call())).toMatchObject({ reason: "WORKSPACE_BROKEN" });
       }
       const mount = { workspace_id: "linked", target: "/workspace" };
       expect((await failureOf(service.client.createSandbox({ mounts: [mount] }))).reason).toBe(

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Makes sure that sandboxes can be made with bubblewrap, which needs no daemon.
+#
+# Usage: scripts/bubblewrap.sh [--yes]
+#   --yes  install it (root on Debian or Ubuntu) without asking; the same as
+#          CI=true in the environment
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --yes) agreed=true ;;
+    -h | --help) usage; exit 0 ;;
+    *) fail "$0: unknown option $1 (try --help)" ;;
+  esac
+  shift
+done
+
+command -v bwrap >/dev/null || install_packages "Bubblewrap is not installed" bubblewrap
+echo "$(bwrap --version) is there."

@@ -1,0 +1,242 @@
+import { type DescMessage, type MessageShape, create as make } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import { Command } from "commander";
+import {
+  AddTraceRefResponseSchema,
+  type BrokenWorkspace,
+  CleanupWorkspaceResponseSchema,
+  CreateWorkspaceResponseSchema,
+  EnsureWorkspaceSandboxResponseSchema,
+  GetWorkspaceResponseSchema,
+  ListWorkspacesResponseSchema,
+  LookupTraceResponseSchema,
+  QuotaEnforcement,
+  RemoveTraceRefResponseSchema,
+  StopWorkspaceSandboxResponseSchema,
+  type Workspace,
+} from "../../../gen/ts/berth/v1/workspace_pb.js";
+import type { ServiceClient } from "../client.ts";
+import { EXIT, Failed } from "../exit.ts";
+import { formatSize, formatTable, formatWord, visible } from "../format.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+import { messageJson } from "../message-json.ts";
+import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
+import { exportCommand, importCommand } from "./workspace-archive.ts";
+
+const PAGE_SIZE = 1000;
+
+/** `berth workspace`: directories that outlive sandboxes. */
+export function workspaceCommand(host: CommandHost): Command {
+  const command = new Command("workspace")
+    .summary("keep directories that outlive sandboxes")
+    .description(
+      "Workspaces: directories that outlive the sandboxes they appear in. A workspace's id is a name of your own.",
+    );
+  for (const subcommand of [
+    createCommand(host),
+    showCommand(host),
+    listCommand(host),
+    ensureCommand(host),
+    stopCommand(host),
+    referenceCommand(host, "add"),
+    referenceCommand(host, "remove"),
+    lookupCommand(host),
+    cleanupCommand(host),
+    exportCommand(host),
+    importCommand(host),
+  ]) {
+    command.addCommand(subcommand);
+  }
+  return command;
+}
+
+function createCommand(host: CommandHost): Command {
+  return clientCommand("create")
+    .argument("<workspace>", "its id")
+    .summary("make a workspace and print its directory")
+    .action(
+      act(host, CreateWorkspaceResponseSchema, {
+        call: (client, [workspaceId], signal) =>
+          client.workspaces.createWorkspace({ workspaceId }, { signal }),
+        text: ({ workspace }) => `${workspace?.path}\n`,
+      }),
+    );
+}
+
+function showCommand(host: CommandHost): Command {
+  return clientCommand("show")
+    .argument("<workspace>", "its id")
+    .summary("tell all about a workspace")
+    .option("--measure", "measure its size anew")
+    .action(
+      act(host, GetWorkspaceResponseSchema, {
+        call: (client, [workspaceId], signal, { measure }: { measure?: boolean }) =>
+          client.workspaces.getWorkspace({ workspaceId, measureSize: measure === true }, { signal }),
+        text: ({ workspace }) => (workspace ? details(workspace) : ""),
+      }),
+    );
+}
+
+function listCommand(host: CommandHost): Command {
+  return clientCommand("ls")
+    .summary("list workspaces")
+    .action(
+      act(host, ListWorkspacesResponseSchema, {
+        call: (client, _, signal) => listAll(client, signal),
+        text: ({ workspaces }) => formatTable(["ID", "REFS", "SIZE", "SANDBOX"], workspaces.map(row)),
+        complain: ({ broken }) => broken.map(complaint).join(""),
+      }),
+    );
+}
+
+function ensureCommand(host: CommandHost): Command {
+  return addSpecFlags(clientCommand("ensure"))
+    .argument("<workspace>", "its id")
+    .summary("make sure that a workspace has a running sandbox, and print that one's id")
+    .action(
+      act(host, EnsureWorkspaceSandboxResponseSchema, {
+        call: (client, [workspaceId], signal, flags: SpecFlags) =>
+          client.workspaces.ensureWorkspaceSandbox({ workspaceId, spec: specOf(flags) }, { signal }),
+        text: ({ sandbox, sandboxUnavailableReason }) => {
+          if (sandbox === undefined)
+            throw new Failed(`the workspace has no sandbox: ${sandboxUnavailableReason}`);
+          return `${sandbox.sandboxId}\n`;
+        },
+      }),
+    );
+}
+
+function stopCommand(host: CommandHost): Command {
+  return clientCommand("stop")
+    .argument("<workspace>", "its id")
+    .summary("delete a workspace's sandbox; its directory stays")
+    .action(
+      act(host, StopWorkspaceSandboxResponseSchema, {
+        call: (client, [workspaceId], signal) =>
+          client.workspaces.stopWorkspaceSandbox({ workspaceId }, { signal }),
+        text: () => "",
+      }),
+    );
+}
+
+function referenceCommand(host: CommandHost, what: "add" | "remove"): Command {
+  const command = clientCommand(`${what}-ref`)
+    .argument("<workspace>", "its id")
+    .argument("<trace>", "id of the trace");
+  if (what === "add") {
+    return command.summary("record that a trace uses a workspace").action(
+      act(host, AddTraceRefResponseSchema, {
+        call: (client, [workspaceId, traceId], signal) =>
+          client.workspaces.addTraceRef({ workspaceId, traceId }, { signal }),
+        text: ({ previousWorkspaceId: previous }) =>
+          previous === "" ? "" : `moved from ${visible(previous)}\n`,
+      }),
+    );
+  }
+  return command.summary("record that a trace does not use a workspace any more").action(
+    act(host, RemoveTraceRefResponseSchema, {
+      call: (client, [workspaceId, traceId], signal) =>
+        client.workspaces.removeTraceRef({ workspaceId, traceId }, { signal }),
+      text: () => "",
+    }),
+  );
+}
+
+function lookupCommand(host: CommandHost): Command {
+  return clientCommand("lookup")
+    .argument("<trace>", "id of the trace")
+    .summary("find the workspace of a trace and print its id")
+    .action(
+      act(host, LookupTraceResponseSchema, {
+        call: (client, [traceId], signal) => client.workspaces.lookupTrace({ traceId }, { signal }),
+        text: ({ workspace }) => `${visible(workspace?.workspaceId ?? "")}\n`,
+      }),
+    );
+}
+
+function cleanupCommand(host: CommandHost): Command {
+  return clientCommand("cleanup")
+    .argument("<workspace>", "its id")
+    .summary("end the use of a workspace: delete its sandboxes, clear its references")
+    .option("--force", "even while traces refer to it, and delete the workspace with all that it holds")
+    .action(
+      act(host, CleanupWorkspaceResponseSchema, {
+        call: (client, [workspaceId], signal, { force }: { force?: boolean }) =>
+          client.workspaces.cleanupWorkspace({ workspaceId, force: force === true }, { signal }),
+        text: () => "",
+      }),
+    );
+}
+
+/** Makes an action of a call: its answer in JSON where that is asked for, else in words. */
+function act<D extends DescMessage, F extends object>(
+  host: CommandHost,
+  schema: D,
+  {
+    call,
+    text,
+    complain,
+  }: {
+    readonly call: (
+      client: ServiceClient,
+      args: [string, string],
+      signal: AbortSignal,
+      flags: F,
+    ) => Promise<MessageShape<D>>;
+    readonly text: (answer: MessageShape<D>) => string;
+    readonly complain?: (answer: MessageShape<D>) => string;
+  },
+) {
+  return host.action(async (...given: unknown[]) => {
+    // Behind the arguments come the flags and the command itself.
+    const flags = given.at(-2) as ClientFlags & F;
+    const args = given.slice(0, -2) as [string, string];
+    return withClient(host, flags, EXIT.failed, async (client) => {
+      const answer = await call(client, args, host.interrupts.signal, flags);
+      if (flags.json) await writeJson(host.io.stdout, messageJson(schema, answer));
+      else await write(host.io.stdout, text(answer));
+      if (!flags.json && complain) await write(host.io.stderr, complain(answer));
+      return EXIT.ok;
+    });
+  });
+}
+
+async function listAll(client: ServiceClient, signal: AbortSignal) {
+  const all = make(ListWorkspacesResponseSchema);
+  for (let pageToken = ""; ; ) {
+    const page = await client.workspaces.listWorkspaces({ pageSize: PAGE_SIZE, pageToken }, { signal });
+    all.workspaces.push(...page.workspaces);
+    all.broken.push(...page.broken);
+    pageToken = page.nextPageToken;
+    if (pageToken === "") return all;
+  }
+}
+
+function row({ workspaceId, refCount, sizeBytes, sandboxId }: Workspace): string[] {
+  const size = sizeBytes === undefined ? "" : formatSize(Number(sizeBytes));
+  return [visible(workspaceId), String(refCount), size, sandboxId];
+}
+
+function complaint({ workspaceId, path, message }: BrokenWorkspace): string {
+  return `berth: ${workspaceId === "" ? path : visible(workspaceId)}: ${message}\n`;
+}
+
+function details(workspace: Workspace): string {
+  const { sizeBytes, quotaBytes, quotaEnforcement, createTime, updateTime } = workspace;
+  const quota =
+    quotaBytes === 0n
+      ? "none"
+      : `${formatSize(Number(quotaBytes))}, ${formatWord(QuotaEnforcement[quotaEnforcement])}`;
+  const lines: [string, string][] = [
+    ["id", visible(workspace.workspaceId)],
+    ["directory", workspace.path],
+    ["sandbox", workspace.sandboxId || "none"],
+    ["traces", workspace.traceRefs.map(visible).join(", ") || "none"],
+    ["size", sizeBytes === undefined ? "not measured yet" : formatSize(Number(sizeBytes))],
+    ["quota", quota],
+    ["made", createTime ? timestampDate(createTime).toISOString() : ""],
+    ["changed", updateTime ? timestampDate(updateTime).toISOString() : ""],
+  ];
+  return lines.map(([name, value]) => `${name.padEnd(10)} ${value}\n`).join("");
+}

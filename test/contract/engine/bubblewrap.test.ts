@@ -1,0 +1,62 @@
+import { afterAll, describe, expect } from "vitest";
+import { BubblewrapEngine } from "../../../src/engine/bubblewrap/engine.ts";
+import { failure, run, silent, spec } from "../../engine/docker/support.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
+import { lifecycleSuite } from "./lifecycle-suite.ts";
+import { spawnSuite } from "./spawn-suite.ts";
+import type { Subject } from "./subject.ts";
+
+// ordinary-user.test.ts runs this file once more, as somebody who may write no control groups.
+const isRoot = process.getuid?.() === 0;
+const options = { logger: silent, image: TEST_IMAGE };
+const engine = new BubblewrapEngine(options);
+const stranger = new BubblewrapEngine(options);
+afterAll(async () => {
+  await engine.close();
+  await stranger.close();
+});
+
+const withoutControlGroups: Subject["exceptions"] = {
+  pause: {
+    reason: "this user may write no control groups",
+    instead: async () => {
+      const { ref } = await engine.create(spec());
+      expect((await failure(engine.pause(ref), "UNSUPPORTED")).message).toContain("berth doctor");
+      expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
+    },
+  },
+  memory: {
+    reason: "without control groups each process is held to the bound, not the sandbox",
+    instead: async () => {
+      const { ref } = await engine.create(spec());
+      const { exitCode, stderr } = await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"]);
+      expect([exitCode, stderr.toString()]).toEqual([1, expect.stringContaining("MemoryError")]);
+    },
+  },
+};
+
+const subject: Subject = {
+  ...{ engine, stranger, spec, user: "user" },
+  signalMain: async (ref, signal) => {
+    // Process 1 is bwrap's own; a sandbox cannot end it.
+    await run(engine, ref, ["kill", "-s", signal.slice(3), "2"]).catch(() => {});
+  },
+  exceptions: {
+    users: {
+      reason: "its sandboxes have one user",
+      instead: async () => {
+        const { ref } = await engine.create(spec());
+        for (const user of ["", "user", "1000", "1000:1000", "user:user"]) {
+          expect((await run(engine, ref, ["id", "-u"], { user })).stdout.toString(), user).toBe("1000\n");
+        }
+        for (const user of ["root", "0", "nobody", "1000:0", "1000:1000:1000"]) {
+          await failure(run(engine, ref, ["id"], { user }), "INVALID_ARGUMENT");
+        }
+      },
+    },
+    ...(isRoot ? {} : withoutControlGroups),
+  },
+};
+
+describe("bubblewrap, processes", () => spawnSuite(subject));
+describe("bubblewrap, sandboxes", () => lifecycleSuite(subject));

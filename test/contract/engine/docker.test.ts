@@ -1,0 +1,17 @@
+import { describe } from "vitest";
+import { spec, useEngine } from "../../engine/docker/support.ts";
+import { docker } from "../../support/docker.ts";
+import { lifecycleSuite } from "./lifecycle-suite.ts";
+import { spawnSuite } from "./spawn-suite.ts";
+import type { Subject } from "./subject.ts";
+
+const { engine } = useEngine();
+const { engine: stranger } = useEngine();
+
+const subject: Subject = {
+  ...{ engine, stranger, spec, user: "nobody", exceptions: {} },
+  signalMain: (ref, signal) => docker.getContainer(ref).kill({ signal }),
+};
+
+describe("docker, processes", () => spawnSuite(subject));
+describe("docker, sandboxes", () => lifecycleSuite(subject));

@@ -1,0 +1,13 @@
+import { defineConfig } from "vitest/config";
+
+// For a user who may write nothing in the repository, and has no Docker.
+export default defineConfig({
+  cacheDir: process.env.TMPDIR,
+  test: {
+    include: ["test/contract/engine/bubblewrap.test.ts"],
+    pool: "forks",
+    maxWorkers: 1,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+  },
+});

@@ -1,0 +1,346 @@
+import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { failure, run, sh } from "../../engine/docker/support.ts";
+import { eventually } from "../../support/eventually.ts";
+import { scaled } from "../../support/scale.ts";
+import { type Subject, testUnless } from "./subject.ts";
+
+const POLL = { timeout: 20_000 };
+const NOBODY_LISTENS = { data() {}, end() {} };
+
+/** What holds of {@link Engine.spawn} on every engine. */
+export function spawnSuite(subject: Subject): void {
+  let ref = "";
+  beforeAll(async () => {
+    ref = (await subject.engine.create(subject.spec({ env: { PLACE: "outer", KEPT: "yes" } }))).ref;
+  });
+  afterAll(async () => {
+    for (const sandbox of await subject.engine.list()) await subject.engine.remove(sandbox.ref);
+  });
+
+  describe("output", () => {
+    test("both streams arrive apart and byte for byte", async () => {
+      const script = "printf 'a\\000\\377b\\r\\n'; printf 'e\\001\\n' >&2";
+      expect(await run(subject.engine, ref, ["sh", "-c", script])).toEqual({
+        exitCode: 0,
+        stdout: Buffer.from("a\0\xffb\r\n", "latin1"),
+        stderr: Buffer.from("e\x01\n"),
+        broken: undefined,
+      });
+    });
+
+    test("much of it arrives unchanged on each stream", async () => {
+      const count = scaled(100, 10) << 20;
+      const script = `head -c ${count} /dev/urandom | tee /tmp/out; head -c ${count} /dev/urandom | tee /tmp/err >&2`;
+      const outcome = await run(subject.engine, ref, ["sh", "-c", script]);
+      expect(outcome).toMatchObject({ exitCode: 0, broken: undefined });
+      for (const [name, bytes] of [
+        ["/tmp/out", outcome.stdout] as const,
+        ["/tmp/err", outcome.stderr] as const,
+      ]) {
+        const file = await run(subject.engine, ref, ["cat", name]);
+        expect(bytes.length, name).toBe(count);
+        expect(file.stdout.equals(bytes), name).toBe(true);
+      }
+      await sh(subject.engine, ref, "rm /tmp/out /tmp/err");
+    });
+
+    test("streams can be opened once more by their names", async () => {
+      const script = "cat /dev/stdin; echo out >/dev/stdout; echo err >/proc/self/fd/2";
+      const outcome = await run(subject.engine, ref, ["sh", "-c", script], { input: Buffer.from("in\n") });
+      expect([`${outcome.stdout}`, `${outcome.stderr}`]).toEqual(["in\nout\n", "err\n"]);
+    });
+
+    test("a paused flow stops the writer; resumed, it brings the rest", async () => {
+      let bytes = 0;
+      const ended = Promise.withResolvers<Error | undefined>();
+      const spawned = await subject.engine.spawn(
+        ref,
+        { argv: ["sh", "-c", "head -c 50000000 /dev/zero; echo >/tmp/wrote"], stdin: false },
+        {
+          data(_, chunk) {
+            bytes += chunk.length;
+          },
+          end: ended.resolve,
+        },
+      );
+      spawned.pause();
+      await settled(() => bytes);
+      expect(bytes).toBeLessThan(50_000_000);
+      expect((await run(subject.engine, ref, ["test", "-e", "/tmp/wrote"])).exitCode).toBe(1);
+      spawned.resume();
+      expect(await ended.promise).toBeUndefined();
+      expect(await spawned.wait()).toBe(0);
+      expect(bytes).toBe(50_000_000);
+    });
+
+    test("a terminal joins both streams and has the size asked for, then the one it is given", async () => {
+      const output: string[] = [];
+      const ended = Promise.withResolvers<unknown>();
+      const script =
+        'stty size; test -t 0 && test -t 1 && echo err >&2; read line; stty size; echo got "$line"; exit 9';
+      const spawned = await subject.engine.spawn(
+        ref,
+        { argv: ["sh", "-c", `read go; ${script}`], stdin: true, terminal: { columns: 101, rows: 37 } },
+        { data: (stream, chunk) => output.push(`${stream}:${chunk}`), end: ended.resolve },
+      );
+      await spawned.writeStdin(Buffer.from("go\n"));
+      await expect.poll(() => output.join(""), POLL).toContain("err");
+      expect(output.join("")).toContain("37 101");
+      await spawned.resize({ columns: 55, rows: 11 });
+      await spawned.writeStdin(Buffer.from("words\n"));
+      expect(await spawned.wait()).toBe(9);
+      await ended.promise;
+      expect(output.join("").replaceAll("stdout:", "")).toMatch(/11 55\s+got words/);
+      expect(output.every((chunk) => chunk.startsWith("stdout:"))).toBe(true);
+      await failure(spawned.resize({ columns: 10, rows: 10 }), "PROCESS_STATE");
+    });
+
+    test("closing lets go of it, says so once, and leaves the process", async () => {
+      const ends: (Error | undefined)[] = [];
+      const spawned = await subject.engine.spawn(
+        ref,
+        { argv: ["sh", "-c", "sleep 0.5; echo later; echo done >/tmp/after-close"], stdin: false },
+        { data() {}, end: (error) => ends.push(error) },
+      );
+      spawned.close();
+      spawned.close();
+      expect(await spawned.wait()).toBe(0);
+      expect(ends).toMatchObject([{ reason: "CANCELED" }]);
+      expect(await sh(subject.engine, ref, "cat /tmp/after-close")).toBe("done\n");
+    });
+  });
+
+  describe("stdin", () => {
+    test("is passed on unchanged and ends where it is closed", async () => {
+      const input = randomBytes(5_000_000);
+      const { stdout, exitCode } = await run(subject.engine, ref, ["cat"], { input });
+      expect(exitCode).toBe(0);
+      expect(stdout.equals(input)).toBe(true);
+    });
+
+    test("begins with what is given along with the start", async () => {
+      const chunks: Buffer[] = [];
+      const ended = Promise.withResolvers<unknown>();
+      const spawned = await subject.engine.spawn(
+        ref,
+        { argv: ["cat"], stdin: true, input: Buffer.from("first ") },
+        { data: (_, chunk) => chunks.push(chunk), end: ended.resolve },
+      );
+      await spawned.writeStdin(Buffer.from("second"));
+      spawned.closeStdin();
+      await ended.promise;
+      expect(Buffer.concat(chunks).toString()).toBe("first second");
+    });
+
+    test("its end is not the end of the output", async () => {
+      const script = ["sh", "-c", "cat; sleep 0.3; echo after"];
+      const { stdout } = await run(subject.engine, ref, script, { input: Buffer.from("before\n") });
+      expect(stdout.toString()).toBe("before\nafter\n");
+    });
+
+    test("is empty where it was not asked for", async () => {
+      expect((await run(subject.engine, ref, ["cat"])).stdout.toString()).toBe("");
+      const spawned = await subject.engine.spawn(ref, { argv: ["sleep", "1"], stdin: false }, NOBODY_LISTENS);
+      await failure(spawned.writeStdin(Buffer.from("x")), "PROCESS_STATE");
+      spawned.close();
+    });
+
+    test("a writer waits for a reader that does not read, and learns when it is gone", async () => {
+      const spawned = await subject.engine.spawn(ref, { argv: ["sleep", "1"], stdin: true }, NOBODY_LISTENS);
+      const write = async () => {
+        for (let i = 0; i < 200; i++) await spawned.writeStdin(Buffer.alloc(1 << 20));
+      };
+      await failure(write(), "PROCESS_STATE");
+      expect(await spawned.wait()).toBe(0);
+    });
+  });
+
+  describe("the end", () => {
+    test.each([
+      ["exit 0", 0],
+      ["exit 3", 3],
+      ["exit 126", 126],
+      ["exit 127", 127],
+      ["exit 255", 255],
+      ["kill -9 $$", 137],
+      ["kill -15 $$", 143],
+      ["exec sleep 0", 0],
+    ])("of %s is %i", async (command, code) => {
+      expect((await run(subject.engine, ref, ["sh", "-c", command])).exitCode).toBe(code);
+    });
+
+    test("is known while a child holds the pipes", async () => {
+      const ended = Promise.withResolvers<unknown>();
+      let silent = false;
+      const spawned = await subject.engine.spawn(
+        ref,
+        { argv: ["sh", "-c", "(while ! test -e /tmp/let-go; do sleep 0.1; done) & exit 7"], stdin: false },
+        {
+          data() {},
+          end(error) {
+            silent = true;
+            ended.resolve(error);
+          },
+        },
+      );
+      expect(await spawned.wait()).toBe(7);
+      expect(silent).toBe(false);
+      await sh(subject.engine, ref, "echo >/tmp/let-go");
+      await ended.promise;
+    });
+
+    test("comes also after it was stopped and went on", async () => {
+      const spawned = await subject.engine.spawn(
+        ref,
+        { argv: ["sh", "-c", "echo $$ >/tmp/stopped; kill -STOP $$; exit 4"], stdin: false },
+        NOBODY_LISTENS,
+      );
+      const state = "cut -d' ' -f3 /proc/$(cat /tmp/stopped)/stat";
+      await eventually(async () => (await sh(subject.engine, ref, state)) === "T\n", { timeoutMs: 20_000 });
+      await sh(subject.engine, ref, "kill -CONT $(cat /tmp/stopped)");
+      expect(await spawned.wait()).toBe(4);
+    });
+
+    test("is not missed by whoever asks late, more than once, or gives up meanwhile", async () => {
+      const argv = ["sh", "-c", "sleep 0.3; exit 5"];
+      const spawned = await subject.engine.spawn(ref, { argv, stdin: false }, NOBODY_LISTENS);
+      const abort = new AbortController();
+      const givenUp = spawned.wait(abort.signal);
+      setTimeout(() => abort.abort(), 20);
+      await failure(givenUp, "CANCELED");
+      expect(await Promise.all([spawned.wait(), spawned.wait()])).toEqual([5, 5]);
+      await sleep(100);
+      expect(await spawned.wait()).toBe(5);
+    });
+
+    test("of many at once is right for each", async () => {
+      const all = Array.from({ length: 20 }, (_, i) => i + 1);
+      const outcomes = await Promise.all(
+        all.map((i) => run(subject.engine, ref, ["sh", "-c", `echo out ${i}; exit ${i}`])),
+      );
+      expect(outcomes.map(({ exitCode, stdout }) => [exitCode, stdout.toString()])).toEqual(
+        all.map((i) => [i, `out ${i}\n`]),
+      );
+    });
+  });
+
+  describe("a start", () => {
+    test("is in the root directory, with the request's environment over the sandbox's", async () => {
+      const script = ["sh", "-c", "pwd; echo $PLACE $KEPT"];
+      const { stdout } = await run(subject.engine, ref, script, { env: { PLACE: "inner" } });
+      expect(stdout.toString()).toBe("/\ninner yes\n");
+    });
+
+    test("hands arguments and environment on as they are", async () => {
+      const argv = [
+        "printf",
+        "%s|",
+        "",
+        " ",
+        "$HOME",
+        "'\"\\",
+        "ü\n",
+        "-n",
+        "a=b",
+        "`id`",
+        "x".repeat(100_000),
+      ];
+      const expected = argv.slice(2).map((arg) => `${arg}|`);
+      expect((await run(subject.engine, ref, argv)).stdout.toString()).toBe(expected.join(""));
+      const env = {
+        EMPTY: "",
+        QUOTED: 'it\'s "$x" `y`',
+        LINES: "a\nb\n",
+        "odd.name": "1",
+        IFS: "/",
+        LONG: "y".repeat(100_000),
+      };
+      const seen = (await run(subject.engine, ref, ["cat", "/proc/self/environ"], { env })).stdout.toString();
+      for (const [name, value] of Object.entries(env)) expect(seen.split("\0")).toContain(`${name}=${value}`);
+    });
+
+    test("leads a session of its own, with nothing open but its streams", async () => {
+      const [pid, group, session] = (await sh(subject.engine, ref, "cut -d' ' -f1,5,6 /proc/$$/stat"))
+        .trim()
+        .split(" ");
+      expect([group, session]).toEqual([pid, pid]);
+      // The listing itself is the fourth.
+      const listed = (await run(subject.engine, ref, ["ls", "/proc/self/fd"])).stdout.toString();
+      expect(listed.trim().split("\n")).toEqual(["0", "1", "2", "3"]);
+    });
+
+    testUnless("users", subject, "is as the user asked for", async () => {
+      expect(await sh(subject.engine, ref, "id -u", "nobody")).toBe("65534\n");
+      expect(await sh(subject.engine, ref, "id -u; id -g", "1234:5678")).toBe("1234\n5678\n");
+    });
+
+    test.each(["nosuchuser", "nobody:nosuchgroup", "-5", "99999999999"])("as %s is refused", async (user) => {
+      const error = await failure(run(subject.engine, ref, ["true"], { user }), "INVALID_ARGUMENT");
+      expect(error.metadata).toEqual({ field: "user" });
+    });
+
+    test.each([
+      ["nosuchprogram", "127"],
+      ["/nosuch/program", "127"],
+      ["/etc", "126"],
+      ["/etc/passwd", "126"],
+    ])("of %s is refused as a shell's %s", async (program, exitCode) => {
+      const error = await failure(run(subject.engine, ref, [program]), "INVALID_ARGUMENT");
+      expect(error.metadata).toEqual({ field: "argv", exit_code: exitCode });
+      expect(error.message).toContain(program);
+    });
+
+    test("finds the program by the environment that it is given", async () => {
+      await sh(
+        subject.engine,
+        ref,
+        "mkdir -p /tmp/own && printf '#!/bin/sh\\necho own\\n' >/tmp/own/prog && chmod 755 /tmp/own/prog",
+      );
+      await failure(run(subject.engine, ref, ["prog"]), "INVALID_ARGUMENT");
+      expect((await run(subject.engine, ref, ["/tmp/own/prog"])).stdout.toString()).toBe("own\n");
+    });
+
+    test("given up before it is one leaves no process", async () => {
+      const request = { argv: ["sleep", "98.7"], stdin: false };
+      await failure(subject.engine.spawn(ref, request, NOBODY_LISTENS, AbortSignal.abort()), "CANCELED");
+      const script =
+        "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done | grep -x 'sleep 98.7 '";
+      expect((await run(subject.engine, ref, ["sh", "-c", script])).exitCode).toBe(1);
+    });
+
+    test("in a sandbox that is gone or has ended says so", async () => {
+      const other = await subject.engine.create(subject.spec());
+      await subject.signalMain(other.ref, "SIGKILL");
+      await eventually(async () => (await stateOf(subject, other.ref)) === "ended", { timeoutMs: 20_000 });
+      await failure(run(subject.engine, other.ref, ["true"]), "SANDBOX_TERMINATED");
+      await subject.engine.remove(other.ref);
+      await failure(run(subject.engine, other.ref, ["true"]), "SANDBOX_TERMINATED");
+    });
+  });
+
+  test("a process whose sandbox is removed ends for those who watch it", async () => {
+    const other = await subject.engine.create(subject.spec());
+    const ended = Promise.withResolvers<Error | undefined>();
+    const spawned = await subject.engine.spawn(
+      other.ref,
+      { argv: ["sleep", "99"], stdin: false },
+      { data() {}, end: ended.resolve },
+    );
+    const waiting = spawned.wait().catch((error: unknown) => error);
+    await subject.engine.remove(other.ref);
+    await ended.promise;
+    const result = await waiting;
+    expect([137, "SANDBOX_TERMINATED"]).toContain((result as { reason?: string }).reason ?? result);
+  });
+}
+
+async function stateOf({ engine }: Subject, ref: string): Promise<string | undefined> {
+  return (await engine.list()).find((sandbox) => sandbox.ref === ref)?.state;
+}
+
+/** Waits until a number has stayed the same for a while. */
+async function settled(read: () => number): Promise<void> {
+  for (let last = -1; last !== read(); await sleep(300)) last = read();
+}

@@ -1,0 +1,134 @@
+import { rm, stat } from "node:fs/promises";
+import { afterAll, describe, expect, test } from "vitest";
+import { Client } from "../../support/client.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { scaled } from "../../support/scale.ts";
+import { newDataDir, newInstance } from "../../support/settings.ts";
+import { WorkspaceClient } from "../../support/workspaces.ts";
+
+const WORKSPACES = 20;
+const CHANGES = 100;
+/** References are the store's alone: the ordinary run tries them on one engine. */
+const TRIED_ON = ENGINES.slice(-scaled(ENGINES.length, 1)).map(({ name }) => name);
+
+describe.each(ENGINES)("on $name", ({ name }) => {
+  const dataDir = newDataDir();
+  const instance = newInstance();
+  let serve: ServeProcess | undefined;
+  let client: Client | undefined;
+  const workspaces = new WorkspaceClient(() => client as Client);
+
+  const start = async (): Promise<void> => {
+    serve = await ServeProcess.start(["--engine", name], {}, { dataDir, instance });
+    client = new Client(serve.address);
+  };
+  const kill = async (): Promise<void> => {
+    client?.close();
+    await serve?.stop("SIGKILL");
+  };
+  afterAll(async () => {
+    client?.close();
+    await serve?.stop();
+    await rm(dataDir, { recursive: true, force: true });
+  });
+
+  test.runIf(TRIED_ON.includes(name))(
+    "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
+    async () => {
+      // What each trace was asked to be last, and whether that was answered.
+      const wanted = new Map<string, { readonly candidates: (string | undefined)[] }>();
+      const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
+      for (let round = 0; round < 4; round++) {
+        await start();
+        const changes = Array.from({ length: CHANGES / 4 }, async (_, index) => {
+          const trace = `trace ${index}`;
+          const before = wanted.get(trace)?.candidates ?? [undefined];
+          const remove = round > 0 && index % 3 === 0 && before.length === 1 && before[0] !== undefined;
+          const target = remove ? undefined : idOf(index * 7 + round);
+          const call = remove
+            ? workspaces.removeRef(before[0] as string, trace)
+            : workspaces.addRef(idOf(index * 7 + round), trace);
+          // One that got no answer may have been made, or not.
+          const answered = await call.then(
+            () => true,
+            () => false,
+          );
+          wanted.set(trace, { candidates: answered ? [target] : [...before, target] });
+        });
+        if (round < 3) {
+          // In the middle: some have been answered, others have not.
+          await Promise.race(changes);
+          await kill();
+        }
+        await Promise.all(changes);
+      }
+      const { workspaces: all } = await workspaces.list();
+      const holders = new Map<string, string>();
+      for (const workspace of all) {
+        expect(workspace.ref_count).toBe(workspace.trace_refs.length);
+        for (const trace of workspace.trace_refs) {
+          expect(holders.has(trace)).toBe(false);
+          holders.set(trace, workspace.workspace_id);
+        }
+      }
+      for (const [trace, { candidates }] of wanted) {
+        expect(candidates).toContain(holders.get(trace));
+        const found = await workspaces.lookup(trace).then(
+          (workspace) => workspace.workspace_id,
+          () => undefined,
+        );
+        expect(found).toBe(holders.get(trace));
+      }
+      await kill();
+    },
+  );
+
+  test("a forced cleanup that a kill cut short is finished at the next start, and its retry is answered once", async () => {
+    await start();
+    const { workspace } = await workspaces.ensure("cut short");
+    await workspaces.addRef("cut short", "trace");
+    await client?.output(workspace.sandbox_id, "mkdir -p a/b && for i in $(seq 2000); do : > a/b/$i; done");
+    const cut = workspaces
+      .cleanup("cut short", { force: true, request_id: "cleanup" })
+      .catch(() => undefined);
+    // It has begun when the workspace is not found any more.
+    for (;;) {
+      const gone = await workspaces.get("cut short").then(
+        () => false,
+        () => true,
+      );
+      if (gone) break;
+    }
+    await kill();
+    const answered = await cut;
+    await start();
+    const retry = await workspaces.cleanup("cut short", { force: true, request_id: "cleanup" });
+    expect(retry).toMatchObject({ deleted: true, cleared_ref_count: 1 });
+    expect(answered ?? retry).toMatchObject({ deleted: true });
+    await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
+    expect((await workspaces.list()).broken).toEqual([]);
+    await expect(workspaces.lookup("trace")).rejects.toThrow("NOT_FOUND");
+    // What was answered is over: the name is free.
+    expect((await workspaces.create("cut short")).trace_refs).toEqual([]);
+    await kill();
+  });
+
+  test("a sandbox that was made and not answered is the workspace's after the next start", async () => {
+    await start();
+    await workspaces.create("killed");
+    const ensuring = workspaces.ensure("killed").catch(() => undefined);
+    for (;;) {
+      const { sandboxes } = (await client?.call("SandboxService/ListSandboxes", {})) ?? { sandboxes: [] };
+      if (sandboxes.some(({ spec }) => JSON.stringify(spec).includes("killed"))) break;
+    }
+    await kill();
+    await ensuring;
+    await start();
+    const { workspace, sandbox } = await workspaces.ensure("killed");
+    expect(await client?.output(workspace.sandbox_id, "pwd")).toBe("/workspace\n");
+    const { sandboxes } = (await client?.call("SandboxService/ListSandboxes", {})) ?? { sandboxes: [] };
+    expect(sandboxes.map(({ sandbox_id: id }) => id)).toEqual([sandbox?.sandbox_id]);
+    await workspaces.cleanup("killed", { force: true });
+  });
+});

@@ -1,0 +1,59 @@
+import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { expect, test } from "vitest";
+import { startTestApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
+import { newDataDir } from "../../support/settings.ts";
+import { WorkspaceClient } from "../../support/workspaces.ts";
+
+test("a root that goes missing or becomes a file fails calls with what to do, and makes nothing elsewhere", async () => {
+  const dataDir = newDataDir();
+  const root = path.join(dataDir, "workspaces");
+  const app = await startTestApp({ dataDir, engine: "bubblewrap" });
+  const workspaces = new WorkspaceClient(() => app.client);
+  try {
+    await workspaces.create("before");
+    await rename(root, `${root}-elsewhere`);
+    const broken = { code: "FAILED_PRECONDITION", reason: "WORKSPACE_BROKEN" };
+    for (const call of [
+      () => workspaces.create("a"),
+      () => workspaces.addRef("a", "t"),
+      () => workspaces.ensure("a"),
+      () => workspaces.list(),
+    ]) {
+      const failure = await failureOf(call());
+      expect(failure).toMatchObject(broken);
+      expect(failure.message).toContain("--workspaces-root");
+    }
+    // Its disk may be missing: nothing is put in its place.
+    await expect(stat(root)).rejects.toThrow("ENOENT");
+    expect(await failureOf(workspaces.get("before"))).toMatchObject(broken);
+    await writeFile(root, "");
+    expect(await failureOf(workspaces.create("a"))).toMatchObject(broken);
+    await rm(root);
+    await rename(`${root}-elsewhere`, root);
+    // What failed left no trace.
+    expect((await failureOf(workspaces.get("a"))).code).toBe("NOT_FOUND");
+    expect((await workspaces.get("before")).workspace_id).toBe("before");
+    expect((await workspaces.create("a")).trace_refs).toEqual([]);
+  } finally {
+    await app.stop();
+  }
+});
+
+test("a shared root that is a file fails what needs it", async () => {
+  const dataDir = newDataDir();
+  await mkdir(dataDir, { recursive: true });
+  await writeFile(path.join(dataDir, "shared"), "");
+  const app = await startTestApp({ dataDir, engine: "bubblewrap" });
+  const workspaces = new WorkspaceClient(() => app.client);
+  try {
+    const failure = await failureOf(workspaces.create("a"));
+    expect(failure).toMatchObject({ code: "FAILED_PRECONDITION", reason: "WORKSPACE_BROKEN" });
+    expect(failure.message).toContain("--shared-root");
+    await rm(path.join(dataDir, "shared"));
+    expect((await workspaces.create("a")).trace_refs).toEqual([]);
+  } finally {
+    await app.stop();
+  }
+});

@@ -1,0 +1,46 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+
+const ROOT = path.resolve(import.meta.dirname, "../..");
+
+/** Of a user that no machine has: nothing belongs to it, and it may write no control groups. */
+export const ORDINARY_ID = 54_321;
+
+/**
+ * Runs Node in the repository as an ordinary user, whoever runs the tests. In a
+ * mount namespace of its own it sees the repository where that user may go.
+ * Its home, which is there until it ends, is also for what it is to hand over.
+ */
+export function nodeAsOrdinaryUser(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): { readonly child: ChildProcess; readonly home: string } {
+  const dir = mkdtempSync(path.join(tmpdir(), "berth-user-"));
+  const place = (name: string): string => {
+    mkdirSync(path.join(dir, name));
+    return path.join(dir, name);
+  };
+  const script = `set -e
+mount --bind "$1" "$2" && mount --bind "$3" "$2/node_modules"
+chmod 755 "$4" && chown ${ORDINARY_ID}:${ORDINARY_ID} "$5"
+cd "$2"
+export HOME="$5" TMPDIR="$5"
+shift 5
+exec setpriv --reuid=${ORDINARY_ID} --regid=${ORDINARY_ID} --clear-groups --inh-caps=-all -- "$@"`;
+  const modules = realpathSync(path.join(ROOT, "node_modules"));
+  const node = "node_modules/node/bin/node";
+  const home = place("home");
+  const given = [ROOT, place("berth"), modules, dir, home, node, ...args];
+  const child = spawn(
+    "unshare",
+    ["--mount", "--propagation", "private", "sh", "-c", script, "sh", ...given],
+    {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", ...env },
+    },
+  );
+  child.once("exit", () => rmSync(dir, { recursive: true, force: true }));
+  return { child, home };
+}
