@@ -11,6 +11,7 @@ import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
 import { idleMemory } from "./rows/memory.ts";
 import { execOutput } from "./rows/output.ts";
+import { sessions } from "./rows/sessions.ts";
 import { execThroughput } from "./rows/throughput.ts";
 import { unary } from "./rows/unary.ts";
 import { workspaces } from "./rows/workspaces.ts";
@@ -28,6 +29,7 @@ const ROWS: readonly Row[] = [
   execLatency,
   execOutput,
   execThroughput,
+  sessions,
   files,
   unary,
   workspaces,

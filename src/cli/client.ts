@@ -5,6 +5,7 @@ import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceAddress } from "./address.ts";
 
@@ -14,6 +15,7 @@ export interface ServiceClient {
   readonly sandboxes: Client<typeof SandboxService>;
   readonly processes: Client<typeof ProcessService>;
   readonly files: Client<typeof FileService>;
+  readonly sessions: Client<typeof SessionService>;
   readonly workspaces: Client<typeof WorkspaceService>;
   readonly runs: Client<typeof RunService>;
   /** Ends the connection, and calls with it. */
@@ -42,6 +44,7 @@ export function connectTo(address: ServiceAddress): ServiceClient {
     sandboxes: createClient(SandboxService, transport),
     processes: createClient(ProcessService, transport),
     files: createClient(FileService, transport),
+    sessions: createClient(SessionService, transport),
     workspaces: createClient(WorkspaceService, transport),
     runs: createClient(RunService, transport),
     close: () => manager.abort(),

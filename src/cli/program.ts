@@ -11,8 +11,10 @@ import { rmCommand } from "./commands/rm.ts";
 import { runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { sessionCommand } from "./commands/session.ts";
 import { shellCommand } from "./commands/shell.ts";
 import { statsCommand } from "./commands/stats.ts";
+import { toolCommand } from "./commands/tool.ts";
 import { workspaceCommand } from "./commands/workspace.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
@@ -60,6 +62,8 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     lsCommand(host),
     rmCommand(host),
     statsCommand(host),
+    sessionCommand(host),
+    toolCommand(host),
     workspaceCommand(host),
     runsCommand(host),
   ];

@@ -13,8 +13,9 @@ interface Entry {
  * Contract: the lock of a sandbox's id is held across its lifecycle changes
  * (create, pause, resume, delete, expiry), engine calls included, and across
  * nothing else: never across the pull or create of another one, and never by
- * operations such as exec, which take a lease. It is not reentrant. First come,
- * first served.
+ * operations such as exec, which take a lease. The lock of a session's owner,
+ * worker and type is held likewise, across its resource's initialize and
+ * cleanup. It is not reentrant. First come, first served.
  */
 export class KeyedLock {
   readonly #entries = new Map<string, Entry>();

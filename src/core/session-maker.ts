@@ -51,7 +51,7 @@ export class SessionMaker {
     const both = AbortSignal.any([signal, lease.signal]);
     const host = { workerId, sessionId, sandbox: lease.sandbox, name: place.sandbox };
     const resource = await type.initialize(host, config, both);
-    if (both.aborted) await resource.cleanup();
+    if (both.aborted) await resource.cleanup(false);
     throwIfAborted(both);
     return resource;
   }
@@ -67,9 +67,9 @@ export class SessionMaker {
     if (place?.owned) {
       await Promise.all([
         this.#sandboxes.delete(place.sandbox, 0).catch(note),
-        resource?.cleanup().catch(note),
+        resource?.cleanup(true).catch(note),
       ]);
-    } else await resource?.cleanup().catch(note);
+    } else await resource?.cleanup(false).catch(note);
     return failure;
   }
 }

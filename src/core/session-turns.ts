@@ -64,7 +64,7 @@ export class SessionTurns {
     const { resource: before, place } = record;
     if (before?.alive) return { resource: before, restarted: false };
     record.resource = undefined;
-    await before?.cleanup();
+    await before?.cleanup(false);
     if (place === undefined) throw sessionLost(record, "it has no sandbox");
     const resource = await this.#maker.initialize(record, place, signal);
     record.resource = resource;

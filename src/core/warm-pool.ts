@@ -175,7 +175,7 @@ export class WarmPool {
 }
 
 /** Whose label a waiting sandbox carries: nobody's yet. */
-const POOL_OWNER = "warm-pool";
+export const POOL_OWNER = "warm-pool";
 
 interface ImagePool {
   readonly image: string;

@@ -1,6 +1,7 @@
 import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import { POOL_OWNER } from "../core/warm-pool.ts";
 import type { Shells } from "./control.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { workingDirMissing } from "./job-bounds.ts";
@@ -43,10 +44,13 @@ export class Lanes implements JobRunner, Shells {
   /** Opens lanes for a sandbox that has become ready, ahead of need. */
   open(sandbox: LeasedSandbox): void {
     if (this.#ready.has(sandbox.ref)) return;
-    this.#ready.set(sandbox.ref, {
+    const ready = {
       lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger),
       forStdin: new WaitingShells(this.#engine, sandbox, this.#logger),
-    });
+    };
+    this.#ready.set(sandbox.ref, ready);
+    // Whoever claims a sandbox that waits may want an interpreter at once.
+    if (sandbox.owner === POOL_OWNER) ready.forStdin.prepare();
   }
 
   /** Lets go of the lanes of a sandbox that ends. */

@@ -6,6 +6,9 @@ import { WaitingShell } from "./waiting-shell.ts";
 /** Sandboxes whose jobs read no stdin for this long keep no shell for it. */
 const IDLE_MS = 60_000;
 
+/** A sandbox may have been made for this one job, and go with it. */
+const REOPEN_DELAY_MS = 30;
+
 /**
  * Keeps one {@link WaitingShell} ready in a sandbox that has been asked for
  * one: most never are.
@@ -18,6 +21,7 @@ export class WaitingShells {
   #ready: WaitingShell | undefined;
   #opening = false;
   #idleTimer: NodeJS.Timeout | undefined;
+  #reopenTimer: NodeJS.Timeout | undefined;
 
   constructor(engine: Engine, sandbox: LeasedSandbox, logger: Logger) {
     this.#engine = engine;
@@ -25,11 +29,18 @@ export class WaitingShells {
     this.#logger = logger;
   }
 
+  /** Opens one ahead of the first wish. */
+  prepare(): void {
+    this.#open();
+  }
+
   /** The shell that is ready, if one is. Either way another is opened for the next. */
   take(): WaitingShell | undefined {
     const shell = this.#ready?.alive ? this.#ready : undefined;
     this.#ready = undefined;
-    this.#open();
+    clearTimeout(this.#reopenTimer);
+    if (shell === undefined) this.#open();
+    else this.#reopenTimer = setTimeout(() => this.#open(), REOPEN_DELAY_MS).unref();
     clearTimeout(this.#idleTimer);
     this.#idleTimer = setTimeout(() => this.#retire(), IDLE_MS).unref();
     return shell;
@@ -39,6 +50,7 @@ export class WaitingShells {
   close(): void {
     this.#closing.abort();
     clearTimeout(this.#idleTimer);
+    clearTimeout(this.#reopenTimer);
     this.#retire();
   }
 

@@ -59,6 +59,8 @@ const INTERRUPTIONS: readonly { readonly own: number; readonly children: number;
 const KILL_GRACE_MS = 300;
 /** How long its end may take after it was killed. */
 const AFTER_KILL_MS = 5_000;
+/** As shells tell of SIGKILL. */
+const KILLED = 137;
 /** Outputs of earlier turns that something may still hold. */
 const MOST_HELD_CHANNELS = 16;
 
@@ -76,6 +78,8 @@ export class InterpreterProcess {
   readonly #held: OutputChannel[] = [];
   #channel: OutputChannel;
   #channelHeld = false;
+  /** What the last turn left behind is looked at when there is a next one. */
+  #unjudged: { readonly channel: OutputChannel; readonly end: TurnEnd } | undefined;
   #pid = 0;
   /** Processes that hold none of its pipes, or may: those that were there before its first turn. */
   #known: ReadonlySet<number> = new Set();
@@ -128,7 +132,7 @@ export class InterpreterProcess {
       await started.#boot(early, signal);
       return started;
     } catch (error) {
-      await started.close();
+      await started.close(false);
       throw error;
     }
   }
@@ -156,9 +160,12 @@ export class InterpreterProcess {
     }
   }
 
-  /** Ends it, and everything it started that still descends from it. Idempotent; never rejects. */
-  close(): Promise<void> {
-    this.#closing ??= this.#close();
+  /**
+   * Ends it, and everything it started that still descends from it. Idempotent; never rejects.
+   * @param sandboxEnds who is in it ends with it.
+   */
+  close(sandboxEnds: boolean): Promise<void> {
+    this.#closing ??= this.#close(sandboxEnds);
     return this.#closing;
   }
 
@@ -181,7 +188,7 @@ export class InterpreterProcess {
     const outcome = await Promise.race([
       turn.end,
       this.#job.end.then((end) => {
-        turn.lost(new Error("ended"));
+        turn.flush();
         return startFailure(this.#language.argv[0] ?? "", end, said);
       }),
       aborted(limit),
@@ -203,14 +210,16 @@ export class InterpreterProcess {
       .then(async (): Promise<TurnOutcome> => {
         const end = this.#end;
         if (end === undefined) return { kind: "done", end: await turn.end, interrupted: stop.aborted };
-        if (end.kind === "lost") throw end.error;
+        // One that was killed with all its shells may leave nobody who knows how it ended.
+        if (end.kind === "lost" && this.#closing === undefined) throw end.error;
         await this.#drain(turn, channel);
-        return { kind: "gone", exitCode: end.code, interrupted: stop.aborted };
+        const exitCode = end.kind === "lost" ? KILLED : end.code;
+        return { kind: "gone", exitCode, interrupted: stop.aborted };
       })
       .finally(() => {
         over = true;
         this.#onEnd = () => {};
-        turn.lost(new Error("the interpreter has ended"));
+        turn.flush();
       });
     result.catch(() => {});
     const stopped = Promise.withResolvers<void>();
@@ -220,7 +229,7 @@ export class InterpreterProcess {
     await Promise.race([result, stopped.promise]).finally(() => stop.removeEventListener("abort", onStop));
     if (!over && stop.aborted) await this.#interrupt(turn, channel, result, () => over);
     const outcome = await result;
-    if (outcome.kind === "done") await this.#judge(channel, outcome.end);
+    if (outcome.kind === "done") this.#unjudged = { channel, end: outcome.end };
     return outcome;
   }
 
@@ -246,14 +255,15 @@ export class InterpreterProcess {
       await within(result, waitMs);
       if (over()) return;
     }
-    await this.close();
-    await within(result, AFTER_KILL_MS);
-    if (!over()) this.#job.close();
+    await this.close(false);
   }
 
-  /** Looks whether anything that a turn left behind still holds its channel. */
-  async #judge(channel: OutputChannel, { payload }: TurnEnd): Promise<void> {
-    const { seen } = this.#language.pidsOf(payload);
+  /** Looks whether anything that the last turn left behind still holds its channel. */
+  async #judge(): Promise<void> {
+    if (this.#unjudged === undefined) return;
+    const { channel, end } = this.#unjudged;
+    this.#unjudged = undefined;
+    const { seen } = this.#language.pidsOf(end.payload);
     if (seen.length > 0 && seen.every((pid) => this.#known.has(pid))) {
       if (seen.length < this.#known.size) this.#known = new Set(seen);
       return;
@@ -269,6 +279,7 @@ export class InterpreterProcess {
   /** A channel that nothing else holds. */
   async #freeChannel(signal: AbortSignal): Promise<OutputChannel> {
     throwIfAborted(signal);
+    await this.#judge();
     if (!this.#channelHeld) return this.#channel;
     for (const channel of this.#held) {
       if (await this.#isHeld(channel, this.#first)) continue;
@@ -313,12 +324,12 @@ export class InterpreterProcess {
     this.#job.writeStdin(Buffer.from(text)).catch(() => {});
   }
 
-  async #close(): Promise<void> {
+  async #close(sandboxEnds: boolean): Promise<void> {
     for (const { job } of [this.#channel, ...this.#held]) {
       if (job !== this.#job) job.closeStdin();
     }
     this.#job.closeStdin();
-    const release = this.#end === undefined ? this.#job.hold() : undefined;
+    const release = this.#end === undefined && !sandboxEnds ? this.#job.hold() : undefined;
     try {
       if (release !== undefined) {
         const { control, logger } = this.#host;
@@ -329,6 +340,7 @@ export class InterpreterProcess {
             logger.debug({ sandboxId, err: error }, "an interpreter could not be ended");
           });
       }
+      if (!sandboxEnds) await within(this.#job.end, AFTER_KILL_MS);
     } finally {
       release?.();
       for (const { job } of [this.#channel, ...this.#held]) job.close();

@@ -52,10 +52,9 @@ export class Turn {
   constructor(output: (stream: OutputStream, chunk: Buffer) => void) {
     this.#output = output;
     this.#streams = { stdout: this.#newState("stdout"), stderr: this.#newState("stderr") };
-    this.#end.promise.catch(() => {});
   }
 
-  /** Resolves when it is over; rejects where the interpreter ended before. */
+  /** Resolves when it is over; never where the interpreter ends before. */
   get end(): Promise<TurnEnd> {
     return this.#end.promise;
   }
@@ -78,10 +77,9 @@ export class Turn {
     }
   }
 
-  /** The interpreter has ended, and nothing more will come. */
-  lost(error: Error): void {
+  /** Nothing more will come: passes on what could still have begun a marker. */
+  flush(): void {
     for (const { scanner } of Object.values(this.#streams)) scanner.flush();
-    this.#end.reject(error);
   }
 
   #mark(stream: OutputStream, text: string): void {

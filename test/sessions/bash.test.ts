@@ -1,62 +1,67 @@
-import { beforeAll, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
+import { ENGINES } from "../support/engines.ts";
 import { Worker } from "../support/worker.ts";
 
-const app = useApp();
-let worker: Worker;
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const app = useApp(settings);
+  let worker: Worker;
 
-beforeAll(async () => {
-  worker = new Worker(app.client, "alice");
-  const { status, failure } = await worker.create("bash");
-  expect({ status, failure }).toEqual({ status: "SESSION_RESULT_STATUS_CREATED", failure: null });
-});
+  beforeAll(async () => {
+    worker = new Worker(app.client, "alice");
+    const { status, failure } = await worker.create("bash");
+    expect({ status, failure }).toEqual({ status: "SESSION_RESULT_STATUS_CREATED", failure: null });
+  });
 
-test("directory, variables, functions and arguments stay", async () => {
-  expect(await worker.bash("cd /tmp && x=1 && export Y=2 && f() { echo $x; } && set -- a b")).toMatchObject({
-    stdout: "",
-    stderr: "",
-    exit_code: 0,
-    cwd: "/tmp",
+  test("directory, variables, functions and arguments stay", async () => {
+    expect(await worker.bash("cd /tmp && x=1 && export Y=2 && f() { echo $x; } && set -- a b")).toMatchObject(
+      {
+        stdout: "",
+        stderr: "",
+        exit_code: 0,
+        cwd: "/tmp",
+      },
+    );
+    expect(await worker.bash("f; echo $Y $2; printenv Y; pwd; echo bad >&2; (exit 7)")).toEqual({
+      stdout: "1\n2 b\n2\n/tmp\n",
+      stderr: "bad\n",
+      exit_code: 7,
+      cwd: "/tmp",
+      timed_out: false,
+      truncated: false,
+      session_lost: false,
+      session_restarted: false,
+    });
   });
-  expect(await worker.bash("f; echo $Y $2; printenv Y; pwd; echo bad >&2; (exit 7)")).toEqual({
-    stdout: "1\n2 b\n2\n/tmp\n",
-    stderr: "bad\n",
-    exit_code: 7,
-    cwd: "/tmp",
-    timed_out: false,
-    truncated: false,
-    session_lost: false,
-    session_restarted: false,
-  });
-});
 
-test("a timeout interrupts the command, and the shell stays", async () => {
-  await worker.bash("kept=yes");
-  const late = await worker.execute("bash:run", {
-    command: "echo begun; while :; do sleep 0.2; done; echo on",
-    timeout: 0.5,
+  test("a timeout interrupts the command, and the shell stays", async () => {
+    await worker.bash("kept=yes");
+    const late = await worker.execute("bash:run", {
+      command: "echo begun; while :; do sleep 0.2; done; echo on",
+      timeout: 0.5,
+    });
+    expect(late).toMatchObject({
+      code: 5006,
+      data: { stdout: "begun\n", timed_out: true, session_lost: false },
+    });
+    expect((await worker.bash("echo $kept")).stdout).toBe("yes\n");
   });
-  expect(late).toMatchObject({
-    code: 5006,
-    data: { stdout: "begun\n", timed_out: true, session_lost: false },
-  });
-  expect((await worker.bash("echo $kept")).stdout).toBe("yes\n");
-});
 
-test("late output of one command never appears in the next", async () => {
-  await worker.bash("(while :; do echo late; echo late >&2; sleep 0.01; done) & pid=$!");
-  for (let i = 0; i < 5; i++) {
-    expect(await worker.bash(`echo ${i}; sleep 0.05`)).toMatchObject({ stdout: `${i}\n`, stderr: "" });
-  }
-  await worker.bash("kill $pid; wait $pid");
-});
-
-test("exit ends the shell with a status, and the next call gets a new one", async () => {
-  expect(await worker.bash("lost=1; echo out; exit 3")).toMatchObject({
-    stdout: "out\n",
-    exit_code: 3,
-    session_lost: true,
+  test("late output of one command never appears in the next", async () => {
+    await worker.bash("(while :; do echo late; echo late >&2; sleep 0.01; done) & pid=$!");
+    for (let i = 0; i < 5; i++) {
+      expect(await worker.bash(`echo ${i}; sleep 0.05`)).toMatchObject({ stdout: `${i}\n`, stderr: "" });
+    }
+    await worker.bash("kill $pid; wait $pid");
   });
-  expect(await worker.bash('echo "[$lost]"')).toMatchObject({ stdout: "[]\n", session_restarted: true });
-  expect(await worker.bash("echo ok")).toMatchObject({ stdout: "ok\n", session_restarted: false });
+
+  test("exit ends the shell with a status, and the next call gets a new one", async () => {
+    expect(await worker.bash("lost=1; echo out; exit 3")).toMatchObject({
+      stdout: "out\n",
+      exit_code: 3,
+      session_lost: true,
+    });
+    expect(await worker.bash('echo "[$lost]"')).toMatchObject({ stdout: "[]\n", session_restarted: true });
+    expect(await worker.bash("echo ok")).toMatchObject({ stdout: "ok\n", session_restarted: false });
+  });
 });

@@ -1,118 +1,121 @@
-import { beforeAll, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
+import { ENGINES } from "../support/engines.ts";
 import { Worker } from "../support/worker.ts";
 
-const app = useApp();
-let worker: Worker;
-let sandboxId = "";
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const app = useApp(settings);
+  let worker: Worker;
+  let sandboxId = "";
 
-beforeAll(async () => {
-  worker = new Worker(app.client, "writer");
-  const { status, session } = await worker.create("files");
-  expect(status).toBe("SESSION_RESULT_STATUS_CREATED");
-  sandboxId = session?.sandbox_id ?? "";
-});
+  beforeAll(async () => {
+    worker = new Worker(app.client, "writer");
+    const { status, session } = await worker.create("files");
+    expect(status).toBe("SESSION_RESULT_STATUS_CREATED");
+    sandboxId = session?.sandbox_id ?? "";
+  });
 
-const inside = (line: string): Promise<string> => app.client.output(sandboxId, line);
+  const inside = (line: string): Promise<string> => app.client.output(sandboxId, line);
 
-test("a file is written with its directories, read, and edited", async () => {
-  expect(
-    await worker.execute("files:write", { file_path: "src/a.txt", content: "one\ntwo\nthree\n" }),
-  ).toMatchObject({
-    code: 0,
-    data: { file_path: "/workspace/src/a.txt", bytes_written: 14 },
+  test("a file is written with its directories, read, and edited", async () => {
+    expect(
+      await worker.execute("files:write", { file_path: "src/a.txt", content: "one\ntwo\nthree\n" }),
+    ).toMatchObject({
+      code: 0,
+      data: { file_path: "/workspace/src/a.txt", bytes_written: 14 },
+    });
+    expect((await worker.execute("files:read", { file_path: "src/a.txt" })).data).toEqual({
+      content: "one\ntwo\nthree\n",
+      start_line: 1,
+      line_count: 3,
+      truncated: false,
+    });
+    expect(
+      (await worker.execute("files:read", { file_path: "/workspace/src/a.txt", offset: 2, limit: 1 })).data,
+    ).toEqual({
+      content: "two\n",
+      start_line: 2,
+      line_count: 1,
+      truncated: true,
+    });
+    const edit = (old: string, changed: string, more = {}) =>
+      worker.execute("files:edit", { file_path: "src/a.txt", old_string: old, new_string: changed, ...more });
+    expect((await edit("two", "zwei")).data).toMatchObject({ replacements: 1 });
+    expect(await edit("e", "E")).toMatchObject({ code: 4001, message: expect.stringContaining("4 times") });
+    expect((await edit("e", "E", { replace_all: true })).data).toMatchObject({ replacements: 4 });
+    expect(await inside("cat src/a.txt")).toBe("onE\nzwEi\nthrEE\n");
+    expect(await edit("nowhere", "x")).toMatchObject({ code: 4001 });
   });
-  expect((await worker.execute("files:read", { file_path: "src/a.txt" })).data).toEqual({
-    content: "one\ntwo\nthree\n",
-    start_line: 1,
-    line_count: 3,
-    truncated: false,
-  });
-  expect(
-    (await worker.execute("files:read", { file_path: "/workspace/src/a.txt", offset: 2, limit: 1 })).data,
-  ).toEqual({
-    content: "two\n",
-    start_line: 2,
-    line_count: 1,
-    truncated: true,
-  });
-  const edit = (old: string, changed: string, more = {}) =>
-    worker.execute("files:edit", { file_path: "src/a.txt", old_string: old, new_string: changed, ...more });
-  expect((await edit("two", "zwei")).data).toMatchObject({ replacements: 1 });
-  expect(await edit("e", "E")).toMatchObject({ code: 4001, message: expect.stringContaining("4 times") });
-  expect((await edit("e", "E", { replace_all: true })).data).toMatchObject({ replacements: 4 });
-  expect(await inside("cat src/a.txt")).toBe("onE\nzwEi\nthrEE\n");
-  expect(await edit("nowhere", "x")).toMatchObject({ code: 4001 });
-});
 
-test("glob and grep find files and lines", async () => {
-  await inside(
-    "mkdir -p s/deep s/.git; echo needle > s/deep/x.py; echo nothing > s/y.py; echo 'a needle: b' > s/z.md; echo needle > s/.git/q.py",
-  );
-  expect((await worker.execute("files:glob", { pattern: "**/*.py", path: "s" })).data).toEqual({
-    files: ["/workspace/s/deep/x.py", "/workspace/s/y.py"],
-    truncated: false,
-  });
-  const { data } = await worker.execute("files:grep", { pattern: "need(le)", path: "s" });
-  expect(data).toMatchObject({ truncated: false });
-  expect(
-    (data as { matches: { path: string }[] }).matches.sort((a, b) => (a.path < b.path ? -1 : 1)),
-  ).toEqual([
-    { path: "/workspace/s/deep/x.py", line: 1, text: "needle" },
-    { path: "/workspace/s/z.md", line: 1, text: "a needle: b" },
-  ]);
-  expect((await worker.execute("files:grep", { pattern: "needle", glob: "*.md" })).data).toMatchObject({
-    matches: [{ path: "/workspace/s/z.md" }],
-  });
-  expect((await worker.execute("files:grep", { pattern: "no such thing" })).data).toEqual({
-    matches: [],
-    truncated: false,
-  });
-  expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
-});
-
-test("what is wrong with a file is the tool's failure", async () => {
-  await inside("mkdir -p dir; head -c 100 /dev/urandom > binary; printf '\\377\\0' >> binary");
-  for (const path of ["missing", "dir", "binary"]) {
-    const { code, message } = await worker.execute("files:read", { file_path: path });
-    expect({ path, code }).toEqual({ path, code: 4001 });
-    expect(message).not.toBe("success");
-  }
-});
-
-test.each([
-  ["..", "../etc/passwd"],
-  ["an absolute path", "/etc/passwd"],
-  ["a link to a file", "link"],
-  ["a link to a directory", "linked/passwd"],
-  ["a link that leads nowhere", "dangling"],
-  ["a neighbour whose name begins alike", "/workspace2/x"],
-])("a path that leaves the workspace by %s is refused", async (_, path) => {
-  await inside("ln -sfn /etc/passwd link; ln -sfn /etc linked; ln -sfn /tmp/new dangling");
-  for (const [tool, params] of [
-    ["files:read", { file_path: path }],
-    ["files:write", { file_path: path, content: "x" }],
-    ["files:edit", { file_path: path, old_string: "root", new_string: "toor" }],
-    ["files:grep", { pattern: "root", path }],
-  ] as const) {
-    await expect(worker.execute(tool, params)).rejects.toThrow(
-      /INVALID_ARGUMENT: params\.\w+: .* leaves the session's workspace/,
+  test("glob and grep find files and lines", async () => {
+    await inside(
+      "mkdir -p s/deep s/.git; echo needle > s/deep/x.py; echo nothing > s/y.py; echo 'a needle: b' > s/z.md; echo needle > s/.git/q.py",
     );
-  }
-});
+    expect((await worker.execute("files:glob", { pattern: "**/*.py", path: "s" })).data).toEqual({
+      files: ["/workspace/s/deep/x.py", "/workspace/s/y.py"],
+      truncated: false,
+    });
+    const { data } = await worker.execute("files:grep", { pattern: "need(le)", path: "s" });
+    expect(data).toMatchObject({ truncated: false });
+    expect(
+      (data as { matches: { path: string }[] }).matches.sort((a, b) => (a.path < b.path ? -1 : 1)),
+    ).toEqual([
+      { path: "/workspace/s/deep/x.py", line: 1, text: "needle" },
+      { path: "/workspace/s/z.md", line: 1, text: "a needle: b" },
+    ]);
+    expect((await worker.execute("files:grep", { pattern: "needle", glob: "*.md" })).data).toMatchObject({
+      matches: [{ path: "/workspace/s/z.md" }],
+    });
+    expect((await worker.execute("files:grep", { pattern: "no such thing" })).data).toEqual({
+      matches: [],
+      truncated: false,
+    });
+    expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
+  });
 
-test("the end of a large file is reached without reading it at once", async () => {
-  await inside("seq 1 300000 > large; printf '%1500000s' x > line");
-  expect((await worker.execute("files:read", { file_path: "large", offset: 299_999 })).data).toMatchObject({
-    content: "299999\n300000\n",
-    truncated: false,
+  test("what is wrong with a file is the tool's failure", async () => {
+    await inside("mkdir -p dir; head -c 100 /dev/urandom > binary; printf '\\377\\0' >> binary");
+    for (const path of ["missing", "dir", "binary"]) {
+      const { code, message } = await worker.execute("files:read", { file_path: path });
+      expect({ path, code }).toEqual({ path, code: 4001 });
+      expect(message).not.toBe("success");
+    }
   });
-  expect((await worker.execute("files:read", { file_path: "large" })).data).toMatchObject({
-    line_count: 2000,
-    truncated: true,
+
+  test.each([
+    ["..", "../etc/passwd"],
+    ["an absolute path", "/etc/passwd"],
+    ["a link to a file", "link"],
+    ["a link to a directory", "linked/passwd"],
+    ["a link that leads nowhere", "dangling"],
+    ["a neighbour whose name begins alike", "/workspace2/x"],
+  ])("a path that leaves the workspace by %s is refused", async (_, path) => {
+    await inside("ln -sfn /etc/passwd link; ln -sfn /etc linked; ln -sfn /tmp/new dangling");
+    for (const [tool, params] of [
+      ["files:read", { file_path: path }],
+      ["files:write", { file_path: path, content: "x" }],
+      ["files:edit", { file_path: path, old_string: "root", new_string: "toor" }],
+      ["files:grep", { pattern: "root", path }],
+    ] as const) {
+      await expect(worker.execute(tool, params)).rejects.toThrow(
+        /INVALID_ARGUMENT: params\.\w+: .* leaves the session's workspace/,
+      );
+    }
   });
-  const { data } = await worker.execute<{ content: string; truncated: boolean }>("files:read", {
-    file_path: "line",
+
+  test("the end of a large file is reached without reading it at once", async () => {
+    await inside("seq 1 300000 > large; printf '%1500000s' x > line");
+    expect((await worker.execute("files:read", { file_path: "large", offset: 299_999 })).data).toMatchObject({
+      content: "299999\n300000\n",
+      truncated: false,
+    });
+    expect((await worker.execute("files:read", { file_path: "large" })).data).toMatchObject({
+      line_count: 2000,
+      truncated: true,
+    });
+    const { data } = await worker.execute<{ content: string; truncated: boolean }>("files:read", {
+      file_path: "line",
+    });
+    expect([data.content.length, data.truncated]).toEqual([1024 * 1024, true]);
   });
-  expect([data.content.length, data.truncated]).toEqual([1024 * 1024, true]);
 });

@@ -1,7 +1,10 @@
 import type { Client, Request } from "./client.ts";
 import {
+  fromStruct,
   fromValue,
+  type SessionAnswers,
   type SessionResult,
+  type SessionStreamItems,
   toStruct,
   type WireSession,
   type WireToolMeta,
@@ -80,6 +83,58 @@ export class Worker {
     const { seconds, ...rest } = more;
     const params = { command, ...(seconds !== undefined && { timeout: seconds }) };
     return (await this.execute<BashData>("bash:run", params, rest)).data;
+  }
+
+  /** Runs several tools by their full names, each with its one param; failures come as their reason. */
+  async batch(calls: readonly (readonly [string, string])[], more: Request = {}): Promise<unknown[]> {
+    const { results } = await this.#client.call("SessionService/ExecuteToolBatch", {
+      worker_id: this.id,
+      calls: calls.map(([tool, text]) => ({
+        tool,
+        params: toStruct({ [tool.startsWith("python") ? "code" : "command"]: text }),
+      })),
+      ...more,
+    });
+    return results.map(({ outcome, response, failure }) => {
+      if (outcome === "skipped") return "skipped";
+      return response ? toolAnswer(response) : { ...failure?.detail };
+    });
+  }
+
+  /** Follows a tool to its end. @param onOutput hears of all that was written so far. */
+  async follow(
+    tool: string,
+    params: Params,
+    onOutput: (text: string) => Promise<void> = async () => {},
+  ): Promise<SessionStreamItems["SessionService/ExecuteToolStream"][]> {
+    const request = { worker_id: this.id, tool, params: toStruct(params) };
+    const items: SessionStreamItems["SessionService/ExecuteToolStream"][] = [];
+    let text = "";
+    for await (const item of this.#client.stream("SessionService/ExecuteToolStream", request)) {
+      items.push(item);
+      text += item.output?.data.toString() ?? "";
+      if (item.output) await onOutput(text);
+    }
+    return items;
+  }
+
+  /** Replaces the session of a type. */
+  reinitialize(type: string, config?: Params): Promise<SessionAnswers["SessionService/ReinitializeSession"]> {
+    return this.#client.call("SessionService/ReinitializeSession", {
+      worker_id: this.id,
+      resource_type: type,
+      ...(config && { config: toStruct(config) }),
+    });
+  }
+
+  /** What tools there are, with the schemas of their params. */
+  async tools() {
+    const answer = await this.#client.call("SessionService/ListTools", {});
+    const tools = answer.tools.map(({ name, params_schema }) => ({
+      name,
+      schema: fromStruct(params_schema),
+    }));
+    return { ...answer, tools };
   }
 
   async list(): Promise<readonly WireSession[]> {

@@ -45,8 +45,11 @@ export interface ResourceHost {
 export interface Resource {
   /** Whether it can serve another call. One that cannot is cleaned up and replaced before the next. */
   readonly alive: boolean;
-  /** Ends it: nothing of it is left in a sandbox that stays. Idempotent. */
-  cleanup(): Promise<void>;
+  /**
+   * Ends it: nothing of it is left in a sandbox that stays. Idempotent.
+   * @param sandboxEnds the sandbox is being deleted, and takes along what is in it.
+   */
+  cleanup(sandboxEnds: boolean): Promise<void>;
 }
 
 /** A tool of a resource. */

@@ -69,5 +69,6 @@ builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
 builtin pwd ${out}
 builtin printf '%s ' $$ /proc/[0-9]* ${out}
 builtin printf '\\n%sP;' ${nonce} ${out}
+builtin :
 `;
 }

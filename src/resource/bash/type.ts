@@ -96,8 +96,8 @@ class Bash implements Resource {
     );
   }
 
-  cleanup(): Promise<void> {
-    return this.#process.close();
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#process.close(sandboxEnds);
   }
 }
 

@@ -99,8 +99,8 @@ class Python implements Resource {
     );
   }
 
-  cleanup(): Promise<void> {
-    return this.#process.close();
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#process.close(sandboxEnds);
   }
 }
 

@@ -494,8 +494,9 @@ class ExecuteToolResponse(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
     code: _builtins.int
-    """0: success. 4001: the tool failed, message says how. 5006: it ran longer than
-    its timeout and was stopped. Always set.
+    """0: success; what a command or code that the tool ran came to, such as its exit
+    code, is in data. 4001: the tool failed, message says how. 5006: it ran longer
+    than its timeout and was stopped. Always set.
     """
     message: _builtins.str
     """"success", or what went wrong, for a person."""
@@ -735,8 +736,9 @@ class ExecuteToolBatchRequest(_message.Message):
     in their order. Default false: all one after the other.
     """
     stop_on_error: _builtins.bool
-    """Whether no further call is begun once one was kept from running or reported a
-    code other than 0; those under way end as they do. Default false.
+    """Whether no further call is begun once one was kept from running, reported a
+    code other than 0, or ran a command or code that failed; those under way end
+    as they do. Default false.
     """
     trace_id: _builtins.str
     """The trace of calls that name none. Default: one that the server makes."""

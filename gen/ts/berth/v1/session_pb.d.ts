@@ -459,8 +459,9 @@ export declare const ToolMetaSchema: GenMessage<ToolMeta>;
  */
 export declare type ExecuteToolResponse = Message<"berth.v1.ExecuteToolResponse"> & {
   /**
-   * 0: success. 4001: the tool failed, message says how. 5006: it ran longer than
-   * its timeout and was stopped. Always set.
+   * 0: success; what a command or code that the tool ran came to, such as its exit
+   * code, is in data. 4001: the tool failed, message says how. 5006: it ran longer
+   * than its timeout and was stopped. Always set.
    *
    * @generated from field: optional int32 code = 1;
    */
@@ -735,8 +736,9 @@ export declare type ExecuteToolBatchRequest = Message<"berth.v1.ExecuteToolBatch
   parallel: boolean;
 
   /**
-   * Whether no further call is begun once one was kept from running or reported a
-   * code other than 0; those under way end as they do. Default false.
+   * Whether no further call is begun once one was kept from running, reported a
+   * code other than 0, or ran a command or code that failed; those under way end
+   * as they do. Default false.
    *
    * @generated from field: bool stop_on_error = 5;
    */

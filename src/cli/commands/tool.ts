@@ -1,0 +1,138 @@
+import { create, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { durationFromMs, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { Command } from "commander";
+import { OutputStream } from "../../../gen/ts/berth/v1/process_pb.js";
+import {
+  type ExecuteToolResponse,
+  ExecuteToolStreamResponseSchema,
+  ListToolsResponseSchema,
+  type Tool,
+} from "../../../gen/ts/berth/v1/session_pb.js";
+import { parseDuration } from "../../config/values.ts";
+import type { ServiceClient } from "../client.ts";
+import { EXIT, Failed } from "../exit.ts";
+import { flagValue } from "../flag-values.ts";
+import { formatTable } from "../format.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { type Io, write, writeJson } from "../io.ts";
+import { messageJson } from "../message-json.ts";
+import { toolParams, type WorkerFlags, workerCommand, workerOf } from "../session-flags.ts";
+
+const PAGE_SIZE = 1000;
+
+interface RunFlags extends WorkerFlags {
+  readonly timeout?: string;
+}
+
+/** `berth tool …`: the tools of sessions. */
+export function toolCommand(host: CommandHost): Command {
+  return new Command("tool")
+    .summary("list and run the tools of sessions")
+    .description("Tools run on a worker's session of their type, or on a temporary one made for the call.")
+    .addCommand(listCommand(host))
+    .addCommand(runCommand(host));
+}
+
+function listCommand(host: CommandHost): Command {
+  return clientCommand("ls")
+    .description("Lists tools; with --json also the schemas of their params.")
+    .argument("[type]", "only those of this type")
+    .action(
+      host.action(async (resourceType: string | undefined, flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const tools = await listAll(client, resourceType ?? "", host.interrupts.signal);
+          const { stdout } = host.io;
+          if (flags.json) {
+            const answer = create(ListToolsResponseSchema, { tools });
+            await writeJson(stdout, messageJson(ListToolsResponseSchema, answer));
+          } else {
+            const rows = tools.map((tool) => [tool.name, paramsOf(tool)]);
+            await write(stdout, formatTable(["TOOL", "PARAMS"], rows));
+          }
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+function runCommand(host: CommandHost): Command {
+  return workerCommand("run")
+    .description(
+      "Runs a tool. What its program writes comes as it is written; else what it returns comes as JSON. The exit code is " +
+        "the program's, or 1 where the tool failed, or 124 where it ran into its timeout.",
+    )
+    .usage("[options] TOOL [NAME=TEXT | NAME:=JSON]...")
+    .option("--timeout <duration>", "how long it may run, as 30s (default: the tool's, else the sandbox's)")
+    .argument("<tool>", "its name, for instance bash:run")
+    .argument("[param...]", "its params: command='ls -l', limit:=10")
+    .action(
+      host.action(async (tool: string, words: string[], flags: RunFlags) => {
+        const request = {
+          workerId: workerOf(flags, host.io.env),
+          tool,
+          params: toolParams(words),
+          timeout: flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text))),
+        };
+        return withClient(host, flags, EXIT.failed, async (client) => {
+          const { io, interrupts } = host;
+          let wrote = false;
+          for await (const item of client.sessions.executeToolStream(request, {
+            signal: interrupts.signal,
+          })) {
+            if (flags.json) await writeJson(io.stdout, messageJson(ExecuteToolStreamResponseSchema, item));
+            const { event } = item;
+            if (event.case === "output") {
+              wrote = true;
+              const stream = event.value.stream === OutputStream.STDERR ? io.stderr : io.stdout;
+              if (!flags.json) await write(stream, event.value.data);
+            } else if (event.case === "response") {
+              return tellEnd(io, event.value, { quiet: flags.json === true, wrote });
+            }
+          }
+          throw new Failed("the service ended the stream without a response");
+        });
+      }),
+    );
+}
+
+/** Tells what a tool came to, and gives the exit code. */
+async function tellEnd(
+  io: Io,
+  { code, message, data }: ExecuteToolResponse,
+  { quiet, wrote }: { readonly quiet: boolean; readonly wrote: boolean },
+): Promise<number> {
+  const returned = data ? toJson(ValueSchema, data) : null;
+  const exitCode = numberIn(returned, "exit_code");
+  if (!quiet && !wrote && exitCode === undefined && returned !== null) await writeJson(io.stdout, returned);
+  if (code === 0) return exitCode ?? EXIT.ok;
+  if (!quiet) await write(io.stderr, `berth: ${message}\n`);
+  return code === TIMED_OUT ? EXIT.timedOut : EXIT.failed;
+}
+
+const TIMED_OUT = 5006;
+
+function numberIn(value: JsonValue, key: string): number | undefined {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
+  const found = value[key];
+  return typeof found === "number" && found >= 0 ? found : undefined;
+}
+
+async function listAll(client: ServiceClient, resourceType: string, signal: AbortSignal): Promise<Tool[]> {
+  const tools: Tool[] = [];
+  let pageToken = "";
+  do {
+    const query = { resourceType, pageSize: PAGE_SIZE, pageToken };
+    const page = await client.sessions.listTools(query, { signal });
+    tools.push(...page.tools);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+  return tools;
+}
+
+/** The names of a tool's params, those in brackets that may be left out. */
+function paramsOf({ paramsSchema = {} }: Tool): string {
+  const { properties, required } = paramsSchema;
+  const names = Object.keys(typeof properties === "object" && properties !== null ? properties : {});
+  const needed = new Set(Array.isArray(required) ? required : []);
+  return names.map((name) => (needed.has(name) ? name : `[${name}]`)).join(" ");
+}
