@@ -7,7 +7,7 @@ import type { ResourceType } from "./ports/resource.ts";
 import type { SessionStore } from "./ports/session-store.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
 import type { ServiceTime } from "./service-time.ts";
-import type { RequestedSession, SessionResult, SessionView } from "./session.ts";
+import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
 import { SessionEnder } from "./session-ender.ts";
 import { SessionMaker } from "./session-maker.ts";
 import { SessionNamer } from "./session-name.ts";
@@ -35,12 +35,6 @@ export interface SessionManagerParts {
   readonly clock: Clock;
   readonly logger: Logger;
 }
-
-/** What came of {@link SessionManager.reinitialize}. */
-export type Reinitialized = { readonly oldSessionId: string } & (
-  | { readonly session: SessionView }
-  | { readonly failure: unknown }
-);
 
 /** What is kept of a session's last use may be older than its last use by this much. */
 const TOUCH_INTERVAL_MS = 5_000;
