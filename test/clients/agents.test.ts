@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { AGENT_COMMAND, AgentProgram } from "../support/agent-program.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
 import { containersOf } from "../support/docker.ts";
@@ -44,7 +45,7 @@ const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; examp
   [
     "TypeScript",
     () => ({
-      command: [process.execPath, path.join(import.meta.dirname, "agent-driver.ts")],
+      command: [...AGENT_COMMAND],
       env: {},
       example: [process.execPath, path.join(root, "examples/fix-test.ts")],
     }),
