@@ -2,12 +2,11 @@ import { describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
 import { ENGINES } from "../support/engines.ts";
 import { eventually } from "../support/eventually.ts";
-import { newDataDir } from "../support/settings.ts";
 import { type BashData, Worker } from "../support/worker.ts";
 import { WorkspaceClient } from "../support/workspaces.ts";
 
 describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
-  const app = useApp({ ...settings, workspacesRoot: newDataDir() });
+  const app = useApp(settings);
   const workspaces = new WorkspaceClient(() => app.client);
 
   test("a session with a workspace works on its files, which stay when the session and its sandbox end", async () => {
