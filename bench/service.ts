@@ -68,6 +68,10 @@ export class BenchService {
     });
   }
 
+  get pid(): number {
+    return this.#process.pid ?? 0;
+  }
+
   /** Resident memory of the service in bytes. */
   memory(): number {
     const status = readFileSync(`/proc/${this.#process.pid}/status`, "utf8");

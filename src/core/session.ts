@@ -49,3 +49,9 @@ export type SessionOutcome =
 
 /** What became of one resource type. */
 export type SessionResult = SessionOutcome & { readonly resourceType: string };
+
+/** What came of making a session in place of another. */
+export type Reinitialized = { readonly oldSessionId: string } & (
+  | { readonly session: SessionView }
+  | { readonly failure: unknown }
+);
