@@ -183,7 +183,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     const leaving = new AbortController();
     const left = worker.execute(
       "bash:run",
-      { command: "touch left; sleep 1000" },
+      { command: "touch left; sleep 2000" },
       {},
       { signal: leaving.signal },
     );
@@ -194,7 +194,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await other.bash("while [ ! -e left ]; do sleep 0.05; done", { seconds: 20 });
     leaving.abort();
     await expect(left).rejects.toThrow();
-    expect((await run("echo $kept; pgrep -x sleep")).stdout).toBe("yes\n");
+    expect((await run("echo $kept; pgrep -fx 'sleep 2000'")).stdout).toBe("yes\n");
     await other.destroy();
   });
 });
