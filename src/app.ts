@@ -155,6 +155,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     shells: lanes,
     control,
     store: store.sessions,
+    writeBehind: state.writeBehind,
     time: state.time,
     clock,
     logger,

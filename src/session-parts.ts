@@ -6,6 +6,7 @@ import type { ServiceTime } from "./core/service-time.ts";
 import { SessionManager, type SessionManagerSettings } from "./core/session-manager.ts";
 import { ToolCatalog } from "./core/tool-catalog.ts";
 import { ToolRunner } from "./core/tool-runner.ts";
+import type { WriteBehind } from "./core/write-behind.ts";
 import type { FileManager } from "./files/file-manager.ts";
 import type { ProcessControl, Shells } from "./process/control.ts";
 import type { JobRunner } from "./process/job.ts";
@@ -24,6 +25,7 @@ export interface SessionPartsInit {
   readonly shells: Shells;
   readonly control: ProcessControl;
   readonly store: SessionStore;
+  readonly writeBehind: WriteBehind;
   readonly time: ServiceTime;
   readonly clock: Clock;
   readonly logger: Logger;

@@ -43,6 +43,8 @@ export interface CreateOptions {
   readonly signal: AbortSignal;
   /** Of the request that asks for it, where that has an id. */
   readonly progress?: RequestProgress;
+  /** Keeps what depends on the sandbox in the transaction that keeps that it is being made. @throws `NO_SPACE` */
+  readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
 }
 
 /** Makes sandboxes: keeps the intention first, then has the engine make it, then lets it be used. */
@@ -77,7 +79,7 @@ export class SandboxCreator {
       onUse: () => journal.used(record),
       onIdle: () => sweeper.arm(record.expiry()?.inMs),
     });
-    this.#begin(record, warm, options.progress);
+    this.#begin(record, warm, options);
     failpoint(warm ? "claim.intended" : "create.intended");
     await this.#make(record, warm, AbortSignal.any([options.signal, monitor.lost, abort.signal]));
     sweeper.arm(record.expiry()?.inMs);
@@ -97,12 +99,17 @@ export class SandboxCreator {
   }
 
   /** Keeps that it is being made, before anything is. @throws `NO_SPACE` */
-  #begin(record: SandboxRecord, warm: WarmSandbox | undefined, progress?: RequestProgress): void {
+  #begin(
+    record: SandboxRecord,
+    warm: WarmSandbox | undefined,
+    { progress, keepWith }: Pick<CreateOptions, "progress" | "keepWith">,
+  ): void {
     const { journal, warmPool, registry } = this.#parts;
     try {
-      journal.intend(record, { type: "CREATING" }, () =>
-        progress?.begin(JSON.stringify([record.sandboxId, record.generation])),
-      );
+      journal.intend(record, { type: "CREATING" }, () => {
+        progress?.begin(JSON.stringify([record.sandboxId, record.generation]));
+        keepWith?.(record);
+      });
     } catch (error) {
       record.reservation.release();
       if (warm !== undefined) warmPool.giveBack(warm, record.spec.image);

@@ -1,7 +1,7 @@
 import { BerthError } from "./errors.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
-import type { SessionStore } from "./ports/session-store.ts";
+import type { SessionJournal } from "./session-journal.ts";
 import type { SessionMaker } from "./session-maker.ts";
 import type { SessionRecord } from "./session-record.ts";
 import type { SessionRegistry } from "./session-registry.ts";
@@ -14,7 +14,7 @@ const ABORT_WAIT_MS = 5_000;
 export class SessionEnder {
   readonly #registry: SessionRegistry;
   readonly #maker: SessionMaker;
-  readonly #store: SessionStore;
+  readonly #journal: SessionJournal;
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #work = new Set<Promise<unknown>>();
@@ -22,11 +22,11 @@ export class SessionEnder {
   constructor(
     registry: SessionRegistry,
     maker: SessionMaker,
-    parts: { readonly store: SessionStore; readonly clock: Clock; readonly logger: Logger },
+    parts: { readonly journal: SessionJournal; readonly clock: Clock; readonly logger: Logger },
   ) {
     this.#registry = registry;
     this.#maker = maker;
-    this.#store = parts.store;
+    this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#logger = parts.logger;
   }
@@ -50,7 +50,7 @@ export class SessionEnder {
       this.#logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone all the same");
     }
     this.#registry.remove(record);
-    this.#store.delete(sessionId);
+    this.#journal.forget(sessionId);
     return failure;
   }
 

@@ -1,6 +1,7 @@
 import { throwIfAborted } from "./errors.ts";
 import type { Resource } from "./ports/resource.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
+import type { SessionJournal } from "./session-journal.ts";
 import type { SessionPlace, SessionRecord } from "./session-record.ts";
 import type { RequestedSpec } from "./spec.ts";
 
@@ -17,12 +18,14 @@ const LONGEST_MS = 24 * 24 * 3600 * 1000;
 /** Brings what stands behind a session into being, and takes it away. */
 export class SessionMaker {
   readonly #sandboxes: SandboxManager;
+  readonly #journal: SessionJournal;
 
-  constructor(sandboxes: SandboxManager) {
+  constructor(sandboxes: SandboxManager, journal: SessionJournal) {
     this.#sandboxes = sandboxes;
+    this.#journal = journal;
   }
 
-  /** Makes the sandbox of a session's own. */
+  /** Makes the sandbox of a session's own. It is kept as that before there is anything of it. */
   async makeSandbox(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
     const { owner, sessionId, type, ttlMs, workspaceId } = record.init;
     const spec: RequestedSpec = {
@@ -33,8 +36,13 @@ export class SessionMaker {
         mounts: [{ source: { kind: "workspace", workspaceId }, target: WORKSPACE_TARGET, readOnly: false }],
       }),
     };
-    const { sandboxId, generation } = await this.#sandboxes.create(owner, spec, { signal });
-    return { sandbox: { owner, sandboxId, generation }, owned: true };
+    const placeOf = ({ sandboxId, generation }: { sandboxId: string; generation: number }): SessionPlace => ({
+      sandbox: { owner, sandboxId, generation },
+      owned: true,
+    });
+    const keepWith = (sandbox: { sandboxId: string; generation: number }): void =>
+      this.#journal.keep(record, placeOf(sandbox));
+    return placeOf(await this.#sandboxes.create(owner, spec, { signal, keepWith }));
   }
 
   /** The sandbox that a session is to live in. @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`. */

@@ -9,6 +9,7 @@ import type { SandboxManager } from "./sandbox-manager.ts";
 import type { ServiceTime } from "./service-time.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
 import { SessionEnder } from "./session-ender.ts";
+import { SessionJournal, USE_KEPT_EVERY_MS } from "./session-journal.ts";
 import { SessionMaker } from "./session-maker.ts";
 import { SessionNamer } from "./session-name.ts";
 import { type SessionInit, SessionRecord } from "./session-record.ts";
@@ -17,6 +18,7 @@ import { restoreSessions } from "./session-restore.ts";
 import { SessionTurns, type SessionUse } from "./session-turns.ts";
 import { parseWith, type ToolCatalog } from "./tool-catalog.ts";
 import { atMost } from "./until.ts";
+import type { WriteBehind } from "./write-behind.ts";
 
 /** How the manager is set up. */
 export interface SessionManagerSettings {
@@ -31,13 +33,11 @@ export interface SessionManagerParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
   readonly store: SessionStore;
+  readonly writeBehind: WriteBehind;
   readonly time: ServiceTime;
   readonly clock: Clock;
   readonly logger: Logger;
 }
-
-/** What is kept of a session's last use may be older than its last use by this much. */
-const TOUCH_INTERVAL_MS = 5_000;
 
 /**
  * Makes, finds, uses, expires and ends sessions.
@@ -52,7 +52,7 @@ export class SessionManager {
   readonly #settings: SessionManagerSettings;
   readonly #catalog: ToolCatalog;
   readonly #sandboxes: SandboxManager;
-  readonly #store: SessionStore;
+  readonly #journal: SessionJournal;
   readonly #clock: Clock;
   readonly #time: ServiceTime;
   readonly #maker: SessionMaker;
@@ -62,17 +62,16 @@ export class SessionManager {
   readonly #locks = new KeyedLock();
   readonly #registry = new SessionRegistry();
   readonly #closing = new AbortController();
-  readonly #touched = new WeakMap<SessionRecord, number>();
 
   constructor(settings: SessionManagerSettings, parts: SessionManagerParts) {
     this.#settings = settings;
     this.#catalog = parts.catalog;
     this.#sandboxes = parts.sandboxes;
-    this.#store = parts.store;
+    this.#journal = new SessionJournal(parts);
     this.#clock = parts.clock;
     this.#time = parts.time;
-    this.#maker = new SessionMaker(parts.sandboxes);
-    this.#ender = new SessionEnder(this.#registry, this.#maker, parts);
+    this.#maker = new SessionMaker(parts.sandboxes, this.#journal);
+    this.#ender = new SessionEnder(this.#registry, this.#maker, { ...parts, journal: this.#journal });
     this.#turns = new SessionTurns(parts.sandboxes, this.#maker, this.#ender);
   }
 
@@ -83,11 +82,11 @@ export class SessionManager {
    */
   restore(): void {
     const newRecord = (init: SessionInit): SessionRecord => this.#record(init);
-    const { records, leftovers } = restoreSessions(this.#store.all(), newRecord, {
+    const { records, leftovers } = restoreSessions(this.#journal.load(), newRecord, {
       catalog: this.#catalog,
       sandboxes: this.#sandboxes,
       time: this.#time,
-      slackMs: TOUCH_INTERVAL_MS,
+      slackMs: USE_KEPT_EVERY_MS,
     });
     for (const record of records) this.#registry.add(record);
     for (const record of leftovers) this.#ender.track(this.#ender.end(record, 0));
@@ -230,8 +229,8 @@ export class SessionManager {
     for (const record of this.#registry.all()) {
       record.stopTimer();
       record.calls.abortAll(shuttingDown());
-      if (!leave) this.#store.delete(record.sessionId);
-      else this.#persist(record);
+      if (leave) this.#journal.keepLastUse(record);
+      else this.#journal.forget(record.sessionId);
     }
     await atMost(this.#ender.settled(), timeoutMs, this.#clock);
   }
@@ -316,10 +315,10 @@ export class SessionManager {
       record.place = sandbox
         ? this.#maker.findSandbox(init.owner, sandbox)
         : await this.#maker.makeSandbox(record, signal);
-      this.#persist(record);
       record.resource = await this.#maker.initialize(record, record.place, signal);
       record.state = "ACTIVE";
       record.touch();
+      if (!init.temporary) this.#journal.keep(record, record.place);
       return record;
     } catch (error) {
       const ended = this.#ender.end(record, 0);
@@ -346,11 +345,7 @@ export class SessionManager {
   }
 
   #onUse(record: SessionRecord): void {
-    if (record.init.temporary || record.state !== "ACTIVE") return;
-    const now = this.#clock.monotonicMs();
-    if (now - (this.#touched.get(record) ?? Number.NEGATIVE_INFINITY) < TOUCH_INTERVAL_MS) return;
-    this.#touched.set(record, now);
-    this.#store.touch(record.sessionId, record.lastUse);
+    if (!record.init.temporary && record.state === "ACTIVE") this.#journal.used(record);
   }
 
   #keepSandbox({ place }: SessionRecord): void {
@@ -360,11 +355,6 @@ export class SessionManager {
       // The next call tells what is wrong with it.
       if (!(error instanceof BerthError)) throw error;
     }
-  }
-
-  #persist(record: SessionRecord): void {
-    const stored = record.stored();
-    if (stored !== undefined) this.#store.put(stored);
   }
 
   #each(

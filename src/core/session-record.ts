@@ -121,17 +121,16 @@ export class SessionRecord {
     };
   }
 
-  /** What is kept of it; undefined while it has no sandbox. */
-  stored(): StoredSession | undefined {
-    if (this.place === undefined) return undefined;
+  /** What is kept of it. @param place where it lives, or is to live. */
+  stored({ sandbox, owned }: SessionPlace): StoredSession {
     const { type, ...init } = this.init;
-    const { sandbox, owned } = this.place;
     return {
       ...init,
       resourceType: type.name,
       sandboxId: sandbox.sandboxId,
       generation: sandbox.generation,
       ownsSandbox: owned,
+      initialized: this.state === "ACTIVE",
       ...this.lastUse,
     };
   }

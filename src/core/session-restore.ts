@@ -33,7 +33,7 @@ export function restoreSessions(
     const record = newRecord(initOf(session, type ?? unknownType(session.resourceType)));
     record.place = place;
     const leftMs = session.lastUsedAtMs + session.ttlMs + parts.slackMs - parts.time.nowMs();
-    if (type === undefined || session.temporary || leftMs <= 0) {
+    if (type === undefined || session.temporary || !session.initialized || leftMs <= 0) {
       leftovers.push(record);
       continue;
     }

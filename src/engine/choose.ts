@@ -6,6 +6,7 @@ import type { Logger } from "../core/ports/logger.ts";
 import type { IsolationLevel } from "../core/sandbox.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
+import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
 
@@ -109,7 +110,10 @@ function asFallback(findings: readonly Finding[]): Finding[] {
 
 async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise<Engine> {
   const engine = new BubblewrapEngine(bubblewrapOptions(settings, logger));
-  await engine.info();
+  const missing = unbounded(await engine.info());
+  if (missing.length > 0) {
+    logger.warn({ mend: DELEGATE }, `sandboxes are not bounded in ${missing.join(", ")}: see berth doctor`);
+  }
   if (settings.leaveSandboxes) {
     logger.warn({}, "--leave-sandboxes changes nothing: bubblewrap's sandboxes end with the service");
   }

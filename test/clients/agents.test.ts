@@ -1,11 +1,10 @@
-import { type ChildProcessWithoutNullStreams, execFile, spawn } from "node:child_process";
-import { once } from "node:events";
+import { execFile } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { createInterface, type Interface } from "node:readline";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { AGENT_COMMAND, AgentProgram } from "../support/agent-program.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
 import { containersOf } from "../support/docker.ts";
@@ -17,65 +16,6 @@ const run = promisify(execFile);
 const root = path.join(import.meta.dirname, "../..");
 const WARNING =
   "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted.";
-
-interface Told {
-  readonly step?: number;
-  readonly runId: string;
-  readonly sandboxId?: string;
-  readonly done?: Readonly<Record<string, unknown>>;
-  readonly agentState?: string;
-  readonly currentStep?: number;
-}
-
-/** A program with an agent of one of the client classes in it. */
-class AgentProgram {
-  readonly #child: ChildProcessWithoutNullStreams;
-  readonly #lines: AsyncIterator<string>;
-  readonly #reader: Interface;
-  #stderr = "";
-
-  constructor(command: readonly string[], env: NodeJS.ProcessEnv, setup: object) {
-    const [file = "", ...args] = command;
-    this.#child = spawn(file, args, { env, stdio: "pipe" });
-    this.#child.stderr.on("data", (data: Buffer) => {
-      this.#stderr += data;
-    });
-    this.#reader = createInterface({ input: this.#child.stdout });
-    this.#lines = this.#reader[Symbol.asyncIterator]();
-    this.tell(setup);
-  }
-
-  tell(act: object): void {
-    this.#child.stdin.write(`${JSON.stringify(act)}\n`);
-  }
-
-  /** The next line that it tells. */
-  async next(): Promise<Told> {
-    const { value, done } = await this.#lines.next();
-    if (done) throw new Error(`the program ended: ${this.#stderr}`);
-    return JSON.parse(value);
-  }
-
-  /** Has it do something, and returns how that came out. */
-  async do(act: object): Promise<Told> {
-    this.tell(act);
-    return this.done();
-  }
-
-  async done(): Promise<Told> {
-    for (;;) {
-      const told = await this.next();
-      if (told.done) return told;
-    }
-  }
-
-  async end(signal?: NodeJS.Signals): Promise<void> {
-    if (signal) this.#child.kill(signal);
-    else this.#child.stdin.end();
-    if (this.#child.exitCode === null && this.#child.signalCode === null) await once(this.#child, "exit");
-    this.#reader.close();
-  }
-}
 
 let service: LastingService;
 let client: Client;
@@ -105,7 +45,7 @@ const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; examp
   [
     "TypeScript",
     () => ({
-      command: [process.execPath, path.join(import.meta.dirname, "agent-driver.ts")],
+      command: [...AGENT_COMMAND],
       env: {},
       example: [process.execPath, path.join(root, "examples/fix-test.ts")],
     }),

@@ -8,6 +8,8 @@ import { eventually } from "../support/eventually.ts";
 import { TEST_IMAGE } from "../support/images.ts";
 import { ServeProcess } from "../support/program.ts";
 import type { Sandbox } from "../support/wire.ts";
+import { Worker } from "../support/worker.ts";
+import { RUN_POINTS } from "./run-points.ts";
 
 const FAILING = fileURLToPath(new URL("../support/failing-main.ts", import.meta.url));
 const SOON = { timeoutMs: 30_000 };
@@ -48,6 +50,14 @@ async function oneIsGone(client: Client, sandbox: Sandbox | undefined, cause: st
   expect(await live(client)).toEqual([]);
 }
 
+async function noSessionIsLeft(client: Client): Promise<void> {
+  await eventually(async () => (await live(client)).length === 0, SOON);
+  const worker = new Worker(client, "crash");
+  expect(await worker.list()).toEqual([]);
+  expect((await worker.create("bash")).status).toBe("SESSION_RESULT_STATUS_CREATED");
+  expect((await worker.bash("echo usable")).stdout).toBe("usable\n");
+}
+
 const SCENARIOS: Readonly<Record<string, Scenario>> = {
   create: {
     at: [
@@ -72,6 +82,16 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
       await client.call("SandboxService/CreateSandbox", CREATE);
     },
     check: oneIsMade,
+  },
+  "the create of a session": {
+    at: ["create.intended", "create.made", "create.ready"],
+    act: (client) => new Worker(client, "crash").create("bash"),
+    check: noSessionIsLeft,
+  },
+  "a call on a temporary session": {
+    at: ["create.ready"],
+    act: (client) => new Worker(client, "crash").bash("true"),
+    check: noSessionIsLeft,
   },
   exec: {
     at: ["exec.begun", "exec.started", "exec.ended"],
@@ -109,7 +129,8 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
 };
 
 test("every failpoint is in a scenario", () => {
-  const covered = new Set(Object.values(SCENARIOS).flatMap(({ at }) => at));
+  const own = Object.values(SCENARIOS).flatMap(({ at }) => at);
+  const covered = new Set([...own, ...RUN_POINTS]);
   expect([...covered].sort()).toEqual([...FAILPOINTS].sort());
 });
 

@@ -4,6 +4,7 @@ import { expectNoContainers } from "../support/app.ts";
 import { Client, failureOf } from "../support/client.ts";
 import { ServeProcess } from "../support/program.ts";
 import { SmallDisk } from "../support/small-disk.ts";
+import { Worker } from "../support/worker.ts";
 
 let disk: SmallDisk;
 let service: ServeProcess;
@@ -49,6 +50,8 @@ function fill(): void {
 
 test("a full disk refuses creates with what to do; reads, commands and deletes work; nothing is broken after", async () => {
   const [kept, gone] = await Promise.all([client.createSandbox(), client.createSandbox()]);
+  const worker = new Worker(client, "full");
+  await worker.create("bash", undefined, { sandbox_id: kept.sandbox_id });
   fill();
   // What the files that are there still have room for is used up first.
   let refused: Awaited<ReturnType<typeof failureOf>> | undefined;
@@ -67,6 +70,11 @@ test("a full disk refuses creates with what to do; reads, commands and deletes w
 
   expect((await client.getSandbox(kept.sandbox_id)).state).toBe("SANDBOX_STATE_RUNNING");
   expect(await client.output(kept.sandbox_id, "echo works")).toBe("works\n");
+  expect((await worker.bash("echo works")).stdout).toBe("works\n");
+  expect(await worker.destroy()).toMatchObject([
+    { status: "SESSION_RESULT_STATUS_DESTROYED", failure: null },
+  ]);
+  expect(await worker.list()).toEqual([]);
   await client.call("SandboxService/DeleteSandbox", { sandbox_id: gone.sandbox_id, request_id: "delete" });
   expect((await client.getSandbox(gone.sandbox_id)).state).toBe("SANDBOX_STATE_TERMINATED");
   const stats = await client.call("SandboxService/GetStats");

@@ -22,6 +22,8 @@ export interface StoredSession {
   readonly lastUsedAtMs: number;
   /** Whether it belongs to one call, which has ended with the service that ran it. */
   readonly temporary: boolean;
+  /** Whether it was ready to be used; where not, nobody was told of it. */
+  readonly initialized: boolean;
 }
 
 /** What is kept of sessions. Synchronous: a write takes tens of microseconds. */

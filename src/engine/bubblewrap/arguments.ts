@@ -1,6 +1,7 @@
 import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import type { Resources } from "../../core/sandbox.ts";
+import { BwrapProblem } from "./bwrap-program.ts";
 import { SANDBOX_USER } from "./identity.ts";
 
 /** What of a system's root directory sandboxes see: its programs and nothing of its people. */
@@ -33,13 +34,25 @@ export interface BwrapPlan {
 export function systemArguments(rootfs: string): string[] {
   const args: string[] = [];
   const names = rootfs === "/" ? SYSTEM : [...SYSTEM, "opt"];
-  for (const name of readdirSync(rootfs).filter((entry) => names.includes(entry))) {
+  for (const name of listRoot(rootfs).filter((entry) => names.includes(entry))) {
     const source = path.join(rootfs, name);
     const kind = lstatSync(source);
     if (kind.isSymbolicLink()) args.push("--symlink", readlinkSync(source), `/${name}`);
     else if (kind.isDirectory()) args.push("--ro-bind", source, `/${name}`);
   }
   return args;
+}
+
+function listRoot(rootfs: string): string[] {
+  try {
+    return readdirSync(rootfs);
+  } catch (error) {
+    throw new BwrapProblem(
+      `the root file system ${rootfs} cannot be read: ${(error as Error).message}`,
+      "Name a directory with --rootfs that holds a system, or leave it out for the machine's own",
+      error,
+    );
+  }
 }
 
 /**
@@ -73,7 +86,7 @@ export function bwrapArguments(plan: BwrapPlan): string[] {
     ...["--tmpfs", "/sys", ...plan.shown.flatMap(({ source, target }) => ["--ro-bind", source, target])],
     ...["--remount-ro", "/sys", "--ro-bind", plan.etc, "/etc"],
     ...["/tmp", "/var/tmp"].flatMap((dir) => ["--perms", "1777", "--dir", dir]),
-    ...["/run", home].flatMap((dir) => ["--dir", dir]),
+    ...["/run", "/workspace", home].flatMap((dir) => ["--dir", dir]),
     ...plan.mounts.flatMap(({ source, target, readOnly }, index) =>
       source === undefined
         ? [readOnly ? "--ro-bind-fd" : "--bind-fd", String(BWRAP_FDS.mounts + index), target]

@@ -9,9 +9,7 @@ import { describeEngine } from "./info.ts";
 import { Janitor } from "./janitor.ts";
 import { ownName } from "./leftovers.ts";
 import { trySandbox } from "./trial.ts";
-
-const DELEGATE =
-  "As root, or with control groups of its own, the service can bound them:\nsystemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap";
+import { DELEGATE, unbounded } from "./unbounded.ts";
 
 /** Looks whether sandboxes can be made with bubblewrap here, by making one that ends at once. */
 export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
@@ -42,13 +40,8 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
   }
 }
 
-function limits({ capabilities }: EngineInfo, description: string): Finding {
-  const { memoryLimit, cpuLimit, pidsLimit } = capabilities;
-  const missing = [
-    ...(memoryLimit ? [] : ["memory (each process is held to it, not the sandbox)"]),
-    ...(cpuLimit ? [] : ["cpu"]),
-    ...(pidsLimit ? [] : ["processes (that takes Linux 5.14 or control groups)"]),
-  ];
+function limits(info: EngineInfo, description: string): Finding {
+  const missing = unbounded(info);
   return finding(
     "bubblewrap limits",
     missing.length === 0,

@@ -49,6 +49,20 @@ function problem(said: string, cause: unknown): BwrapProblem {
       cause,
     );
   }
+  if (/execvp \/bin\/sh/.test(said)) {
+    return new BwrapProblem(
+      `the system of the sandboxes has no /bin/sh that runs: ${said}`,
+      "Name a directory with --rootfs that holds a whole system, or leave it out for the machine's own",
+      cause,
+    );
+  }
+  if (/can't find source path/i.test(said)) {
+    return new BwrapProblem(
+      `the sandboxes' user cannot reach the system of the sandboxes: ${said}`,
+      "Let everybody enter the directory given with --rootfs and those above it: chmod a+x DIR",
+      cause,
+    );
+  }
   for (const [file, value] of [
     ["/proc/sys/kernel/unprivileged_userns_clone", "1"],
     ["/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"],
