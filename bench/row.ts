@@ -7,6 +7,8 @@ export interface BenchContext {
   readonly raw: RawDocker;
   /** Multiplies rounds and sizes: 1 for the full run. */
   readonly scale: number;
+  /** Whether sandboxes have one user alone, as bubblewrap's. */
+  readonly oneUser: boolean;
   /** Starts a service of the row's own, with further options of `berth serve`. */
   start(options?: readonly string[]): Promise<BenchService>;
   /** Says what is being done, for whoever waits. */

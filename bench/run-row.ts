@@ -37,7 +37,10 @@ export async function runRow(row: Row, settings: RunSettings): Promise<Figure[]>
     return service;
   };
   progress("begins");
-  const running = row.run({ image, raw, scale, start, progress });
+  const running = row.run({
+    ...{ image, raw, scale, start, progress },
+    oneUser: serve.includes("bubblewrap"),
+  });
   // Its failure after its time is up has been told already.
   running.catch(() => {});
   try {

@@ -1,4 +1,4 @@
-import type { Row } from "../row.ts";
+import type { Figure, Row } from "../row.ts";
 import { inTurn, quantile, timed } from "../stats.ts";
 
 const TRUE = ["true"];
@@ -9,7 +9,7 @@ const OTHER_USER = "0:0";
 export const execLatency: Row = {
   name: "exec",
   limitSeconds: 240,
-  run: async ({ start, raw, scale, progress }) => {
+  run: async ({ start, raw, scale, oneUser, progress }) => {
     const service = await start();
     const id = await service.create();
     const container = await raw.start();
@@ -23,29 +23,31 @@ export const execLatency: Row = {
     // The lanes' own figure needs more rounds for a p99 than raw Docker has patience for.
     progress("on its own");
     for (let i = 0; i < 1900 * scale; i++) lane.berth.push(await timed(() => service.exec(id, TRUE)));
+    const p50 = quantile(lane.berth, 0.5);
+    const p99 = quantile(lane.berth, 0.99);
+    const rawP50 = quantile(lane.raw, 0.5);
+    const inLane: Figure = {
+      name: "Exec of true, to exited",
+      unit: "ms",
+      p50,
+      p99,
+      rawP50,
+      ratio: rawP50 / p50,
+      goal: "p50 ≤ 2.5 ms, p99 ≤ 12 ms, ≥ 15 × raw",
+      reached: p50 <= 2.5 && p99 <= 12 && rawP50 / p50 >= 15,
+      values: lane,
+    };
+    if (oneUser) return [inLane];
     progress("beside the lanes");
     const plain = await inTurn(
       Math.max(10, 40 * scale),
       () => service.exec(id, TRUE, OTHER_USER),
       () => raw.exec(container, TRUE),
     );
-    const p50 = quantile(lane.berth, 0.5);
-    const p99 = quantile(lane.berth, 0.99);
-    const rawP50 = quantile(lane.raw, 0.5);
     const plainP50 = quantile(plain.berth, 0.5);
     const plainRaw = quantile(plain.raw, 0.5);
     return [
-      {
-        name: "Exec of true, to exited",
-        unit: "ms",
-        p50,
-        p99,
-        rawP50,
-        ratio: rawP50 / p50,
-        goal: "p50 ≤ 2.5 ms, p99 ≤ 12 ms, ≥ 15 × raw",
-        reached: p50 <= 2.5 && p99 <= 12 && rawP50 / p50 >= 15,
-        values: lane,
-      },
+      inLane,
       {
         name: "Exec of true, no lane",
         unit: "ms",

@@ -29,6 +29,22 @@ export const FAILPOINTS = [
   "delete.removed",
   /** The sandbox is kept as ended, and nobody has been told. */
   "delete.finished",
+  /** A run is kept, and nobody has been told. */
+  "run.created",
+  /** The run owns up to a sandbox, and nothing is made. */
+  "run.starting",
+  /** The sandbox of a run is ready, and the run not RUNNING. */
+  "run.made",
+  /** The run is kept as RUNNING, and its caller has no step. */
+  "run.started",
+  /** A step is judged, and that is not kept. */
+  "report.judged",
+  /** The step is kept, and its caller knows nothing of it. */
+  "report.kept",
+  /** The end of a run is kept, and nothing cleaned up. */
+  "run.ended",
+  /** Processes and sandbox are gone, and that is not kept. */
+  "run.cleaned",
   /** The work of a request is done, and its answer not kept. */
   "request.done",
   /** The answer is kept, and not given. */

@@ -15,7 +15,7 @@ export interface LeasedSandbox {
 
 /**
  * The right to use a sandbox. While it is held, no idle sweep takes the sandbox
- * and a delete waits for it, up to its grace. Release it on every path.
+ * and a delete waits for it, up to its grace, unless it only watches. Release it on every path.
  */
 export interface Lease extends Disposable {
   readonly sandbox: LeasedSandbox;
@@ -25,9 +25,17 @@ export interface Lease extends Disposable {
   release(): void;
 }
 
+/** How a lease counts. */
+export interface LeaseOptions {
+  /** Its holder does nothing in the sandbox itself: a delete does not wait for it. Default false. */
+  readonly watches?: boolean;
+}
+
 /** The leases on one sandbox. */
 export class LeaseBook {
   readonly #held = new Set<AbortController>();
+  /** Those of {@link #held} that a delete waits for. */
+  readonly #working = new Set<AbortController>();
   readonly #drained = new Set<() => void>();
   readonly #onChange: () => void;
 
@@ -40,14 +48,16 @@ export class LeaseBook {
     return this.#held.size;
   }
 
-  take(sandbox: LeasedSandbox): Lease {
+  take(sandbox: LeasedSandbox, { watches = false }: LeaseOptions = {}): Lease {
     const controller = new AbortController();
     this.#held.add(controller);
+    if (!watches) this.#working.add(controller);
     this.#onChange();
     const release = (): void => {
       if (!this.#held.delete(controller)) return;
+      this.#working.delete(controller);
       this.#onChange();
-      if (this.#held.size > 0) return;
+      if (this.#working.size > 0) return;
       for (const resolve of this.#drained) resolve();
       this.#drained.clear();
     };
@@ -59,9 +69,9 @@ export class LeaseBook {
     for (const controller of this.#held) controller.abort(reason);
   }
 
-  /** Resolves when no lease is held. */
+  /** Resolves when no lease is held but those that only watch. */
   async drained(): Promise<void> {
-    if (this.#held.size === 0) return;
+    if (this.#working.size === 0) return;
     await new Promise<void>((resolve) => this.#drained.add(resolve));
   }
 }

@@ -1,4 +1,5 @@
 import { BerthError } from "./errors.ts";
+import { failpoint } from "./failpoints.ts";
 import type { CancelTimer, Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
 import type { RunProcesses } from "./ports/run-processes.ts";
@@ -7,6 +8,8 @@ import type { HeldSandbox, Run } from "./run.ts";
 import type { SandboxManager } from "./sandbox-manager.ts";
 
 const RETRY_MS = 5_000;
+/** How long the processes of a run may take to end before it is tried again. */
+const PROCESSES_MS = 30_000;
 
 /** What {@link RunCleanup} works with. */
 export interface RunCleanupParts {
@@ -56,11 +59,13 @@ export class RunCleanup {
   }
 
   async #attempt(owner: string, runId: string): Promise<boolean> {
-    const { store, processes, logger, clock } = this.#parts;
+    const { store, logger, clock } = this.#parts;
     const run = store.get(owner, runId);
     if (run === undefined || run.phase.state === "RUNNING") return true;
+    failpoint("run.ended");
     try {
-      await Promise.all([processes.endRun(owner, runId), this.#letGo(run)]);
+      await Promise.all([this.#endProcesses(run), this.#letGo(run)]);
+      failpoint("run.cleaned");
       const now = store.get(owner, runId);
       if (now?.sandbox !== undefined && now.sandbox.sandboxId === run.sandbox?.sandboxId) {
         store.save({ run: { ...now, sandbox: leftOf(now) }, happened: [], timeMs: clock.wallMs() });
@@ -74,6 +79,19 @@ export class RunCleanup {
         clock.setTimer(RETRY_MS, () => void this.settle(owner, runId)),
       );
       return false;
+    }
+  }
+
+  async #endProcesses({ owner, runId }: Run): Promise<void> {
+    const { processes, clock } = this.#parts;
+    const late = Promise.withResolvers<never>();
+    const cancel = clock.setTimer(PROCESSES_MS, () =>
+      late.reject(new BerthError("ENGINE_UNAVAILABLE", "The processes of the run have not ended yet.")),
+    );
+    try {
+      await Promise.race([processes.endRun(owner, runId), late.promise]);
+    } finally {
+      cancel();
     }
   }
 

@@ -1,4 +1,5 @@
 import { BerthError, throwIfAborted } from "./errors.ts";
+import { failpoint } from "./failpoints.ts";
 import { newId, randomBase32 } from "./ids.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Logger } from "./ports/logger.ts";
@@ -110,7 +111,7 @@ export class RunManager {
           const { sandboxId, generation } = run.sandbox;
           this.#follower.hold(
             run,
-            sandboxes.acquire({ owner: run.owner, sandboxId, generation }, { paused: true }),
+            sandboxes.acquire({ owner: run.owner, sandboxId, generation }, { paused: true, watches: true }),
           );
         }
       } catch (error) {
@@ -136,6 +137,7 @@ export class RunManager {
       progress.begin(run.runId);
       store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
     });
+    failpoint("run.created");
     return { run, steps: [], messageCount: 0 };
   }
 
@@ -184,12 +186,14 @@ export class RunManager {
     const before = this.catalog.find(owner, runId);
     if (isRepeated(before, report)) return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
     const { run, step } = reported(before, report, store.messages(runId), this.#now());
+    failpoint("report.judged");
     this.#write({
       run,
       addStep: step,
       addMessages: report.messages,
       happened: [{ type: "STEP_REPORTED", step }],
     });
+    failpoint("report.kept");
     if (run.phase.state === "RUNNING") this.#follower.renew(run);
     return this.#answer(run, step.stuck);
   }
@@ -272,6 +276,7 @@ export class RunManager {
       taken?.lease.release();
       throw error;
     }
+    failpoint("run.started");
     this.#follower.follow(run);
     if (taken !== undefined) this.#follower.hold(run, taken.lease);
     return { run, steps: [], messageCount: store.messageCount(runId) };

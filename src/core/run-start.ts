@@ -1,3 +1,4 @@
+import { failpoint } from "./failpoints.ts";
 import { newId } from "./ids.ts";
 import type { Lease } from "./lease.ts";
 import type { Clock } from "./ports/clock.ts";
@@ -56,8 +57,10 @@ async function make(
     store.save({ run: { ...run, sandbox }, happened: [], timeMs: clock.wallMs() });
   // Written before it is made: a service that dies meanwhile finds it again.
   write({ sandboxId, generation: 1, use: "STARTING" });
+  failpoint("run.starting");
   try {
     const { generation } = await sandboxes.create(run.owner, spec, { sandboxId, signal });
+    failpoint("run.made");
     return take(run, sandboxId, generation, parts);
   } catch (error) {
     const gone = await sandboxes.delete({ owner: run.owner, sandboxId }, 0).then(
@@ -75,6 +78,7 @@ function take(
   generation: number | undefined,
   { sandboxes }: TakeSandboxParts,
 ): TakenSandbox {
-  const lease = sandboxes.acquire({ owner, sandboxId, ...(generation !== undefined && { generation }) });
+  const name = { owner, sandboxId, ...(generation !== undefined && { generation }) };
+  const lease = sandboxes.acquire(name, { watches: true });
   return { held: { sandboxId, generation: lease.sandbox.generation, use: "IN_USE" }, lease };
 }

@@ -4,7 +4,7 @@ import { BerthError, throwIfAborted } from "./errors.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
 import { inBatches } from "./in-batches.ts";
 import { KeyedLock } from "./keyed-lock.ts";
-import type { Lease, SandboxObserver } from "./lease.ts";
+import type { Lease, LeaseOptions, SandboxObserver } from "./lease.ts";
 import { LossWatcher } from "./loss-watcher.ts";
 import type { MountSources } from "./mount-sources.ts";
 import { OrphanReaper } from "./orphan-reaper.ts";
@@ -229,7 +229,7 @@ export class SandboxManager {
    * @param options `paused`: also in one that is paused, for a holder that only waits. Default false.
    * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`, `ENGINE_UNAVAILABLE`.
    */
-  acquire(name: SandboxName, options: { readonly paused?: boolean } = {}): Lease {
+  acquire(name: SandboxName, options: LeaseOptions & { readonly paused?: boolean } = {}): Lease {
     this.#assertOpen();
     const record = this.#find(name);
     throwIfAborted(this.#monitor.lost);
@@ -237,7 +237,7 @@ export class SandboxManager {
     const { state } = record.phase;
     const usable = state === "RUNNING" || (options.paused === true && state === "PAUSED");
     if (!usable || sandbox === undefined) throw notRunning(record);
-    return record.leases.take(sandbox);
+    return record.leases.take(sandbox, options);
   }
 
   /** The right to use a sandbox that an earlier run of the service gave; undefined where the sandbox has ended. */

@@ -83,8 +83,9 @@ export class ProcessJournal {
   follow(process: Process): void {
     this.#running.set(process, 0);
     this.#save(process);
-    // What outlives its caller has to be found again, however soon the service ends.
-    if (process.options.onDisconnect === "DETACH") this.#parts.state.writeBehind.flush();
+    // What outlives its caller, and what its run ends, has to be found again, however soon the service ends.
+    const { onDisconnect, runId } = process.options;
+    if (onDisconnect === "DETACH" || runId !== "") this.#parts.state.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
     process.ended
       .then(() => {

@@ -1,6 +1,7 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
 import { failpoint } from "../core/failpoints.ts";
 import { newId } from "../core/ids.ts";
+import type { Lease } from "../core/lease.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
 import type { RequestLog, RequestProgress } from "../core/request-log.ts";
@@ -145,8 +146,13 @@ export class ProcessManager implements RunProcesses {
       .filter(
         ({ options, lease, status }) => options.runId === runId && lease.sandbox.owner === owner && !status,
       );
-    for (const process of tied) process.stop("CANCELED");
-    await Promise.all(tied.map((process) => process.ended));
+    await Promise.all(
+      tied.map(async (process) => {
+        await this.#resume(process.lease);
+        process.stop("CANCELED");
+        await process.ended;
+      }),
+    );
   }
 
   /** Lets go of every process that still runs, without ending it: the next run of the service finds it again. */
@@ -258,6 +264,15 @@ export class ProcessManager implements RunProcesses {
     } finally {
       signal.removeEventListener("abort", leave);
       leave();
+    }
+  }
+
+  /** A process that is frozen does not end: its sandbox goes on, where it is paused. */
+  async #resume({ sandbox, signal }: Lease): Promise<void> {
+    try {
+      if (this.#sandboxes.get(sandbox).state === "PAUSED") await this.#sandboxes.resume(sandbox, signal);
+    } catch {
+      // It ends, and its processes with it; or the engine is away, and whoever waits gives up.
     }
   }
 

@@ -179,6 +179,40 @@ describe("cleaning up that fails", () => {
   });
 });
 
+test("processes that do not end hold up the end of a run only so long, and it is tried again", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { onEnd: "KEEP" });
+  bench.killed.length = 0;
+  bench.endProcesses = () => new Promise(() => {});
+  const end = finish(bench, runId);
+  await bench.clock.advance(30_000);
+  await end;
+  expect(bench.store.runs.unsettled()).toHaveLength(1);
+  bench.endProcesses = async () => {};
+  await bench.clock.advance(5_000);
+  expect(bench.killed).toEqual([runId, runId]);
+  expect(bench.store.runs.unsettled()).toEqual([]);
+});
+
+test("a delete waits for operations in the sandbox of a run, and not for the run", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  const sandboxId = sandboxOf(bench.runs.catalog.find(OWNER, runId)) ?? "";
+  const operation = bench.sandboxes.acquire({ owner: OWNER, sandboxId });
+  const deleted = bench.sandboxes.delete({ owner: OWNER, sandboxId }, 3600_000);
+  await settled();
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+  operation.release();
+  await deleted;
+  expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("ERROR");
+  // After a restart too.
+  const next = await running(bench);
+  await bench.restart();
+  const nextId = sandboxOf(bench.runs.catalog.find(OWNER, next)) ?? "";
+  await bench.sandboxes.delete({ owner: OWNER, sandboxId: nextId }, 3600_000);
+  expect(bench.containers).toEqual([]);
+});
+
 test("the end of a run that cannot be written is written later", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench);

@@ -31,6 +31,8 @@ export class RunBench {
   readonly store = memoryStore();
   /** Runs that {@link RunProcesses} was told of. */
   readonly killed: string[] = [];
+  /** How the processes of a run end. */
+  endProcesses: () => Promise<void> = async () => {};
   runs!: RunManager;
   sandboxes!: SandboxManager;
   running!: RunningRuns;
@@ -82,14 +84,20 @@ export class RunBench {
       store: mortal<RunStore>(this.store.runs, alive),
       transaction: this.store.transaction,
       sandboxes: this.sandboxes,
-      processes: { endRun: async (_owner, runId) => void this.killed.push(runId) },
+      processes: {
+        endRun: (_owner, runId) => {
+          this.killed.push(runId);
+          return this.endProcesses();
+        },
+      },
       running: this.running,
       clock,
       time: state.time,
       logger: log,
     });
-    await this.sandboxes.start();
     state.start();
+    await this.sandboxes.takeUp();
+    this.sandboxes.start();
     this.runs.recover();
     await settled();
   }

@@ -9,6 +9,7 @@ import { TEST_IMAGE } from "../support/images.ts";
 import { ServeProcess } from "../support/program.ts";
 import type { Sandbox } from "../support/wire.ts";
 import { Worker } from "../support/worker.ts";
+import { RUN_POINTS } from "./run-points.ts";
 
 const FAILING = fileURLToPath(new URL("../support/failing-main.ts", import.meta.url));
 const SOON = { timeoutMs: 30_000 };
@@ -128,7 +129,8 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
 };
 
 test("every failpoint is in a scenario", () => {
-  const covered = new Set(Object.values(SCENARIOS).flatMap(({ at }) => at));
+  const own = Object.values(SCENARIOS).flatMap(({ at }) => at);
+  const covered = new Set([...own, ...RUN_POINTS]);
   expect([...covered].sort()).toEqual([...FAILPOINTS].sort());
 });
 

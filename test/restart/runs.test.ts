@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { AGENT_COMMAND, AgentProgram } from "../support/agent-program.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
 import { eventually } from "../support/eventually.ts";
@@ -11,6 +12,10 @@ import { seconds } from "../support/wire.ts";
 
 const RUNS = scaled(200, 12);
 const ENDS = ["FINISHED", "MAX_STEPS", "ERROR", "CANCELED", "LEASE_EXPIRED"] as const;
+/** How many of them are driven by a program of their own, which is killed. */
+const KILLED = scaled(8, 2);
+/** A machine makes only so many containers at once. */
+const MOST_STARTS = 8;
 
 test(`${RUNS} runs at once end as they should while the service is killed, and leave nothing`, {
   timeout: 540_000,
@@ -34,6 +39,39 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
       { timeoutMs: 300_000 },
     ).then(({ value }) => value);
 
+  let starting = RUNS - KILLED;
+  const allStarted = Promise.withResolvers<void>();
+  const lanes = Array.from({ length: MOST_STARTS }, () => Promise.resolve<unknown>(undefined));
+  /** Has few starts under way at once. */
+  const inTurn = <T>(index: number, start: () => Promise<T>): Promise<T> => {
+    const lane = index % MOST_STARTS;
+    const turn = (lanes[lane] ?? Promise.resolve()).then(start);
+    lanes[lane] = turn.catch(() => {});
+    return turn;
+  };
+
+  const ofKilledClient = async (index: number): Promise<void> => {
+    const setup = { address: service.address, sandbox: true, step_timeout: 5 };
+    const agent = new AgentProgram(AGENT_COMMAND, {}, setup);
+    agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
+    const { runId } = await inTurn(index, () => agent.next());
+    await agent.end("SIGKILL");
+    await endOf(runId, "LEASE_EXPIRED", []);
+  };
+
+  const endOf = async (runId: string, end: string, lines: readonly string[]): Promise<void> => {
+    const ended = await eventually(
+      async () => {
+        await sleep(200);
+        const { run } = await insist(() => client.call("RunService/GetRun", { run_id: runId }));
+        return run.end_time !== null && run.sandbox_id === "" && run;
+      },
+      { timeoutMs: 300_000 },
+    );
+    expect(ended.outcome).toBe(`RUN_OUTCOME_${end}`);
+    expect(ended.summary).toBe(lines.join("\n") || "No steps executed");
+  };
+
   const drive = async (index: number): Promise<void> => {
     const end = ENDS[Math.floor(random() * ENDS.length)] ?? "FINISHED";
     const silent = end === "LEASE_EXPIRED";
@@ -46,7 +84,10 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
       }),
     );
     const start = { request_id: `start-${index}`, run_id: run.run_id };
-    const started = await insist(() => client.call("RunService/StartRun", start));
+    const started = await inTurn(index, () => insist(() => client.call("RunService/StartRun", start)));
+    starting -= 1;
+    if (starting === 0) allStarted.resolve();
+    if (!silent) await allStarted.promise;
     // Nobody waits for what it runs: the end of the run has to see to it.
     const sandboxId = started.run.sandbox_id;
     client.exec(sandboxId, "sleep 1000", { run_id: run.run_id, on_disconnect: "ON_DISCONNECT_DETACH" });
@@ -63,20 +104,14 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
       };
       await insist(() => client.call("RunService/ReportStep", report));
     }
-    const ended = await eventually(
-      async () => {
-        const now = (await insist(() => client.call("RunService/GetRun", { run_id: run.run_id }))).run;
-        return now.end_time !== null && now.sandbox_id === "" && now;
-      },
-      { timeoutMs: 300_000 },
-    );
-    expect(ended.outcome).toBe(`RUN_OUTCOME_${end}`);
     const lines = silent || end === "CANCELED" ? [] : ["Step 1: r1", "Step 2: r2", "Step 3: r3"];
     if (end === "MAX_STEPS") lines.push("Terminated: Reached max steps (3)");
-    expect(ended.summary).toBe(lines.join("\n") || "No steps executed");
+    await endOf(run.run_id, end, lines);
   };
 
-  const all = Promise.all(Array.from({ length: RUNS }, (_, index) => drive(index)));
+  const all = Promise.all(
+    Array.from({ length: RUNS }, (_, index) => (index < KILLED ? ofKilledClient(index) : drive(index))),
+  );
   let over = false;
   const done = all.finally(() => {
     over = true;

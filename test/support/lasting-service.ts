@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { removeContainers } from "./docker.ts";
-import { ServeProcess } from "./program.ts";
+import { ServeProcess, type ServeSettings } from "./program.ts";
 import { newInstance } from "./settings.ts";
 
 /** A service whose process may be killed and begun again: its data directory, its instance and its address stay. */
@@ -10,16 +10,25 @@ export class LastingService implements AsyncDisposable {
   readonly instance = newInstance();
   readonly #dataDir: string;
   readonly #env: Readonly<Record<string, string>>;
+  readonly #more: Pick<ServeSettings, "entry">;
   #process: ServeProcess | undefined;
   #address = "127.0.0.1:0";
 
-  private constructor(dataDir: string, env: Readonly<Record<string, string>>) {
+  private constructor(
+    dataDir: string,
+    env: Readonly<Record<string, string>>,
+    more: Pick<ServeSettings, "entry">,
+  ) {
     this.#dataDir = dataDir;
     this.#env = env;
+    this.#more = more;
   }
 
-  static async start(env: Readonly<Record<string, string>> = {}): Promise<LastingService> {
-    const service = new LastingService(await mkdtemp(path.join(tmpdir(), "berth-data-")), env);
+  static async start(
+    env: Readonly<Record<string, string>> = {},
+    more: Pick<ServeSettings, "entry"> = {},
+  ): Promise<LastingService> {
+    const service = new LastingService(await mkdtemp(path.join(tmpdir(), "berth-data-")), env, more);
     await service.begin();
     return service;
   }
@@ -30,13 +39,19 @@ export class LastingService implements AsyncDisposable {
 
   /** Begins the process, where it does not run. */
   async begin(): Promise<void> {
-    this.#process = await ServeProcess.start([], {
+    const env = {
       ...this.#env,
       BERTH_LISTEN: this.#address,
       BERTH_INSTANCE: this.instance,
       BERTH_DATA_DIR: this.#dataDir,
-    });
+    };
+    this.#process = await ServeProcess.start([], env, this.#more);
     this.#address = this.#process.address;
+  }
+
+  /** Resolves when the process has ended by itself. */
+  async ended(): Promise<void> {
+    await this.#process?.end;
   }
 
   /** Kills the process, without a word. */

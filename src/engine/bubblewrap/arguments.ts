@@ -86,7 +86,7 @@ export function bwrapArguments(plan: BwrapPlan): string[] {
     ...["--tmpfs", "/sys", ...plan.shown.flatMap(({ source, target }) => ["--ro-bind", source, target])],
     ...["--remount-ro", "/sys", "--ro-bind", plan.etc, "/etc"],
     ...["/tmp", "/var/tmp"].flatMap((dir) => ["--perms", "1777", "--dir", dir]),
-    ...["/run", home].flatMap((dir) => ["--dir", dir]),
+    ...["/run", "/workspace", home].flatMap((dir) => ["--dir", dir]),
     ...plan.mounts.flatMap(({ source, target, readOnly }, index) =>
       source === undefined
         ? [readOnly ? "--ro-bind-fd" : "--bind-fd", String(BWRAP_FDS.mounts + index), target]

@@ -1,5 +1,5 @@
 import { text } from "node:stream/consumers";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { nodeAsOrdinaryUser } from "../../support/ordinary-user.ts";
 
 test("the whole suite holds on bubblewrap for an ordinary user", { timeout: 300_000 }, async () => {
@@ -7,6 +7,9 @@ test("the whole suite holds on bubblewrap for an ordinary user", { timeout: 300_
     ...["node_modules/vitest/vitest.mjs", "run", "--reporter=./test/contract/engine/json-line-reporter.ts"],
     ...["--config", "test/contract/engine/ordinary-user.config.ts", "--configLoader", "runner"],
   ]);
+  onTestFinished(() => {
+    child.kill("SIGKILL");
+  });
   const [stdout, stderr] = await Promise.all([
     child.stdout && text(child.stdout),
     child.stderr && text(child.stderr),

@@ -284,6 +284,15 @@ describe("cleaning up", () => {
     await service.client.deleteSandbox(sandboxId);
   });
 
+  test("KEEP kills what ran for the run in a sandbox that is paused, too", async () => {
+    const { run, sandboxId, exit } = await busy({ on_end: "RUN_ON_END_KEEP" });
+    await service.client.call("SandboxService/PauseSandbox", { sandbox_id: sandboxId });
+    await run.cancel();
+    expect(await exit).toBe("EXIT_CAUSE_CANCELED");
+    expect(await service.client.output(sandboxId, "ps ax | grep -c '[s]leep 1000' || true")).toBe("0\n");
+    await service.client.deleteSandbox(sandboxId);
+  });
+
   test("a sandbox that was there goes too, unless it is to be kept; no two runs share one", async () => {
     const { sandbox_id: sandboxId } = await service.client.createSandbox();
     const first = await RunDriver.create(service.client, {

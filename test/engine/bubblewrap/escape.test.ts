@@ -10,6 +10,7 @@ import { Client } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { nodeAsOrdinaryUser } from "../../support/ordinary-user.ts";
 import { MAIN } from "../../support/program.ts";
+import { scaled } from "../../support/scale.ts";
 import { seconds } from "../../support/wire.ts";
 
 const SECRET = "a-secret-of-the-service-4711";
@@ -159,7 +160,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     const { out } = await inside(
       "for d in / /usr /etc /bin /lib /sys /dev /proc /usr/bin /usr/local /etc/ssl /sys/fs/cgroup; do " +
         "touch $d/berth-was-here 2>/dev/null && echo $d; done; " +
-        "find /usr /etc /sys -xdev -writable -not -type l 2>/dev/null | head; true",
+        `find /usr /etc /sys -xdev -maxdepth ${scaled(99, 4)} -writable -not -type l 2>/dev/null | head; true`,
     );
     // The root directory is the sandbox's own, and so is what lies in it.
     expect(out.trim()).toBe("/");
@@ -263,10 +264,12 @@ function statOf(pid: number): Running | undefined {
 
 /** Directories, control groups and mounts that bear a service's number. */
 function tracesOf(pid: number): string[] {
-  const places = ["/sys/fs/cgroup", tmpdir()];
-  // It complains of what others remove meanwhile.
-  const find = [...places, "-maxdepth", "5", "-name", `berth-${pid}-*`, "-prune"];
-  const { stdout: found } = spawnSync("find", find, { encoding: "utf8" });
+  // An ordinary user's temporary files are in a home below. It complains of what others remove meanwhile.
+  const find = (place: string, depth: number) =>
+    spawnSync("find", [place, "-maxdepth", `${depth}`, "-name", `berth-${pid}-*`, "-prune"], {
+      encoding: "utf8",
+    }).stdout;
+  const found = find("/sys/fs/cgroup", 5) + find(tmpdir(), 3);
   const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
   return [...found.split("\n").filter(Boolean), ...mounts.filter((line) => line.includes(`berth-${pid}-`))];
 }
