@@ -3,6 +3,7 @@ import { startTestApp, type TestApp } from "../support/app.ts";
 import { failureOf } from "../support/client.ts";
 import { eventually } from "../support/eventually.ts";
 import { type Fault, FaultProxy } from "../support/fault-proxy.ts";
+import { healthOf } from "../support/health.ts";
 
 let proxy: FaultProxy;
 let app: TestApp;
@@ -36,10 +37,13 @@ test.each<Fault>(["refuse", "hang", "truncate"])(
     ]);
     for (const refusal of refusals) {
       expect(refusal).toMatchObject({ code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
+      expect(refusal.retryAfterMs).toBeGreaterThan(0);
     }
+    expect(await healthOf(app.app.address)).toBe("NOT_SERVING");
     expect((await app.client.getSandbox(id)).state).toBe("SANDBOX_STATE_RUNNING");
     proxy.fault = "pass";
     await eventually(engineAnswers, { timeoutMs: 60_000 });
+    expect(await healthOf(app.app.address)).toBe("SERVING");
     await eventually(async () => (await app.client.output(id, "echo back").catch(() => "")) === "back\n", {
       timeoutMs: 45_000,
     });

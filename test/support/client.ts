@@ -3,7 +3,7 @@ import { pipeline } from "node:stream/promises";
 import * as grpc from "@grpc/grpc-js";
 import { fromJSON, loadSync, type MessageTypeDefinition, type MethodDefinition } from "@grpc/proto-loader";
 import { Execution } from "./execution.ts";
-import type { RunCommandResponse, Sandbox, StreamItems, UnaryAnswers } from "./wire.ts";
+import type { Duration, RunCommandResponse, Sandbox, StreamItems, UnaryAnswers } from "./wire.ts";
 import type { UploadAnswers } from "./wire-files.ts";
 import type { WorkspaceUploadAnswers } from "./wire-workspaces.ts";
 
@@ -68,6 +68,15 @@ export interface Failure {
   /** Of the ErrorDetail, without its prefix; empty without one. */
   readonly reason: string;
   readonly metadata: Readonly<Record<string, string>>;
+  /** When to come back; undefined where it does not say. */
+  readonly retryAfterMs?: number;
+}
+
+/** berth.v1.ErrorDetail */
+interface ErrorDetail {
+  readonly reason: string;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly retry_after: Duration | null;
 }
 
 /** A client of another make than the server: grpc-js over the protos. */
@@ -214,7 +223,7 @@ export async function failureOf(call: Promise<unknown>): Promise<Failure> {
   return { code: grpc.status[code], message: details, ...detailOf(metadata) };
 }
 
-function detailOf(metadata: grpc.Metadata): Pick<Failure, "reason" | "metadata"> {
+function detailOf(metadata: grpc.Metadata): Pick<Failure, "reason" | "metadata" | "retryAfterMs"> {
   const [bytes] = metadata.get("grpc-status-details-bin");
   if (!Buffer.isBuffer(bytes)) return { reason: "", metadata: {} };
   const { details } = (status as MessageTypeDefinition<object, object>).deserialize(bytes) as {
@@ -223,8 +232,12 @@ function detailOf(metadata: grpc.Metadata): Pick<Failure, "reason" | "metadata">
   const any = details.find(({ type_url: url }) => url.endsWith("/berth.v1.ErrorDetail"));
   if (any === undefined) return { reason: "", metadata: {} };
   const type = protos["berth.v1.ErrorDetail"] as MessageTypeDefinition<object, object>;
-  const detail = type.deserialize(any.value) as { reason: string; metadata: Record<string, string> };
-  return { reason: detail.reason.replace(/^ERROR_REASON_/, ""), metadata: detail.metadata };
+  const { reason, metadata: facts, retry_after: after } = type.deserialize(any.value) as ErrorDetail;
+  return {
+    reason: reason.replace(/^ERROR_REASON_/, ""),
+    metadata: facts,
+    ...(after && { retryAfterMs: after.seconds * 1000 + after.nanos / 1e6 }),
+  };
 }
 
 function methodOf(name: string): Method {

@@ -1,0 +1,10 @@
+/** What the standard health service says of the whole server, as a load balancer asks it. */
+export async function healthOf(address: string): Promise<string> {
+  const answer = await fetch(`http://${address}/grpc.health.v1.Health/Check`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: "{}",
+  });
+  const { status } = (await answer.json()) as { readonly status: string };
+  return status;
+}
