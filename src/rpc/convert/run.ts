@@ -36,7 +36,7 @@ import type { RunView } from "../../core/run-catalog.ts";
 import { MOST_MESSAGES, promptOf } from "../../core/run-conversation.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
-import { integer, optionalInteger } from "../validate/integer.ts";
+import { integer } from "../validate/integer.ts";
 import { checkText } from "../validate/text.ts";
 import { fromWireSpec, positive } from "./sandbox.ts";
 
@@ -88,10 +88,12 @@ const EVENT_TYPES: Record<RunEvent["happening"]["type"], RunEventType> = {
 export function fromWireSettings(request: CreateRunRequest): RunSettings {
   return {
     name: optionalCallerId("name", request.name) ?? "",
-    maxSteps: optionalInteger("max_steps", request.maxSteps, { min: 1, max: 1000 }) ?? DEFAULTS.maxSteps,
-    duplicateThreshold:
-      optionalInteger("duplicate_threshold", request.duplicateThreshold, { min: 1, max: 100 }) ??
-      DEFAULTS.duplicateThreshold,
+    maxSteps: integer("max_steps", request.maxSteps ?? DEFAULTS.maxSteps, { min: 1, max: 1000 }),
+    duplicateThreshold: integer(
+      "duplicate_threshold",
+      request.duplicateThreshold ?? DEFAULTS.duplicateThreshold,
+      { min: 1, max: 100 },
+    ),
     stepTimeoutMs:
       positive("step_timeout", durationToMs("step_timeout", request.stepTimeout)) ?? DEFAULTS.stepTimeoutMs,
     maxDurationMs: positive("max_duration", durationToMs("max_duration", request.maxDuration)),

@@ -7,8 +7,10 @@ const service = useApp();
 
 describe("a run that cannot be is refused", () => {
   test.each<[string, Request]>([
+    ["max_steps", { max_steps: 0 }],
     ["max_steps", { max_steps: -1 }],
     ["max_steps", { max_steps: 1001 }],
+    ["duplicate_threshold", { duplicate_threshold: 0 }],
     ["duplicate_threshold", { duplicate_threshold: -1 }],
     ["step_timeout", { step_timeout: { seconds: 0 } }],
     ["step_timeout", { step_timeout: { seconds: -1 } }],

@@ -526,9 +526,9 @@ class CreateRunRequest(_message.Message):
     unique. Optional.
     """
     max_steps: _builtins.int
-    """How many steps it may do. Default 10; 1-1000."""
+    """How many steps it may do: 1-1000. Unset: 10."""
     duplicate_threshold: _builtins.int
-    """How many equal earlier messages make it stuck. Default 2; 1-100."""
+    """How many equal earlier messages make it stuck: 1-100. Unset: 2."""
     next_step_prompt: _builtins.str
     """What the prompt of each step is to say: at most 64 KiB. Optional."""
     sandbox_id: _builtins.str
@@ -563,8 +563,8 @@ class CreateRunRequest(_message.Message):
         *,
         request_id: _builtins.str = ...,
         name: _builtins.str = ...,
-        max_steps: _builtins.int = ...,
-        duplicate_threshold: _builtins.int = ...,
+        max_steps: _builtins.int | None = ...,
+        duplicate_threshold: _builtins.int | None = ...,
         step_timeout: _duration_pb2.Duration | None = ...,
         max_duration: _duration_pb2.Duration | None = ...,
         next_step_prompt: _builtins.str = ...,
@@ -573,12 +573,21 @@ class CreateRunRequest(_message.Message):
         on_end: Global___RunOnEnd.ValueType = ...,
         generation: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["max_duration", b"max_duration", "sandbox", b"sandbox", "sandbox_id", b"sandbox_id", "sandbox_spec", b"sandbox_spec", "step_timeout", b"step_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_duplicate_threshold", b"_duplicate_threshold", "_max_steps", b"_max_steps", "duplicate_threshold", b"duplicate_threshold", "max_duration", b"max_duration", "max_steps", b"max_steps", "sandbox", b"sandbox", "sandbox_id", b"sandbox_id", "sandbox_spec", b"sandbox_spec", "step_timeout", b"step_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate_threshold", b"duplicate_threshold", "generation", b"generation", "max_duration", b"max_duration", "max_steps", b"max_steps", "name", b"name", "next_step_prompt", b"next_step_prompt", "on_end", b"on_end", "request_id", b"request_id", "sandbox", b"sandbox", "sandbox_id", b"sandbox_id", "sandbox_spec", b"sandbox_spec", "step_timeout", b"step_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duplicate_threshold", b"_duplicate_threshold", "_max_steps", b"_max_steps", "duplicate_threshold", b"duplicate_threshold", "generation", b"generation", "max_duration", b"max_duration", "max_steps", b"max_steps", "name", b"name", "next_step_prompt", b"next_step_prompt", "on_end", b"on_end", "request_id", b"request_id", "sandbox", b"sandbox", "sandbox_id", b"sandbox_id", "sandbox_spec", b"sandbox_spec", "step_timeout", b"step_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__duplicate_threshold: _TypeAlias = _typing.Literal["duplicate_threshold"]  # noqa: Y015
+    _WhichOneofArgType__duplicate_threshold: _TypeAlias = _typing.Literal["_duplicate_threshold", b"_duplicate_threshold"]  # noqa: Y015
+    _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
+    _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
     _WhichOneofReturnType_sandbox: _TypeAlias = _typing.Literal["sandbox_spec", "sandbox_id"]  # noqa: Y015
     _WhichOneofArgType_sandbox: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__duplicate_threshold) -> _WhichOneofReturnType__duplicate_threshold | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_sandbox) -> _WhichOneofReturnType_sandbox | None: ...
 
 Global___CreateRunRequest: _TypeAlias = CreateRunRequest  # noqa: Y015

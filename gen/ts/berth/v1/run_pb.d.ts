@@ -374,18 +374,18 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
   name: string;
 
   /**
-   * How many steps it may do. Default 10; 1-1000.
+   * How many steps it may do: 1-1000. Unset: 10.
    *
-   * @generated from field: int32 max_steps = 3;
+   * @generated from field: optional int32 max_steps = 3;
    */
-  maxSteps: number;
+  maxSteps?: number | undefined;
 
   /**
-   * How many equal earlier messages make it stuck. Default 2; 1-100.
+   * How many equal earlier messages make it stuck: 1-100. Unset: 2.
    *
-   * @generated from field: int32 duplicate_threshold = 4;
+   * @generated from field: optional int32 duplicate_threshold = 4;
    */
-  duplicateThreshold: number;
+  duplicateThreshold?: number | undefined;
 
   /**
    * How long the caller may be silent during a step, until its report or
