@@ -3,6 +3,7 @@ import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
 import type { LeasedSandbox } from "../core/lease.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import { untilAborted } from "../core/until.ts";
 import type { ProcessControl, Shells } from "../process/control.ts";
 import type { Job, JobEnd, JobRunner } from "../process/job.ts";
 import { OutputChannel } from "./output-channel.ts";
@@ -80,6 +81,8 @@ export class InterpreterProcess {
   #channelHeld = false;
   /** What the last turn left behind is looked at when there is a next one. */
   #unjudged: { readonly channel: OutputChannel; readonly end: TurnEnd } | undefined;
+  /** Under way where what a call began has outlasted it. */
+  #emptying: Promise<void> | undefined;
   #pid = 0;
   /** Processes that hold none of its pipes, or may: those that were there before its first turn. */
   #known: ReadonlySet<number> = new Set();
@@ -259,7 +262,7 @@ export class InterpreterProcess {
   }
 
   /** Looks whether anything that the last turn left behind still holds its channel. */
-  async #judge(): Promise<void> {
+  async #judge(signal: AbortSignal): Promise<void> {
     if (this.#unjudged === undefined) return;
     const { channel, end } = this.#unjudged;
     this.#unjudged = undefined;
@@ -271,20 +274,35 @@ export class InterpreterProcess {
     const spare = seen.length > 0 ? this.#known : this.#first;
     const held = await this.#isHeld(channel, spare);
     this.#known = new Set([...seen, ...this.#first]);
-    if (!held) return;
+    if (!held) return this.#empty(channel, signal);
     this.#held.push(channel);
     this.#channelHeld = true;
+  }
+
+  /** Drops what those wrote who held a channel until now: it may still be on its way. */
+  async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
+    const turn = new Turn(() => {});
+    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    this.#emptying = Promise.race([turn.end, this.#job.end]).then(() => {
+      channel.taker = undefined;
+      this.#emptying = undefined;
+    });
+    this.#write(this.#language.tellEnd(turn.nonce, "E0", channel));
+    await untilAborted(this.#emptying, signal);
   }
 
   /** A channel that nothing else holds. */
   async #freeChannel(signal: AbortSignal): Promise<OutputChannel> {
     throwIfAborted(signal);
-    await this.#judge();
+    if (this.#emptying !== undefined) await untilAborted(this.#emptying, signal);
+    await this.#judge(signal);
     if (!this.#channelHeld) return this.#channel;
     for (const channel of this.#held) {
       if (await this.#isHeld(channel, this.#first)) continue;
       this.#held.splice(this.#held.indexOf(channel), 1);
-      return this.#take(channel);
+      this.#take(channel);
+      await this.#empty(channel, signal);
+      return channel;
     }
     if (this.#held.length >= MOST_HELD_CHANNELS) {
       throw new BerthError(

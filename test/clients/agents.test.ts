@@ -7,7 +7,6 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AGENT_COMMAND, AgentProgram } from "../support/agent-program.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
-import { containersOf } from "../support/docker.ts";
 import { eventually } from "../support/eventually.ts";
 import { TEST_IMAGE } from "../support/images.ts";
 import { LastingService } from "../support/lasting-service.ts";
@@ -60,11 +59,22 @@ const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; examp
   ],
 ];
 
-describe.each(classes)("the agent class of %s", (_, of) => {
-  const begin = (setup: object = {}): AgentProgram => {
-    const { command, env } = of();
-    return new AgentProgram(command, env, { address: service.address, ...setup });
-  };
+type ClientClass = (typeof classes)[number][1];
+
+function beginOf(of: ClientClass, setup: object): AgentProgram {
+  const { command, env } = of();
+  return new AgentProgram(command, env, { address: service.address, ...setup });
+}
+
+async function expectGone(sandboxId: unknown): Promise<void> {
+  await eventually(
+    async () => (await client.getSandbox(String(sandboxId))).state === "SANDBOX_STATE_TERMINATED",
+    { timeoutMs: 30_000 },
+  );
+}
+
+describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
+  const begin = (setup: object = {}): AgentProgram => beginOf(of, setup);
 
   test("runs to FINISHED, only from IDLE, and again after a reset", async () => {
     const agent = begin({ sandbox: true, next_step_prompt: "Go on." });
@@ -103,7 +113,8 @@ describe.each(classes)("the agent class of %s", (_, of) => {
     expect(again).toMatchObject({ done: { summary: "Step 1: at once" }, runId: first.runId });
     expect(await agent.do({ do: "close" })).toMatchObject({ agentState: "IDLE", runId: "" });
     await agent.end();
-    await expectNoContainers(service.instance);
+    const [seen] = (first.done?.seen ?? []) as { sandboxId: string }[];
+    await expectGone(seen?.sandboxId);
   });
 
   test("reaches the most steps: IDLE again; a finish on the last step is FINISHED", async () => {
@@ -121,12 +132,20 @@ describe.each(classes)("the agent class of %s", (_, of) => {
     const finished = await agent.do({ do: "run", steps: [{ result: "a" }, { result: "b", finished: true }] });
     expect(finished.done).toMatchObject({ outcome: "FINISHED", summary: "Step 1: a\nStep 2: b" });
     await agent.do({ do: "close" });
+    const says = Array.from({ length: 60 }, (_, index) => `word ${index}`);
+    const { runId } = await agent.do({ do: "run", steps: [{ result: "a", says }] });
+    const request = { run_id: runId, include_messages: true };
+    const { messages } = (await client.call("RunService/GetRun", request)).run;
+    expect(messages.map(({ content }) => content)).toEqual([...says.slice(20), ...says]);
+    await agent.do({ do: "close" });
     await agent.end();
   });
 
   test("ends in ERROR when a step fails, and cleans up", async () => {
     const agent = begin({ sandbox: true });
-    const failed = await agent.do({ do: "run", steps: [{ result: "a" }, { raise: "it broke" }] });
+    agent.tell({ do: "run", steps: [{ result: "a" }, { raise: "it broke" }] });
+    const { sandboxId } = await agent.next();
+    const failed = await agent.done();
     expect(failed).toMatchObject({ done: { raised: "it broke" }, agentState: "ERROR", currentStep: 2 });
     const { run: kept } = await client.call("RunService/GetRun", { run_id: failed.runId });
     expect(kept).toMatchObject({
@@ -135,7 +154,7 @@ describe.each(classes)("the agent class of %s", (_, of) => {
       summary: "Step 1: a\nStep 2: it broke",
       sandbox_id: "",
     });
-    await expectNoContainers(service.instance);
+    await expectGone(sandboxId);
     await agent.end();
   });
 
@@ -170,31 +189,11 @@ describe.each(classes)("the agent class of %s", (_, of) => {
     await late.end();
   });
 
-  test("goes on when the service is killed and comes back, in the middle of a step and of a report", async () => {
-    const agent = begin({ sandbox: true, step_timeout: 60 });
-    agent.tell({
-      do: "run",
-      steps: [{ result: "a", sleep: 1 }, { result: "b" }, { result: "c", sleep: 1, finished: true }],
-    });
-    const { sandboxId } = await agent.next();
-    await service.kill();
-    await service.begin();
-    expect(await agent.next()).toMatchObject({ step: 2, sandboxId });
-    expect(await agent.next()).toMatchObject({ step: 3, sandboxId });
-    await service.kill();
-    await service.begin();
-    expect(await agent.done()).toMatchObject({
-      done: { outcome: "FINISHED", summary: "Step 1: a\nStep 2: b\nStep 3: c" },
-    });
-    await agent.end();
-    await expectNoContainers(service.instance);
-  });
-
   test("that is killed loses its lease, and its sandbox goes", async () => {
     const agent = begin({ sandbox: true, step_timeout: 2 });
     agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
-    const { runId } = await agent.next();
-    expect(await containersOf(service.instance)).toHaveLength(1);
+    const { runId, sandboxId } = await agent.next();
+    expect(await client.output(sandboxId ?? "", "echo usable")).toBe("usable\n");
     await agent.end("SIGKILL");
     await eventually(
       async () =>
@@ -202,7 +201,7 @@ describe.each(classes)("the agent class of %s", (_, of) => {
         "RUN_OUTCOME_LEASE_EXPIRED",
       { timeoutMs: 30_000 },
     );
-    await expectNoContainers(service.instance);
+    await expectGone(sandboxId);
   });
 
   test("fixes a failing test in a sandbox: the example", async () => {
@@ -215,6 +214,33 @@ describe.each(classes)("the agent class of %s", (_, of) => {
       "Step 3: the test passes",
       "FINISHED",
     ]);
-    await expectNoContainers(service.instance);
   });
+});
+
+test("both go on when the service is killed and comes back, in the middle of a step and of a report", async () => {
+  const agents = classes.map(([, of]) => beginOf(of, { sandbox: true, step_timeout: 60 }));
+  const each = <T>(act: (agent: AgentProgram) => Promise<T>): Promise<T[]> => Promise.all(agents.map(act));
+  for (const agent of agents) {
+    agent.tell({
+      do: "run",
+      steps: [{ result: "a", sleep: 1 }, { result: "b" }, { result: "c", sleep: 1, finished: true }],
+    });
+  }
+  const begun = await each((agent) => agent.next());
+  await service.kill();
+  await service.begin();
+  for (const step of [2, 3]) {
+    const told = await each((agent) => agent.next());
+    expect(told).toMatchObject(begun.map(({ sandboxId }) => ({ step, sandboxId })));
+  }
+  await service.kill();
+  await service.begin();
+  const done = { outcome: "FINISHED", summary: "Step 1: a\nStep 2: b\nStep 3: c" };
+  expect(await each((agent) => agent.done())).toMatchObject(agents.map(() => ({ done })));
+  await each((agent) => agent.end());
+});
+
+test("they leave nothing", async () => {
+  await expectNoContainers(service.instance);
+  expect((await client.call("SandboxService/GetStats")).total_sandboxes).toBe(0);
 });

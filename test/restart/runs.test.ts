@@ -53,8 +53,19 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
   const ofKilledClient = async (index: number): Promise<void> => {
     const setup = { address: service.address, sandbox: true, step_timeout: 5 };
     const agent = new AgentProgram(AGENT_COMMAND, {}, setup);
-    agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
-    const { runId } = await inTurn(index, () => agent.next());
+    const { runId } = await inTurn(index, () =>
+      eventually(
+        async () => {
+          agent.tell({ do: "run", steps: [{ sleep: 1000 }] });
+          const told = await agent.next();
+          if (told.step !== undefined) return told;
+          // The service was away for longer than the agent waits: it begins anew.
+          await agent.do({ do: "close" });
+          return undefined;
+        },
+        { timeoutMs: 300_000 },
+      ),
+    );
     await agent.end("SIGKILL");
     await endOf(runId, "LEASE_EXPIRED", []);
   };

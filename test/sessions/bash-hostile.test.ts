@@ -132,14 +132,17 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await nextIsClean();
   });
 
-  test.each(shared(FUNCTIONS, here, ENGINES.length))("a function named %s", async (word) => {
+  test.concurrent.each(shared(FUNCTIONS, here, ENGINES.length))("a function named %s", async (word) => {
+    const own = new Worker(app.client, word);
+    await own.create("bash", undefined, { sandbox_id: (await worker.list())[0]?.sandbox_id });
     // Its end is told with `builtin`: without that it is only known by its time.
     const lastsOn = word === "builtin";
-    const seconds = lastsOn ? ENDLESS_SECONDS : LIMIT_SECONDS;
-    const { timed_out: timedOut } = await run(`function ${word} { :; }`, seconds);
-    const next = await run("true; x=1");
-    expect([timedOut, next.timed_out]).toEqual([lastsOn, false]);
-    await worker.reinitialize("bash");
+    const defined = await own.bash(`function ${word} { :; }`, {
+      seconds: lastsOn ? ENDLESS_SECONDS : LIMIT_SECONDS,
+    });
+    const next = await own.bash("true; x=1", { seconds: LIMIT_SECONDS });
+    expect([defined.timed_out, next.timed_out]).toEqual([lastsOn, false]);
+    await own.destroy();
   });
 
   test("output that imitates what the shell is told by is plain data", async () => {
@@ -180,7 +183,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     const leaving = new AbortController();
     const left = worker.execute(
       "bash:run",
-      { command: "touch left; sleep 1000" },
+      { command: "touch left; sleep 2000" },
       {},
       { signal: leaving.signal },
     );
@@ -191,7 +194,7 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await other.bash("while [ ! -e left ]; do sleep 0.05; done", { seconds: 20 });
     leaving.abort();
     await expect(left).rejects.toThrow();
-    expect((await run("echo $kept; pgrep -x sleep")).stdout).toBe("yes\n");
+    expect((await run("echo $kept; pgrep -fx 'sleep 2000'")).stdout).toBe("yes\n");
     await other.destroy();
   });
 });

@@ -310,7 +310,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     const hostile = new Worker(app.client, "../../etc/x");
     const { session } = await hostile.create("bash", undefined, here());
     expect(session?.name).toBe("bash_../../etc/x_001");
-    expect((await hostile.bash("echo ok")).stdout).toBe("ok\n");
+    expect(await hostile.bash("echo ok")).toMatchObject({ stdout: "ok\n", cwd: "/workspace" });
     expect(await new Worker(app.client, "../../etc").list()).toEqual([]);
     for (const id of ["", "a\nb", "x".repeat(257)]) {
       await expect(new Worker(app.client, id).create("bash")).rejects.toThrow(/INVALID_ARGUMENT: worker_id/);

@@ -61,14 +61,18 @@ export function cwdOf(payload: Buffer): string {
   return text.slice(0, text.lastIndexOf("\n", text.length - 2));
 }
 
-/** `E<status>`, then the directory and a line of its pid and all pids, then `P`. */
+/**
+ * `E<status>`, then the directory and a line of its pid and all pids, then `P`;
+ * on stderr the end comes last, so that what those wrote before it who are not
+ * among the pids any more is before it too.
+ */
 function end(nonce: string, tag: string, { stdout, stderr }: OutputChannel): string {
   const out = `>${stdout}`;
   return `builtin printf '%s%s;' ${nonce} "${tag}" ${out}
-builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
 builtin pwd ${out}
 builtin printf '%s ' $$ /proc/[0-9]* ${out}
 builtin printf '\\n%sP;' ${nonce} ${out}
+builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
 builtin :
 `;
 }

@@ -143,7 +143,7 @@ describe("a directory that is exchanged after it was checked", () => {
     })();
     const seen = new Set<string>();
     try {
-      for (let i = 0; i < scaled(200, 20); i++) {
+      for (let i = 0; i < scaled(200, 60); i++) {
         const made = await engine.create(spec({ mounts: [mount(data)] })).catch((error) => error);
         if (made.ref === undefined) seen.add(made.reason);
         else {
