@@ -61,8 +61,8 @@ export class Process {
   /** Callers that attached and are still there. */
   #followers = 0;
   #killing: Promise<void> = Promise.resolve();
-  #cancelTimeout: CancelTimer = () => {};
-  #cancelDisconnect: CancelTimer = () => {};
+  #cancelTimeout: CancelTimer = nothing;
+  #cancelDisconnect: CancelTimer = nothing;
 
   private constructor(init: ProcessInit, lease: Lease, parts: ProcessParts) {
     this.id = init.id;
@@ -263,6 +263,7 @@ export class Process {
     };
     signal.addEventListener("abort", onSandboxEnd, { once: true });
     if (signal.aborted) onSandboxEnd();
+    void this.ended.then(() => signal.removeEventListener("abort", onSandboxEnd));
     job.end
       .then((end) => this.#jobEnded(end))
       .catch((error: unknown) => {
@@ -365,6 +366,9 @@ export class Process {
     this.#job?.close();
     this.#job = undefined;
     this.#stdin = undefined;
+    // It is kept for a day: its timers are not to be kept with it.
+    this.#cancelTimeout = nothing;
+    this.#cancelDisconnect = nothing;
     this.transcript.end();
     this.lease.release();
     this.#ended.resolve(status);
@@ -375,6 +379,8 @@ export class Process {
     return this.#job;
   }
 }
+
+function nothing(): void {}
 
 function ended(): BerthError {
   return new BerthError("PROCESS_STATE", "The process has ended.");
