@@ -40,10 +40,10 @@ if (failed.length > 0) {
 
 /** Holds the protos against what others may have built on: main's, or on main the commit before. */
 function checkCompatibility() {
-  const base = ["main", "origin/main", "HEAD~1", "HEAD"].find((ref) => {
-    const commit = git(["rev-parse", "--verify", "--quiet", `${ref}^{commit}`]);
-    return commit !== undefined && (ref === "HEAD" || commit !== git(["rev-parse", "HEAD"]));
-  });
+  const head = git(["rev-parse", "HEAD"]);
+  const main = ["main", "origin/main"].find((ref) => git(["rev-parse", "--verify", "--quiet", ref]));
+  const onMain = main === undefined || git(["rev-parse", main]) === head;
+  const base = git(["rev-parse", "--verify", "--quiet", onMain ? "HEAD~1" : `${main}^{commit}`]);
   if (base === undefined || !git(["ls-tree", "-r", "--name-only", base, "proto"])) {
     console.log("There is no earlier proto to compare with.");
     return 0;
