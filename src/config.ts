@@ -1,5 +1,5 @@
-import type { IsolationLevel } from "./core/sandbox.ts";
-import type { WarmPoolTarget } from "./core/warm-pool.ts";
+import type { IsolationLevel } from "./core/sandbox/sandbox.ts";
+import type { WarmPoolTarget } from "./core/sandbox/warm-pool.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
 /** How much the service logs. */

@@ -1,12 +1,12 @@
 import type { Clock } from "./core/ports/clock.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import type { SessionStore } from "./core/ports/session-store.ts";
-import type { SandboxManager } from "./core/sandbox-manager.ts";
-import type { ServiceTime } from "./core/service-time.ts";
-import { SessionManager, type SessionManagerSettings } from "./core/session-manager.ts";
-import { ToolCatalog } from "./core/tool-catalog.ts";
-import { ToolRunner } from "./core/tool-runner.ts";
-import type { WriteBehind } from "./core/write-behind.ts";
+import type { SandboxManager } from "./core/sandbox/sandbox-manager.ts";
+import { SessionManager, type SessionManagerSettings } from "./core/session/session-manager.ts";
+import { ToolCatalog } from "./core/session/tool-catalog.ts";
+import { ToolRunner } from "./core/session/tool-runner.ts";
+import type { ServiceTime } from "./core/state/service-time.ts";
+import type { WriteBehind } from "./core/state/write-behind.ts";
 import type { FileManager } from "./files/file-manager.ts";
 import type { ProcessControl, Shells } from "./process/control.ts";
 import type { JobRunner } from "./process/job.ts";

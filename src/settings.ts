@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import type { AppSettings } from "./app.ts";
 import type { Config } from "./config.ts";
 import { BerthError } from "./core/errors.ts";
-import { SANDBOX_DEFAULTS } from "./core/spec.ts";
+import { SANDBOX_DEFAULTS } from "./core/sandbox/spec.ts";
 import { formatListenAddress } from "./listen-address.ts";
 
 /**

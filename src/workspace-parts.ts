@@ -1,18 +1,18 @@
 import path from "node:path";
-import type { EngineMonitor } from "./core/engine-monitor.ts";
-import type { MountSources } from "./core/mount-sources.ts";
 import type { Clock } from "./core/ports/clock.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import type { WorkspaceStore } from "./core/ports/workspace-store.ts";
-import type { SandboxManager } from "./core/sandbox-manager.ts";
-import { WorkspaceEnsurer } from "./core/workspace-ensure.ts";
-import { WorkspaceManager } from "./core/workspace-manager.ts";
-import { WorkspaceMounts } from "./core/workspace-mounts.ts";
-import { WorkspaceQuota } from "./core/workspace-quota.ts";
-import { WorkspaceReferences } from "./core/workspace-references.ts";
-import { WorkspaceRemover } from "./core/workspace-remover.ts";
-import { WorkspaceSandboxes } from "./core/workspace-sandboxes.ts";
-import { Workspaces } from "./core/workspaces.ts";
+import type { EngineMonitor } from "./core/sandbox/engine-monitor.ts";
+import type { MountSources } from "./core/sandbox/mount-sources.ts";
+import type { SandboxManager } from "./core/sandbox/sandbox-manager.ts";
+import { WorkspaceEnsurer } from "./core/workspace/workspace-ensure.ts";
+import { WorkspaceManager } from "./core/workspace/workspace-manager.ts";
+import { WorkspaceMounts } from "./core/workspace/workspace-mounts.ts";
+import { WorkspaceQuota } from "./core/workspace/workspace-quota.ts";
+import { WorkspaceReferences } from "./core/workspace/workspace-references.ts";
+import { WorkspaceRemover } from "./core/workspace/workspace-remover.ts";
+import { WorkspaceSandboxes } from "./core/workspace/workspace-sandboxes.ts";
+import { Workspaces } from "./core/workspace/workspaces.ts";
 import { WorkspaceDirectories } from "./workspace/workspace-directories.ts";
 
 /** Settings of workspaces. */

@@ -1,7 +1,7 @@
 import type { Config } from "../config.ts";
 import type { Finding } from "../core/diagnosis.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import type { IsolationLevel } from "../core/sandbox.ts";
+import type { IsolationLevel } from "../core/sandbox/sandbox.ts";
 
 /** A service that runs. */
 export interface RunningService {

@@ -1,8 +1,8 @@
 import { homedir } from "node:os";
 import path from "node:path";
 import type { Config } from "../config.ts";
-import type { IsolationLevel } from "../core/sandbox.ts";
-import type { WarmPoolTarget } from "../core/warm-pool.ts";
+import type { IsolationLevel } from "../core/sandbox/sandbox.ts";
+import type { WarmPoolTarget } from "../core/sandbox/warm-pool.ts";
 import { parseListenAddress } from "../listen-address.ts";
 import {
   parseCount,

@@ -1,9 +1,9 @@
 import type { Finding } from "../core/diagnosis.ts";
 import { BerthError } from "../core/errors.ts";
-import { describeIsolation } from "../core/isolation.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import type { IsolationLevel } from "../core/sandbox.ts";
+import { describeIsolation } from "../core/sandbox/isolation.ts";
+import type { IsolationLevel } from "../core/sandbox/sandbox.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
 import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";

@@ -1,7 +1,7 @@
 import { abortError, BerthError } from "../core/errors.ts";
 import type { Clock } from "../core/ports/clock.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
+import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manager.ts";
 import type { ProcessControl } from "../process/control.ts";
 import type { JobRunner } from "../process/job.ts";
 import type { ByteString } from "./byte-string.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError } from "../core/errors.ts";
-import type { Lease } from "../core/lease.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { Lease } from "../core/sandbox/lease.ts";
 import type { ProcessControl } from "../process/control.ts";
 import type { Job, JobRunner } from "../process/job.ts";
 import type { ScriptFailure } from "./failure.ts";

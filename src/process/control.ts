@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./lane-script.ts";
 
 /** Answers questions with the builtins of a shell inside a sandbox. */

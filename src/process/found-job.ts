@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { ProcessControl } from "./control.ts";
 import type { Job, JobEnd } from "./job.ts";
 

@@ -1,6 +1,6 @@
 import type { BerthError } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 
 /** A command to run in a sandbox. */
 export interface JobRequest {

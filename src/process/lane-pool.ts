@@ -1,7 +1,7 @@
 import { abortError, BerthError } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { Lane, type LaneOwner } from "./lane.ts";
 
 /** How many lanes a sandbox has. */

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine, OutputStream, SpawnedProcess } from "../core/ports/engine.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { askCommand, LANE_BOOT, RECHECK_COMMAND, readyCommand } from "./lane-script.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";

@@ -1,7 +1,7 @@
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import { POOL_OWNER } from "../core/warm-pool.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
+import { POOL_OWNER } from "../core/sandbox/warm-pool.ts";
 import type { Shells } from "./control.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { workingDirMissing } from "./job-bounds.ts";

@@ -1,6 +1,6 @@
 import { throwIfAborted } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine } from "../core/ports/engine.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { PlainJob } from "./plain-job.ts";
 import { divideEnv, execArguments } from "./shell-env.ts";

@@ -1,9 +1,9 @@
 import { deserialize, serialize } from "node:v8";
-import type { DurableState } from "../core/durable-state.ts";
-import type { Lease, LeasedSandbox } from "../core/lease.ts";
 import type { ProcessStore, StoredProcess } from "../core/ports/process-store.ts";
 import type { Transaction } from "../core/ports/sandbox-store.ts";
-import type { SandboxManager } from "../core/sandbox-manager.ts";
+import type { Lease, LeasedSandbox } from "../core/sandbox/lease.ts";
+import type { SandboxManager } from "../core/sandbox/sandbox-manager.ts";
+import type { DurableState } from "../core/state/durable-state.ts";
 import type { Block } from "./block.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import { FoundJob } from "./found-job.ts";

@@ -1,12 +1,12 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
 import { failpoint } from "../core/failpoints.ts";
 import { newId } from "../core/ids.ts";
-import type { Lease } from "../core/lease.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
-import type { RequestLog, RequestProgress } from "../core/request-log.ts";
-import type { RunningRuns } from "../core/running-runs.ts";
-import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
+import type { RunningRuns } from "../core/run/running-runs.ts";
+import type { Lease } from "../core/sandbox/lease.ts";
+import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manager.ts";
+import type { RequestLog, RequestProgress } from "../core/state/request-log.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { JobRequest } from "./job.ts";

@@ -1,7 +1,7 @@
 import { BerthError } from "../core/errors.ts";
-import type { Lease } from "../core/lease.ts";
 import type { CancelTimer } from "../core/ports/clock.ts";
 import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
+import type { Lease } from "../core/sandbox/lease.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { Job, JobEnd, JobRequest } from "./job.ts";

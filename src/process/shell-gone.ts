@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError } from "../core/errors.ts";
-import type { Lease } from "../core/lease.ts";
+import type { Lease } from "../core/sandbox/lease.ts";
 
 /** How long the end of a sandbox may take to be told after its processes have gone. */
 const SANDBOX_END_MS = 1_000;

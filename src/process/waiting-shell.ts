@@ -1,5 +1,5 @@
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine, OutputSink, SpawnedProcess } from "../core/ports/engine.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { Job, JobOutput, JobRequest } from "./job.ts";
 import { childText } from "./lane-text.ts";
 import { PlainJob } from "./plain-job.ts";

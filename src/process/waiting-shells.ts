@@ -1,6 +1,6 @@
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { Engine } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { WaitingShell } from "./waiting-shell.ts";
 
 /** Sandboxes whose jobs read no stdin for this long keep no shell for it. */

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { untilAborted } from "../core/until.ts";
 import type { ProcessControl, Shells } from "../process/control.ts";
 import type { Job, JobEnd, JobRunner } from "../process/job.ts";

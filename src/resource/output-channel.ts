@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
-import type { LeasedSandbox } from "../core/lease.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { Job, JobRunner } from "../process/job.ts";
 
 /** Tells its pid and keeps its pipes open until it is let go of; what it is told meanwhile it tells both. */

@@ -36,7 +36,7 @@ import {
   type WriteFileResponseSchema,
 } from "../../gen/ts/berth/v1/file_pb.js";
 import { invalidArgument } from "../core/errors.ts";
-import type { RequestLog } from "../core/request-log.ts";
+import type { RequestLog } from "../core/state/request-log.ts";
 import { toBytes, toText } from "../files/byte-string.ts";
 import type { FileManager, FileRequest } from "../files/file-manager.ts";
 import {

@@ -21,7 +21,7 @@ import {
   WriteStdinRequestSchema,
 } from "../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../core/errors.ts";
-import type { RequestLog } from "../core/request-log.ts";
+import type { RequestLog } from "../core/state/request-log.ts";
 import type { ProcessManager, RunRequest } from "../process/process-manager.ts";
 import { ownerOf } from "./call.ts";
 import {

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { HandlerContext } from "@connectrpc/connect";
-import type { RequestKey } from "../core/request-log.ts";
+import type { RequestKey } from "../core/state/request-log.ts";
 import { ownerOf } from "./call.ts";
 import { optionalCallerId } from "./validate/caller-id.ts";
 

@@ -26,8 +26,8 @@ import {
   type WatchRunRequest,
   type WatchRunResponseSchema,
 } from "../../gen/ts/berth/v1/run_pb.js";
-import type { RequestLog } from "../core/request-log.ts";
-import type { RunManager } from "../core/run-manager.ts";
+import type { RunManager } from "../core/run/run-manager.ts";
+import type { RequestLog } from "../core/state/request-log.ts";
 import { ownerOf } from "./call.ts";
 import {
   fromWireMessages,

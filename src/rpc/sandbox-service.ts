@@ -20,14 +20,14 @@ import {
   type WatchEventsRequest,
   type WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import type { EngineMonitor } from "../core/engine-monitor.ts";
 import { invalidArgument } from "../core/errors.ts";
-import type { EventLog } from "../core/event-log.ts";
 import type { EngineCapabilities } from "../core/ports/engine.ts";
-import type { RequestLog } from "../core/request-log.ts";
-import type { SandboxSpec } from "../core/sandbox.ts";
-import type { SandboxManager, SandboxName } from "../core/sandbox-manager.ts";
-import type { SandboxDefaults } from "../core/spec.ts";
+import type { EngineMonitor } from "../core/sandbox/engine-monitor.ts";
+import type { SandboxSpec } from "../core/sandbox/sandbox.ts";
+import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manager.ts";
+import type { SandboxDefaults } from "../core/sandbox/spec.ts";
+import type { EventLog } from "../core/state/event-log.ts";
+import type { RequestLog } from "../core/state/request-log.ts";
 import { ownerOf } from "./call.ts";
 import {
   fromWireSpec,

@@ -34,11 +34,16 @@ import {
 import { invalidArgument } from "../core/errors.ts";
 import type { JsonObject } from "../core/json.ts";
 import type { Logger } from "../core/ports/logger.ts";
-import type { RequestLog } from "../core/request-log.ts";
-import type { SessionManager } from "../core/session-manager.ts";
-import { runBatch } from "../core/tool-batch.ts";
-import type { ToolCatalog } from "../core/tool-catalog.ts";
-import { NO_OBSERVER, type ToolObserver, type ToolRequest, type ToolRunner } from "../core/tool-runner.ts";
+import type { SessionManager } from "../core/session/session-manager.ts";
+import { runBatch } from "../core/session/tool-batch.ts";
+import type { ToolCatalog } from "../core/session/tool-catalog.ts";
+import {
+  NO_OBSERVER,
+  type ToolObserver,
+  type ToolRequest,
+  type ToolRunner,
+} from "../core/session/tool-runner.ts";
+import type { RequestLog } from "../core/state/request-log.ts";
 import { ownerOf } from "./call.ts";
 import { positive } from "./convert/sandbox.ts";
 import {

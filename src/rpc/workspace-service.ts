@@ -31,11 +31,11 @@ import {
   type Workspace,
   type WorkspaceService,
 } from "../../gen/ts/berth/v1/workspace_pb.js";
-import type { RequestLog } from "../core/request-log.ts";
-import type { WorkspaceName } from "../core/workspace.ts";
-import type { WorkspaceEnsurer } from "../core/workspace-ensure.ts";
-import type { WorkspaceManager } from "../core/workspace-manager.ts";
-import type { WorkspaceReferences } from "../core/workspace-references.ts";
+import type { RequestLog } from "../core/state/request-log.ts";
+import type { WorkspaceName } from "../core/workspace/workspace.ts";
+import type { WorkspaceEnsurer } from "../core/workspace/workspace-ensure.ts";
+import type { WorkspaceManager } from "../core/workspace/workspace-manager.ts";
+import type { WorkspaceReferences } from "../core/workspace/workspace-references.ts";
 import { ownerOf } from "./call.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
 import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import path from "node:path";
-import { type WorkspaceName, workspaceKey } from "../core/workspace.ts";
+import { type WorkspaceName, workspaceKey } from "../core/workspace/workspace.ts";
 
 /** The owner of everything while the server has no tokens: its workspaces lie in the root itself. */
 const DEFAULT_OWNER = "default";

@@ -3,7 +3,7 @@ import path from "node:path";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../core/ports/workspace-files.ts";
-import { type QuotaEnforcement, type WorkspaceName, workspaceBroken } from "../core/workspace.ts";
+import { type QuotaEnforcement, type WorkspaceName, workspaceBroken } from "../core/workspace/workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { exportDirectory } from "./export.ts";
 import { Layout } from "./layout.ts";

@@ -5,7 +5,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { loadConfig } from "../../src/config/load.ts";
 import { CONFIG_OPTIONS } from "../../src/config/options.ts";
 import { BerthError } from "../../src/core/errors.ts";
-import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
+import { SANDBOX_DEFAULTS } from "../../src/core/sandbox/spec.ts";
 
 const dir = mkdtempSync(path.join(tmpdir(), "berth-config-"));
 afterAll(() => rmSync(dir, { recursive: true }));

@@ -1,10 +1,10 @@
-import { DurableState, type StateStore } from "../../src/core/durable-state.ts";
-import { EngineMonitor } from "../../src/core/engine-monitor.ts";
-import type { EventLog } from "../../src/core/event-log.ts";
-import { HOST_MOUNTS } from "../../src/core/mount-sources.ts";
-import type { SandboxEvent } from "../../src/core/sandbox-event.ts";
-import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox-manager.ts";
-import { SANDBOX_DEFAULTS } from "../../src/core/spec.ts";
+import { EngineMonitor } from "../../src/core/sandbox/engine-monitor.ts";
+import { HOST_MOUNTS } from "../../src/core/sandbox/mount-sources.ts";
+import type { SandboxEvent } from "../../src/core/sandbox/sandbox-event.ts";
+import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox/sandbox-manager.ts";
+import { SANDBOX_DEFAULTS } from "../../src/core/sandbox/spec.ts";
+import { DurableState, type StateStore } from "../../src/core/state/durable-state.ts";
+import type { EventLog } from "../../src/core/state/event-log.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { MemoryEngine } from "../support/memory-engine.ts";
 import { MemoryLog } from "../support/memory-log.ts";

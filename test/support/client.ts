@@ -13,7 +13,7 @@ const LOADER_OPTIONS = {
   enums: String,
   defaults: true,
   oneofs: true,
-  includeDirs: [new URL("../../proto/", import.meta.url).pathname],
+  includeDirs: [new URL("../../proto", import.meta.url).pathname],
 };
 
 /** Read from the protos at run time: the tests share no generated code with the service. */

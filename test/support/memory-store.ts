@@ -1,4 +1,4 @@
-import type { StateStore } from "../../src/core/durable-state.ts";
+import type { StateStore } from "../../src/core/state/durable-state.ts";
 import { Database } from "../../src/store/sqlite/database.ts";
 import { SqliteEventStore } from "../../src/store/sqlite/event-store.ts";
 import { migrate } from "../../src/store/sqlite/migrations.ts";

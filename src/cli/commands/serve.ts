@@ -3,7 +3,7 @@ import { type Logger, pino } from "pino";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config.ts";
 import { BerthError } from "../../core/errors.ts";
-import { describeIsolation } from "../../core/isolation.ts";
+import { describeIsolation } from "../../core/sandbox/isolation.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";

@@ -1,5 +1,5 @@
 import type { ErrorReason } from "../errors.ts";
-import type { IsolationLevel, NetworkMode, Resources } from "../sandbox.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../sandbox/sandbox.ts";
 
 /**
  * The engine port: what Berth needs of whatever runs its sandboxes.

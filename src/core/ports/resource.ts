@@ -1,8 +1,8 @@
 import type { ZodType, z } from "zod";
 import type { Json } from "../json.ts";
-import type { LeasedSandbox } from "../lease.ts";
-import type { SandboxName } from "../sandbox-manager.ts";
-import type { RequestedSpec } from "../spec.ts";
+import type { LeasedSandbox } from "../sandbox/lease.ts";
+import type { SandboxName } from "../sandbox/sandbox-manager.ts";
+import type { RequestedSpec } from "../sandbox/spec.ts";
 import type { OutputStream } from "./engine.ts";
 
 /**

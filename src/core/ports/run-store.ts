@@ -1,4 +1,4 @@
-import type { Run, RunEvent, RunHappening, RunMessage, RunState, RunStep } from "../run.ts";
+import type { Run, RunEvent, RunHappening, RunMessage, RunState, RunStep } from "../run/run.ts";
 
 /** What is written of a run at once: all of it or nothing. */
 export interface RunChange {

@@ -1,5 +1,5 @@
-import type { SandboxSpec, Termination } from "../sandbox.ts";
-import type { SandboxEvent } from "../sandbox-event.ts";
+import type { SandboxSpec, Termination } from "../sandbox/sandbox.ts";
+import type { SandboxEvent } from "../sandbox/sandbox-event.ts";
 import type { EngineSandbox } from "./engine.ts";
 
 /** Where a kept sandbox stands. */

@@ -1,4 +1,4 @@
-import type { QuotaEnforcement, WorkspaceName } from "../workspace.ts";
+import type { QuotaEnforcement, WorkspaceName } from "../workspace/workspace.ts";
 
 /** The directory of one workspace. */
 export interface WorkspacePlace extends WorkspaceName {

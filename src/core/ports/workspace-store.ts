@@ -1,4 +1,4 @@
-import type { WorkspaceName } from "../workspace.ts";
+import type { WorkspaceName } from "../workspace/workspace.ts";
 
 /** What is known of a workspace beside its directory. Times are wall milliseconds. */
 export interface WorkspaceRecord extends WorkspaceName {

@@ -3,7 +3,7 @@ import { closeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../core/errors.ts";
 import type { EngineSandbox, EngineSandboxEnd } from "../../core/ports/engine.ts";
-import type { Resources } from "../../core/sandbox.ts";
+import type { Resources } from "../../core/sandbox/sandbox.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import { childrenOf, startOf, stateOf } from "./process-tree.ts";

@@ -4,7 +4,7 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../core/errors.ts";
 import type { EngineUsage } from "../../core/ports/engine.ts";
-import type { Resources } from "../../core/sandbox.ts";
+import type { Resources } from "../../core/sandbox/sandbox.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
 import { readCount, readWord, removeGroup, tryWrite } from "./group-files.ts";
 

@@ -1,6 +1,6 @@
 import type { Finding } from "../../core/diagnosis.ts";
-import { describeIsolation } from "../../core/isolation.ts";
 import type { EngineInfo } from "../../core/ports/engine.ts";
+import { describeIsolation } from "../../core/sandbox/isolation.ts";
 import { systemArguments } from "./arguments.ts";
 import { BwrapProblem, findBwrap, INSTALL } from "./bwrap-program.ts";
 import { findControlGroups } from "./find-control-groups.ts";

@@ -14,7 +14,7 @@ import type {
   SpawnRequest,
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
-import type { Resources } from "../../core/sandbox.ts";
+import type { Resources } from "../../core/sandbox/sandbox.ts";
 import type { Box } from "./box.ts";
 import type { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { type StartPlan, startBox } from "./create.ts";

@@ -15,7 +15,7 @@ import type {
   SpawnRequest,
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
-import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox/sandbox.ts";
 import { checkMounts } from "../mounts.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerMaker, containerName } from "./create.ts";

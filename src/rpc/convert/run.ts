@@ -31,9 +31,9 @@ import {
   type StepOutcome,
   sandboxOf,
   summaryOf,
-} from "../../core/run.ts";
-import type { RunView } from "../../core/run-catalog.ts";
-import { MOST_MESSAGES, promptOf } from "../../core/run-conversation.ts";
+} from "../../core/run/run.ts";
+import type { RunView } from "../../core/run/run-catalog.ts";
+import { MOST_MESSAGES, promptOf } from "../../core/run/run-conversation.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { integer } from "../validate/integer.ts";

@@ -22,9 +22,9 @@ import type {
   SandboxView,
   Termination,
   TerminationCause,
-} from "../../core/sandbox.ts";
-import type { SandboxEvent } from "../../core/sandbox-event.ts";
-import type { RequestedSpec } from "../../core/spec.ts";
+} from "../../core/sandbox/sandbox.ts";
+import type { SandboxEvent } from "../../core/sandbox/sandbox-event.ts";
+import type { RequestedSpec } from "../../core/sandbox/spec.ts";
 import { callerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { environment } from "../validate/environment.ts";

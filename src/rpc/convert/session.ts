@@ -13,9 +13,14 @@ import {
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { invalidArgument } from "../../core/errors.ts";
 import type { JsonObject } from "../../core/json.ts";
-import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../core/session.ts";
-import type { BatchResult } from "../../core/tool-batch.ts";
-import type { ToolMeta, ToolReport } from "../../core/tool-runner.ts";
+import type {
+  RequestedSession,
+  SessionResult,
+  SessionState,
+  SessionView,
+} from "../../core/session/session.ts";
+import type { BatchResult } from "../../core/session/tool-batch.ts";
+import type { ToolMeta, ToolReport } from "../../core/session/tool-runner.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { integer } from "../validate/integer.ts";

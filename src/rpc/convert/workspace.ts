@@ -6,7 +6,7 @@ import {
   type Workspace as WireWorkspace,
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
-import type { BrokenWorkspace, QuotaEnforcement, WorkspaceView } from "../../core/workspace.ts";
+import type { BrokenWorkspace, QuotaEnforcement, WorkspaceView } from "../../core/workspace/workspace.ts";
 import { withEncoding } from "../encoded.ts";
 import { msToTimestamp } from "../validate/duration.ts";
 import { encodeChunk } from "./chunk-encoding.ts";

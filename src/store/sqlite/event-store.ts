@@ -1,5 +1,5 @@
 import type { EventStore } from "../../core/ports/sandbox-store.ts";
-import type { SandboxEvent, SandboxHappening } from "../../core/sandbox-event.ts";
+import type { SandboxEvent, SandboxHappening } from "../../core/sandbox/sandbox-event.ts";
 import type { Database } from "./database.ts";
 
 /** Events in SQLite, which remembers the newest sequence also when all of them are gone. */

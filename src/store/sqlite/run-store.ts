@@ -7,8 +7,8 @@ import {
   type RunMessage,
   type RunStep,
   sandboxOf,
-} from "../../core/run.ts";
-import { MOST_MESSAGES } from "../../core/run-conversation.ts";
+} from "../../core/run/run.ts";
+import { MOST_MESSAGES } from "../../core/run/run-conversation.ts";
 import type { Database } from "./database.ts";
 
 /** Events of one run that are kept. */

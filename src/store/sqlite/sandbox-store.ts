@@ -1,5 +1,5 @@
 import type { SandboxStore, StoredPhase, StoredSandbox } from "../../core/ports/sandbox-store.ts";
-import type { SandboxSpec } from "../../core/sandbox.ts";
+import type { SandboxSpec } from "../../core/sandbox/sandbox.ts";
 import type { Database } from "./database.ts";
 
 const PUT = `

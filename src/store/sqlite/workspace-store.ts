@@ -1,5 +1,5 @@
 import type { WorkspaceDeletion, WorkspaceRecord, WorkspaceStore } from "../../core/ports/workspace-store.ts";
-import type { WorkspaceName } from "../../core/workspace.ts";
+import type { WorkspaceName } from "../../core/workspace/workspace.ts";
 import type { Database } from "./database.ts";
 
 interface Row {

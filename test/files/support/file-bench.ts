@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect } from "vitest";
-import { DurableState } from "../../../src/core/durable-state.ts";
-import { EngineMonitor } from "../../../src/core/engine-monitor.ts";
 import { BerthError } from "../../../src/core/errors.ts";
-import { HOST_MOUNTS } from "../../../src/core/mount-sources.ts";
-import type { SandboxManager as Manager, SandboxName } from "../../../src/core/sandbox-manager.ts";
-import { SandboxManager } from "../../../src/core/sandbox-manager.ts";
-import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/core/spec.ts";
+import { EngineMonitor } from "../../../src/core/sandbox/engine-monitor.ts";
+import { HOST_MOUNTS } from "../../../src/core/sandbox/mount-sources.ts";
+import type { SandboxManager as Manager, SandboxName } from "../../../src/core/sandbox/sandbox-manager.ts";
+import { SandboxManager } from "../../../src/core/sandbox/sandbox-manager.ts";
+import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/core/sandbox/spec.ts";
+import { DurableState } from "../../../src/core/state/durable-state.ts";
 import { SystemClock } from "../../../src/core/system-clock.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { fromBytes, fromText } from "../../../src/files/byte-string.ts";

@@ -1,0 +1,79 @@
+import { BerthError } from "../errors.ts";
+import type { EngineEvent, EngineSandbox, EngineSandboxEnd } from "../ports/engine.ts";
+import type { Logger } from "../ports/logger.ts";
+import type { TerminationCause } from "./sandbox.ts";
+import type { SandboxRecord } from "./sandbox-record.ts";
+import type { SandboxRegistry } from "./sandbox-registry.ts";
+import type { SandboxTerminator } from "./sandbox-terminator.ts";
+import type { WarmPool } from "./warm-pool.ts";
+
+/** Learns from the engine which sandboxes ended without Berth's doing, and why; takes away what is left of them. */
+export class LossWatcher {
+  readonly #registry: SandboxRegistry;
+  readonly #terminator: SandboxTerminator;
+  readonly #warmPool: WarmPool;
+  readonly #logger: Logger;
+
+  constructor(
+    registry: SandboxRegistry,
+    terminator: SandboxTerminator,
+    warmPool: WarmPool,
+    parts: { readonly logger: Logger },
+  ) {
+    this.#registry = registry;
+    this.#terminator = terminator;
+    this.#warmPool = warmPool;
+    this.#logger = parts.logger;
+  }
+
+  onEvent(event: EngineEvent): void {
+    const record = this.#registry.byRef(event.ref);
+    if (record === undefined) this.#warmPool.lost(event.ref);
+    else if (event.type === "ended") this.#ended(record, event.end);
+    else this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
+  }
+
+  /** Called before the engine is asked for all it has; what it returns takes the answer. */
+  beginSync(): (present: readonly EngineSandbox[]) => void {
+    const live = this.#registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
+    const known = [...live, ...this.#warmPool.refs()];
+    return (present) => {
+      const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+      for (const ref of known) this.compare(ref, byRef.get(ref));
+    };
+  }
+
+  /** Holds what was known before the engine was asked against what it answered. */
+  compare(ref: string, found: EngineSandbox | undefined): void {
+    const record = this.#registry.byRef(ref);
+    if (record === undefined) {
+      if (found?.state !== "running") this.#warmPool.lost(ref);
+    } else if (found === undefined) {
+      this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
+    } else if (found.state === "ended") {
+      this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
+    }
+  }
+
+  #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {
+    if (outOfMemory) {
+      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process for want of memory.");
+    } else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
+  }
+
+  #lost(record: SandboxRecord, cause: TerminationCause, message: string): void {
+    const { state } = record.phase;
+    if (state !== "RUNNING" && state !== "PAUSED") return;
+    const ended = new BerthError("SANDBOX_TERMINATED", `The sandbox ended: ${message}`, {
+      metadata: { cause },
+    });
+    record.leases.abortAll(ended);
+    this.#terminator.end(record, { cause, message, graceMs: 0 }).catch((error: unknown) => {
+      const { sandboxId } = record;
+      this.#logger.warn(
+        { sandboxId, err: error },
+        "an ended sandbox is not removed yet; the next sweep tries again",
+      );
+    });
+  }
+}

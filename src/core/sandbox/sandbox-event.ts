@@ -1,0 +1,19 @@
+import type { PullProgress } from "../ports/engine.ts";
+import type { Termination } from "./sandbox.ts";
+
+/** What happened to a sandbox. */
+export type SandboxHappening =
+  | { readonly type: "CREATING" | "RUNNING" | "PAUSED" | "RESUMED" | "UPDATED" }
+  | { readonly type: "IMAGE_PULL"; readonly image: string; readonly progress: PullProgress }
+  | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination };
+
+/** An event with its place in the history. */
+export interface SandboxEvent {
+  /** Strictly growing, from 1. */
+  readonly sequence: number;
+  readonly timeMs: number;
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  readonly happening: SandboxHappening;
+}

@@ -1,0 +1,98 @@
+import { BerthError } from "../errors.ts";
+import type { Resource } from "../ports/resource.ts";
+import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
+import { untilAborted } from "../until.ts";
+import type { SessionCall } from "./session-calls.ts";
+import { type SessionEnder, sessionLost } from "./session-ender.ts";
+import type { SessionMaker } from "./session-maker.ts";
+import type { SessionRecord } from "./session-record.ts";
+
+/** A session as a call uses it. */
+export interface SessionUse {
+  readonly sessionId: string;
+  /** Whether it was made for this call alone. */
+  readonly temporary: boolean;
+  readonly resource: Resource;
+  /** Whether the resource was lost since the call before, and began anew. */
+  readonly restarted: boolean;
+  /** How long a command may run where nobody says. */
+  readonly commandTimeoutMs: number;
+  /** Aborted when the call has to end. */
+  readonly signal: AbortSignal;
+}
+
+/** Gives calls their turn on a session, with a resource that is alive in a sandbox that stays meanwhile. */
+export class SessionTurns {
+  readonly #sandboxes: SandboxManager;
+  readonly #maker: SessionMaker;
+  readonly #ender: SessionEnder;
+
+  constructor(sandboxes: SandboxManager, maker: SessionMaker, ender: SessionEnder) {
+    this.#sandboxes = sandboxes;
+    this.#maker = maker;
+    this.#ender = ender;
+  }
+
+  /** Runs `work` when it is the call's turn. @throws `SESSION_LOST`, and what `work` throws. */
+  async run<T>(
+    record: SessionRecord,
+    call: SessionCall,
+    signal: AbortSignal,
+    work: (use: SessionUse) => Promise<T>,
+  ): Promise<T> {
+    const either = AbortSignal.any([signal, call.signal]);
+    await untilAborted(call.turn, either);
+    using lease = this.#leaseSandbox(record);
+    const all = AbortSignal.any([either, lease.signal]);
+    try {
+      const { resource, restarted } = await this.#aliveResource(record, all);
+      return await work({
+        sessionId: record.sessionId,
+        temporary: record.init.temporary,
+        resource,
+        restarted,
+        commandTimeoutMs: lease.sandbox.spec.commandTimeoutMs,
+        signal: all,
+      });
+    } finally {
+      if (lease.signal.aborted) this.#giveUp(record);
+    }
+  }
+
+  /** The resource of a session; where it is lost, another, begun anew in the same sandbox. */
+  async #aliveResource(record: SessionRecord, signal: AbortSignal) {
+    const { resource: before, place } = record;
+    if (before?.alive) return { resource: before, restarted: false };
+    record.resource = undefined;
+    await before?.cleanup(false);
+    if (place === undefined) throw sessionLost(record, "it has no sandbox");
+    const resource = await this.#maker.initialize(record, place, signal);
+    record.resource = resource;
+    return { resource, restarted: true };
+  }
+
+  #leaseSandbox(record: SessionRecord) {
+    if (record.lost !== undefined || record.place === undefined) {
+      this.#giveUp(record);
+      throw record.lost ?? sessionLost(record, "it has no sandbox");
+    }
+    try {
+      return this.#sandboxes.acquire(record.place.sandbox);
+    } catch (error) {
+      if (!(error instanceof BerthError) || !isGone(error)) throw error;
+      this.#giveUp(record);
+      throw sessionLost(record, `its sandbox is gone: ${error.message}`);
+    }
+  }
+
+  /** A session that serves no further call. A temporary one is ended by its only call. */
+  #giveUp(record: SessionRecord): void {
+    if (!record.init.temporary) this.#ender.endLater(record);
+  }
+}
+
+/** Whether an error says that the sandbox will not come back. */
+function isGone({ reason, metadata }: BerthError): boolean {
+  if (reason === "SANDBOX_NOT_RUNNING") return metadata.state !== "PAUSED" && metadata.state !== "CREATING";
+  return reason === "SANDBOX_NOT_FOUND" || reason === "SANDBOX_REPLACED";
+}

@@ -1,0 +1,46 @@
+import type { Clock } from "../ports/clock.ts";
+import type { Logger } from "../ports/logger.ts";
+import type { RequestStore } from "../ports/request-store.ts";
+import type { EventStore, SandboxStore, Transaction } from "../ports/sandbox-store.ts";
+import type { TimeStore } from "../ports/time-store.ts";
+import { SandboxJournal } from "../sandbox/sandbox-journal.ts";
+import { EventLog } from "./event-log.ts";
+import { RequestLog } from "./request-log.ts";
+import { ServiceTime } from "./service-time.ts";
+import { WriteBehind } from "./write-behind.ts";
+
+/** What state is kept in. */
+export interface StateStore {
+  readonly transaction: Transaction;
+  readonly sandboxes: SandboxStore;
+  readonly events: EventStore;
+  readonly time: TimeStore;
+  readonly requests: RequestStore;
+}
+
+/** What of the service's state outlives it, over one store. */
+export class DurableState {
+  readonly time: ServiceTime;
+  readonly writeBehind: WriteBehind;
+  readonly events: EventLog;
+  readonly journal: SandboxJournal;
+  readonly requests: RequestLog;
+
+  constructor(store: StateStore, parts: { readonly clock: Clock; readonly logger: Logger }) {
+    this.time = ServiceTime.resume(parts.clock, store.time);
+    this.writeBehind = new WriteBehind(store.transaction, parts);
+    this.events = new EventLog(parts.clock, store.events);
+    this.requests = new RequestLog(this.time, store.requests);
+    this.journal = new SandboxJournal({ ...this, store: store.sandboxes, transaction: store.transaction });
+  }
+
+  start(): void {
+    this.time.start();
+  }
+
+  /** Writes what waits to be written. */
+  stop(): void {
+    this.time.stop();
+    this.writeBehind.flush();
+  }
+}

@@ -1,0 +1,71 @@
+import { BerthError } from "../errors.ts";
+import type { EngineMount } from "../ports/engine.ts";
+import type { WorkspaceFiles } from "../ports/workspace-files.ts";
+import type { WorkspaceStore } from "../ports/workspace-store.ts";
+import type { MountSources } from "../sandbox/mount-sources.ts";
+import type { SandboxSpec } from "../sandbox/sandbox.ts";
+import { type WorkspaceName, workspaceBroken, workspaceKey, workspaceNotFound } from "./workspace.ts";
+
+/** Where the shared directory appears in every sandbox that has a workspace. */
+const SHARED_TARGET = "/shared";
+
+/** The mounts of sandboxes with workspaces: each one's directory, and the shared one. */
+export class WorkspaceMounts implements MountSources {
+  readonly #store: WorkspaceStore;
+  readonly #files: WorkspaceFiles;
+  readonly #closed = new Set<string>();
+
+  constructor(store: WorkspaceStore, files: WorkspaceFiles) {
+    this.#store = store;
+    this.#files = files;
+  }
+
+  check(owner: string, spec: SandboxSpec): void {
+    for (const name of workspacesOf(owner, spec)) {
+      if (this.#store.find(name)?.state !== "ACTIVE") throw workspaceNotFound(name);
+      if (this.#closed.has(workspaceKey(name))) {
+        throw new BerthError(
+          "WORKSPACE_IN_USE",
+          `The workspace ${JSON.stringify(name.workspaceId)} is being replaced by an import. Try again when that is done.`,
+          { metadata: { workspace_id: name.workspaceId }, retryAfterMs: 1_000 },
+        );
+      }
+    }
+  }
+
+  async resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]> {
+    this.check(owner, spec);
+    const names = workspacesOf(owner, spec);
+    for (const name of names) {
+      const problem = await this.#files.problemOf(name);
+      if (problem !== undefined) throw workspaceBroken(name, problem);
+    }
+    const mounts = spec.mounts.map(({ source, target, readOnly }): EngineMount => {
+      if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
+      const hostPath = this.#files.pathOf({ owner, workspaceId: source.workspaceId });
+      return { hostPath, target, readOnly, giveToUser: !readOnly, own: true };
+    });
+    const isTaken = mounts.some(({ target }) => target === SHARED_TARGET);
+    if (names.length === 0 || isTaken) return mounts;
+    const hostPath = this.#files.sharedPathOf(owner);
+    return [...mounts, { hostPath, target: SHARED_TARGET, readOnly: false, giveToUser: false, own: true }];
+  }
+
+  /** Lets no further sandbox mount the workspace while `work` runs. */
+  async closed<T>(name: WorkspaceName, work: () => Promise<T>): Promise<T> {
+    const key = workspaceKey(name);
+    this.#closed.add(key);
+    try {
+      return await work();
+    } finally {
+      this.#closed.delete(key);
+    }
+  }
+}
+
+/** The workspaces that a spec mounts. */
+export function workspacesOf(owner: string, spec: SandboxSpec): WorkspaceName[] {
+  return spec.mounts.flatMap(({ source }) =>
+    source.kind === "workspace" ? [{ owner, workspaceId: source.workspaceId }] : [],
+  );
+}

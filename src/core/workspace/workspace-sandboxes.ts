@@ -1,0 +1,57 @@
+import { BerthError } from "../errors.ts";
+import type { WorkspaceRecord } from "../ports/workspace-store.ts";
+import type { SandboxState, SandboxView } from "../sandbox/sandbox.ts";
+import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
+import type { WorkspaceName } from "./workspace.ts";
+
+const LIVE: ReadonlySet<SandboxState> = new Set(["CREATING", "RUNNING", "PAUSED", "DELETING"]);
+
+/** The sandboxes in which workspaces appear. */
+export class WorkspaceSandboxes {
+  readonly #sandboxes: SandboxManager;
+
+  constructor(sandboxes: SandboxManager) {
+    this.#sandboxes = sandboxes;
+  }
+
+  /** The live sandbox that was made for a workspace; undefined where it has none. */
+  current(record: WorkspaceRecord): SandboxView | undefined {
+    if (record.sandboxId === "") return undefined;
+    try {
+      const view = this.#sandboxes.get(record);
+      // Its owner may have made something else under the id since.
+      return LIVE.has(view.state) && uses(view, record) ? view : undefined;
+    } catch (error) {
+      if (error instanceof BerthError && error.reason === "SANDBOX_NOT_FOUND") return undefined;
+      throw error;
+    }
+  }
+
+  /** Whether the id of the workspace's sandbox is free for another one. */
+  isFree(record: WorkspaceRecord): boolean {
+    try {
+      return !LIVE.has(this.#sandboxes.get(record).state);
+    } catch (error) {
+      if (error instanceof BerthError && error.reason === "SANDBOX_NOT_FOUND") return true;
+      throw error;
+    }
+  }
+
+  /** Every live sandbox in which a workspace appears. */
+  users(name: WorkspaceName): SandboxView[] {
+    return this.#sandboxes
+      .list(name.owner, { labels: {}, states: LIVE })
+      .filter((sandbox) => uses(sandbox, name));
+  }
+
+  /** Deletes every sandbox in which a workspace appears; returns when they are gone. */
+  async removeUsers(name: WorkspaceName, graceMs: number | undefined): Promise<void> {
+    await Promise.all(this.users(name).map((sandbox) => this.#sandboxes.delete(sandbox, graceMs)));
+  }
+}
+
+function uses(sandbox: SandboxView, { workspaceId }: WorkspaceName): boolean {
+  return sandbox.spec.mounts.some(
+    ({ source }) => source.kind === "workspace" && source.workspaceId === workspaceId,
+  );
+}

@@ -1,0 +1,58 @@
+import { BerthError } from "../errors.ts";
+
+/** A workspace is its owner's: two owners may use the same id and never hear of each other. */
+export interface WorkspaceName {
+  readonly owner: string;
+  /** The caller's own: 1-256 bytes without control characters, never a path. */
+  readonly workspaceId: string;
+}
+
+/** How a quota is held. */
+export type QuotaEnforcement = "NONE" | "ENFORCED" | "WATCHED";
+
+/** A workspace as it was at one moment: what clients see. Times are wall milliseconds. */
+export interface WorkspaceView extends WorkspaceName {
+  /** Absolute path of its directory on the server's machine. */
+  readonly path: string;
+  /** In byte order. */
+  readonly traceRefs: readonly string[];
+  /** Its live sandbox; empty where it has none. */
+  readonly sandboxId: string;
+  /** Bytes on the disk as last measured; undefined before the first measurement. */
+  readonly sizeBytes: number | undefined;
+  readonly createTimeMs: number;
+  readonly updateTimeMs: number;
+  /** Undefined: no bound. */
+  readonly quotaBytes: number | undefined;
+  readonly quotaEnforcement: QuotaEnforcement;
+}
+
+/** Something in the place of a workspace that cannot be used as one. */
+export interface BrokenWorkspace {
+  /** Empty where nothing is known of it. */
+  readonly workspaceId: string;
+  readonly path: string;
+  /** What is wrong and what to do. */
+  readonly message: string;
+}
+
+/** Names one workspace among those of all owners, for locks and maps. */
+export function workspaceKey({ owner, workspaceId }: WorkspaceName): string {
+  return JSON.stringify([owner, workspaceId]);
+}
+
+/** Makes the error for a workspace that is not known. */
+export function workspaceNotFound({ workspaceId }: WorkspaceName): BerthError {
+  return new BerthError("WORKSPACE_NOT_FOUND", `There is no workspace ${JSON.stringify(workspaceId)}.`, {
+    metadata: { workspace_id: workspaceId },
+  });
+}
+
+/** Makes the error for a workspace whose directory is not what it should be. `problem` says what to do, too. */
+export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string): BerthError {
+  return new BerthError(
+    "WORKSPACE_BROKEN",
+    `The workspace ${JSON.stringify(workspaceId)} cannot be used: ${problem}`,
+    { metadata: { workspace_id: workspaceId } },
+  );
+}

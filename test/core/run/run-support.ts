@@ -1,0 +1,124 @@
+import type { RunStore } from "../../../src/core/ports/run-store.ts";
+import type { RunSettings } from "../../../src/core/run/run.ts";
+import { RunManager } from "../../../src/core/run/run-manager.ts";
+import { RunningRuns } from "../../../src/core/run/running-runs.ts";
+import { EngineMonitor } from "../../../src/core/sandbox/engine-monitor.ts";
+import { HOST_MOUNTS } from "../../../src/core/sandbox/mount-sources.ts";
+import { SandboxManager } from "../../../src/core/sandbox/sandbox-manager.ts";
+import { SANDBOX_DEFAULTS } from "../../../src/core/sandbox/spec.ts";
+import { DurableState, type StateStore } from "../../../src/core/state/durable-state.ts";
+import { ManualClock, settled } from "../../support/manual-clock.ts";
+import { MemoryEngine } from "../../support/memory-engine.ts";
+import { MemoryLog } from "../../support/memory-log.ts";
+import { memoryStore } from "../../support/memory-store.ts";
+
+export const RUN_SETTINGS: RunSettings = {
+  name: "",
+  maxSteps: 3,
+  duplicateThreshold: 2,
+  stepTimeoutMs: 20_000,
+  maxDurationMs: undefined,
+  nextStepPrompt: "",
+  sandbox: { kind: "made", spec: {} },
+  onEnd: "DELETE_SANDBOX",
+};
+
+/** A service's runs and sandboxes over an engine and a clock that a test turns, and a store that outlives it. */
+export class RunBench {
+  readonly engine = new MemoryEngine();
+  readonly clock = new ManualClock();
+  readonly log = new MemoryLog();
+  readonly store = memoryStore();
+  /** Runs that {@link RunProcesses} was told of. */
+  readonly killed: string[] = [];
+  /** How the processes of a run end. */
+  endProcesses: () => Promise<void> = async () => {};
+  runs!: RunManager;
+  sandboxes!: SandboxManager;
+  running!: RunningRuns;
+  #alive = { yes: true };
+  #stop = (): void => {};
+
+  static async start(): Promise<RunBench> {
+    const bench = new RunBench();
+    await bench.#begin();
+    return bench;
+  }
+
+  /** The service is killed, and comes up again after a while. */
+  async restart(downMs = 0): Promise<void> {
+    await this.kill();
+    await this.clock.advance(downMs);
+    await this.#begin();
+  }
+
+  /** The service is killed: nothing it was at goes on. */
+  async kill(): Promise<void> {
+    this.#alive.yes = false;
+    this.clock.forgetTimers();
+    this.#stop();
+    await settled();
+  }
+
+  async #begin(): Promise<void> {
+    const { engine, clock, log } = this;
+    const alive = { yes: true };
+    this.#alive = alive;
+    const store = mortal(this.store, alive);
+    const state = new DurableState(store as StateStore, { clock, logger: log });
+    const monitor = await EngineMonitor.connect(engine, log);
+    this.#stop = () => monitor.stop();
+    const observer = { ready() {}, ending() {} };
+    this.sandboxes = new SandboxManager(
+      {
+        maxSandboxes: 1000,
+        cleanupIntervalMs: 300_000,
+        deleteGraceMs: 0,
+        defaults: SANDBOX_DEFAULTS,
+        warmPools: [],
+      },
+      { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS },
+    );
+    this.running = new RunningRuns();
+    this.runs = new RunManager({
+      store: mortal<RunStore>(this.store.runs, alive),
+      transaction: this.store.transaction,
+      sandboxes: this.sandboxes,
+      processes: {
+        endRun: (_owner, runId) => {
+          this.killed.push(runId);
+          return this.endProcesses();
+        },
+      },
+      running: this.running,
+      clock,
+      time: state.time,
+      logger: log,
+    });
+    state.start();
+    await this.sandboxes.takeUp();
+    this.sandboxes.start();
+    this.runs.recover();
+    await settled();
+  }
+
+  /** Ids of the sandboxes that the engine has. */
+  get containers(): string[] {
+    return [...this.engine.sandboxes.values()].map(({ sandboxId }) => sandboxId).sort();
+  }
+}
+
+/** The same object while its service lives; whatever is asked of it later fails. */
+function mortal<T extends object>(target: T, alive: { yes: boolean }): T {
+  return new Proxy(target, {
+    get(object, name) {
+      const value: unknown = Reflect.get(object, name);
+      if (typeof value === "object" && value !== null) return mortal(value, alive);
+      if (typeof value !== "function") return value;
+      return (...args: unknown[]) => {
+        if (!alive.yes) throw new Error("the service was killed");
+        return value.apply(object, args);
+      };
+    },
+  });
+}

@@ -1,0 +1,81 @@
+import { describe, expect, test } from "vitest";
+import type { EngineInfo } from "../../../src/core/ports/engine.ts";
+import { type RequestedSpec, resolveSpec, SANDBOX_DEFAULTS } from "../../../src/core/sandbox/spec.ts";
+
+const MIB = 1024 * 1024;
+const GIB = 1024 * MIB;
+
+const engine = (changes: Partial<EngineInfo> = {}): EngineInfo => ({
+  version: "1",
+  isolation: "CONTAINER",
+  capabilities: {
+    pause: true,
+    memoryLimit: true,
+    cpuLimit: true,
+    pidsLimit: true,
+    diskLimit: false,
+    egress: false,
+  },
+  cpus: 4,
+  memoryBytes: 8 * GIB,
+  ...changes,
+});
+
+const resolve = (asked: RequestedSpec, on = engine()) => resolveSpec(asked, SANDBOX_DEFAULTS, on);
+
+test("what is left out takes the source system's defaults", () => {
+  expect(resolve({})).toEqual({
+    image: "python:3.12-slim",
+    env: { PYTHONUNBUFFERED: "1", TERM: "dumb" },
+    workingDir: "/workspace",
+    user: "",
+    resources: { memoryBytes: 512 * MIB, cpuMillis: 1000, pidsLimit: 512, diskBytes: undefined },
+    network: "NONE",
+    mounts: [],
+    labels: {},
+    idleTimeoutMs: 3_600_000,
+    maxLifetimeMs: undefined,
+    commandTimeoutMs: 300_000,
+    runtime: "",
+  });
+});
+
+test("what is said stays, and goes over the environment that is added", () => {
+  const env = { TERM: "xterm", MORE: "1" };
+  expect(resolve({ image: "x", env, idleTimeoutMs: 5, cpuMillis: 2000 })).toMatchObject({
+    image: "x",
+    env: { TERM: "xterm", MORE: "1", PYTHONUNBUFFERED: "1" },
+    idleTimeoutMs: 5,
+    resources: { cpuMillis: 2000, memoryBytes: 512 * MIB },
+  });
+});
+
+test("a small machine bounds the defaults instead of refusing every create", () => {
+  const small = engine({ cpus: 0.5, memoryBytes: 256 * MIB });
+  expect(resolve({}, small).resources).toMatchObject({ cpuMillis: 500, memoryBytes: 256 * MIB });
+});
+
+describe("out of range", () => {
+  test.each<[string, RequestedSpec, RequestedSpec]>([
+    ["spec.resources.memory_bytes", { memoryBytes: 6 * MIB - 1 }, { memoryBytes: 6 * MIB }],
+    ["spec.resources.memory_bytes", { memoryBytes: 8 * GIB + 1 }, { memoryBytes: 8 * GIB }],
+    ["spec.resources.cpu_millis", { cpuMillis: 9 }, { cpuMillis: 10 }],
+    ["spec.resources.cpu_millis", { cpuMillis: 4001 }, { cpuMillis: 4000 }],
+    ["spec.resources.pids_limit", { pidsLimit: 15 }, { pidsLimit: 16 }],
+    ["spec.resources.pids_limit", { pidsLimit: 32_769 }, { pidsLimit: 32_768 }],
+  ])("%s: %o is refused, %o is not", (field, bad, good) => {
+    expect(() => resolve(bad)).toThrow(
+      expect.objectContaining({ reason: "INVALID_ARGUMENT", metadata: { field } }),
+    );
+    expect(resolve(good)).toBeDefined();
+  });
+});
+
+test("what the engine cannot do is refused, and what it can is not", () => {
+  for (const asked of [{ diskBytes: GIB }, { network: "EGRESS" }] as const) {
+    expect(() => resolve(asked)).toThrow(expect.objectContaining({ reason: "UNSUPPORTED" }));
+    const able = engine();
+    const capabilities = { ...able.capabilities, diskLimit: true, egress: true };
+    expect(resolve(asked, { ...able, capabilities })).toBeDefined();
+  }
+});

@@ -1,0 +1,212 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/core/errors.ts";
+import { RequestLog } from "../../../src/core/state/request-log.ts";
+import { ServiceTime } from "../../../src/core/state/service-time.ts";
+import { ManualClock, settled } from "../../support/manual-clock.ts";
+import { memoryStore } from "../../support/memory-store.ts";
+
+const DAY = 24 * 3_600_000;
+const never = new AbortController().signal;
+const key = (requestId: string, fingerprint = "same") => ({
+  owner: "me",
+  method: "Create",
+  requestId,
+  fingerprint,
+});
+
+function newLog(limit?: number) {
+  const clock = new ManualClock();
+  const store = memoryStore();
+  const log = new RequestLog(ServiceTime.resume(clock, store.time), store.requests, limit);
+  let runs = 0;
+  const count = async (): Promise<number> => ++runs;
+  return { clock, log, store, count, runs: () => runs };
+}
+
+test("the same request is carried out once, and all its callers get the answer", async () => {
+  const { log, count, runs } = newLog();
+  const together = await Promise.all(Array.from({ length: 10 }, () => log.run(key("a"), never, count)));
+  expect(together).toEqual(Array.from({ length: 10 }, () => 1));
+  expect(await log.run(key("a"), never, count)).toBe(1);
+  expect(runs()).toBe(1);
+});
+
+test("requests without an id, with other ids, of other owners or methods have nothing in common", async () => {
+  const { log, count, runs } = newLog();
+  await log.run(key(""), never, count);
+  await log.run(key(""), never, count);
+  await log.run(key("a"), never, count);
+  await log.run(key("b"), never, count);
+  await log.run({ ...key("a"), owner: "you" }, never, count);
+  await log.run({ ...key("a"), method: "Delete" }, never, count);
+  expect(runs()).toBe(6);
+});
+
+test("an id that comes with something else is refused, also while the first is under way", async () => {
+  const { log, count } = newLog();
+  const gate = Promise.withResolvers<number>();
+  const first = log.run(key("a"), never, () => gate.promise);
+  await expect(log.run(key("a", "other"), never, count)).rejects.toMatchObject({
+    reason: "REQUEST_ID_REUSED",
+  });
+  gate.resolve(1);
+  await first;
+  await expect(log.run(key("a", "other"), never, count)).rejects.toMatchObject({
+    reason: "REQUEST_ID_REUSED",
+  });
+});
+
+test("a request that failed is forgotten: a retry tries again, with other parameters if need be", async () => {
+  const { log, count } = newLog();
+  const fail = (): Promise<number> => Promise.reject(new Error("no luck"));
+  await expect(Promise.all([log.run(key("a"), never, fail), log.run(key("a"), never, fail)])).rejects.toThrow(
+    "no luck",
+  );
+  expect(await log.run(key("a", "other"), never, count)).toBe(1);
+});
+
+describe("a caller that goes away", () => {
+  test("leaves the work to the others", async () => {
+    const { log } = newLog();
+    const gate = Promise.withResolvers<string>();
+    let canceled = false;
+    const work = (signal: AbortSignal): Promise<string> => {
+      signal.addEventListener("abort", () => {
+        canceled = true;
+      });
+      return gate.promise;
+    };
+    const leaving = new AbortController();
+    const first = log.run(key("a"), leaving.signal, work);
+    const second = log.run(key("a"), never, work);
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(canceled).toBe(false);
+    gate.resolve("done");
+    expect(await second).toBe("done");
+  });
+
+  test("as the last one ends the work, and the next request begins anew", async () => {
+    const { log, count } = newLog();
+    const leaving = new AbortController();
+    let canceled = false;
+    const endless = (signal: AbortSignal): Promise<number> =>
+      new Promise((_, reject) => {
+        signal.addEventListener("abort", () => {
+          canceled = true;
+          // Cleaning up takes a while.
+          setTimeout(() => reject(new Error("late")), 20);
+        });
+      });
+    const first = log.run(key("a"), leaving.signal, endless);
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(canceled).toBe(true);
+    expect(await log.run(key("a"), never, count)).toBe(1);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    // The end of the first one does not take the second one's answer along.
+    expect(await log.run(key("a"), never, count)).toBe(1);
+  });
+
+  test("before it began runs nothing", async () => {
+    const { log, count, runs } = newLog();
+    await expect(log.run(key("a"), AbortSignal.abort(), count)).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(runs()).toBe(0);
+  });
+});
+
+test("answers are kept for a day", async () => {
+  const { log, clock, count } = newLog();
+  await log.run(key("a"), never, count);
+  await clock.advance(DAY - 1);
+  expect(await log.run(key("a"), never, count)).toBe(1);
+  await clock.advance(1);
+  expect(await log.run(key("a", "other"), never, count)).toBe(2);
+});
+
+test("no more answers are kept than may be; those under way are not among the first to go", async () => {
+  const { log, count } = newLog(10);
+  const gate = Promise.withResolvers<string>();
+  const pending = log.run(key("pending"), never, () => gate.promise);
+  for (let i = 0; i < 50; i++) await log.run(key(`r${i}`), never, count);
+  await settled();
+  const again = log.run(key("pending"), never, async () => "run twice");
+  gate.resolve("once");
+  expect([await pending, await again]).toEqual(["once", "once"]);
+  // The newest is known still, an old one is not.
+  expect(await log.run(key("r49"), never, count)).toBe(50);
+  expect(await log.run(key("r0"), never, count)).toBe(51);
+});
+
+describe("after a restart", () => {
+  /** The log of the next run of the service, an hour later. */
+  const restarted = async ({ clock, store }: ReturnType<typeof newLog>) => {
+    await clock.advance(3_600_000);
+    return new RequestLog(ServiceTime.resume(clock, store.time), store.requests);
+  };
+
+  test("answers are the same as before, whatever data they are of", async () => {
+    const before = newLog();
+    const answer = {
+      id: "x",
+      bytes: new Uint8Array([0, 255]),
+      big: 2n ** 60n,
+      none: undefined,
+      list: [{ a: 1.5 }],
+    };
+    await before.log.run(key("a"), never, async () => answer);
+    const log = await restarted(before);
+    expect(await log.run(key("a"), never, before.count)).toEqual(answer);
+    await expect(log.run(key("a", "other"), never, before.count)).rejects.toMatchObject({
+      reason: "REQUEST_ID_REUSED",
+    });
+    expect(before.runs()).toBe(0);
+  });
+
+  test("a request that was interrupted runs again, and is told what it had begun", async () => {
+    const before = newLog();
+    void before.log.run(key("a"), never, (_, progress) => {
+      expect(progress.begun).toBeUndefined();
+      progress.begin("sandbox 7");
+      return new Promise(() => {});
+    });
+    const log = await restarted(before);
+    await expect(log.run(key("a", "other"), never, before.count)).rejects.toMatchObject({
+      reason: "REQUEST_ID_REUSED",
+    });
+    const second = log.run(key("a"), never, async (_, { begun }) => begun);
+    expect(await second).toBe("sandbox 7");
+    // Now it is answered.
+    expect(await (await restarted(before)).run(key("a"), never, before.count)).toBe("sandbox 7");
+  });
+
+  test("a request that failed is forgotten", async () => {
+    const before = newLog();
+    await before.log
+      .run(key("a"), never, async (_, progress) => {
+        progress.begin("nothing");
+        throw new Error("no luck");
+      })
+      .catch(() => {});
+    const log = await restarted(before);
+    expect(await log.run(key("a", "other"), never, async (_, { begun }) => begun ?? "anew")).toBe("anew");
+  });
+
+  test("answers go a day after they were given, also where the service was down meanwhile", async () => {
+    const before = newLog();
+    await before.log.run(key("a"), never, before.count);
+    for (let hour = 0; hour < 24; hour++) await restarted(before);
+    const log = await restarted(before);
+    expect(await log.run(key("a", "other"), never, before.count)).toBe(2);
+  });
+});
+
+test("a store that takes nothing costs no answer, until the restart", async () => {
+  const { log, store, count, runs } = newLog();
+  store.requests.put = () => {
+    throw new BerthError("NO_SPACE", "on purpose");
+  };
+  await log.run(key("a"), never, count);
+  expect(await log.run(key("a"), never, count)).toBe(1);
+  expect(runs()).toBe(1);
+});
