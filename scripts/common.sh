@@ -48,3 +48,15 @@ install_packages() {
 image_is_from() {
   [ "$(docker image inspect --format '{{index .Config.Labels "berth.source"}}' "$1" 2>/dev/null)" = "$2" ]
 }
+
+# Reads the options of a script that has none but --yes and --help.
+take_only_yes() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --yes) agreed=true ;;
+      -h | --help) usage; exit 0 ;;
+      *) fail "$0: unknown option $1 (try --help)" ;;
+    esac
+    shift
+  done
+}
