@@ -82,8 +82,8 @@ export async function diagnoseEngines(settings: EngineSettings): Promise<Finding
   const bubblewrap = () => diagnoseBubblewrap(settings.rootfs ?? "/");
   if (settings.engine === "bubblewrap") return bubblewrap();
   if (settings.engine === "docker" || settings.dockerRequired) return docker();
-  const [withDocker, without] = await Promise.all([docker(), bubblewrap()]);
-  if (!isMissing(withDocker)) return [...withDocker, ...asFallback(without)];
+  const [answers, withDocker, without] = await Promise.all([dockerAnswers(settings), docker(), bubblewrap()]);
+  if (answers) return [...withDocker, ...asFallback(without)];
   if (isMissing(without)) return [...withDocker, ...without];
   // The service runs all the same, with less isolation.
   return [
@@ -92,6 +92,16 @@ export async function diagnoseEngines(settings: EngineSettings): Promise<Finding
     ),
     ...without,
   ];
+}
+
+/** Whether a service would take Docker, whatever else it then misses. */
+async function dockerAnswers(settings: EngineSettings): Promise<boolean> {
+  const docker = new DockerEngine(dockerOptions(settings, "", SILENT));
+  try {
+    return (await failureOf(docker.info())) === undefined;
+  } finally {
+    await docker.close();
+  }
 }
 
 /** Whoever asks for a diagnosis gets it told; a log would only repeat it. */

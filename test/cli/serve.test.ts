@@ -175,7 +175,13 @@ describe("where it listens", () => {
 });
 
 test("without its engine it does not start, and says what to do", async () => {
-  const { exitCode, stderr } = await runProgram(["serve", "--docker-host", "unix:///no/docker.sock"]);
+  const { exitCode, stderr } = await runProgram([
+    "serve",
+    "--engine",
+    "docker",
+    "--docker-host",
+    "unix:///no/docker.sock",
+  ]);
   expect(exitCode).toBe(1);
   expect(stderr).toMatch(/^berth: Docker is not running\..*\nSee what is missing: berth doctor\n$/s);
 });

@@ -35,7 +35,8 @@ export function startProgram(
   const { BERTH_TEST_RUN: _run, ...inherited } = process.env;
   const [file = "", ...before] = [...within, process.execPath];
   const child = spawn(file, [...before, ...entry, ...args], {
-    env: { ...inherited, ...env },
+    // No test is to meet, or to leave, anything where a service on this machine keeps its state.
+    env: { ...inherited, ...(args[0] === "serve" && { BERTH_DATA_DIR: newDataDir() }), ...env },
     stdio: "pipe",
   });
   // A program that does not read its stdin to the end is no failure of the test.

@@ -56,6 +56,8 @@ async function start(parts: ServiceParts, config: Config, logger: Logger): Promi
     return await parts.start(config, logger);
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
+    // Its words tell of the log.
+    if (error.reason === "INTERNAL") logger.error({ err: error }, "the service could not start");
     const hint = error.reason === "ENGINE_UNAVAILABLE" ? "See what is missing: berth doctor" : undefined;
     throw new Failed(error.message, { hint, cause: error });
   }

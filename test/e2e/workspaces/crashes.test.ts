@@ -3,14 +3,11 @@ import { afterAll, describe, expect, test } from "vitest";
 import { Client } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { ServeProcess } from "../../support/program.ts";
-import { scaled } from "../../support/scale.ts";
 import { newDataDir, newInstance } from "../../support/settings.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const WORKSPACES = 20;
 const CHANGES = 100;
-/** References are the store's alone: the ordinary run tries them on one engine. */
-const TRIED_ON = ENGINES.slice(-scaled(ENGINES.length, 1)).map(({ name }) => name);
 
 describe.each(ENGINES)("on $name", ({ name }) => {
   const dataDir = newDataDir();
@@ -33,56 +30,53 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await rm(dataDir, { recursive: true, force: true });
   });
 
-  test.runIf(TRIED_ON.includes(name))(
-    "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
-    async () => {
-      // What each trace was asked to be last, and whether that was answered.
-      const wanted = new Map<string, { readonly candidates: (string | undefined)[] }>();
-      const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
-      for (let round = 0; round < 4; round++) {
-        await start();
-        const changes = Array.from({ length: CHANGES / 4 }, async (_, index) => {
-          const trace = `trace ${index}`;
-          const before = wanted.get(trace)?.candidates ?? [undefined];
-          const remove = round > 0 && index % 3 === 0 && before.length === 1 && before[0] !== undefined;
-          const target = remove ? undefined : idOf(index * 7 + round);
-          const call = remove
-            ? workspaces.removeRef(before[0] as string, trace)
-            : workspaces.addRef(idOf(index * 7 + round), trace);
-          // One that got no answer may have been made, or not.
-          const answered = await call.then(
-            () => true,
-            () => false,
-          );
-          wanted.set(trace, { candidates: answered ? [target] : [...before, target] });
-        });
-        if (round < 3) {
-          // In the middle: some have been answered, others have not.
-          await Promise.race(changes);
-          await kill();
-        }
-        await Promise.all(changes);
-      }
-      const { workspaces: all } = await workspaces.list();
-      const holders = new Map<string, string>();
-      for (const workspace of all) {
-        expect(workspace.ref_count).toBe(workspace.trace_refs.length);
-        for (const trace of workspace.trace_refs) {
-          expect(holders.has(trace)).toBe(false);
-          holders.set(trace, workspace.workspace_id);
-        }
-      }
-      for (const [trace, { candidates }] of wanted) {
-        expect(candidates).toContain(holders.get(trace));
-        const found = await workspaces.lookup(trace).then(
-          (workspace) => workspace.workspace_id,
-          () => undefined,
+  test("100 reference changes on 20 workspaces at once, with three kills in between, leave exact references", async () => {
+    // What each trace was asked to be last, and whether that was answered.
+    const wanted = new Map<string, { readonly candidates: (string | undefined)[] }>();
+    const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
+    for (let round = 0; round < 4; round++) {
+      await start();
+      const changes = Array.from({ length: CHANGES / 4 }, async (_, index) => {
+        const trace = `trace ${index}`;
+        const before = wanted.get(trace)?.candidates ?? [undefined];
+        const remove = round > 0 && index % 3 === 0 && before.length === 1 && before[0] !== undefined;
+        const target = remove ? undefined : idOf(index * 7 + round);
+        const call = remove
+          ? workspaces.removeRef(before[0] as string, trace)
+          : workspaces.addRef(idOf(index * 7 + round), trace);
+        // One that got no answer may have been made, or not.
+        const answered = await call.then(
+          () => true,
+          () => false,
         );
-        expect(found).toBe(holders.get(trace));
+        wanted.set(trace, { candidates: answered ? [target] : [...before, target] });
+      });
+      if (round < 3) {
+        // In the middle: some have been answered, others have not.
+        await Promise.race(changes);
+        await kill();
       }
-      await kill();
-    },
-  );
+      await Promise.all(changes);
+    }
+    const { workspaces: all } = await workspaces.list();
+    const holders = new Map<string, string>();
+    for (const workspace of all) {
+      expect(workspace.ref_count).toBe(workspace.trace_refs.length);
+      for (const trace of workspace.trace_refs) {
+        expect(holders.has(trace)).toBe(false);
+        holders.set(trace, workspace.workspace_id);
+      }
+    }
+    for (const [trace, { candidates }] of wanted) {
+      expect(candidates).toContain(holders.get(trace));
+      const found = await workspaces.lookup(trace).then(
+        (workspace) => workspace.workspace_id,
+        () => undefined,
+      );
+      expect(found).toBe(holders.get(trace));
+    }
+    await kill();
+  });
 
   test("a forced cleanup that a kill cut short is finished at the next start, and its retry is answered once", async () => {
     await start();
