@@ -230,7 +230,7 @@ export abstract class Agent implements AsyncDisposable {
       const report = {
         result: clip(result),
         outcome: finished ? StepOutcome.FINISHED : StepOutcome.CONTINUE,
-        messages: said.map(({ role, content }) => ({ role: RunMessageRole[role], content })),
+        messages: said.map(({ role, content }) => ({ role: roleOf(role), content })),
       };
       return { report, error: undefined };
     } catch (error) {
@@ -292,6 +292,13 @@ export abstract class Agent implements AsyncDisposable {
 function isOver(error: unknown): boolean {
   const reason = reasonOf(error);
   return reason === ErrorReason.RUN_STATE || reason === ErrorReason.RUN_NOT_FOUND;
+}
+
+/** Types do not reach a caller in plain JavaScript. */
+function roleOf(role: AgentMessage["role"]): RunMessageRole {
+  const known = RunMessageRole[role];
+  if (known === undefined) throw new Error(`"${role}" is not a role: USER, SYSTEM, ASSISTANT or TOOL.`);
+  return known;
 }
 
 /** The longest beginning of a text that the service takes as a result. */

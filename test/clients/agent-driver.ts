@@ -4,12 +4,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
-import { Agent, type AgentStep, type AgentStepResult } from "../../src/client/agent.ts";
+import { Agent, type AgentMessage, type AgentStep, type AgentStepResult } from "../../src/client/agent.ts";
 
 interface Script {
   readonly result?: string;
   readonly finished?: boolean;
   readonly says?: readonly string[];
+  /** Of what is said; ASSISTANT where it is not given. */
+  readonly role?: string;
   readonly raise?: string;
   readonly sleep?: number;
 }
@@ -30,10 +32,11 @@ class Scripted extends Agent {
     const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
     await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
     if (script.raise !== undefined) throw new Error(script.raise);
+    const role = (script.role ?? "ASSISTANT") as AgentMessage["role"];
     return {
       result: script.result ?? "",
       finished: script.finished ?? false,
-      ...(script.says && { messages: script.says.map((content) => ({ role: "ASSISTANT", content })) }),
+      ...(script.says && { messages: script.says.map((content) => ({ role, content })) }),
     };
   }
 }

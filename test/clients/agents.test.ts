@@ -158,6 +158,18 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     await agent.end();
   });
 
+  test("ends in ERROR when a step speaks in an unknown role, and says which roles there are", async () => {
+    const agent = begin();
+    const wrong = await agent.do({ do: "run", steps: [{ result: "a", says: ["a"], role: "CRITIC" }] });
+    expect(wrong).toMatchObject({
+      done: { raised: expect.stringMatching(/CRITIC.*USER.*SYSTEM.*ASSISTANT.*TOOL/) },
+      agentState: "ERROR",
+    });
+    const { run: kept } = await client.call("RunService/GetRun", { run_id: wrong.runId });
+    expect(kept).toMatchObject({ state: "RUN_STATE_ERROR", outcome: "RUN_OUTCOME_ERROR" });
+    await agent.end();
+  });
+
   test("is warned once in the next prompt when it goes round in circles", async () => {
     const agent = begin({ next_step_prompt: "Go on.", max_steps: 5 });
     const steps = ["a", "a", "a", "a", "b"].map((text) => ({ result: text, says: [text] }));

@@ -226,8 +226,7 @@ class Agent(abc.ABC):
             result = StepResult(made) if isinstance(made, str) else made
             messages = [Message("ASSISTANT", result.result)] if result.messages is None else result.messages
             for message in messages:
-                role = run_pb2.RunMessageRole.Value(f"RUN_MESSAGE_ROLE_{message.role}")
-                report.messages.add(role=role, content=message.content)
+                report.messages.add(role=_role_of(message), content=message.content)
             report.result = _clip(result.result)
             report.outcome = (
                 run_pb2.STEP_OUTCOME_FINISHED if result.finished else run_pb2.STEP_OUTCOME_CONTINUE
@@ -299,6 +298,13 @@ def _duration(seconds: float | None) -> Duration | None:
     duration = Duration()
     duration.FromNanoseconds(round(seconds * 1e9))
     return duration
+
+
+def _role_of(message: Message) -> int:
+    try:
+        return run_pb2.RunMessageRole.Value(f"RUN_MESSAGE_ROLE_{message.role}")
+    except ValueError:
+        raise ValueError(f'"{message.role}" is not a role: USER, SYSTEM, ASSISTANT or TOOL.') from None
 
 
 def _clip(text: str) -> str:
