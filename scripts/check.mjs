@@ -15,6 +15,7 @@ ensureDependencies();
 
 const checks = [
   ["types", () => run("tsc", ["-p", "."])],
+  ["types of the build", () => run("tsc", ["-p", "tsconfig.build.json", "--noEmit"])],
   ["lint and format", () => run("biome", ["check", "--error-on-warnings"])],
   ["imports", () => run("depcruise", ["src"])],
   ["proto lint", () => run("buf", ["lint"])],

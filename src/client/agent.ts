@@ -121,7 +121,10 @@ export abstract class Agent implements AsyncDisposable {
    * @param request becomes the user's first message.
    * @param signal cancels the run.
    */
-  async run(request = "", { signal = new AbortController().signal } = {}): Promise<AgentRun> {
+  async run(
+    request = "",
+    { signal = new AbortController().signal }: { readonly signal?: AbortSignal } = {},
+  ): Promise<AgentRun> {
     if (this.#state !== "IDLE") throw new Error(`Cannot run agent from state: ${this.#state}`);
     signal.throwIfAborted();
     this.#state = "RUNNING";
