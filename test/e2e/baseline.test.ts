@@ -13,7 +13,7 @@ const AT_ONCE = 8;
 /** Connections to the daemon that are kept for the next call. */
 const IDLE_CONNECTIONS = 4;
 /** What ended processes may keep of their output in memory, and what has not been collected. */
-const MEMORY_ALLOWED = 100 * MB;
+const MEMORY_ALLOWED = 80 * MB;
 /** Large enough that the commands of a few rounds, were they to keep it, took more than is allowed. */
 const STDIN = Buffer.alloc(2 * MB);
 /** What a sandbox runs that nobody uses: its first processes, a lane, and a shell for stdin at most. */
