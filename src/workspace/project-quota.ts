@@ -47,7 +47,8 @@ export class ProjectQuota {
     const quota = new ProjectQuota(tools, mount, root);
     const trial = await mkdtemp(path.join(directory, "trial-"));
     try {
-      await quota.hold(trial, 0, LEAST_BYTES);
+      await quota.assign(trial, 0);
+      await quota.limit(0, LEAST_BYTES);
       return quota;
     } catch (error) {
       return `a trial failed: ${error instanceof Error ? error.message : error}`;
@@ -56,19 +57,34 @@ export class ProjectQuota {
     }
   }
 
-  /** Holds an empty directory, and what will be in it, to a number of bytes. Idempotent. */
-  async hold(directory: string, number: number, bytes: number): Promise<void> {
-    const project = String((this.#bucket << ID_BITS) | (number % (1 << ID_BITS)));
+  /** Puts an empty directory, and what will be in it, under a number. Idempotent. */
+  async assign(directory: string, number: number): Promise<void> {
+    const project = this.#projectOf(number);
+    const { type, mountPoint } = this.#mount;
+    await this.#run(
+      directory,
+      type === "ext4"
+        ? ["chattr", "-p", project, "+P", "."]
+        : // No deeper than the directory itself: a walk by paths could be led out of it.
+          ["xfs_quota", "-x", "-c", `project -s -d 0 -p ${directory} ${project}`, mountPoint],
+    );
+  }
+
+  /** Holds all that is under a number to so many bytes. */
+  async limit(number: number, bytes: number): Promise<void> {
+    const project = this.#projectOf(number);
     const kib = String(Math.max(1, Math.floor(bytes / KIB)));
     const { type, mountPoint } = this.#mount;
-    if (type === "ext4") {
-      await this.#run(directory, ["chattr", "-p", project, "+P", "."]);
-      await this.#run(directory, ["setquota", "-P", project, "0", kib, "0", "0", mountPoint]);
-    } else {
-      const assign = `project -s -p ${directory} ${project}`;
-      await this.#run(directory, ["xfs_quota", "-x", "-c", assign, mountPoint]);
-      await this.#run(directory, ["xfs_quota", "-x", "-c", `limit -p bhard=${kib}k ${project}`, mountPoint]);
-    }
+    await this.#run(
+      mountPoint,
+      type === "ext4"
+        ? ["setquota", "-P", project, "0", kib, "0", "0", mountPoint]
+        : ["xfs_quota", "-x", "-c", `limit -p bhard=${kib}k ${project}`, mountPoint],
+    );
+  }
+
+  #projectOf(number: number): string {
+    return String((this.#bucket << ID_BITS) | (number % (1 << ID_BITS)));
   }
 
   async #run(directory: string, argv: readonly [string, ...string[]]): Promise<void> {

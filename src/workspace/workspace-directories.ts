@@ -8,6 +8,7 @@ import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { exportDirectory } from "./export.ts";
 import { Layout } from "./layout.ts";
 import { ProjectQuota } from "./project-quota.ts";
+import { QuotaHold } from "./quota-hold.ts";
 import { stageImport } from "./stage.ts";
 import { Tools } from "./tool.ts";
 import { Trash } from "./trash.ts";
@@ -32,7 +33,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   readonly #logger: Logger;
   readonly #tools: Tools;
   readonly #trash: Trash;
-  #quota: ProjectQuota | undefined;
+  #hold: QuotaHold | undefined;
 
   constructor({ root, sharedRoot, quotaBytes }: WorkspaceDirectoriesOptions, logger: Logger) {
     this.quotaBytes = quotaBytes;
@@ -44,7 +45,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
 
   get quotaEnforcement(): QuotaEnforcement {
     if (this.quotaBytes === undefined) return "NONE";
-    return this.#quota === undefined ? "WATCHED" : "ENFORCED";
+    return this.#hold === undefined ? "WATCHED" : "ENFORCED";
   }
 
   async prepare(): Promise<void> {
@@ -103,7 +104,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     try {
       // Regardless of the umask.
       await chmod(directory, DIRECTORY_MODE);
-      await this.#hold(place, directory);
+      await this.#hold?.hold(place, directory);
     } catch (error) {
       if (isNew) await rmdir(directory).catch(() => {});
       throw diskError(error);
@@ -145,12 +146,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     chunks: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): Promise<StagedImport> {
-    const hold = (held: WorkspacePlace, directory: string) => this.#hold(held, directory);
     const parts = {
       layout: this.#layout,
       tools: this.#tools,
       trash: this.#trash,
-      hold,
+      hold: this.#hold,
       mostBytes: this.quotaBytes,
     };
     return stageImport(parts, place, chunks, signal);
@@ -171,10 +171,6 @@ export class WorkspaceDirectories implements WorkspaceFiles {
         path: path.join(root, name),
         message: "The server knows no workspace here and leaves it alone. The operator may move it away.",
       }));
-  }
-
-  async #hold(place: WorkspacePlace, directory: string): Promise<void> {
-    if (this.quotaBytes !== undefined) await this.#quota?.hold(directory, place.number, this.quotaBytes);
   }
 
   /** Where the root is missing, its disk may be: nothing is made in its place. */
@@ -201,7 +197,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   async #findQuota(): Promise<void> {
     if (this.quotaBytes === undefined) return;
     const found = await ProjectQuota.find(this.#layout.root, this.#layout.staging, this.#tools);
-    if (typeof found !== "string") this.#quota = found;
+    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.quotaBytes);
     else
       this.#logger.warn(
         { root: this.#layout.root },
