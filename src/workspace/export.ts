@@ -1,5 +1,6 @@
 import { restateTar } from "../files/tar/restate.ts";
 import { complaintsOf, LAST_CODE_OF_TAR } from "../files/tar/tar-complaints.ts";
+import { stayOutOfMounts } from "./mounts.ts";
 import type { ToolEnd, Tools } from "./tool.ts";
 
 /** Streams a directory that sandboxes write to as a tar of the standard dialect. Follows no link, opens no FIFO. */
@@ -18,7 +19,7 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
     "--file=-",
     "--format=gnu",
     "--numeric-owner",
-    "--one-file-system",
+    ...stayOutOfMounts(directory),
     ".",
   ] as const;
   const end = yield* tools.stream({ argv, directory, signal });

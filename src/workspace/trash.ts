@@ -1,6 +1,7 @@
 import { rename } from "node:fs/promises";
 import path from "node:path";
 import { codeOf } from "./disk-errors.ts";
+import { stayOutOfMounts } from "./mounts.ts";
 import type { Tools } from "./tool.ts";
 
 /** Removes trees that sandboxes made, however deep and many, and whatever they hold. */
@@ -27,7 +28,7 @@ export class Trash {
   async purge(victim: string): Promise<void> {
     const name = `./${path.basename(victim)}`;
     const { code, stderr } = await this.#tools.run({
-      argv: ["rm", "--recursive", "--force", "--one-file-system", "--", name],
+      argv: ["rm", "--recursive", "--force", ...stayOutOfMounts(victim), "--", name],
       directory: path.dirname(victim),
     });
     if (code !== 0) throw new Error(`rm ended with ${code}: ${stderr.slice(-1000)}`);

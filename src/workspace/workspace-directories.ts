@@ -7,6 +7,7 @@ import { type QuotaEnforcement, type WorkspaceName, workspaceBroken } from "../c
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { exportDirectory } from "./export.ts";
 import { Layout } from "./layout.ts";
+import { stayOutOfMounts } from "./mounts.ts";
 import { ProjectQuota } from "./project-quota.ts";
 import { QuotaHold } from "./quota-hold.ts";
 import { stageImport } from "./stage.ts";
@@ -128,9 +129,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   }
 
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    const argv = ["du", "--summarize", "--one-file-system", "--block-size=1", "."] as const;
     const directory = this.#layout.pathOf(name);
-    const { code, stdout, stderr } = await onDisk(() => this.#tools.run({ argv, directory, signal }));
+    const { code, stdout, stderr } = await onDisk(() => {
+      const argv = ["du", "--summarize", ...stayOutOfMounts(directory), "--block-size=1", "."] as const;
+      return this.#tools.run({ argv, directory, signal });
+    });
     const bytes = /^(\d+)\t/.exec(stdout)?.[1];
     // Files that vanish meanwhile make it complain and go on.
     if (bytes === undefined) throw new Error(`du ended with ${code}: ${stderr.slice(-1000)}`);
