@@ -1,7 +1,7 @@
 import { deserialize, serialize } from "node:v8";
 import type { ProcessStore, StoredProcess } from "../core/ports/process-store.ts";
 import type { Transaction } from "../core/ports/sandbox-store.ts";
-import type { Lease, LeasedSandbox } from "../core/sandbox/lease.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { SandboxManager } from "../core/sandbox/sandbox-manager.ts";
 import type { DurableState } from "../core/state/durable-state.ts";
 import type { Block } from "./block.ts";
@@ -125,11 +125,11 @@ export class ProcessJournal {
       startedAt: this.#parts.state.time.toMonotonic(facts.startedAt),
       wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
     };
-    if (facts.status !== undefined) return Process.ended(init, endedLease(facts), parts, facts.status);
+    if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
     const lease = sandboxes.reacquire(facts.sandbox);
     if (lease === undefined || facts.pid === undefined) {
       lease?.release();
-      const lost = Process.ended(init, endedLease(facts), parts, this.#lost(facts, init, parts));
+      const lost = Process.ended(init, sandboxOf(facts), parts, this.#lost(facts, init, parts));
       this.#save(lost);
       return lost;
     }
@@ -197,7 +197,7 @@ export class ProcessJournal {
       outputLimitBytes,
       runId,
     };
-    const { owner, sandboxId, generation } = process.lease.sandbox;
+    const { owner, sandboxId, generation } = process.sandbox;
     const { time } = this.#parts.state;
     const facts: Facts = {
       sandbox: { owner, sandboxId, generation },
@@ -225,9 +225,8 @@ export class ProcessJournal {
 }
 
 /** Of an ended process, which is asked for nothing but whose it was. */
-function endedLease({ sandbox }: Facts): Lease {
-  const { signal } = new AbortController();
-  return { sandbox: sandbox as LeasedSandbox, signal, release() {}, [Symbol.dispose]() {} };
+function sandboxOf({ sandbox }: Facts): LeasedSandbox {
+  return sandbox as LeasedSandbox;
 }
 
 /** What is in memory beyond the bound is left out: it goes to disk with the next save. */
