@@ -3,6 +3,7 @@ import { makeTar } from "../../files/support/tar-builder.ts";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
+import { eventually } from "../../support/eventually.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const MIB = 1024 * 1024;
@@ -57,6 +58,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       { name: "b", content: Buffer.alloc(0.6 * MIB, 1) },
     ]);
     expect((await failureOf(workspaces.import("large", large))).reason).toBe("NO_SPACE");
+    let running = "";
+    const isOver = async (): Promise<boolean> => {
+      const response = await fetch(`http://${service.app.address}/metrics`);
+      running =
+        /^berth_rpc_in_flight\{[^}]*ImportWorkspace[^}]*\} (\d+)$/m.exec(await response.text())?.[1] ?? "";
+      return running === "0";
+    };
+    await eventually(isOver, { timeoutMs: 20_000 }).catch(() => {});
+    expect(running).toBe("0");
     const half = makeTar([{ name: "a", content: Buffer.alloc(0.6 * MIB, 1) }]);
     await workspaces.import("large", half);
     const more = makeTar([{ name: "b", content: Buffer.alloc(0.6 * MIB, 1) }]);
