@@ -27,15 +27,13 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what is known, if torn, is taken for empty and written anew",
     changes: [
       {
-        file: "src/store/sqlite/database.ts",
-        from: `    } catch (error) {
-      sqlite.close();
-      throw error;`,
-        to: `    } catch {
-      sqlite.close();
-      for (const end of ["", "-wal", "-shm"])
-        process.getBuiltinModule("node:fs").rmSync(file + end, { force: true });
-      return Database.open(file);`,
+        file: "src/store/sqlite/store.ts",
+        from: "      inspectFile(file);",
+        to: `      try {
+        inspectFile(file);
+      } catch {
+        process.getBuiltinModule("node:fs").rmSync(file);
+      }`,
       },
     ],
     test: { file: "test/store/sqlite/store.test.ts", title: "a file that is no database" },

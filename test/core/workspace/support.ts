@@ -22,6 +22,9 @@ export async function openWorkspaces(dataDir: string, workspaceQuotaBytes?: numb
   const { manager, monitor, events } = await newManager({}, world, assembly.mounts);
   const parts = assembly.finish(manager, monitor);
   await parts.workspaces.start();
-  const { engine } = world;
-  return { ...parts, engine, events, sandboxes: manager, log: own.logger, close: () => store.close() };
+  const close = async (): Promise<void> => {
+    await parts.workspaces.stop();
+    store.close();
+  };
+  return { ...parts, engine: world.engine, events, log: own.logger, close };
 }

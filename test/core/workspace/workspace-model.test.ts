@@ -95,7 +95,7 @@ test(
           const options = { graceMs: 0, requestId: "" };
           switch (one.do) {
             case "restart":
-              service.close();
+              await service.close();
               service = await openWorkspaces(directory);
               return undefined;
             case "create":
@@ -132,7 +132,7 @@ test(
             }
           }
         } finally {
-          service.close();
+          await service.close();
           await rm(directory, { recursive: true, force: true });
         }
       }),
