@@ -7,6 +7,7 @@ import type { DurableState } from "../core/state/durable-state.ts";
 import type { Block } from "./block.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import { FoundJob } from "./found-job.ts";
+import type { LeaderId } from "./job.ts";
 import { Process, type ProcessInit } from "./process.ts";
 import type { ProcessOptions, ProcessParts } from "./process-options.ts";
 import type { SpillDirectory, StoredPlace } from "./spill.ts";
@@ -27,7 +28,7 @@ interface Facts {
   /** In service time. */
   readonly startedAt: number;
   /** Undefined: it was not known yet to run. */
-  readonly pid: number | undefined;
+  readonly leader: LeaderId | undefined;
   readonly status: ExitStatus | undefined;
   readonly written: Offsets;
 }
@@ -127,17 +128,17 @@ export class ProcessJournal {
     };
     if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
     const lease = sandboxes.reacquire(facts.sandbox);
-    if (lease === undefined || facts.pid === undefined) {
+    if (lease === undefined || facts.leader === undefined) {
       lease?.release();
       const lost = Process.ended(init, sandboxOf(facts), parts, this.#lost(facts, init, parts));
       this.#save(lost);
       return lost;
     }
-    const job = new FoundJob(facts.pid, lease.sandbox, facts.user, parts.control);
+    const job = new FoundJob(facts.leader, lease.sandbox, facts.user, parts.control);
     return Process.found(init, lease, parts, job);
   }
 
-  #lost({ written, pid }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
+  #lost({ written, leader }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
     return {
       cause: "ENGINE_LOST",
       exitCode: -1,
@@ -146,7 +147,7 @@ export class ProcessJournal {
       stdoutBytes: written.stdout,
       stderrBytes: written.stderr,
       message:
-        pid === undefined
+        leader === undefined
           ? "The service ended as it was being started: whether it ran is not known."
           : "The service was restarted while it ran, and its sandbox has ended.",
     };
@@ -185,7 +186,7 @@ export class ProcessJournal {
   }
 
   #stored(process: Process): StoredProcess {
-    const { id, status, startedAt, user, hasTerminal, startTimeMs, pid } = process;
+    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader } = process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
     const options = {
@@ -206,7 +207,7 @@ export class ProcessJournal {
       hasTerminal,
       startTimeMs,
       startedAt: time.at(startedAt),
-      pid,
+      leader,
       status,
       written: process.transcript.written,
     };

@@ -5,7 +5,8 @@ import type { Lease, LeasedSandbox } from "../core/sandbox/lease.ts";
 import { Callers } from "./callers.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
-import type { Job, JobEnd, JobRequest } from "./job.ts";
+import type { FoundJob } from "./found-job.ts";
+import type { Job, JobEnd, JobRequest, LeaderId } from "./job.ts";
 import type { ProcessOptions, ProcessParts, StartOptions } from "./process-options.ts";
 import { sandboxEnd } from "./shell-gone.ts";
 import { StdinWriter } from "./stdin-writer.ts";
@@ -58,7 +59,7 @@ export class Process {
   #status: ExitStatus | undefined;
   /** Undefined before it is known to run and after its end, since a shell and its connection hang on it. */
   #job: Job | undefined;
-  #pid: number | undefined;
+  #leader: LeaderId | undefined;
   #stdin: StdinWriter | undefined;
   #paused = false;
   #lookAgain: NodeJS.Timeout | undefined;
@@ -120,16 +121,17 @@ export class Process {
   }
 
   /** One of an earlier run of the service that was found again. Its callers have gone with that. */
-  static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: Job): Process {
+  static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: FoundJob): Process {
     const process = new Process(init, lease.sandbox, parts, lease);
     process.#follow(job, new Uint8Array(), lease);
-    process.abandon();
+    // It may have ended by itself, which is then what is told of it.
+    void job.looked.then(() => process.abandon());
     return process;
   }
 
   /** Its process group inside the sandbox; undefined before it is known to run. */
-  get pid(): number | undefined {
-    return this.#pid;
+  get leader(): LeaderId | undefined {
+    return this.#leader;
   }
 
   /** How it ended; undefined while it runs. */
@@ -161,7 +163,7 @@ export class Process {
     const release = job.hold();
     if (release === undefined) throw ended();
     try {
-      const sent = await this.#parts.control.signal(this.sandbox, this.user, job.pid, signal);
+      const sent = await this.#parts.control.signal(this.sandbox, this.user, job, signal);
       if (!sent) throw ended();
     } finally {
       release();
@@ -225,7 +227,7 @@ export class Process {
 
   #follow(job: Job, stdin: Uint8Array, { signal }: Lease): void {
     this.#job = job;
-    this.#pid = job.pid;
+    this.#leader = { pid: job.pid, startTime: job.startTime };
     this.#balance();
     if (this.#ending !== undefined) this.#beginKill(this.#ending);
     const { clock } = this.#parts;
@@ -294,7 +296,7 @@ export class Process {
     try {
       for (let attempt = 1; ; attempt++) {
         try {
-          await control.killTree(this.sandbox, this.user, job.pid, graceMs, job.end);
+          await control.killTree(this.sandbox, this.user, job, graceMs);
           break;
         } catch (error) {
           if (this.#status !== undefined) return;
