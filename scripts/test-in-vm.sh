@@ -5,8 +5,8 @@
 # machine's files; what the tests write is in the virtual machine's memory, or
 # on two disks of its own that are files in a temporary directory here.
 #
-# Takes about 3 GB of memory, 600 MB below ~/.cache/berth and, without KVM, ten
-# minutes on two cores.
+# Takes about 3 GB of memory, 400 MB below ~/.cache/berth and, without KVM, half
+# an hour on two cores.
 #
 # Usage: scripts/test-in-vm.sh [--yes] [-- VITEST-ARGUMENT...]
 #   --yes  install what is missing (root on Debian 12, amd64) without asking;
