@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { mountOf } from "../../src/workspace/project-quota.ts";
+import { quotaMountOf } from "../../src/workspace/project-quota.ts";
 
 /** As /proc/self/mountinfo has them on machines of several makes. */
 const OVERLAY_ROOT =
@@ -27,14 +27,14 @@ test.each([
   ["/tmp/workspaces", undefined],
   ["/proc/self", undefined],
 ])("finds the mount of %s", (place, expected) => {
-  expect(mountOf(place, MACHINE)).toEqual(expected);
+  expect(quotaMountOf(place, MACHINE)).toEqual(expected);
 });
 
 test("takes the root of a container for what it is", () => {
-  expect(mountOf("/data/workspaces", `${OVERLAY_ROOT}\n`)).toBeUndefined();
+  expect(quotaMountOf("/data/workspaces", `${OVERLAY_ROOT}\n`)).toBeUndefined();
   const volume =
     "1050 1013 8:17 /docker/volumes/berth/_data /data rw,relatime master:30 - ext4 /dev/sdb1 rw,prjquota";
-  expect(mountOf("/data/workspaces", `${OVERLAY_ROOT}\n${volume}\n`)).toEqual({
+  expect(quotaMountOf("/data/workspaces", `${OVERLAY_ROOT}\n${volume}\n`)).toEqual({
     type: "ext4",
     mountPoint: "/data",
   });
@@ -49,7 +49,7 @@ test("reads names with blanks, tabs, newlines, backslashes and octal digits", ()
     ["/mnt/back\\134040slash", "/mnt/back\\040slash"],
     ["/mnt/1234", "/mnt/1234"],
   ] as const) {
-    expect(mountOf(`${mountPoint}/workspaces`, `${EXT4_ROOT}\n${line(escaped)}`)).toEqual({
+    expect(quotaMountOf(`${mountPoint}/workspaces`, `${EXT4_ROOT}\n${line(escaped)}`)).toEqual({
       type: "ext4",
       mountPoint,
     });
@@ -59,21 +59,24 @@ test("reads names with blanks, tabs, newlines, backslashes and octal digits", ()
 test("goes by any number of optional fields, and by none", () => {
   for (const fields of ["", "shared:3 ", "shared:3 master:4 propagate_from:2 ", "unbindable "]) {
     const line = `50 29 8:17 / /mnt/w rw,relatime ${fields}- ext4 /dev/sdb1 rw,prjquota`;
-    expect(mountOf("/mnt/w/x", `${EXT4_ROOT}\n${line}\n`)).toEqual({ type: "ext4", mountPoint: "/mnt/w" });
+    expect(quotaMountOf("/mnt/w/x", `${EXT4_ROOT}\n${line}\n`)).toEqual({
+      type: "ext4",
+      mountPoint: "/mnt/w",
+    });
   }
 });
 
 test("goes by the mount that is seen: the deepest, and the last of several at one place", () => {
   const below = "60 41 0:44 / /srv/work/berth rw - tmpfs tmpfs rw";
-  expect(mountOf("/srv/work/berth/workspaces", `${MACHINE}${below}\n`)).toBeUndefined();
+  expect(quotaMountOf("/srv/work/berth/workspaces", `${MACHINE}${below}\n`)).toBeUndefined();
   const bound = "61 41 8:17 /elsewhere /srv/work/bound rw,relatime - ext4 /dev/sdb1 rw,prjquota";
-  expect(mountOf("/srv/work/bound/workspaces", `${MACHINE}${bound}\n`)).toEqual({
+  expect(quotaMountOf("/srv/work/bound/workspaces", `${MACHINE}${bound}\n`)).toEqual({
     type: "ext4",
     mountPoint: "/srv/work/bound",
   });
   const over = "62 41 0:45 / /srv/work rw - tmpfs tmpfs rw";
-  expect(mountOf("/srv/work/berth", `${MACHINE}${over}\n`)).toBeUndefined();
-  expect(mountOf("/srv/work/berth", `${over}\n${MACHINE}`)).toEqual({
+  expect(quotaMountOf("/srv/work/berth", `${MACHINE}${over}\n`)).toBeUndefined();
+  expect(quotaMountOf("/srv/work/berth", `${over}\n${MACHINE}`)).toEqual({
     type: "ext4",
     mountPoint: "/srv/work",
   });
@@ -82,7 +85,7 @@ test("goes by the mount that is seen: the deepest, and the last of several at on
 test("knows no quota where options only look like one", () => {
   for (const options of ["rw,usrquota,grpquota", "rw,noquota", "rw,pqnoenforce", "rw,data=prjquota"]) {
     const line = `50 29 8:17 / /mnt/w rw - ext4 /dev/sdb1 ${options}`;
-    expect(mountOf("/mnt/w", `${line}\n`)).toBeUndefined();
+    expect(quotaMountOf("/mnt/w", `${line}\n`)).toBeUndefined();
   }
-  expect(mountOf("/mnt/w", "")).toBeUndefined();
+  expect(quotaMountOf("/mnt/w", "")).toBeUndefined();
 });
