@@ -1,0 +1,63 @@
+import { BerthError, canceled } from "../../core/errors.ts";
+import type { OutputSink, SpawnedProcess } from "../../core/ports/engine.ts";
+import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
+import type { ExecState } from "./exec-state.ts";
+
+/** A running `exec` whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
+export class PipedProcess implements SpawnedProcess {
+  readonly #state: ExecState;
+  readonly #streams: PipeStreams;
+  #dropped = false;
+
+  constructor(state: ExecState, ends: PipeEnds, sink: OutputSink) {
+    this.#state = state;
+    this.#streams = new PipeStreams(ends, sink, () => state.whyEnded());
+  }
+
+  /** Settles, never rejects, when its output has ended. */
+  get ended(): Promise<void> {
+    return this.#streams.silent;
+  }
+
+  /** Whether the pipes were let go of while others may hold them. */
+  get dropped(): boolean {
+    return this.#dropped;
+  }
+
+  pause(): void {
+    this.#streams.pause();
+  }
+
+  resume(): void {
+    this.#streams.resume();
+  }
+
+  writeStdin(data: Uint8Array): Promise<void> {
+    return this.#streams.write(data);
+  }
+
+  closeStdin(): void {
+    this.#streams.closeStdin();
+  }
+
+  async resize(): Promise<void> {
+    throw new BerthError("PROCESS_STATE", "The process has no terminal.");
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const code = await this.#state.exitCode(this.ended, signal);
+    this.#streams.abandonStdin();
+    return code;
+  }
+
+  close(): void {
+    this.#streams.close(canceled());
+  }
+
+  /** Drops the pipes too. Who still writes then waits until a later run of the service reads on. */
+  destroy(): void {
+    this.#dropped = true;
+    this.close();
+    this.#streams.destroy();
+  }
+}
