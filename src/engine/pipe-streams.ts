@@ -39,6 +39,8 @@ export class PipeStreams {
       });
     });
     this.silent = Promise.all(closed).then(async () => {
+      // Nothing tells who only writes that nobody reads any more.
+      ends.stdin?.destroySoon();
       if (this.#sink !== undefined) this.end(await whyEnded());
     });
   }
