@@ -159,7 +159,7 @@ export class RunningScript {
     const release = job.hold();
     if (release === undefined) return;
     try {
-      await control.killTree(sandbox, user, job.pid, KILL_GRACE_MS, job.end);
+      await control.killTree(sandbox, user, job, KILL_GRACE_MS);
     } catch (error) {
       if (!this.#over)
         logger.warn({ sandboxId: sandbox.sandboxId, err: error }, "a file operation could not be ended");

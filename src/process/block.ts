@@ -51,6 +51,17 @@ export class BlockQueue {
     this.#start = 0;
   }
 
+  *[Symbol.iterator](): Generator<Block> {
+    for (let at = this.#start; at < this.#blocks.length; at++) yield this.#blocks[at] as Block;
+  }
+
+  /** What all of them come to by a measure. */
+  sum(measure: (block: Block) => number): number {
+    let sum = 0;
+    for (const block of this) sum += measure(block);
+    return sum;
+  }
+
   /** The first block whose sequence is larger. */
   after(sequence: number): Block | undefined {
     let low = this.#start;

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
+import type { Job, Leader } from "./job.ts";
 import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./lane-script.ts";
 
 /** Answers questions with the builtins of a shell inside a sandbox. */
@@ -26,30 +27,29 @@ export class ProcessControl {
     this.#shells = shells;
   }
 
-  /** Sends a signal to a process group. Returns whether there was one. */
-  async signal(sandbox: LeasedSandbox, user: string, pid: number, signal: number): Promise<boolean> {
-    return this.#shells.ask(sandbox, user, async (ask) => (await ask(signalCommand(pid, signal))) === "y");
+  /** Sends a signal to a job's process group. Returns whether there was one. */
+  async signal(sandbox: LeasedSandbox, user: string, leader: Leader, signal: number): Promise<boolean> {
+    return this.#shells.ask(sandbox, user, async (ask) => (await ask(signalCommand(leader, signal))) === "y");
   }
 
   /**
    * Ends a job's whole process tree: SIGTERM, then SIGKILL when `graceMs` has
-   * passed or `ended` resolves. Returns when nothing of it is left.
+   * passed or the job's end is told. Returns when nothing of it is left.
    * @throws `ENGINE_UNAVAILABLE` when it could not be done.
    */
   async killTree(
     sandbox: LeasedSandbox,
     user: string,
-    pid: number,
+    job: Leader & Pick<Job, "end">,
     graceMs: number,
-    ended: Promise<unknown>,
   ): Promise<void> {
     await this.#shells.ask(sandbox, user, async (ask) => {
-      await ask(terminateCommand(pid));
+      if ((await ask(terminateCommand(job))) === "n") return;
       const timer = new AbortController();
       const grace = sleep(graceMs, undefined, { signal: timer.signal, ref: false }).catch(() => {});
-      await Promise.race([ended, grace]);
+      await Promise.race([job.end, grace]);
       timer.abort();
-      if ((await ask(killCommand(pid))) === "y") return;
+      if ((await ask(killCommand(job.pid))) === "y") return;
       throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
     });
   }

@@ -27,10 +27,21 @@ export type JobEnd =
 /** Takes what a job writes, exactly and in the order of each stream. */
 export type JobOutput = (stream: OutputStream, chunk: Buffer) => void;
 
-/** A running job. */
-export interface Job {
-  /** Its process group and session inside the sandbox. */
+/** What the process that leads the process group and session of a job is known by in its sandbox. */
+export interface LeaderId {
   readonly pid: number;
+  /** When the kernel started it, as /proc counts that: tells it from a later process of the same pid. */
+  readonly startTime: string;
+}
+
+/** A {@link LeaderId} that is to be acted on. */
+export interface Leader extends LeaderId {
+  /** Whether the pid may be another's by now: then it is looked at before anything is done to it. */
+  readonly unsure: boolean;
+}
+
+/** A running job. */
+export interface Job extends Leader {
   /** Resolves when the command itself has ended and all it wrote has been passed on. Never rejects. */
   readonly end: Promise<JobEnd>;
   /** Stops the flow of output soon; the job then waits as for a full pipe. */
@@ -42,7 +53,7 @@ export interface Job {
   closeStdin(): void;
   resize(size: TerminalSize): Promise<void>;
   /**
-   * Keeps {@link pid} this job's alone, even past its end, until the returned
+   * Keeps {@link Leader.pid} this job's alone, even past its end, until the returned
    * function is called; undefined when it has ended. Whoever acts on the pid
    * holds the job meanwhile, so that what comes after it is not hit.
    */

@@ -19,6 +19,8 @@ export type LaneStart =
 /** A job in a lane: a child of its shell. */
 export class LaneJob implements Job, LaneTask {
   readonly pid: number;
+  readonly startTime: string;
+  readonly unsure = false;
   readonly #lane: Lane;
   readonly #output: JobOutput;
   readonly #nonce: string;
@@ -39,6 +41,7 @@ export class LaneJob implements Job, LaneTask {
   private constructor(lane: Lane, nonce: string, output: JobOutput) {
     this.#lane = lane;
     this.pid = lane.pid;
+    this.startTime = lane.startTime;
     this.#nonce = nonce;
     this.#output = output;
     this.#scanners = { stdout: this.#dataScanner("stdout"), stderr: this.#dataScanner("stderr") };

@@ -1,3 +1,5 @@
+import type { Leader } from "./job.ts";
+
 /**
  * What a lane's shell is told first; plain `sh` of dash, bash and busybox. The
  * shell keeps the engine's pipes as 3 and 4 and says nothing else by itself.
@@ -68,19 +70,21 @@ L() { x=; read -r x </proc/\${1%:*}/stat
   [ "\${21}" = $1 ]; }
 `;
 
-/** The command that follows {@link LANE_BOOT}: it tells the shell's pid. */
+/** The command that follows {@link LANE_BOOT}: it tells the shell's pid and start time. */
 export function readyCommand(nonce: string): string {
-  return `printf %s ${nonce}R$$\\; >&3\n`;
+  return `read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}\\; >&3\n`;
 }
 
 /** Sends a signal to a process group: answers `y` or `n`. */
-export function signalCommand(pid: number, signal: number): string {
-  return `kill -${signal} -${pid} && r=y || r=n`;
+export function signalCommand({ pid, startTime, unsure }: Leader, signal: number): string {
+  const look = unsure ? `L ${pid}:${startTime} && ` : "";
+  return `${look}kill -${signal} -${pid} && r=y || r=n`;
 }
 
-/** Begins to end the process tree of session leader `pid`: gathers it and sends SIGTERM. */
-export function terminateCommand(pid: number): string {
-  return `p=${pid} k=" "; G; for j in $k; do L $j && kill -15 \${j%:*}; done; r=y`;
+/** Begins to end the process tree of a session leader: gathers it and sends SIGTERM. Answers `n` where the leader is gone. */
+export function terminateCommand({ pid, startTime, unsure }: Leader): string {
+  const terminate = `p=${pid} k=" "; G; for j in $k; do L $j && kill -15 \${j%:*}; done; r=y`;
+  return unsure ? `if L ${pid}:${startTime}; then ${terminate}; else r=n; fi` : terminate;
 }
 
 /** Ends what {@link terminateCommand} gathered, and what has joined since: answers `y` when nothing is left. */

@@ -2,7 +2,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError } from "../core/errors.ts";
 import type { Engine, OutputStream, SpawnedProcess } from "../core/ports/engine.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
+import type { Leader } from "./job.ts";
 import { askCommand, LANE_BOOT, RECHECK_COMMAND, readyCommand } from "./lane-script.ts";
+import { parseLeader } from "./leader-text.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
 import { shellGone } from "./shell-gone.ts";
@@ -43,9 +45,11 @@ const ANSWER_TIMEOUT_MS = 10_000;
  * behind. Ends of jobs come as markers, apart from their output: a nonce that
  * is new for each job and known to the shell alone.
  */
-export class Lane {
+export class Lane implements Leader {
   /** The shell's process, session and process group in the sandbox. */
   readonly pid: number;
+  readonly startTime: string;
+  readonly unsure = false;
   readonly user: string;
   readonly spawned: SpawnedProcess;
   readonly #owner: LaneOwner;
@@ -53,9 +57,9 @@ export class Lane {
   #spent = false;
   #task: LaneTask | undefined;
 
-  private constructor(spawned: SpawnedProcess, pid: number, user: string, owner: LaneOwner) {
+  private constructor(spawned: SpawnedProcess, leader: string, user: string, owner: LaneOwner) {
     this.spawned = spawned;
-    this.pid = pid;
+    ({ pid: this.pid, startTime: this.startTime } = parseLeader(leader));
     this.user = user;
     this.#owner = owner;
   }
@@ -69,7 +73,7 @@ export class Lane {
     signal: AbortSignal,
   ): Promise<Lane> {
     const nonce = newNonce();
-    const ready = Promise.withResolvers<number>();
+    const ready = Promise.withResolvers<string>();
     ready.promise.catch(() => {});
     let said = "";
     const scanner = new MarkerScanner(nonce, (chunk) => {
@@ -91,7 +95,7 @@ export class Lane {
         data: (stream, chunk) => {
           if (lane !== undefined) return lane.#task?.data(stream, chunk);
           const found = stream === "stdout" ? scanner.push(chunk) : undefined;
-          if (found !== undefined) ready.resolve(Number(found.text.slice(1)));
+          if (found !== undefined) ready.resolve(found.text.slice(1));
         },
         end: (error) => {
           ready.reject(shellGone(said, error));

@@ -124,7 +124,7 @@ export class Lanes implements JobRunner, Shells {
     const lane = await Lane.open(this.#engine, sandbox, user, nobody, new AbortController().signal);
     try {
       // One that was stopped is not to do later what it was asked in vain.
-      if (ready !== undefined) await lane.ask(signalCommand(ready.pid, SIGKILL));
+      if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL));
       return await questions((command) => lane.ask(command));
     } finally {
       lane.retire();

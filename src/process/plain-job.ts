@@ -8,6 +8,7 @@ import {
   tooSlow,
   workingDirMissing,
 } from "./job-bounds.ts";
+import { parseLeader } from "./leader-text.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
 import { shellGone } from "./shell-gone.ts";
@@ -18,7 +19,9 @@ const LONGEST_PREAMBLE = 16 * 1024;
 /** A job with a shell of its own around it, which ends with it. */
 export class PlainJob implements Job {
   readonly nonce = newNonce();
+  readonly unsure = false;
   pid = 0;
+  startTime: string;
   readonly sink = {
     data: (stream: OutputStream, chunk: Buffer): void => this.#feed(stream, chunk),
     end: (error?: Error): void => this.#streamsEnded(error),
@@ -40,8 +43,10 @@ export class PlainJob implements Job {
   #streamsOver = false;
   #ended = false;
 
-  constructor(output: JobOutput, hasTerminal: boolean) {
+  /** @param startTime of its shell; empty where the shell tells that as the job begins. */
+  constructor(output: JobOutput, hasTerminal: boolean, startTime = "") {
     this.#output = output;
+    this.startTime = startTime;
     this.#hasTerminal = hasTerminal;
     this.#scanners = {
       stdout: new MarkerScanner(this.nonce, (chunk) => {
@@ -130,7 +135,9 @@ export class PlainJob implements Job {
     }
     this.#began = true;
     this.#workingDirMissing = kind === "D";
-    this.pid = Number(found.text.slice(1));
+    const { pid, startTime } = parseLeader(found.text.slice(1));
+    this.pid = pid;
+    this.startTime ||= startTime;
     this.#scanners.stdout = this.#scanner("stdout");
     this.#ready.resolve();
     if (found.rest.length > 0) this.#feed(stream, found.rest);

@@ -1,12 +1,13 @@
 import { deserialize, serialize } from "node:v8";
 import type { ProcessStore, StoredProcess } from "../core/ports/process-store.ts";
 import type { Transaction } from "../core/ports/sandbox-store.ts";
-import type { Lease, LeasedSandbox } from "../core/sandbox/lease.ts";
+import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { SandboxManager } from "../core/sandbox/sandbox-manager.ts";
 import type { DurableState } from "../core/state/durable-state.ts";
 import type { Block } from "./block.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import { FoundJob } from "./found-job.ts";
+import type { LeaderId } from "./job.ts";
 import { Process, type ProcessInit } from "./process.ts";
 import type { ProcessOptions, ProcessParts } from "./process-options.ts";
 import type { SpillDirectory, StoredPlace } from "./spill.ts";
@@ -27,7 +28,7 @@ interface Facts {
   /** In service time. */
   readonly startedAt: number;
   /** Undefined: it was not known yet to run. */
-  readonly pid: number | undefined;
+  readonly leader: LeaderId | undefined;
   readonly status: ExitStatus | undefined;
   readonly written: Offsets;
 }
@@ -125,19 +126,19 @@ export class ProcessJournal {
       startedAt: this.#parts.state.time.toMonotonic(facts.startedAt),
       wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
     };
-    if (facts.status !== undefined) return Process.ended(init, endedLease(facts), parts, facts.status);
+    if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
     const lease = sandboxes.reacquire(facts.sandbox);
-    if (lease === undefined || facts.pid === undefined) {
+    if (lease === undefined || facts.leader === undefined) {
       lease?.release();
-      const lost = Process.ended(init, endedLease(facts), parts, this.#lost(facts, init, parts));
+      const lost = Process.ended(init, sandboxOf(facts), parts, this.#lost(facts, init, parts));
       this.#save(lost);
       return lost;
     }
-    const job = new FoundJob(facts.pid, lease.sandbox, facts.user, parts.control);
+    const job = new FoundJob(facts.leader, lease.sandbox, facts.user, parts.control);
     return Process.found(init, lease, parts, job);
   }
 
-  #lost({ written, pid }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
+  #lost({ written, leader }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
     return {
       cause: "ENGINE_LOST",
       exitCode: -1,
@@ -146,7 +147,7 @@ export class ProcessJournal {
       stdoutBytes: written.stdout,
       stderrBytes: written.stderr,
       message:
-        pid === undefined
+        leader === undefined
           ? "The service ended as it was being started: whether it ran is not known."
           : "The service was restarted while it ran, and its sandbox has ended.",
     };
@@ -185,7 +186,7 @@ export class ProcessJournal {
   }
 
   #stored(process: Process): StoredProcess {
-    const { id, status, startedAt, user, hasTerminal, startTimeMs, pid } = process;
+    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader } = process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
     const options = {
@@ -197,7 +198,7 @@ export class ProcessJournal {
       outputLimitBytes,
       runId,
     };
-    const { owner, sandboxId, generation } = process.lease.sandbox;
+    const { owner, sandboxId, generation } = process.sandbox;
     const { time } = this.#parts.state;
     const facts: Facts = {
       sandbox: { owner, sandboxId, generation },
@@ -206,7 +207,7 @@ export class ProcessJournal {
       hasTerminal,
       startTimeMs,
       startedAt: time.at(startedAt),
-      pid,
+      leader,
       status,
       written: process.transcript.written,
     };
@@ -225,9 +226,8 @@ export class ProcessJournal {
 }
 
 /** Of an ended process, which is asked for nothing but whose it was. */
-function endedLease({ sandbox }: Facts): Lease {
-  const { signal } = new AbortController();
-  return { sandbox: sandbox as LeasedSandbox, signal, release() {}, [Symbol.dispose]() {} };
+function sandboxOf({ sandbox }: Facts): LeasedSandbox {
+  return sandbox as LeasedSandbox;
 }
 
 /** What is in memory beyond the bound is left out: it goes to disk with the next save. */

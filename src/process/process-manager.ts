@@ -144,11 +144,11 @@ export class ProcessManager implements RunProcesses {
     const tied = this.#registry
       .all()
       .filter(
-        ({ options, lease, status }) => options.runId === runId && lease.sandbox.owner === owner && !status,
+        ({ options, sandbox, status }) => options.runId === runId && sandbox.owner === owner && !status,
       );
     await Promise.all(
       tied.map(async (process) => {
-        await this.#resume(process.lease);
+        if (process.lease !== undefined) await this.#resume(process.lease);
         process.stop("CANCELED");
         await process.ended;
       }),

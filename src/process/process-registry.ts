@@ -4,6 +4,11 @@ import type { Process } from "./process.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MOST_ENDED = 10_000;
+/** What the commands of ended processes may come to, which stay in memory: beyond it the oldest go. */
+const MOST_COMMAND_BYTES = 32 * 1024 * 1024;
+/** What an argument costs beside its characters. */
+const ARGUMENT_COST_BYTES = 32;
+
 /** Every process that can be read: those that run, and those that ended in the last 24 hours. */
 export class ProcessRegistry {
   readonly #clock: Clock;
@@ -13,6 +18,7 @@ export class ProcessRegistry {
   readonly #running = new Map<string, number>();
   /** When each ended process may be forgotten, oldest first. */
   readonly #ended = new Map<Process, number>();
+  #commandBytes = 0;
   readonly #onForget: (process: Process) => void;
   readonly #transcripts = new EndedTranscripts();
 
@@ -34,7 +40,7 @@ export class ProcessRegistry {
   get(owner: string, processId: string): Process | undefined {
     this.#forget();
     const process = this.#processes.get(processId);
-    return process?.lease.sandbox.owner === owner ? process : undefined;
+    return process?.sandbox.owner === owner ? process : undefined;
   }
 
   all(): Process[] {
@@ -58,6 +64,7 @@ export class ProcessRegistry {
     if (left === 0) this.#running.delete(key);
     else this.#running.set(key, left);
     this.#ended.set(process, endOf(process) + KEEP_ENDED_MS);
+    this.#commandBytes += commandBytes(process);
     this.#transcripts.add(process.transcript);
     this.#forget();
   }
@@ -65,8 +72,10 @@ export class ProcessRegistry {
   #forget(): void {
     const now = this.#clock.monotonicMs();
     for (const [process, forgetAt] of this.#ended) {
-      if (forgetAt > now && this.#ended.size <= MOST_ENDED) return;
+      const few = this.#ended.size <= MOST_ENDED && this.#commandBytes <= MOST_COMMAND_BYTES;
+      if (forgetAt > now && few) return;
       this.#ended.delete(process);
+      this.#commandBytes -= commandBytes(process);
       this.#transcripts.remove(process.transcript);
       this.#processes.delete(process.id);
       this.#onForget(process);
@@ -77,12 +86,18 @@ export class ProcessRegistry {
   }
 }
 
+/** About what a process's command takes in memory. */
+function commandBytes({ options: { command } }: Process): number {
+  if (command.kind === "shell") return command.line.length;
+  return command.args.reduce((sum, arg) => sum + ARGUMENT_COST_BYTES + arg.length, 0);
+}
+
 /** When an ended process did so, on the monotonic clock. */
 function endOf(process: Process): number {
   return process.startedAt + (process.status?.durationMs ?? 0);
 }
 
 function keyOf(process: Process): string {
-  const { owner, sandboxId } = process.lease.sandbox;
+  const { owner, sandboxId } = process.sandbox;
   return JSON.stringify([owner, sandboxId]);
 }

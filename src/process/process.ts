@@ -1,10 +1,12 @@
 import { BerthError } from "../core/errors.ts";
 import type { CancelTimer } from "../core/ports/clock.ts";
 import type { OutputStream, TerminalSize } from "../core/ports/engine.ts";
-import type { Lease } from "../core/sandbox/lease.ts";
+import type { Lease, LeasedSandbox } from "../core/sandbox/lease.ts";
+import { Callers } from "./callers.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
-import type { Job, JobEnd, JobRequest } from "./job.ts";
+import type { FoundJob } from "./found-job.ts";
+import type { Job, JobEnd, JobRequest, LeaderId } from "./job.ts";
 import type { ProcessOptions, ProcessParts, StartOptions } from "./process-options.ts";
 import { sandboxEnd } from "./shell-gone.ts";
 import { StdinWriter } from "./stdin-writer.ts";
@@ -41,32 +43,38 @@ export class Process {
   readonly hasTerminal: boolean;
   readonly startTimeMs: number;
   readonly transcript: Transcript;
-  readonly lease: Lease;
+  /** Where it runs, or ran. */
+  readonly sandbox: LeasedSandbox;
   readonly user: string;
   /** On the monotonic clock. */
   readonly startedAt: number;
   readonly #parts: ProcessParts;
-  readonly #ended = Promise.withResolvers<ExitStatus>();
+  /** Resolves when it has ended. Never rejects. */
+  readonly ended: Promise<ExitStatus>;
+  #resolveEnded: (status: ExitStatus) => void = nothing;
+  /** Undefined once it has ended. */
+  #lease: Lease | undefined;
   /** Why it is being ended; the first reason stays. */
   #ending: ExitCause | undefined;
   #status: ExitStatus | undefined;
   /** Undefined before it is known to run and after its end, since a shell and its connection hang on it. */
   #job: Job | undefined;
-  #pid: number | undefined;
+  #leader: LeaderId | undefined;
   #stdin: StdinWriter | undefined;
   #paused = false;
   #lookAgain: NodeJS.Timeout | undefined;
-  /** Callers that started it and are still there. */
-  #keepers = 0;
-  /** Callers that attached and are still there. */
-  #followers = 0;
-  #killing: Promise<void> = Promise.resolve();
+  /** Undefined once it has ended. */
+  #callers: Callers | undefined;
+  #killing: Promise<void> | undefined;
   #cancelTimeout: CancelTimer = nothing;
-  #cancelDisconnect: CancelTimer = nothing;
 
-  private constructor(init: ProcessInit, lease: Lease, parts: ProcessParts) {
+  private constructor(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, lease?: Lease) {
     this.id = init.id;
-    this.lease = lease;
+    this.sandbox = sandbox;
+    this.#lease = lease;
+    this.ended = new Promise((resolve) => {
+      this.#resolveEnded = resolve;
+    });
     this.options = init.options;
     this.hasTerminal = init.hasTerminal;
     this.user = init.user;
@@ -78,6 +86,7 @@ export class Process {
     const limits = { ...parts.transcript, keepRead, aheadBytes };
     this.transcript = new Transcript(limits, parts.openSpill?.(), init.wrote);
     this.transcript.onRoom = () => this.#balance();
+    this.#callers = new Callers(init.options, parts.clock, () => this.stop("CANCELED"));
   }
 
   /**
@@ -97,31 +106,32 @@ export class Process {
     const { user } = request;
     const times = { startTimeMs: clock.wallMs(), startedAt: clock.monotonicMs() };
     const init = { id, options, user, hasTerminal: request.terminal !== undefined, ...times };
-    const process = new Process(init, lease, parts);
+    const process = new Process(init, lease.sandbox, parts, lease);
     before(process);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal), stdin);
+    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal), stdin, lease);
     return process;
   }
 
   /** One of an earlier run of the service that has ended. */
-  static ended(init: ProcessInit, lease: Lease, parts: ProcessParts, status: ExitStatus): Process {
-    const process = new Process(init, lease, parts);
+  static ended(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, status: ExitStatus): Process {
+    const process = new Process(init, sandbox, parts);
     process.#end(status);
     return process;
   }
 
   /** One of an earlier run of the service that was found again. Its callers have gone with that. */
-  static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: Job): Process {
-    const process = new Process(init, lease, parts);
-    process.#follow(job, new Uint8Array());
-    process.#someoneLeft();
+  static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: FoundJob): Process {
+    const process = new Process(init, lease.sandbox, parts, lease);
+    process.#follow(job, new Uint8Array(), lease);
+    // It may have ended by itself, which is then what is told of it.
+    void job.looked.then(() => process.abandon());
     return process;
   }
 
   /** Its process group inside the sandbox; undefined before it is known to run. */
-  get pid(): number | undefined {
-    return this.#pid;
+  get leader(): LeaderId | undefined {
+    return this.#leader;
   }
 
   /** How it ended; undefined while it runs. */
@@ -129,9 +139,9 @@ export class Process {
     return this.#status;
   }
 
-  /** Resolves when it has ended. Never rejects. */
-  get ended(): Promise<ExitStatus> {
-    return this.#ended.promise;
+  /** Its hold on the sandbox; undefined once it has ended. */
+  get lease(): Lease | undefined {
+    return this.#lease;
   }
 
   /** Writes to stdin at an offset; returns the offset of the next write. @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`. */
@@ -153,7 +163,7 @@ export class Process {
     const release = job.hold();
     if (release === undefined) throw ended();
     try {
-      const sent = await this.#parts.control.signal(this.lease.sandbox, this.user, job.pid, signal);
+      const sent = await this.#parts.control.signal(this.sandbox, this.user, job, signal);
       if (!sent) throw ended();
     } finally {
       release();
@@ -172,49 +182,25 @@ export class Process {
   keep(reader: TranscriptReader): () => void {
     this.transcript.setLossless(reader);
     const leave = this.join();
-    return once(() => {
+    return () => {
       this.transcript.setLossless(undefined);
       leave();
-    });
+    };
   }
 
   /** Counts a caller that asked for the same process again, by its request id, as one that started it. Returns how it says that it has gone. */
   join(): () => void {
-    this.#keepers++;
-    this.#cancelDisconnect();
-    return once(() => {
-      this.#keepers--;
-      this.#someoneLeft();
-    });
+    return this.#callers?.join() ?? nothing;
   }
 
-  /**
-   * Counts a caller that attached. It may be the lost one that has come back,
-   * also before its old connection is known to be lost: the grace does not run
-   * while it is there. Returns how it says that it has gone.
-   */
+  /** Counts a caller that attached. Returns how it says that it has gone. */
   follow(): () => void {
-    this.#followers++;
-    this.#cancelDisconnect();
-    return once(() => {
-      this.#followers--;
-      this.#someoneLeft();
-    });
+    return this.#callers?.follow() ?? nothing;
   }
 
   /** Says that the caller it was started for had gone before it could be told. */
   abandon(): void {
-    this.#someoneLeft();
-  }
-
-  #someoneLeft(): void {
-    if (this.#status !== undefined || this.options.onDisconnect === "DETACH" || this.#keepers > 0) return;
-    const { disconnectGraceMs } = this.options;
-    if (disconnectGraceMs === 0) this.stop("CANCELED");
-    else if (this.#followers === 0) {
-      this.#cancelDisconnect();
-      this.#cancelDisconnect = this.#parts.clock.setTimer(disconnectGraceMs, () => this.stop("CANCELED"));
-    }
+    this.#callers?.someoneLeft();
   }
 
   /** Ends the whole process tree, for the given reason unless there is one already. */
@@ -239,9 +225,9 @@ export class Process {
     this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
   }
 
-  #follow(job: Job, stdin: Uint8Array): void {
+  #follow(job: Job, stdin: Uint8Array, { signal }: Lease): void {
     this.#job = job;
-    this.#pid = job.pid;
+    this.#leader = { pid: job.pid, startTime: job.startTime };
     this.#balance();
     if (this.#ending !== undefined) this.#beginKill(this.#ending);
     const { clock } = this.#parts;
@@ -255,7 +241,6 @@ export class Process {
         // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
       });
     }
-    const { signal } = this.lease;
     const onSandboxEnd = (): void => {
       this.#ending ??= "SANDBOX_TERMINATED";
       const message = signal.reason instanceof Error ? signal.reason.message : "The sandbox ended.";
@@ -311,7 +296,7 @@ export class Process {
     try {
       for (let attempt = 1; ; attempt++) {
         try {
-          await control.killTree(this.lease.sandbox, this.user, job.pid, graceMs, job.end);
+          await control.killTree(this.sandbox, this.user, job, graceMs);
           break;
         } catch (error) {
           if (this.#status !== undefined) return;
@@ -334,12 +319,13 @@ export class Process {
     }
     // Told only when the whole tree is gone, where Berth is ending it.
     await this.#killing;
+    const lease = this.#lease;
     const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
-    if (unexplained) {
-      const kills = await this.#parts.control.newOomKills(this.lease.sandbox);
+    if (unexplained && lease !== undefined) {
+      const kills = await this.#parts.control.newOomKills(this.sandbox);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
       // No shell answers where the sandbox has ended too; that is told soon, and then as the cause.
-      else if (kills === undefined) await sandboxEnd(this.lease);
+      else if (kills === undefined) await sandboxEnd(lease);
     }
     this.#finish({ exitCode: end.code, message: "" });
   }
@@ -347,7 +333,6 @@ export class Process {
   #finish(how: { readonly exitCode: number; readonly message: string }): void {
     if (this.#status !== undefined) return;
     this.#cancelTimeout();
-    this.#cancelDisconnect();
     const signal = signalOf(how.exitCode);
     const { stdout, stderr } = this.transcript.written;
     this.#end({
@@ -366,12 +351,17 @@ export class Process {
     this.#job?.close();
     this.#job = undefined;
     this.#stdin = undefined;
-    // It is kept for a day: its timers are not to be kept with it.
-    this.#cancelTimeout = nothing;
-    this.#cancelDisconnect = nothing;
     this.transcript.end();
-    this.lease.release();
-    this.#ended.resolve(status);
+    this.#lease?.release();
+    this.#resolveEnded(status);
+    // It is kept for a day: what it needed while it ran is not to be kept with it.
+    this.#cancelTimeout = nothing;
+    this.#callers?.end();
+    this.#callers = undefined;
+    this.#resolveEnded = nothing;
+    this.#killing = undefined;
+    this.#lease = undefined;
+    this.transcript.onRoom = nothing;
   }
 
   #assertRunning(): Job {
@@ -384,13 +374,4 @@ function nothing(): void {}
 
 function ended(): BerthError {
   return new BerthError("PROCESS_STATE", "The process has ended.");
-}
-
-function once(act: () => void): () => void {
-  let done = false;
-  return () => {
-    if (done) return;
-    done = true;
-    act();
-  };
 }

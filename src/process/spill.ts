@@ -60,7 +60,7 @@ export class SpillDirectory {
 
   /** A place for one transcript; nothing is made before it is written to. */
   open(): Spill {
-    return new SegmentedFile(path.join(this.#path, randomBase32(16)));
+    return new SegmentedFile(this.#path);
   }
 
   /** The bytes that an earlier run put at a place; reading fails where they are not there any more. */
@@ -83,16 +83,19 @@ export class SpillDirectory {
 
 /** A file in pieces, so that its beginning can go while its end is written. */
 class SegmentedFile implements Spill {
-  readonly #prefix: string;
+  readonly #directory: string;
+  /** Chosen when there is something to write: most transcripts stay in memory. */
+  #prefix: string | undefined;
   #segment: Segment | undefined;
   #count = 0;
 
-  constructor(prefix: string) {
-    this.#prefix = prefix;
+  constructor(directory: string) {
+    this.#directory = directory;
   }
 
   async write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]> {
     if (this.#segment !== undefined && this.#segment.size >= SEGMENT_BYTES) await this.seal();
+    this.#prefix ??= path.join(this.#directory, randomBase32(16));
     this.#segment ??= await Segment.create(`${this.#prefix}.${this.#count++}`);
     return this.#segment.append(pieces);
   }

@@ -51,8 +51,7 @@ const MEMORY_SLACK = 4;
 export class Transcript {
   readonly #limits: TranscriptLimits;
   readonly #written: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
-  readonly #head: Block[] = [];
-  readonly #headQueue = new BlockQueue();
+  readonly #head = new BlockQueue();
   readonly #window = new BlockQueue();
   #spill: Spill | undefined;
   /** Blocks up to this sequence are on disk or on their way there. */
@@ -68,7 +67,8 @@ export class Transcript {
   /** When the lossless reader last read something. */
   #readAt = Number.NEGATIVE_INFINITY;
   #ended = false;
-  readonly #waiting = new Set<() => void>();
+  /** Undefined while nobody waits. */
+  #waiting: Set<() => void> | undefined;
   /** Called when {@link full} may have changed. */
   onRoom: () => void = () => {};
 
@@ -122,12 +122,12 @@ export class Transcript {
 
   /** Bytes held in memory. */
   get memoryBytes(): number {
-    return this.#windowMemory + this.#head.reduce((sum, block) => sum + memoryOf(block), 0);
+    return this.#windowMemory + this.#head.sum(memoryOf);
   }
 
   /** Bytes held in memory and on disk. */
   get heldBytes(): number {
-    return this.#windowCost + this.#head.reduce((sum, block) => sum + costOf(block), 0);
+    return this.#windowCost + this.#head.sum(costOf);
   }
 
   /** Adds output. The chunk is the transcript's own from here on. */
@@ -180,8 +180,8 @@ export class Transcript {
   /** Drops the head too. */
   clear(): void {
     this.shrink();
-    for (const block of this.#head.splice(0)) {
-      this.#headQueue.shift();
+    for (let block = this.#head.first; block !== undefined; block = this.#head.first) {
+      this.#head.shift();
       drop(block);
     }
   }
@@ -226,20 +226,22 @@ export class Transcript {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const timer = setTimeout(resolve, timeoutMs, false);
     const onChange = (): void => resolve(true);
+    this.#waiting ??= new Set();
     this.#waiting.add(onChange);
     signal.addEventListener("abort", onChange, { once: true });
     try {
       return await promise;
     } finally {
       clearTimeout(timer);
-      this.#waiting.delete(onChange);
+      this.#waiting?.delete(onChange);
       signal.removeEventListener("abort", onChange);
     }
   }
 
   #wake(): void {
-    for (const resolve of this.#waiting) resolve();
-    this.#waiting.clear();
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    for (const resolve of waiting ?? []) resolve();
   }
 
   /** Adds a small chunk to the last block where that is of the same stream and has room. */
@@ -269,7 +271,6 @@ export class Transcript {
   #hold(block: Block): void {
     if (this.#isHead(block)) {
       this.#head.push(block);
-      this.#headQueue.push(block);
       return;
     }
     this.#window.push(block);
@@ -390,7 +391,7 @@ export class Transcript {
 
   /** The first held block whose sequence is larger. */
   #after(sequence: number): Block | undefined {
-    const head = this.#headQueue.after(sequence);
+    const head = this.#head.after(sequence);
     const window = this.#window.after(sequence);
     if (head === undefined || window === undefined) return head ?? window;
     return head.sequence < window.sequence ? head : window;

@@ -6,7 +6,7 @@ import { PlainJob } from "./plain-job.ts";
 import { ShellGoneError, shellGone } from "./shell-gone.ts";
 
 /**
- * Says `R`, then reads a nonce and lines of text up to the nonce again, and
+ * Says `R` and its start time, then reads a nonce and lines of text up to the nonce again, and
  * runs them. `read` takes no byte more than its line, so what follows is the
  * job's stdin.
  */
@@ -14,32 +14,41 @@ const WAIT = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
 exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
 W() { printf %s $1 >&3; printf %s $1 >&4; }
 E() { W "\${n}E$s;"; }
-printf R >&3
+read -r x </proc/$$/stat
+set -- \${x##*) }
+printf 'R%s;' \${20} >&3
 read -r n || exit
 t=
 while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
 "; done
 eval "$t"`;
 
+/** More than this is not what such a shell says. */
+const LONGEST_READY = 64;
+
 /** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
 export class WaitingShell {
   readonly #spawned: SpawnedProcess;
+  readonly #startTime: string;
   #job: PlainJob | undefined;
   #ended: { readonly error: Error | undefined } | undefined;
 
-  private constructor(spawned: SpawnedProcess) {
+  private constructor(spawned: SpawnedProcess, startTime: string) {
     this.#spawned = spawned;
+    this.#startTime = startTime;
   }
 
   /** Opens one; resolves when it waits. */
   static async open(engine: Engine, sandbox: LeasedSandbox, signal: AbortSignal): Promise<WaitingShell> {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => {});
+    let said = "";
     let shell: WaitingShell | undefined;
     const sink: OutputSink = {
       data: (stream, chunk) => {
-        if (shell === undefined) ready.resolve();
-        else shell.#job?.sink.data(stream, chunk);
+        if (shell !== undefined) return shell.#job?.sink.data(stream, chunk);
+        said = (said + chunk.toString("latin1")).slice(0, LONGEST_READY);
+        if (said.includes(";")) ready.resolve();
       },
       end: (error) => {
         ready.reject(shellGone("", error));
@@ -54,7 +63,7 @@ export class WaitingShell {
       spawned.close();
       throw error;
     }
-    shell = new WaitingShell(spawned);
+    shell = new WaitingShell(spawned, said.slice(1, said.indexOf(";")));
     return shell;
   }
 
@@ -65,7 +74,7 @@ export class WaitingShell {
 
   /** Runs its one job; undefined where the shell had ended before that began. */
   async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
-    const job = new PlainJob(output, false);
+    const job = new PlainJob(output, false, this.#startTime);
     this.#job = job;
     const text = `${job.nonce}\n${childText(request, "<&5")}${job.nonce}\n`;
     // A write that fails is a shell that has ended, and that is told by its streams.

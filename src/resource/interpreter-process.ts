@@ -352,7 +352,7 @@ export class InterpreterProcess {
       if (release !== undefined) {
         const { control, logger } = this.#host;
         await control
-          .killTree(this.#sandbox, this.#sandbox.user, this.#job.pid, KILL_GRACE_MS, this.#job.end)
+          .killTree(this.#sandbox, this.#sandbox.user, this.#job, KILL_GRACE_MS)
           .catch((error: unknown) => {
             const { sandboxId } = this.#sandbox;
             logger.debug({ sandboxId, err: error }, "an interpreter could not be ended");

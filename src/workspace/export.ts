@@ -1,6 +1,7 @@
 import { restateTar } from "../files/tar/restate.ts";
 import { complaintsOf, LAST_CODE_OF_TAR } from "../files/tar/tar-complaints.ts";
-import type { ToolEnd, Tools } from "./tool.ts";
+import type { Tools } from "./tool.ts";
+import { toolFailure } from "./tool-failure.ts";
 
 /** Streams a directory that sandboxes write to as a tar of the standard dialect. Follows no link, opens no FIFO. */
 export async function* exportDirectory(
@@ -24,9 +25,5 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
   const end = yield* tools.stream({ argv, directory, signal });
   const complaints = complaintsOf(end.stderr);
   const isWhole = end.code === 0 || (end.code !== undefined && end.code <= LAST_CODE_OF_TAR);
-  if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw incomplete(end, complaints);
-}
-
-function incomplete({ code }: ToolEnd, complaints: readonly string[]): Error {
-  return new Error(`tar ended with ${code}: ${complaints.slice(-5).join("; ").slice(-1000)}`);
+  if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw toolFailure("tar", end, "read");
 }

@@ -29,6 +29,11 @@ export class PinnedDirectory implements AsyncDisposable {
     return `/proc/self/fd/${this.#handle.fd}`;
   }
 
+  /** For children that it is handed to, while it is open. */
+  get fd(): number {
+    return this.#handle.fd;
+  }
+
   /** A directory in it. @throws as {@link open}. */
   async child(name: ByteString): Promise<PinnedDirectory> {
     return new PinnedDirectory(await open(this.#place(name), FLAGS));
@@ -56,6 +61,17 @@ export class PinnedDirectory implements AsyncDisposable {
   /** Gives the directory itself a mode. */
   async setMode(mode: number): Promise<void> {
     await chmod(this.path, mode);
+  }
+
+  /** Opens the directory itself to its owner, who could not move it elsewhere. Root can in any case. */
+  async openToOwner(): Promise<void> {
+    const { mode } = await this.#handle.stat();
+    if (process.getuid?.() !== 0) await this.setMode((mode & 0o7777) | 0o700);
+  }
+
+  /** Closes it soon. */
+  letGo(): void {
+    this.#handle.close().catch(() => {});
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -9,7 +9,7 @@ import type { Layout } from "./layout.ts";
 import { findClash, mergeTree } from "./merge.ts";
 import { PinnedDirectory } from "./pinned.ts";
 import type { Tools } from "./tool.ts";
-import type { Trash } from "./trash.ts";
+import { openToOwner, type Trash } from "./trash.ts";
 
 /** What {@link stageImport} works with. */
 export interface StageParts {
@@ -50,7 +50,7 @@ export async function stageImport(
     return {
       entryCount,
       sizeBytes,
-      merge: () => onDisk(() => merge(tree, target)),
+      merge: () => onDisk(() => merge(tree, target).catch(unlessClosed)),
       replace: () => onDisk(() => replace(layout, trash, place, { tree, mode })),
       discard,
     };
@@ -96,6 +96,16 @@ async function merge(tree: string, target: string): Promise<void> {
   await mergeTree(from, to);
 }
 
+/** Whoever is not root is kept out by what a sandbox has closed to its own user. */
+function unlessClosed(error: unknown): never {
+  if (codeOf(error) !== "EACCES") throw error;
+  throw new BerthError(
+    "FILE_PERMISSION",
+    "Not all was imported: a sandbox has closed a directory of the workspace to its own user. Open it there (chmod u+rwx), and import again.",
+    { cause: error },
+  );
+}
+
 /** In two steps, between which a crash is mended at the next start. */
 async function replace(
   layout: Layout,
@@ -108,6 +118,8 @@ async function replace(
   await trash.purge(old);
   await using handle = await PinnedDirectory.open(tree);
   await handle.setMode(mode);
+  await handle.openToOwner();
+  await openToOwner(target);
   await rename(target, old);
   try {
     await rename(tree, target);
@@ -116,7 +128,5 @@ async function replace(
     throw error;
   }
   // It has been replaced; what is left of the old one goes at the next start at the latest.
-  await trash.purge(old).catch((error: unknown) => {
-    if (codeOf(error) === undefined) throw error;
-  });
+  await trash.purge(old).catch(() => {});
 }

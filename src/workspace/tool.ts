@@ -1,5 +1,6 @@
 import { type ChildProcessByStdio, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { abortError, throwIfAborted } from "../core/errors.ts";
@@ -8,8 +9,11 @@ import { PinnedDirectory } from "./pinned.ts";
 /** What a tool of the host says at most that is kept. */
 const MOST_STDERR = 64 * 1024;
 
-/** What root keeps when it works in a workspace: rights to files that belong to others, and none beside. */
+/** What tools keep of root's rights in a workspace: those to files whatever their modes, and none beside. */
 const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
+
+/** Where a tool that enters its directory by itself finds it open. */
+const DIRECTORY_FD = 3;
 
 /** A tool of the host to run in a directory. */
 export interface ToolRun {
@@ -28,35 +32,70 @@ export interface ToolEnd {
   readonly stderr: string;
 }
 
+/** How tools are started: what comes before their own arguments. */
+interface Start {
+  readonly prefix: (capabilities: readonly string[]) => readonly string[];
+  /** Whether that enters the directory, which is {@link DIRECTORY_FD} then. */
+  readonly enters: boolean;
+}
+
+const PLAIN: Start = { prefix: () => [], enters: false };
+
+/** For root: without its other rights. */
+const AS_ROOT: Start = {
+  prefix: (more) => {
+    const kept = only([...KEPT_CAPABILITIES, ...more]);
+    return ["setpriv", "--no-new-privs", "--inh-caps=-all", `--bounding-set=${kept}`, "--"];
+  },
+  enters: false,
+};
+
+/** For everybody else: a user namespace gives those rights to one's own files, which a sandbox may have closed. */
+const AS_USER: Start = {
+  prefix: () => {
+    const kept = only(KEPT_CAPABILITIES);
+    const enter = `--wd=/proc/self/fd/${DIRECTORY_FD}`;
+    return [
+      ...["unshare", "--user", "--map-current-user", "--keep-caps", enter, "--", "setpriv", "--no-new-privs"],
+      ...[`--inh-caps=${kept}`, `--ambient-caps=${kept}`, `--bounding-set=${kept}`, "--"],
+    ];
+  },
+  enters: true,
+};
+
 /**
  * Runs the host's own tools in a directory that sandboxes write to. They are
  * those that know hostile trees: they go by open directories and not by paths,
- * follow no link and know no deepest level. They run with none of root's rights
- * but to others' files, and can gain none.
+ * follow no link and know no deepest level. They run with no rights but to
+ * files, and can gain none.
  */
 export class Tools {
-  readonly #prefix: (capabilities: readonly string[]) => string[];
+  readonly #how: Start;
 
-  private constructor(prefix: (capabilities: readonly string[]) => string[]) {
-    this.#prefix = prefix;
+  private constructor(how: Start) {
+    this.#how = how;
   }
 
-  /** Finds out what the host offers to drop rights. */
+  /** Finds out what the host offers to give and to drop rights. */
   static find(): Tools {
-    const asRoot = process.getuid?.() === 0;
-    if (!asRoot || spawnSync("setpriv", ["--version"]).status !== 0) return new Tools(() => []);
-    return new Tools((capabilities) => {
-      const kept = [...KEPT_CAPABILITIES, ...capabilities].map((name) => `+${name}`).join(",");
-      return ["setpriv", "--no-new-privs", "--inh-caps=-all", `--bounding-set=-all,${kept}`, "--"];
-    });
+    const how = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
+    const [command = "", ...args] = how.prefix([]);
+    const directory = openSync("/", "r");
+    try {
+      const { status } = spawnSync(command, [...args, "true"], {
+        stdio: ["ignore", "ignore", "ignore", directory],
+      });
+      return new Tools(status === 0 ? how : PLAIN);
+    } finally {
+      closeSync(directory);
+    }
   }
 
   /** Runs a tool to its end; returns what it wrote to stdout too. */
   async run(run: ToolRun): Promise<ToolEnd & { readonly stdout: string }> {
-    await using directory = await PinnedDirectory.open(run.directory);
-    const tool = this.#start(run, directory);
+    const { tool, ended } = await this.#start(run);
     try {
-      const [stdout, end] = await Promise.all([text(tool.stdout), endOf(tool)]);
+      const [stdout, end] = await Promise.all([text(tool.stdout), ended]);
       throwIfAborted(run.signal);
       return { ...end, stdout };
     } catch (error) {
@@ -67,39 +106,52 @@ export class Tools {
 
   /** Runs a tool and yields what it writes to stdout; returns how it ended. It ends when the reader leaves. */
   async *stream(run: ToolRun): AsyncGenerator<Buffer, ToolEnd> {
-    await using directory = await PinnedDirectory.open(run.directory);
-    const tool = this.#start(run, directory);
-    const end = endOf(tool);
-    end.catch(() => {});
+    const { tool, ended } = await this.#start(run);
     try {
       for await (const chunk of tool.stdout) yield chunk;
-      const how = await end;
+      const end = await ended;
       throwIfAborted(run.signal);
-      return how;
+      return end;
     } finally {
       tool.kill("SIGKILL");
-      await end.catch(() => {});
+      await ended.catch(() => {});
     }
   }
 
-  #start(
-    { argv, capabilities = [], signal }: ToolRun,
-    directory: PinnedDirectory,
-  ): ChildProcessByStdio<null, Readable, Readable> {
+  async #start({ argv, capabilities = [], directory, signal }: ToolRun): Promise<StartedTool> {
     throwIfAborted(signal);
-    const [command = "", ...args] = [...this.#prefix(capabilities), ...argv];
-    const tool = spawn(command, args, {
-      // Changed to before the tool begins, while the descriptor is still open in the child.
-      cwd: directory.path,
-      env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" },
-      stdio: ["ignore", "pipe", "pipe"],
-      ...(signal && { signal, killSignal: "SIGKILL" as const }),
-    });
-    return tool;
+    const { prefix, enters } = this.#how;
+    const [command = "", ...args] = [...prefix(capabilities), ...argv];
+    const pinned = await PinnedDirectory.open(directory);
+    try {
+      const tool = spawn(command, args, {
+        cwd: enters ? "/" : pinned.path,
+        env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" },
+        stdio: ["ignore", "pipe", "pipe", ...(enters ? [pinned.fd] : [])],
+        ...(signal && { signal, killSignal: "SIGKILL" as const }),
+      }) as ChildProcessByStdio<null, Readable, Readable>;
+      const ended = endOf(tool);
+      ended.catch(() => {});
+      return { tool, ended };
+    } finally {
+      // The child has it: whoever reads and never comes back keeps nothing open here.
+      pinned.letGo();
+    }
   }
 }
 
-async function endOf(tool: ChildProcessByStdio<null, Readable, Readable>): Promise<ToolEnd> {
+/** A tool that runs, and its end. */
+interface StartedTool {
+  readonly tool: ChildProcessByStdio<null, Readable, Readable>;
+  readonly ended: Promise<ToolEnd>;
+}
+
+/** As `setpriv` wants to have it. */
+function only(names: readonly string[]): string {
+  return ["-all", ...names.map((name) => `+${name}`)].join(",");
+}
+
+async function endOf(tool: StartedTool["tool"]): Promise<ToolEnd> {
   let stderr = "";
   tool.stderr.on("data", (chunk: Buffer) => {
     stderr = (stderr + chunk.toString("latin1")).slice(-MOST_STDERR);

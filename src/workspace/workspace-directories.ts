@@ -10,6 +10,7 @@ import { Layout } from "./layout.ts";
 import { ProjectQuota } from "./project-quota.ts";
 import { stageImport } from "./stage.ts";
 import { Tools } from "./tool.ts";
+import { forbidden, toolFailure } from "./tool-failure.ts";
 import { Trash } from "./trash.ts";
 
 /** Where the directories are, and how large they may become. */
@@ -62,9 +63,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     }
     await this.#findQuota();
     await this.#mendReplacements();
-    this.#purgeLeftovers().catch((error: unknown) =>
-      this.#logger.warn({ err: error }, "what earlier runs left in the workspaces root could not be removed"),
-    );
+    this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
   }
 
   pathOf(name: WorkspaceName): string {
@@ -129,10 +128,10 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const argv = ["du", "--summarize", "--one-file-system", "--block-size=1", "."] as const;
     const directory = this.#layout.pathOf(name);
-    const { code, stdout, stderr } = await onDisk(() => this.#tools.run({ argv, directory, signal }));
+    const { stdout, ...end } = await onDisk(() => this.#tools.run({ argv, directory, signal }));
     const bytes = /^(\d+)\t/.exec(stdout)?.[1];
     // Files that vanish meanwhile make it complain and go on.
-    if (bytes === undefined) throw new Error(`du ended with ${code}: ${stderr.slice(-1000)}`);
+    if (bytes === undefined || forbidden(end) !== undefined) throw toolFailure("du", end, "read");
     return Number(bytes);
   }
 
@@ -223,10 +222,14 @@ export class WorkspaceDirectories implements WorkspaceFiles {
           () => true,
           () => false,
         );
-        if (isThere) await this.#trash.purge(old);
-        else await rename(old, target);
+        if (!isThere) await rename(old, target);
+        else await this.#trash.purge(old).catch((error: unknown) => this.#tellLeftover(error));
       }
     }
+  }
+
+  #tellLeftover(error: unknown): void {
+    this.#logger.warn({ err: error }, "what earlier runs left in the workspaces root could not be removed");
   }
 
   async #purgeLeftovers(): Promise<void> {

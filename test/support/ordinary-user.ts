@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -43,4 +44,42 @@ exec setpriv --reuid=${ORDINARY_ID} --regid=${ORDINARY_ID} --clear-groups --inh-
   );
   child.once("exit", () => rmSync(dir, { recursive: true, force: true }));
   return { child, home };
+}
+
+/** `berth serve` with bubblewrap, run by an ordinary user, its data below that one's home. */
+export class OrdinaryService {
+  readonly address: string;
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess, address: string) {
+    this.#child = child;
+    this.address = address;
+  }
+
+  static async start(args: readonly string[] = []): Promise<OrdinaryService> {
+    const all = ["src/main.ts", "serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", ...args];
+    const { child } = nodeAsOrdinaryUser(all, { BERTH_LOG_LEVEL: "warn" });
+    const { stdout, stderr } = child;
+    if (stdout === null || stderr === null) throw new Error("it has no pipes");
+    let said = "";
+    const address = new Promise<string>((resolve, reject) => {
+      stderr.on("data", (text: Buffer) => {
+        said += text;
+      });
+      stdout.on("data", (text: Buffer) => {
+        said += text;
+        const found = /berth listens on (.+?);/.exec(said)?.[1];
+        if (found !== undefined) resolve(found);
+      });
+      child.once("close", () => reject(new Error(`the service ended: ${said}`)));
+    });
+    return new OrdinaryService(child, await address);
+  }
+
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null) return;
+    const ended = once(this.#child, "close");
+    this.#child.kill("SIGTERM");
+    await ended;
+  }
 }

@@ -101,19 +101,20 @@ export class WorkspaceManager {
 
   /** Workspaces of an owner in byte order of their ids, broken ones beside. */
   async list(owner: string, after: string, limit: number): Promise<WorkspacePage> {
-    const { store, files, workspaces } = this.#parts;
+    const { store, files, workspaces, remover } = this.#parts;
     const records = store.page(owner, after, limit + 1);
     const page = records.slice(0, limit);
     const found: WorkspaceView[] = [];
     const broken: BrokenWorkspace[] = [];
-    for (const { state, workspaceId } of page) {
-      if (state !== "ACTIVE") continue;
+    for (const { workspaceId } of page) {
       const name = { owner, workspaceId };
-      const message = await files.problemOf(name);
-      // It may have gone while this one was looked at.
-      if (store.find(name)?.state !== "ACTIVE") continue;
-      if (message === undefined) found.push(workspaces.view(name));
-      else broken.push({ workspaceId, path: files.pathOf(name), message });
+      const problem = await files.problemOf(name);
+      // It may be on its way in, or have gone while it was looked at.
+      const state = store.find(name)?.state;
+      const message = state === "DELETING" ? remover.problemOf(name) : problem;
+      if (state === "ACTIVE" && message === undefined) found.push(workspaces.view(name));
+      else if ((state === "ACTIVE" || state === "DELETING") && message !== undefined)
+        broken.push({ workspaceId, path: files.pathOf(name), message });
     }
     const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;
     if (next === undefined) {

@@ -1,8 +1,9 @@
+import { BerthError } from "../errors.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { Logger } from "../ports/logger.ts";
 import type { WorkspaceFiles } from "../ports/workspace-files.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "../ports/workspace-store.ts";
-import type { WorkspaceName } from "./workspace.ts";
+import { type WorkspaceName, workspaceKey } from "./workspace.ts";
 import type { WorkspaceSandboxes } from "./workspace-sandboxes.ts";
 
 /** How long a retry of a deletion is answered. */
@@ -24,6 +25,8 @@ export class WorkspaceRemover {
   readonly #sandboxes: WorkspaceSandboxes;
   readonly #clock: Clock;
   readonly #logger: Logger;
+  /** By key: what kept a deletion from being finished. */
+  readonly #unfinished = new Map<string, string>();
 
   constructor(parts: {
     readonly store: WorkspaceStore;
@@ -54,9 +57,22 @@ export class WorkspaceRemover {
 
   /** Goes on with a deletion that was begun. Under the workspace's lock. */
   async finish(record: WorkspaceRecord, graceMs: number | undefined): Promise<void> {
-    await this.#sandboxes.removeUsers(record, graceMs);
-    await this.#files.discard(record);
+    const key = workspaceKey(record);
+    try {
+      await this.#sandboxes.removeUsers(record, graceMs);
+      await this.#files.discard(record);
+    } catch (error) {
+      const problem = error instanceof BerthError ? error.message : "see the server's log.";
+      this.#unfinished.set(key, `it is to be deleted, and that failed: ${problem} Then clean it up again.`);
+      throw error;
+    }
     this.#store.remove(record);
+    this.#unfinished.delete(key);
+  }
+
+  /** What keeps a deletion from being finished; undefined: nothing, or nothing is known yet. */
+  problemOf(name: WorkspaceName): string | undefined {
+    return this.#unfinished.get(workspaceKey(name));
   }
 
   /** The end of a deletion that nobody was told of, or that this request began; it counts as told now. */

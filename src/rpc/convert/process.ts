@@ -133,7 +133,7 @@ export function toWireProcess(process: Process): MessageInitShape<typeof Process
   const { stdout, stderr } = process.transcript.written;
   return {
     processId: process.id,
-    sandboxId: process.lease.sandbox.sandboxId,
+    sandboxId: process.sandbox.sandboxId,
     command:
       command.kind === "shell"
         ? { case: "shell", value: command.line }

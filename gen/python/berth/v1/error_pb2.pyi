@@ -119,8 +119,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TRACE_NOT_FOUND: _ErrorReason.ValueType  # 39
     """NOT_FOUND: the trace belongs to no workspace."""
     ERROR_REASON_WORKSPACE_BROKEN: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION: the workspace's directory is missing or is something
-    else than Berth made.
+    """FAILED_PRECONDITION: the workspace's directory is missing, is something else
+    than Berth made, or holds what the server may not read or delete.
     """
     ERROR_REASON_SESSION_START_FAILED: _ErrorReason.ValueType  # 41
     """FAILED_PRECONDITION: the session's resource could not be initialized; no
@@ -232,8 +232,8 @@ ERROR_REASON_DIRECTORY_NOT_EMPTY: ErrorReason.ValueType  # 38
 ERROR_REASON_TRACE_NOT_FOUND: ErrorReason.ValueType  # 39
 """NOT_FOUND: the trace belongs to no workspace."""
 ERROR_REASON_WORKSPACE_BROKEN: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION: the workspace's directory is missing or is something
-else than Berth made.
+"""FAILED_PRECONDITION: the workspace's directory is missing, is something else
+than Berth made, or holds what the server may not read or delete.
 """
 ERROR_REASON_SESSION_START_FAILED: ErrorReason.ValueType  # 41
 """FAILED_PRECONDITION: the session's resource could not be initialized; no

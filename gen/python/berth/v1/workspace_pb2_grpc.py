@@ -108,7 +108,8 @@ class WorkspaceServiceServicer(object):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone.
+        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+        what the server may not read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,7 +199,9 @@ class WorkspaceServiceServicer(object):
         FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
         "ref_count" in the metadata) while traces refer to it, unless force;
         UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-        removed.
+        removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
+        A deletion that failed half way is no workspace any more: it is listed as
+        broken until a further call has finished it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,7 +214,7 @@ class WorkspaceServiceServicer(object):
         call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN).
+        (WORKSPACE_BROKEN), also where the server may not read all of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,8 +230,9 @@ class WorkspaceServiceServicer(object):
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
         replace while a sandbox uses it, (FILE_KIND) without replace where an entry
         would take the place of something of another kind or go through a link;
-        RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
-        quota).
+        PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
+        its own user and the server is not root; RESOURCE_EXHAUSTED
+        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -54,7 +54,8 @@ class WorkspaceServiceStub:
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone.
+    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+    what the server may not read.
     """
     ListWorkspaces: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]
     """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
@@ -116,7 +117,9 @@ class WorkspaceServiceStub:
     FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
     "ref_count" in the metadata) while traces refer to it, unless force;
     UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-    removed.
+    removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
+    A deletion that failed half way is no workspace any more: it is listed as
+    broken until a further call has finished it.
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -125,7 +128,7 @@ class WorkspaceServiceStub:
     call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN).
+    (WORKSPACE_BROKEN), also where the server may not read all of it.
     """
     ImportWorkspace: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -137,8 +140,9 @@ class WorkspaceServiceStub:
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
     replace while a sandbox uses it, (FILE_KIND) without replace where an entry
     would take the place of something of another kind or go through a link;
-    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
-    quota).
+    PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
+    its own user and the server is not root; RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
     """
 
 @_typing.type_check_only
@@ -167,7 +171,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone.
+    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+    what the server may not read.
     """
     ListWorkspaces: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]  # type: ignore[assignment]
     """ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
@@ -229,7 +234,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
     "ref_count" in the metadata) while traces refer to it, unless force;
     UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-    removed.
+    removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
+    A deletion that failed half way is no workspace any more: it is listed as
+    broken until a further call has finished it.
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
@@ -238,7 +245,7 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN).
+    (WORKSPACE_BROKEN), also where the server may not read all of it.
     """
     ImportWorkspace: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]  # type: ignore[assignment]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -250,8 +257,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
     replace while a sandbox uses it, (FILE_KIND) without replace where an entry
     would take the place of something of another kind or go through a link;
-    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
-    quota).
+    PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
+    its own user and the server is not root; RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -289,7 +297,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone.
+        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+        what the server may not read.
         """
 
     @_abc_1.abstractmethod
@@ -393,7 +402,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
         "ref_count" in the metadata) while traces refer to it, unless force;
         UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-        removed.
+        removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
+        A deletion that failed half way is no workspace any more: it is listed as
+        broken until a further call has finished it.
         """
 
     @_abc_1.abstractmethod
@@ -408,7 +419,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN).
+        (WORKSPACE_BROKEN), also where the server may not read all of it.
         """
 
     @_abc_1.abstractmethod
@@ -426,8 +437,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
         replace while a sandbox uses it, (FILE_KIND) without replace where an entry
         would take the place of something of another kind or go through a link;
-        RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
-        quota).
+        PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
+        its own user and the server is not root; RESOURCE_EXHAUSTED
+        (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

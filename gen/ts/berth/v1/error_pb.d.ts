@@ -377,8 +377,8 @@ export enum ErrorReason {
   TRACE_NOT_FOUND = 39,
 
   /**
-   * FAILED_PRECONDITION: the workspace's directory is missing or is something
-   * else than Berth made.
+   * FAILED_PRECONDITION: the workspace's directory is missing, is something else
+   * than Berth made, or holds what the server may not read or delete.
    *
    * @generated from enum value: ERROR_REASON_WORKSPACE_BROKEN = 40;
    */

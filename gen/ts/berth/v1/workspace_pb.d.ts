@@ -98,6 +98,16 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
    * @generated from field: berth.v1.QuotaEnforcement quota_enforcement = 11;
    */
   quotaEnforcement: QuotaEnforcement;
+
+  /**
+   * Whether size_bytes is more than quota_bytes. While it is, the workspace gets
+   * no new sandbox by EnsureWorkspaceSandbox and no import; both measure it anew
+   * first. Sandboxes that mount it hear of a change by WatchEvents:
+   * WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
+   *
+   * @generated from field: bool over_quota = 12;
+   */
+  overQuota: boolean;
 };
 
 /**
@@ -895,7 +905,8 @@ export declare const WorkspaceService: GenService<{
    * GetWorkspace reads one workspace.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN) when its directory is gone.
+   * (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+   * what the server may not read.
    *
    * @generated from rpc berth.v1.WorkspaceService.GetWorkspace
    */
@@ -1006,7 +1017,9 @@ export declare const WorkspaceService: GenService<{
    * FAILED_PRECONDITION (WORKSPACE_IN_USE, with the count in the message and as
    * "ref_count" in the metadata) while traces refer to it, unless force;
    * UNAVAILABLE (ENGINE_UNAVAILABLE) while a sandbox that it appears in cannot be
-   * removed.
+   * removed; FAILED_PRECONDITION (WORKSPACE_BROKEN) where files cannot be deleted.
+   * A deletion that failed half way is no workspace any more: it is listed as
+   * broken until a further call has finished it.
    *
    * @generated from rpc berth.v1.WorkspaceService.CleanupWorkspace
    */
@@ -1022,7 +1035,7 @@ export declare const WorkspaceService: GenService<{
    * call ends in OK.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN).
+   * (WORKSPACE_BROKEN), also where the server may not read all of it.
    *
    * @generated from rpc berth.v1.WorkspaceService.ExportWorkspace
    */
@@ -1041,8 +1054,9 @@ export declare const WorkspaceService: GenService<{
    * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
    * replace while a sandbox uses it, (FILE_KIND) without replace where an entry
    * would take the place of something of another kind or go through a link;
-   * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the
-   * quota).
+   * PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
+   * its own user and the server is not root; RESOURCE_EXHAUSTED
+   * (MESSAGE_TOO_LARGE for one chunk; NO_SPACE, also past the quota).
    *
    * @generated from rpc berth.v1.WorkspaceService.ImportWorkspace
    */
