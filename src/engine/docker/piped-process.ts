@@ -1,17 +1,32 @@
+import { closeSync, constants, openSync } from "node:fs";
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess } from "../../core/ports/engine.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import type { ExecState } from "./exec-state.ts";
 
+/** How soon somebody who opens an ended stdin once more meets its end. */
+const FIRST_KNOCK_MS = 2;
+const LONGEST_KNOCK_MS = 250;
+
 /** A running `exec` whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
 export class PipedProcess implements SpawnedProcess {
   readonly #state: ExecState;
   readonly #streams: PipeStreams;
+  /** Name of the pipe of its stdin. */
+  readonly #stdin: string;
+  #knockTimer: NodeJS.Timeout | undefined;
+  #silent = false;
   #dropped = false;
 
-  constructor(state: ExecState, ends: PipeEnds, sink: OutputSink) {
+  /** @param stdin name of the pipe of its stdin, while that is there. */
+  constructor(state: ExecState, stdin: string, ends: PipeEnds, sink: OutputSink) {
     this.#state = state;
+    this.#stdin = stdin;
     this.#streams = new PipeStreams(ends, sink, () => state.whyEnded());
+    void this.ended.then(() => {
+      this.#silent = true;
+      clearTimeout(this.#knockTimer);
+    });
   }
 
   /** Settles, never rejects, when its output has ended. */
@@ -38,6 +53,7 @@ export class PipedProcess implements SpawnedProcess {
 
   closeStdin(): void {
     this.#streams.closeStdin();
+    if (this.#knockTimer === undefined) this.#knock(FIRST_KNOCK_MS);
   }
 
   async resize(): Promise<void> {
@@ -51,6 +67,7 @@ export class PipedProcess implements SpawnedProcess {
   }
 
   close(): void {
+    this.closeStdin();
     this.#streams.close(canceled());
   }
 
@@ -59,5 +76,22 @@ export class PipedProcess implements SpawnedProcess {
     this.#dropped = true;
     this.close();
     this.#streams.destroy();
+  }
+
+  /**
+   * Unlike other pipes, one with a name lets nobody open it for reading while
+   * nobody has it open for writing. So whoever opens /dev/stdin after its end
+   * would wait for ever, were it not opened for a moment now and then.
+   */
+  #knock(delayMs: number): void {
+    if (this.#silent) return;
+    this.#knockTimer = setTimeout(() => {
+      try {
+        closeSync(openSync(this.#stdin, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW));
+        this.#knock(Math.min(delayMs * 2, LONGEST_KNOCK_MS));
+      } catch {
+        // Nobody has it open for reading, so nobody can open it again.
+      }
+    }, delayMs).unref();
   }
 }

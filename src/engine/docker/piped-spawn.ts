@@ -50,7 +50,7 @@ export async function spawnPiped(
     const state = new ExecState(daemon, exec);
     await untilOpened(state, opened.stdout, signal);
     opened.letGo();
-    const spawned = new PipedProcess(state, opened.ends, sink);
+    const spawned = new PipedProcess(state, pipes.stdin, opened.ends, sink);
     void spawned.ended.then(() => {
       if (!spawned.dropped) forget(pipes);
     });
