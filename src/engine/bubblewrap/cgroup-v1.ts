@@ -78,7 +78,8 @@ class GroupV1 implements ControlGroup {
 
   constructor(dirs: ReadonlyMap<string, string>) {
     this.#dirs = dirs;
-    this.joinFiles = [...new Set(dirs.values())].map((dir) => path.join(dir, "cgroup.procs"));
+    // A thread that moves itself waits for no other one; a whole process would, for as long as the kernel likes.
+    this.joinFiles = [...new Set(dirs.values())].map((dir) => path.join(dir, "tasks"));
     this.shown = ["memory", "pids"].flatMap((controller) => {
       const source = dirs.get(controller);
       return source === undefined ? [] : [{ source, target: `/sys/fs/cgroup/${controller}` }];
