@@ -42,11 +42,12 @@ export async function findControlGroups(name: string): Promise<ControlGroups> {
   } catch {
     return NO_CONTROL_GROUPS;
   }
-  for (const dir of new Set(own.values())) await clearLeftovers(dir);
   const unified = own.get("");
-  return (
-    CgroupsV1.open(own, name) ?? (unified ? CgroupsV2.open(unified, name) : undefined) ?? NO_CONTROL_GROUPS
-  );
+  const groups =
+    CgroupsV1.open(own, name) ?? (unified ? CgroupsV2.open(unified, name) : undefined) ?? NO_CONTROL_GROUPS;
+  const parents = groups.homes.map((home) => path.dirname(home));
+  for (const dir of new Set([...own.values(), ...parents])) await clearLeftovers(dir);
+  return groups;
 }
 
 async function clearLeftovers(parent: string): Promise<void> {
