@@ -67,8 +67,7 @@ export async function spawnProcess(
     const spawned = new BubblewrapProcess(
       {
         attendant,
-        stdin: sockets.stdin,
-        outputs: sockets.outputs,
+        ends: sockets,
         resizeTerminal: terminal && ((size) => resizeTerminal(box, report.slice(1), size, parts)),
       },
       sink,
