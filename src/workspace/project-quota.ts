@@ -67,7 +67,7 @@ export class ProjectQuota {
       type === "ext4"
         ? ["chattr", "-p", project, "+P", "."]
         : // No deeper than the directory itself: a walk by paths could be led out of it.
-          ["xfs_quota", "-x", "-c", `project -s -d 0 -p ${directory} ${project}`, mountPoint],
+          ["xfs_quota", "-x", "-c", `project -s -d 0 -p . ${project}`, mountPoint],
     );
   }
 

@@ -13,7 +13,7 @@ const MARGIN = 256 * 1024;
 describe.each(["ext4", "xfs"])("on %s with project quotas", (type) => {
   const service = useApp({
     engine: "bubblewrap",
-    workspacesRoot: mkdtempSync(`/run/disks/${type}/workspaces-`),
+    workspacesRoot: mkdtempSync(`/run/disks/${type}/all workspaces-`),
     workspaceQuotaBytes: QUOTA,
   });
   const workspaces = new WorkspaceClient(() => service.client);
