@@ -1,19 +1,18 @@
-import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import type { Socket } from "node:net";
-import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, OutputStream, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
-import { childrenOf, stateOf } from "./process-tree.ts";
+import { stateOf } from "./process-tree.ts";
+import type { Started } from "./reports.ts";
 
-/** How often a process that is waited for is looked at, for the one thing that tells nothing by itself. */
-const STOPPED_LOOK_MS = 1000;
+/** How often it is looked at whether an attendant is left that can tell an end. */
+const LOOK_MS = 1000;
 
 /** The parts of a {@link BubblewrapProcess}. */
 export interface ProcessParts {
-  /** Waits, outside, for the process inside, and ends as that does. */
-  readonly attendant: ChildProcess;
+  /** Waits, outside, for the process inside, and reports its end. */
+  readonly attendant: Started;
   readonly stdin: Socket | undefined;
   readonly outputs: readonly { readonly stream: OutputStream; readonly socket: Socket }[];
   /** Sets the size of its terminal; undefined without one. */
@@ -25,6 +24,7 @@ export class BubblewrapProcess implements SpawnedProcess {
   readonly #parts: ProcessParts;
   /** Resolves with its exit code. */
   readonly #exited: Promise<number>;
+  #hasExited = false;
   /** Resolves when nobody holds its output pipes any more. */
   readonly #silent: Promise<void>;
   /** Where output goes; undefined once the sink has been told of the end. */
@@ -34,7 +34,10 @@ export class BubblewrapProcess implements SpawnedProcess {
     this.#parts = parts;
     this.#sink = sink;
     const { attendant, stdin, outputs } = parts;
-    this.#exited = exitOf(attendant);
+    this.#exited = attendant.code;
+    void this.#exited.then(() => {
+      this.#hasExited = true;
+    });
     stdin?.on("error", () => {});
     const ends = outputs.map(({ stream, socket }) => {
       socket.pause();
@@ -72,9 +75,8 @@ export class BubblewrapProcess implements SpawnedProcess {
   }
 
   async resize(size: TerminalSize): Promise<void> {
-    const { attendant, resizeTerminal } = this.#parts;
-    const ended = attendant.exitCode !== null || attendant.signalCode !== null;
-    if (ended || resizeTerminal === undefined) {
+    const { resizeTerminal } = this.#parts;
+    if (this.#hasExited || resizeTerminal === undefined) {
       throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.");
     }
     await resizeTerminal(size);
@@ -86,13 +88,11 @@ export class BubblewrapProcess implements SpawnedProcess {
     const onAbort = () => signal && aborted.reject(abortError(signal));
     signal?.addEventListener("abort", onAbort, { once: true });
     if (signal?.aborted) onAbort();
-    const watching = this.#rouse(over.signal);
     try {
-      return await Promise.race([this.#exited, aborted.promise]);
+      return await Promise.race([this.#exited, aborted.promise, this.#attendantLost(over.signal)]);
     } finally {
       over.abort();
       signal?.removeEventListener("abort", onAbort);
-      await watching;
     }
   }
 
@@ -115,18 +115,15 @@ export class BubblewrapProcess implements SpawnedProcess {
     return this.#silent;
   }
 
-  /**
-   * The attendant stops when the process is stopped, and nothing but a signal
-   * makes it go on when that went on or ended meanwhile.
-   */
-  async #rouse(signal: AbortSignal): Promise<void> {
-    const { attendant } = this.#parts;
-    while (!signal.aborted) {
-      await sleep(STOPPED_LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
-      if (signal.aborted || attendant.pid === undefined || stateOf(attendant.pid) !== "T") continue;
-      const [child] = childrenOf(attendant.pid);
-      if (child === undefined || stateOf(child) !== "T") attendant.kill("SIGCONT");
+  /** Resolves, as for a process that was killed, when there is nobody any more who could report its end. */
+  async #attendantLost(signal: AbortSignal): Promise<number> {
+    const { pid } = this.#parts.attendant;
+    for (let missing = 0; missing < 2 && !signal.aborted; ) {
+      await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
+      // A report that is under way comes before the second look.
+      missing = /[ZX]/.test(stateOf(pid) ?? "X") ? missing + 1 : 0;
     }
+    return 137;
   }
 
   #end(error?: Error): void {
@@ -134,11 +131,6 @@ export class BubblewrapProcess implements SpawnedProcess {
     this.#sink = undefined;
     sink?.end(error);
   }
-}
-
-async function exitOf(child: ChildProcess): Promise<number> {
-  if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
-  return child.exitCode ?? 128 + constants.signals[child.signalCode ?? "SIGKILL"];
 }
 
 function stdinClosed(): BerthError {
