@@ -59,16 +59,20 @@ export class BenchClient {
     const { promise, resolve, reject } = Promise.withResolvers<MessageShape<O>>();
     const call = this.#grpc.makeClientStreamRequest(
       pathOf(method),
-      (message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
+      (message: Buffer) => message,
       (bytes) => fromBinary(method.output, bytes),
       (error, answer) => (error ? reject(error) : resolve(answer as MessageShape<O>)),
     );
-    const send = async (init: MessageInitShape<I>): Promise<void> => {
-      if (call.write(create(method.input, init))) return;
+    const send = async (encoded: Buffer): Promise<void> => {
+      if (call.write(encoded)) return;
       // A call that has failed drains no more.
       await Promise.race([once(call, "drain"), promise]);
     };
-    return { send, end: () => call.end(), answer: promise };
+    const encode = (init: MessageInitShape<I>): Buffer => {
+      const { buffer, byteOffset, length } = toBinary(method.input, create(method.input, init));
+      return Buffer.from(buffer, byteOffset, length);
+    };
+    return { encode, send, end: () => call.end(), answer: promise };
   }
 
   close(): void {
@@ -78,8 +82,10 @@ export class BenchClient {
 
 /** A call that streams requests. */
 export interface Upload<I extends DescMethod["input"], O extends DescMethod["output"]> {
+  /** A message, ready to be sent as often as is wanted: to encode it takes longer than to receive it. */
+  encode(request: MessageInitShape<I>): Buffer;
   /** Resolves when more may be sent; rejects when the call has failed. */
-  send(request: MessageInitShape<I>): Promise<void>;
+  send(encoded: Buffer): Promise<void>;
   end(): void;
   readonly answer: Promise<MessageShape<O>>;
 }

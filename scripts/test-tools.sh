@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes sure that the programs are there that tests run on this machine: tmux,
-# as the terminal that a person sits at, and bubblewrap, as an engine.
+# as the terminal that a person sits at, bubblewrap, as an engine, and those of
+# btrfs, for a disk in a file.
 #
 # Usage: scripts/test-tools.sh [--yes]
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking;
@@ -13,4 +14,6 @@ take_only_yes "$@"
 
 command -v tmux >/dev/null || install_packages "tmux is not installed, and tests drive terminals with it" tmux
 command -v bwrap >/dev/null || install_packages "bubblewrap is not installed, and tests run sandboxes with it" bubblewrap
+command -v mkfs.btrfs >/dev/null || [ -x /sbin/mkfs.btrfs ] ||
+  install_packages "btrfs-progs is not installed, and tests make a disk with it" btrfs-progs
 echo "Programs are there: $(tmux -V), $(bwrap --version)."

@@ -14,7 +14,7 @@ import { DurableState } from "./core/state/durable-state.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import { chooseEngine, diagnoseEngines, type EngineSettings } from "./engine/choose.ts";
 import { FileManager } from "./files/file-manager.ts";
-import { formatListenAddress, parseListenAddress } from "./listen-address.ts";
+import { formatListenAddress, type ListenAddress, parseListenAddress } from "./listen-address.ts";
 import { ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
@@ -90,9 +90,12 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
-  const engine = await chooseEngine(settings, store.instance, logger);
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
-  const monitor = await EngineMonitor.connect(engine, logger);
+  const engine = await chooseEngine(settings, store.instance, logger);
+  const monitor = await EngineMonitor.connect(engine, logger).catch(async (error: unknown) => {
+    await engine.close();
+    throw error;
+  });
   const state = new DurableState(store, { clock, logger });
   const { requests } = state;
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
@@ -191,38 +194,43 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
   });
-  await assembly.prepare();
-  await sandboxes.takeUp();
-  await processes.takeUp();
-  sandboxes.start();
-  state.start();
-  sessions.restore();
-  runs.recover();
-  const recovered = workspaces.workspaces.start();
-  const address = await server.start().catch(async (error: unknown) => {
-    // What an earlier run left stays for the next one.
+  let recovered: Promise<void> | undefined;
+  /** Lets go of everything below the port; resolves with the ids of sandboxes that are still there. */
+  const release = async (leave: boolean): Promise<string[]> => {
+    const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
+    runs.stop();
+    await sessions.shutdown({ leave, timeoutMs: callsMs });
+    const left = await sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
+    // What it begins when it has recovered is to be stopped too.
+    await recovered;
     await workspaces.workspaces.stop();
-    await sandboxes.shutdown({ leave: true, timeoutMs: settings.stopTimeoutMs });
+    await processes.letGo();
+    lanes.closeAll();
     await engine.close();
+    state.stop();
+    return left;
+  };
+  const start = async (): Promise<ListenAddress> => {
+    await assembly.prepare();
+    await sandboxes.takeUp();
+    await processes.takeUp();
+    sandboxes.start();
+    state.start();
+    sessions.restore();
+    runs.recover();
+    recovered = workspaces.workspaces.start();
+    return server.start();
+  };
+  const address = await start().catch(async (error: unknown) => {
+    // What an earlier run left stays for the next one.
+    await release(true);
     throw error;
   });
 
   let stopping: Promise<{ left: string[] }> | undefined;
   const stop = async (): Promise<{ left: string[] }> => {
-    const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
-    await server.stop({ graceMs: callsMs });
-    runs.stop();
-    await sessions.shutdown({ leave: settings.leaveSandboxes, timeoutMs: callsMs });
-    const left = await sandboxes.shutdown({
-      leave: settings.leaveSandboxes,
-      timeoutMs: settings.stopTimeoutMs - callsMs,
-    });
-    await workspaces.workspaces.stop();
-    await recovered;
-    await processes.letGo();
-    lanes.closeAll();
-    await engine.close();
-    state.stop();
+    await server.stop({ graceMs: settings.stopTimeoutMs * CALLS_SHARE_OF_STOP });
+    const left = await release(settings.leaveSandboxes);
     store.close();
     return { left };
   };

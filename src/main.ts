@@ -33,10 +33,18 @@ process.exit(exitCode);
 
 /** Loads the service where it is wanted: a client's command is not to wait for its code. */
 async function loadService() {
-  // A young generation that may grow does so under a flood of output, past the processor's caches, and stays so.
-  setFlagsFromString("--semi-space-growth-factor=1");
+  tuneMemory();
   const [app, settings] = await Promise.all([import("./app.ts"), import("./settings.ts")]);
   return { ...app, ...settings };
+}
+
+function tuneMemory(): void {
+  // A young generation that may grow does so under a flood of output, past the processor's caches, and stays so.
+  setFlagsFromString("--semi-space-growth-factor=1");
+  // The bytes that stream through lie outside the heap. By default, every 64 MB of them have the whole
+  // heap marked, which takes longer than all else that is done with them. Node 22 does not know this flag.
+  if (Number.parseInt(process.versions.node, 10) >= 24)
+    setFlagsFromString("--external-memory-accounted-in-global-limit");
 }
 
 function packageVersion(): string {

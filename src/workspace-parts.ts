@@ -68,7 +68,7 @@ export class WorkspaceAssembly {
     const users = new WorkspaceSandboxes(sandboxes);
     const remover = new WorkspaceRemover({ store, files, sandboxes: users, clock, logger });
     const workspaces = new Workspaces({ store, files, sandboxes: users, remover, clock });
-    const quota = new WorkspaceQuota(store, files, logger);
+    const quota = new WorkspaceQuota({ store, files, users, logger });
     const common = { workspaces, store, files, mounts, quota, remover, users, clock, logger };
     return {
       workspaces: new WorkspaceManager(common),

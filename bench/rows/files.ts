@@ -43,11 +43,14 @@ interface File {
 }
 
 async function upload({ client }: BenchService, file: File, bytes: number): Promise<void> {
-  const { send, end, answer } = client.upload(FileService.method.uploadFile);
-  await send({ part: { case: "header", value: file } });
-  const chunk = new Uint8Array(CHUNK_BYTES).fill(0x5a);
-  for (let sent = 0; sent < bytes; sent += chunk.length)
-    await send({ part: { case: "chunk", value: chunk.subarray(0, bytes - sent) } });
+  const { encode, send, end, answer } = client.upload(FileService.method.uploadFile);
+  const data = new Uint8Array(CHUNK_BYTES).fill(0x5a);
+  const chunkOf = (length: number) => encode({ part: { case: "chunk", value: data.subarray(0, length) } });
+  const whole = chunkOf(CHUNK_BYTES);
+  await send(encode({ part: { case: "header", value: file } }));
+  for (let left = bytes; left > 0; left -= CHUNK_BYTES) {
+    await send(left < CHUNK_BYTES ? chunkOf(left) : whole);
+  }
   end();
   await answer;
 }

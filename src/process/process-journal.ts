@@ -107,6 +107,8 @@ export class ProcessJournal {
     this.#saveRunning();
     this.#stopped = true;
     while (this.#saves.size > 0) await Promise.all(this.#saves);
+    // What waits to be written is what a process is when that happens: still running, at this moment.
+    this.#parts.state.writeBehind.flush();
   }
 
   /** The processes of earlier runs of the service, in the order of their ends. */

@@ -27,10 +27,16 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
   });
 }
 
-/** Over HTTP/2, to destroy a request leaves its stream open, and the call with it. */
+/**
+ * Over HTTP/2, to destroy a request leaves its stream open, and the call with
+ * it; so does to close the stream while a reader has left a part of it unread.
+ */
 function close(request: HttpRequest): void {
-  if ("stream" in request) request.stream.close(http2.constants.NGHTTP2_NO_ERROR);
-  else request.destroy();
+  if (!("stream" in request)) request.destroy();
+  else {
+    request.stream.close(http2.constants.NGHTTP2_NO_ERROR);
+    request.stream.destroy();
+  }
 }
 
 /**

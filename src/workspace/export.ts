@@ -1,5 +1,6 @@
 import { restateTar } from "../files/tar/restate.ts";
 import { complaintsOf, LAST_CODE_OF_TAR } from "../files/tar/tar-complaints.ts";
+import { stayOutOfMounts } from "./mounts.ts";
 import type { Tools } from "./tool.ts";
 import { toolFailure } from "./tool-failure.ts";
 
@@ -19,7 +20,7 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
     "--file=-",
     "--format=gnu",
     "--numeric-owner",
-    "--one-file-system",
+    ...stayOutOfMounts(directory),
     ".",
   ] as const;
   const end = yield* tools.stream({ argv, directory, signal });

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
-import { readFileSync, realpathSync } from "node:fs";
+import { realpathSync } from "node:fs";
 import { mkdtemp, rmdir } from "node:fs/promises";
 import path from "node:path";
+import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
 import type { Tools } from "./tool.ts";
 
 /** A file system that can hold a directory to a number of bytes. */
@@ -35,7 +36,7 @@ export class ProjectQuota {
   /** Finds out, in an empty directory of the root, whether its file system can do it here; else says what is missing. */
   static async find(root: string, directory: string, tools: Tools): Promise<ProjectQuota | string> {
     if (process.getuid?.() !== 0) return "only root may set quotas";
-    const mount = mountOf(realpathSync(root), readFileSync("/proc/self/mountinfo", "utf8"));
+    const mount = quotaMountOf(realpathSync(root), readMountinfo());
     if (mount === undefined) return "its file system is not ext4 or xfs, mounted with prjquota";
     for (const tool of TOOLS[mount.type]) {
       const { code } = await tools.run({
@@ -47,7 +48,8 @@ export class ProjectQuota {
     const quota = new ProjectQuota(tools, mount, root);
     const trial = await mkdtemp(path.join(directory, "trial-"));
     try {
-      await quota.hold(trial, 0, LEAST_BYTES);
+      await quota.assign(trial, 0);
+      await quota.limit(0, LEAST_BYTES);
       return quota;
     } catch (error) {
       return `a trial failed: ${error instanceof Error ? error.message : error}`;
@@ -56,19 +58,34 @@ export class ProjectQuota {
     }
   }
 
-  /** Holds an empty directory, and what will be in it, to a number of bytes. Idempotent. */
-  async hold(directory: string, number: number, bytes: number): Promise<void> {
-    const project = String((this.#bucket << ID_BITS) | (number % (1 << ID_BITS)));
+  /** Puts an empty directory, and what will be in it, under a number. Idempotent. */
+  async assign(directory: string, number: number): Promise<void> {
+    const project = this.#projectOf(number);
+    const { type, mountPoint } = this.#mount;
+    await this.#run(
+      directory,
+      type === "ext4"
+        ? ["chattr", "-p", project, "+P", "."]
+        : // No deeper than the directory itself: a walk by paths could be led out of it.
+          ["xfs_quota", "-x", "-c", `project -s -d 0 -p ${directory} ${project}`, mountPoint],
+    );
+  }
+
+  /** Holds all that is under a number to so many bytes. */
+  async limit(number: number, bytes: number): Promise<void> {
+    const project = this.#projectOf(number);
     const kib = String(Math.max(1, Math.floor(bytes / KIB)));
     const { type, mountPoint } = this.#mount;
-    if (type === "ext4") {
-      await this.#run(directory, ["chattr", "-p", project, "+P", "."]);
-      await this.#run(directory, ["setquota", "-P", project, "0", kib, "0", "0", mountPoint]);
-    } else {
-      const assign = `project -s -p ${directory} ${project}`;
-      await this.#run(directory, ["xfs_quota", "-x", "-c", assign, mountPoint]);
-      await this.#run(directory, ["xfs_quota", "-x", "-c", `limit -p bhard=${kib}k ${project}`, mountPoint]);
-    }
+    await this.#run(
+      mountPoint,
+      type === "ext4"
+        ? ["setquota", "-P", project, "0", kib, "0", "0", mountPoint]
+        : ["xfs_quota", "-x", "-c", `limit -p bhard=${kib}k ${project}`, mountPoint],
+    );
+  }
+
+  #projectOf(number: number): string {
+    return String((this.#bucket << ID_BITS) | (number % (1 << ID_BITS)));
   }
 
   async #run(directory: string, argv: readonly [string, ...string[]]): Promise<void> {
@@ -78,22 +95,16 @@ export class ProjectQuota {
 }
 
 /** The mount that a real path lies on, where it can hold project quotas. */
-export function mountOf(realPath: string, mountinfo: string): QuotaMount | undefined {
-  let found: { readonly mountPoint: string; readonly type: string; readonly options: string } | undefined;
-  for (const line of mountinfo.split("\n")) {
-    const [, , , , escaped = "", ...rest] = line.split(" ");
-    const mountPoint = escaped.replace(/\\([0-7]{3})/g, (_, digits) =>
-      String.fromCharCode(Number.parseInt(digits, 8)),
-    );
-    const [type = "", , options = ""] = rest.slice(rest.indexOf("-") + 1);
-    const isAbove = mountPoint === "/" || realPath === mountPoint || realPath.startsWith(`${mountPoint}/`);
+export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | undefined {
+  let found: Mount | undefined;
+  for (const mount of mountsIn(mountinfo)) {
+    const isAbove = realPath === mount.point || isBelow(realPath, mount.point);
     // The later of two mounts at one place hides the earlier.
-    if (line !== "" && isAbove && mountPoint.length >= (found?.mountPoint.length ?? 0))
-      found = { mountPoint, type, options };
+    if (isAbove && mount.point.length >= (found?.point.length ?? 0)) found = mount;
   }
   if (found === undefined || (found.type !== "ext4" && found.type !== "xfs")) return undefined;
-  const { type, mountPoint, options } = found;
-  return options.split(",").some((option) => option === "prjquota" || option === "pquota")
-    ? { type, mountPoint }
+  const { type, point, options } = found;
+  return options.some((option) => option === "prjquota" || option === "pquota")
+    ? { type, mountPoint: point }
     : undefined;
 }

@@ -8,6 +8,7 @@ import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
 import { findClash, mergeTree } from "./merge.ts";
 import { PinnedDirectory } from "./pinned.ts";
+import type { QuotaHold } from "./quota-hold.ts";
 import type { Tools } from "./tool.ts";
 import { openToOwner, type Trash } from "./trash.ts";
 
@@ -16,8 +17,8 @@ export interface StageParts {
   readonly layout: Layout;
   readonly tools: Tools;
   readonly trash: Trash;
-  /** Puts an empty directory under the workspace's quota. */
-  readonly hold: (place: WorkspacePlace, directory: string) => Promise<void>;
+  /** Undefined where the file system holds no quotas. */
+  readonly hold: QuotaHold | undefined;
   /** What an archive's files may take at most; undefined: no bound. Root's own writes are held by no quota. */
   readonly mostBytes: number | undefined;
 }
@@ -32,11 +33,18 @@ export async function stageImport(
   const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
   const tree = path.join(staging, "tree");
   const target = layout.pathOf(place);
-  const discard = (): Promise<void> => trash.purge(staging);
+  let room = hold;
+  const discard = async (): Promise<void> => {
+    await trash.purge(staging);
+    const taken = room;
+    room = undefined;
+    await taken?.end(place);
+  };
   try {
+    await hold?.begin(place);
     const { uid, gid, mode } = await ownerOf(target);
     await mkdir(tree, { mode: 0o700 });
-    await hold(place, tree);
+    await hold?.hold(place, tree);
     const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
       signal,
       onSize: (bytes) => {

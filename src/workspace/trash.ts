@@ -1,6 +1,7 @@
 import { rename } from "node:fs/promises";
 import path from "node:path";
 import { codeOf } from "./disk-errors.ts";
+import { stayOutOfMounts } from "./mounts.ts";
 import { PinnedDirectory } from "./pinned.ts";
 import type { Tools } from "./tool.ts";
 import { toolFailure } from "./tool-failure.ts";
@@ -33,7 +34,7 @@ export class Trash {
   async purge(victim: string): Promise<void> {
     const name = `./${path.basename(victim)}`;
     const end = await this.#tools.run({
-      argv: ["rm", "--recursive", "--force", "--one-file-system", "--", name],
+      argv: ["rm", "--recursive", "--force", ...stayOutOfMounts(victim), "--", name],
       directory: path.dirname(victim),
     });
     if (end.code !== 0) throw toolFailure("rm", end, "deleted");

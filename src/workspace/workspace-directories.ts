@@ -7,7 +7,9 @@ import { type QuotaEnforcement, type WorkspaceName, workspaceBroken } from "../c
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { exportDirectory } from "./export.ts";
 import { Layout } from "./layout.ts";
+import { stayOutOfMounts } from "./mounts.ts";
 import { ProjectQuota } from "./project-quota.ts";
+import { QuotaHold } from "./quota-hold.ts";
 import { stageImport } from "./stage.ts";
 import { Tools } from "./tool.ts";
 import { forbidden, toolFailure } from "./tool-failure.ts";
@@ -33,7 +35,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   readonly #logger: Logger;
   readonly #tools: Tools;
   readonly #trash: Trash;
-  #quota: ProjectQuota | undefined;
+  #hold: QuotaHold | undefined;
 
   constructor({ root, sharedRoot, quotaBytes }: WorkspaceDirectoriesOptions, logger: Logger) {
     this.quotaBytes = quotaBytes;
@@ -45,7 +47,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
 
   get quotaEnforcement(): QuotaEnforcement {
     if (this.quotaBytes === undefined) return "NONE";
-    return this.#quota === undefined ? "WATCHED" : "ENFORCED";
+    return this.#hold === undefined ? "WATCHED" : "ENFORCED";
   }
 
   async prepare(): Promise<void> {
@@ -102,7 +104,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     try {
       // Regardless of the umask.
       await chmod(directory, DIRECTORY_MODE);
-      await this.#hold(place, directory);
+      await this.#hold?.hold(place, directory);
     } catch (error) {
       if (isNew) await rmdir(directory).catch(() => {});
       throw diskError(error);
@@ -126,9 +128,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   }
 
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    const argv = ["du", "--summarize", "--one-file-system", "--block-size=1", "."] as const;
     const directory = this.#layout.pathOf(name);
-    const { stdout, ...end } = await onDisk(() => this.#tools.run({ argv, directory, signal }));
+    const { stdout, ...end } = await onDisk(() => {
+      const argv = ["du", "--summarize", ...stayOutOfMounts(directory), "--block-size=1", "."] as const;
+      return this.#tools.run({ argv, directory, signal });
+    });
     const bytes = /^(\d+)\t/.exec(stdout)?.[1];
     // Files that vanish meanwhile make it complain and go on.
     if (bytes === undefined || forbidden(end) !== undefined) throw toolFailure("du", end, "read");
@@ -144,12 +148,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     chunks: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): Promise<StagedImport> {
-    const hold = (held: WorkspacePlace, directory: string) => this.#hold(held, directory);
     const parts = {
       layout: this.#layout,
       tools: this.#tools,
       trash: this.#trash,
-      hold,
+      hold: this.#hold,
       mostBytes: this.quotaBytes,
     };
     return stageImport(parts, place, chunks, signal);
@@ -170,10 +173,6 @@ export class WorkspaceDirectories implements WorkspaceFiles {
         path: path.join(root, name),
         message: "The server knows no workspace here and leaves it alone. The operator may move it away.",
       }));
-  }
-
-  async #hold(place: WorkspacePlace, directory: string): Promise<void> {
-    if (this.quotaBytes !== undefined) await this.#quota?.hold(directory, place.number, this.quotaBytes);
   }
 
   /** Where the root is missing, its disk may be: nothing is made in its place. */
@@ -200,7 +199,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   async #findQuota(): Promise<void> {
     if (this.quotaBytes === undefined) return;
     const found = await ProjectQuota.find(this.#layout.root, this.#layout.staging, this.#tools);
-    if (typeof found !== "string") this.#quota = found;
+    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.quotaBytes);
     else
       this.#logger.warn(
         { root: this.#layout.root },

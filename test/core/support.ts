@@ -1,5 +1,5 @@
 import { EngineMonitor } from "../../src/core/sandbox/engine-monitor.ts";
-import { HOST_MOUNTS } from "../../src/core/sandbox/mount-sources.ts";
+import { HOST_MOUNTS, type MountSources } from "../../src/core/sandbox/mount-sources.ts";
 import type { SandboxEvent } from "../../src/core/sandbox/sandbox-event.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox/sandbox-manager.ts";
 import { SANDBOX_DEFAULTS } from "../../src/core/sandbox/spec.ts";
@@ -24,7 +24,11 @@ export function newWorld(): World {
 }
 
 /** A manager over an engine and a clock that a test turns, in a world of its own or one where another was before. */
-export async function newManager(changes: Partial<SandboxManagerSettings> = {}, world: World = newWorld()) {
+export async function newManager(
+  changes: Partial<SandboxManagerSettings> = {},
+  world: World = newWorld(),
+  mounts: MountSources = HOST_MOUNTS,
+) {
   const { engine, clock } = world;
   const log = new MemoryLog();
   const state = new DurableState(world.store, { clock, logger: log });
@@ -38,7 +42,7 @@ export async function newManager(changes: Partial<SandboxManagerSettings> = {}, 
     ...changes,
   };
   const observer = { ready() {}, ending() {} };
-  const parts = { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS };
+  const parts = { ...state, engine, monitor, clock, logger: log, observer, mounts };
   const manager = new SandboxManager(settings, parts);
   return { manager, engine, clock, log, events: state.events, monitor, state, world };
 }

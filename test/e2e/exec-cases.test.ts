@@ -62,6 +62,21 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
     await expectUnharmed();
   });
 
+  test("exec sleep: what takes the shell's place ends as the command", async () => {
+    const { stdout, exit } = await run("echo on; exec sleep 0.1");
+    expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["on\n", "EXIT_CAUSE_EXITED", 0]);
+    await expectUnharmed();
+    const late = await run("exec sleep 4730", { timeout: { nanos: 300_000_000 } });
+    expect(late.exit).toMatchObject({ cause: "EXIT_CAUSE_TIMED_OUT", signal: 15 });
+    expect(await running()).not.toContainEqual(expect.stringContaining("4730"));
+    const execution = service.client.exec(sandboxId, "echo on; exec sleep 4731");
+    await execution.until("on");
+    const process_id = await execution.processId;
+    await service.client.call("ProcessService/SignalProcess", { process_id, signal: 1 });
+    expect((await execution.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", signal: 1 });
+    await expectUnharmed();
+  });
+
   test("a command that kills the shell around it does not hang, and costs nothing but itself", async () => {
     const { exit } = await run("kill -9 $PPID; sleep 30");
     expect(exit.cause).toBe("EXIT_CAUSE_SIGNALED");
@@ -95,6 +110,26 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
       env: { TEXT: imitation },
     });
     expect([stdout.toString(), stderr.toString()]).toEqual([imitation, imitation]);
+    await expectUnharmed();
+  });
+
+  test("binary, terminal sequences and split UTF-8 come byte for byte, as they were written", async () => {
+    const bytes = Buffer.from(Array.from({ length: 512 }, (_, i) => (i * 31 + (i >> 8)) % 256));
+    // Colours, cursor, title, alternate screen, a question to the terminal, a carriage return, a bell.
+    const ansi =
+      "\x1b[1;31mred\x1b[0m\x1b[2J\x1b[H\x1b]0;title\x07\x1b[?1049h\x1b[6n50%\r100%\x1b[?1049l\x1b[?25h\x07\b\n";
+    const octal = (data: Buffer): string =>
+      [...data].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
+    const wanted = Buffer.concat([bytes, Buffer.from(ansi), Buffer.from("é€😀")]);
+    // Characters are cut by a pause in their middle.
+    const line = `printf '${octal(bytes)}'; printf '${octal(Buffer.from(ansi))}'
+      printf '\\303'; sleep 0.05; printf '\\251\\342\\202'; sleep 0.05; printf '\\254\\360\\237'; sleep 0.05; printf '\\230\\200'`;
+    const { stdout, stderr, exit } = await run(`{ ${line}; }; { ${line}; } >&2`);
+    expect(stdout).toEqual(wanted);
+    expect(stderr).toEqual(wanted);
+    expect(exit.exit_code).toBe(0);
+    const { stdout: shown } = await run(`stty raw; ${line}`, { terminal: { columns: 80, rows: 24 } });
+    expect(shown).toEqual(wanted);
     await expectUnharmed();
   });
 
@@ -236,5 +271,22 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
   test(`a line of ${longLine} MiB comes whole`, async () => {
     const { exit } = await run(`head -c ${longLine * MIB} /dev/zero | tr '\\000' x`);
     expect(Number(exit.stdout_bytes)).toBe(longLine * MIB);
+  });
+
+  test("sleep & returns at once; a daemon goes with its sandbox", async () => {
+    const { sandbox_id: id } = await service.client.createSandbox({ image });
+    const line = "sleep 4741 & setsid sleep 4742 </dev/null >/dev/null 2>&1 & echo begun";
+    const { stdout, exit } = await service.client.exec(id, line).result;
+    expect([stdout.toString(), exit.cause, exit.exit_code]).toEqual(["begun\n", "EXIT_CAUSE_EXITED", 0]);
+    const container = await containerOf(service.instance, id);
+    await eventually(async () => {
+      const left = (await processesIn(container)).filter((args) => args.startsWith("sleep 474"));
+      return left.sort().join() === "sleep 4741,sleep 4742";
+    });
+    const { State } = await container.inspect();
+    await service.client.deleteSandbox(id);
+    await expect(container.inspect()).rejects.toMatchObject({ statusCode: 404 });
+    // The first process of a pid namespace takes all others along: it must be gone.
+    expect(() => process.kill(State.Pid, 0)).toThrow("ESRCH");
   });
 });

@@ -22,7 +22,7 @@ test("an unused sandbox goes once its idle timeout has passed, not before", asyn
   expect(termination?.message).toContain("idle_timeout");
   const idle = inSeconds(termination?.time) - inSeconds(last_used_time);
   expect(idle).toBeGreaterThanOrEqual(1);
-  expect(idle).toBeLessThan(4);
+  expect(idle).toBeLessThan(30);
 });
 
 test("a sandbox in use stays, however long; its idle time begins when the use ends", async () => {
@@ -70,7 +70,7 @@ test("a sandbox goes at its max_lifetime although it is in use, and its commands
   const { create_time, termination } = await ended(id);
   expect(termination).toMatchObject({ cause: "TERMINATION_CAUSE_MAX_LIFETIME" });
   expect(termination?.message).toContain("max_lifetime");
-  expect(inSeconds(termination?.time) - inSeconds(create_time)).toBeLessThan(6);
+  expect(inSeconds(termination?.time) - inSeconds(create_time)).toBeLessThan(30);
   expect((await running.result).exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
 });
 

@@ -4,11 +4,15 @@ import { IMAGES, refusal, useFileBench } from "./support/file-bench.ts";
 /** Longer than any of this may take, and far shorter than to wait for the other end of a FIFO. */
 const AT_ONCE_MS = 5_000;
 
+/** What is there: its kind, inode and, of a directory, what it holds. */
+const LOOK =
+  "cd /workspace; ls -dil it; if [ -d it ]; then ls -A it; cat it/file; else stat -L -c '%F %i' it; fi";
+
 describe.each(IMAGES)("$title", ({ spec }) => {
   const bench = useFileBench(spec);
 
   test.each([
-    ["a directory", "mkdir /workspace/it"],
+    ["a directory", "mkdir /workspace/it; echo old >/workspace/it/file"],
     ["a FIFO", "mkfifo -m 666 /workspace/it"],
     ["a device", "ln -s /dev/null /workspace/it"],
     ["a terminal's device", "ln -s /dev/ptmx /workspace/it"],
@@ -24,12 +28,14 @@ describe.each(IMAGES)("$title", ({ spec }) => {
       if (kind === "a socket" && spec.image?.includes("busybox")) make = "ln -s /dev/zero /workspace/it";
       await bench().sh(`rm -rf /workspace/it /workspace/fifo /tmp/socket; ${make}`);
       const wrong = { reason: "FILE_KIND" };
+      const before = await bench().sh(LOOK);
       expect(await refusal(bench().read("it"))).toMatchObject(wrong);
       expect(await refusal(bench().download("it"))).toMatchObject(wrong);
       expect(await refusal(bench().write("it", "x"))).toMatchObject(wrong);
       expect(await refusal(bench().write("it", "x", { append: true }))).toMatchObject(wrong);
       expect(await refusal(bench().write("it", Buffer.alloc(100_000)))).toMatchObject(wrong);
       expect(await refusal(bench().upload("it", neverEnding()))).toMatchObject(wrong);
+      expect(await bench().sh(LOOK)).toEqual(before);
       expect((await bench().list(".")).entries.filter(({ name }) => name.startsWith(".berth"))).toEqual([]);
     },
     AT_ONCE_MS * 2,

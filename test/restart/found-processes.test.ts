@@ -19,7 +19,7 @@ let client: Client;
 let sandboxes: readonly string[];
 
 beforeAll(async () => {
-  service = await ServeProcess.start();
+  service = await ServeProcess.start(["--leave-sandboxes"]);
   client = new Client(service.address);
   const created = await Promise.all(SHELL_IMAGES.map(([, image]) => client.createSandbox({ image })));
   sandboxes = created.map(({ sandbox_id: id }) => id);
@@ -41,7 +41,7 @@ async function restart(change: (processId: string, facts: Facts) => void): Promi
     store.processes.put({ ...process, facts: JSON.stringify(facts) });
   }
   store.close();
-  service = await service.again();
+  service = await service.again(["--leave-sandboxes"]);
   client = new Client(service.address);
 }
 
@@ -97,4 +97,19 @@ test("processes of a killed service are found, however they were started, unless
     expect((await endOf(id))?.cause).toBe("EXIT_CAUSE_ENGINE_LOST");
   }
   for (const id of sandboxes) expect(await sleepsIn(id)).toEqual(SLEEPS.slice(4));
+});
+
+test("a process that is left running when the service stops is found by the next", async () => {
+  const [id = ""] = sandboxes;
+  // It writes all the time, so that the stop always finds something that is not kept yet.
+  const processId = await begin(id, "while :; do echo y; sleep 0.01; done", {
+    on_disconnect: "ON_DISCONNECT_DETACH",
+  });
+  client.close();
+  expect((await service.stop()).exitCode).toBe(0);
+  service = await service.again();
+  client = new Client(service.address);
+  expect(await endOf(processId)).toBeNull();
+  await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
+  await eventually(async () => (await endOf(processId)) !== null, { timeoutMs: 30_000 });
 });

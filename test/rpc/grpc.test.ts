@@ -92,7 +92,7 @@ describe("unary", () => {
 
   test("a deadline ends the call, also for a handler that does not listen", async () => {
     await using t = await connect();
-    for (const order of ["hang", "ignore 400"]) {
+    for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
       // Set as a header, so that the client does not act on it itself.
       const call = t.client.unary(getStats, {}, { header: { "x-test": order, "grpc-timeout": "150m" } });
@@ -101,7 +101,7 @@ describe("unary", () => {
         message: "The deadline of this call passed before it was done.",
         detail: { reason: ErrorReason.DEADLINE_EXCEEDED },
       });
-      expect(performance.now() - start).toBeLessThan(350);
+      expect(performance.now() - start).toBeLessThan(30_000);
     }
     await eventually(() => t.log.calls.length === 2);
     expect(t.log.calls.map(({ fields }) => fields.code)).toEqual(["DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"]);

@@ -38,6 +38,9 @@ async function rawConnection(port: number) {
   return { socket, closed, received: () => received };
 }
 
+/** Longer than a busy machine takes over a bound that a test sets, and shorter than the bound where none is set. */
+const SOON_MS = 9_000;
+
 describe("the first bytes", () => {
   test("may come one by one, in HTTP/1 and HTTP/2", async () => {
     await using t = await startTestServer();
@@ -77,7 +80,7 @@ describe("the first bytes", () => {
       socket.write(start);
       await closed;
       expect(performance.now() - begin).toBeGreaterThan(150);
-      expect(performance.now() - begin).toBeLessThan(2000);
+      expect(performance.now() - begin).toBeLessThan(SOON_MS);
     },
   );
 
@@ -131,7 +134,7 @@ describe("slow clients", () => {
         expect(trailers).toMatchObject({ "grpc-status": "4" });
         session.destroy();
       }
-      expect(performance.now() - begin).toBeLessThan(2000);
+      expect(performance.now() - begin).toBeLessThan(SOON_MS);
       expect(t.record.unary).toBe(0);
       await eventually(() => t.log.calls.length === 1);
       expect(t.log.calls[0]?.fields).toMatchObject({
@@ -338,7 +341,7 @@ describe("TLS", () => {
     const { socket, closed } = await rawConnection(t.port);
     socket.write(Buffer.from([22, 3, 1]));
     await closed;
-    expect(performance.now() - begin).toBeLessThan(2000);
+    expect(performance.now() - begin).toBeLessThan(SOON_MS);
   });
 
   test("keys that cannot be used are a clear error", async () => {

@@ -173,7 +173,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
 
   test("a deadline ends the call, also for a handler that does not listen", async () => {
     await using t = await connect();
-    for (const order of ["hang", "ignore 500"]) {
+    for (const order of ["hang", "ignore 60000"]) {
       const start = performance.now();
       // As headers of both protocols, so that the client does not act on them itself.
       const headers = { "x-test": order, "grpc-timeout": "100m", "connect-timeout-ms": "100" };
@@ -181,7 +181,7 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
         code: "DeadlineExceeded",
         detail: { reason: ErrorReason.DEADLINE_EXCEEDED },
       });
-      expect(performance.now() - start).toBeLessThan(400);
+      expect(performance.now() - start).toBeLessThan(30_000);
     }
     for (const order of ["hang", "ignore 500"]) {
       const headers = { "grpc-timeout": "100m", "connect-timeout-ms": "100" };

@@ -1,5 +1,10 @@
-import { readFile } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
+import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { eventually } from "./eventually.ts";
+import { MAIN, ServeProcess } from "./program.ts";
+import { newDataDir } from "./settings.ts";
 
 /** Resident memory of a process, in bytes. */
 export async function memoryOf(pid: number): Promise<number> {
@@ -27,4 +32,33 @@ export function watchMemory(pid: number, everyMs = 20): () => Promise<number> {
     await looking;
     return most;
   };
+}
+
+/** A service that can be asked what it holds, which no garbage is part of. */
+export class MeasuredService {
+  readonly process: ServeProcess;
+  readonly #file: string;
+
+  private constructor(process: ServeProcess, file: string) {
+    this.process = process;
+    this.#file = file;
+  }
+
+  static async start(): Promise<MeasuredService> {
+    const file = path.join(newDataDir(), "memory");
+    const tell = fileURLToPath(new URL("tell-memory.ts", import.meta.url));
+    const entry = ["--expose-gc", "--import", tell, MAIN];
+    return new MeasuredService(
+      await ServeProcess.start([], { BERTH_TEST_MEMORY_FILE: file }, { entry }),
+      file,
+    );
+  }
+
+  /** Bytes of its heap and beside it that are still referred to. */
+  async live(): Promise<number> {
+    await rm(this.#file, { force: true });
+    this.process.signal("SIGUSR2");
+    const read = () => readFile(this.#file, "utf8").catch(() => undefined);
+    return Number(await eventually(read, { timeoutMs: 30_000 }));
+  }
 }

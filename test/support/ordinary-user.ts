@@ -13,10 +13,12 @@ export const ORDINARY_ID = 54_321;
  * Runs Node in the repository as an ordinary user, whoever runs the tests. In a
  * mount namespace of its own it sees the repository where that user may go.
  * Its home, which is there until it ends, is also for what it is to hand over.
+ * `within` is a command that runs it all, before the program's own.
  */
 export function nodeAsOrdinaryUser(
   args: readonly string[],
   env: Readonly<Record<string, string>> = {},
+  within: readonly string[] = [],
 ): { readonly child: ChildProcess; readonly home: string } {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-user-"));
   const place = (name: string): string => {
@@ -34,14 +36,12 @@ exec setpriv --reuid=${ORDINARY_ID} --regid=${ORDINARY_ID} --clear-groups --inh-
   const node = "node_modules/node/bin/node";
   const home = place("home");
   const given = [ROOT, place("berth"), modules, dir, home, node, ...args];
-  const child = spawn(
-    "unshare",
-    ["--mount", "--propagation", "private", "sh", "-c", script, "sh", ...given],
-    {
-      stdio: ["ignore", "pipe", "pipe"],
-      env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", ...env },
-    },
-  );
+  const unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", ...given];
+  const [program = "", ...all] = [...within, ...unshare];
+  const child = spawn(program, all, {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", ...env },
+  });
   child.once("exit", () => rmSync(dir, { recursive: true, force: true }));
   return { child, home };
 }

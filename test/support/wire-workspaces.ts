@@ -13,6 +13,7 @@ export interface Workspace {
   readonly owner: string;
   readonly quota_bytes: number;
   readonly quota_enforcement: string;
+  readonly over_quota: boolean;
 }
 
 export interface BrokenWorkspace {

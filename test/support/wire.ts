@@ -85,6 +85,11 @@ export interface SandboxEvent {
   readonly generation: number;
   readonly type: string;
   readonly termination: Termination | null;
+  readonly workspace_usage: {
+    readonly workspace_id: string;
+    readonly size_bytes: number;
+    readonly quota_bytes: number;
+  } | null;
 }
 
 export interface WatchEventsResponse {

@@ -223,11 +223,11 @@ function complaint({ workspaceId, path, message }: BrokenWorkspace): string {
 }
 
 function details(workspace: Workspace): string {
-  const { sizeBytes, quotaBytes, quotaEnforcement, createTime, updateTime } = workspace;
+  const { sizeBytes, quotaBytes, quotaEnforcement, overQuota, createTime, updateTime } = workspace;
   const quota =
     quotaBytes === 0n
       ? "none"
-      : `${formatSize(Number(quotaBytes))}, ${formatWord(QuotaEnforcement[quotaEnforcement])}`;
+      : `${formatSize(Number(quotaBytes))}, ${formatWord(QuotaEnforcement[quotaEnforcement])}${overQuota ? ", exceeded" : ""}`;
   const lines: [string, string][] = [
     ["id", visible(workspace.workspaceId)],
     ["directory", workspace.path],

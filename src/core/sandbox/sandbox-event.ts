@@ -5,7 +5,16 @@ import type { Termination } from "./sandbox.ts";
 export type SandboxHappening =
   | { readonly type: "CREATING" | "RUNNING" | "PAUSED" | "RESUMED" | "UPDATED" }
   | { readonly type: "IMAGE_PULL"; readonly image: string; readonly progress: PullProgress }
-  | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination };
+  | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination }
+  | WorkspaceHappening;
+
+/** A workspace that the sandbox mounts was measured past its quota, or within it again. */
+export interface WorkspaceHappening {
+  readonly type: "WORKSPACE_OVER_QUOTA" | "WORKSPACE_WITHIN_QUOTA";
+  readonly workspaceId: string;
+  readonly sizeBytes: number;
+  readonly quotaBytes: number;
+}
 
 /** An event with its place in the history. */
 export interface SandboxEvent {

@@ -16,6 +16,7 @@ import { Reconciler } from "./reconciler.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
 import { type CreateOptions, SandboxCreator } from "./sandbox-creator.ts";
 import { assertGeneration, notFound, notRunning } from "./sandbox-errors.ts";
+import type { WorkspaceHappening } from "./sandbox-event.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
 import { SandboxMaker } from "./sandbox-maker.ts";
 import type { SandboxRecord } from "./sandbox-record.ts";
@@ -197,6 +198,12 @@ export class SandboxManager {
     const record = this.#findAlive(name);
     record.touch();
     return this.#view(record);
+  }
+
+  /** Tells of something that changes nothing about a sandbox; of one that ended, nothing is told. */
+  mention(name: SandboxName, happening: WorkspaceHappening): void {
+    const record = this.#registry.get(name.owner, name.sandboxId);
+    if (record?.live) this.#journal.mention(record, happening);
   }
 
   /** Freezes every process. Idempotent. */

@@ -3,7 +3,8 @@ import { BerthError } from "../errors.ts";
 import type { Logger } from "../ports/logger.ts";
 import type { WorkspaceFiles } from "../ports/workspace-files.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "../ports/workspace-store.ts";
-import { type WorkspaceName, workspaceKey } from "./workspace.ts";
+import { isOverQuota, type WorkspaceName, workspaceKey } from "./workspace.ts";
+import type { WorkspaceSandboxes } from "./workspace-sandboxes.ts";
 
 /** Pause between two rounds over all workspaces. */
 const ROUND_MS = 60_000;
@@ -17,16 +18,23 @@ const REST_FACTOR = 9;
 export class WorkspaceQuota {
   readonly #store: WorkspaceStore;
   readonly #files: WorkspaceFiles;
+  readonly #users: WorkspaceSandboxes;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
-  /** Keys of those past the quota that the log has been told of. */
+  /** Keys of those past the quota of which the log and their sandboxes have been told. */
   readonly #told = new Set<string>();
   #watching: Promise<void> = Promise.resolve();
 
-  constructor(store: WorkspaceStore, files: WorkspaceFiles, logger: Logger) {
-    this.#store = store;
-    this.#files = files;
-    this.#logger = logger;
+  constructor(parts: {
+    readonly store: WorkspaceStore;
+    readonly files: WorkspaceFiles;
+    readonly users: WorkspaceSandboxes;
+    readonly logger: Logger;
+  }) {
+    this.#store = parts.store;
+    this.#files = parts.files;
+    this.#users = parts.users;
+    this.#logger = parts.logger;
   }
 
   /** Begins to watch, where there is a quota. */
@@ -72,18 +80,21 @@ export class WorkspaceQuota {
 
   #tell(name: WorkspaceName, sizeBytes: number): void {
     const { quotaBytes, quotaEnforcement } = this.#files;
+    if (quotaBytes === undefined) return;
     const key = workspaceKey(name);
-    if (quotaBytes === undefined || sizeBytes <= quotaBytes) {
-      this.#told.delete(key);
+    const { owner, workspaceId } = name;
+    const usage = { workspaceId, sizeBytes, quotaBytes };
+    if (!isOverQuota(usage)) {
+      if (this.#told.delete(key)) this.#users.tell(name, { type: "WORKSPACE_WITHIN_QUOTA", ...usage });
       return;
     }
     if (this.#told.has(key)) return;
     this.#told.add(key);
-    const { owner, workspaceId } = name;
     this.#logger.warn(
-      { owner, workspaceId, sizeBytes, quotaBytes, quotaEnforcement },
+      { owner, ...usage, quotaEnforcement },
       "a workspace is past its quota: it gets no new sandbox and no import",
     );
+    this.#users.tell(name, { type: "WORKSPACE_OVER_QUOTA", ...usage });
   }
 
   async #watch(roundMs: number): Promise<void> {

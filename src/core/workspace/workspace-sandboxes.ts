@@ -1,6 +1,7 @@
 import { BerthError } from "../errors.ts";
 import type { WorkspaceRecord } from "../ports/workspace-store.ts";
 import type { SandboxState, SandboxView } from "../sandbox/sandbox.ts";
+import type { WorkspaceHappening } from "../sandbox/sandbox-event.ts";
 import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
 import type { WorkspaceName } from "./workspace.ts";
 
@@ -42,6 +43,11 @@ export class WorkspaceSandboxes {
     return this.#sandboxes
       .list(name.owner, { labels: {}, states: LIVE })
       .filter((sandbox) => uses(sandbox, name));
+  }
+
+  /** Tells every live sandbox in which a workspace appears what became of it. */
+  tell(name: WorkspaceName, happening: WorkspaceHappening): void {
+    for (const sandbox of this.users(name)) this.#sandboxes.mention(sandbox, happening);
   }
 
   /** Deletes every sandbox in which a workspace appears; returns when they are gone. */

@@ -27,6 +27,14 @@ export interface WorkspaceView extends WorkspaceName {
   readonly quotaEnforcement: QuotaEnforcement;
 }
 
+/** Whether a workspace took more than its quota when it was measured last. */
+export function isOverQuota({
+  sizeBytes = 0,
+  quotaBytes,
+}: Pick<WorkspaceView, "sizeBytes" | "quotaBytes">): boolean {
+  return quotaBytes !== undefined && sizeBytes > quotaBytes;
+}
+
 /** Something in the place of a workspace that cannot be used as one. */
 export interface BrokenWorkspace {
   /** Empty where nothing is known of it. */

@@ -1,4 +1,4 @@
-import { chownSync, mkdirSync, readFileSync } from "node:fs";
+import { chownSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../core/errors.ts";
@@ -39,11 +39,10 @@ export class CgroupsV2 implements ControlGroups {
     this.description = `cgroup v2: ${enabled.join(", ") || "no controllers"}`;
   }
 
-  /** Works below the service's own group, `own`, where this user may; else undefined. */
+  /** Works below the service's own group, `own`, or the nearest above it that serves, where this user may; else undefined. */
   static open(own: string, name: string, identity: Identity): CgroupsV2 | undefined {
-    const home = path.join(own, name);
+    const home = path.join(parentOfHome(own, name), name);
     try {
-      if (!enable(own)) makeRoom(own, `${name}-service`);
       mkdirSync(path.join(home, ATTENDANTS), { recursive: true });
       enable(home);
       // Who moves between two groups has to be allowed to write in the one that holds both.
@@ -64,20 +63,52 @@ export class CgroupsV2 implements ControlGroups {
   }
 }
 
-/** Passes what a group has on to those below it. Whether it has all of that, or there is nothing to pass on. */
+/** A group with processes of its own passes nothing on, except the topmost. */
+function parentOfHome(own: string, name: string): string {
+  if (enable(own) || (makeRoom(own, `${name}-service`) && enable(own))) return own;
+  // Whoever bounded a group meant what runs in it: that is not left.
+  for (let dir = own; !isBounded(dir); ) {
+    dir = path.dirname(dir);
+    if (!existsSync(path.join(dir, "cgroup.controllers"))) break;
+    if (enable(dir)) return dir;
+  }
+  return own;
+}
+
+/** Passes what a group has on to those below it. Whether it has something, and all of that. */
 function enable(dir: string): boolean {
   const offered = readWord(path.join(dir, "cgroup.controllers")).split(" ");
   const wanted = CONTROLLERS.filter((controller) => offered.includes(controller));
-  return wanted.every((controller) => tryWrite(path.join(dir, "cgroup.subtree_control"), `+${controller}`));
+  const file = path.join(dir, "cgroup.subtree_control");
+  return wanted.length > 0 && wanted.every((controller) => tryWrite(file, `+${controller}`));
 }
 
-/** A group with processes of its own passes nothing on; where the service is alone in it, it moves one level down. */
-function makeRoom(own: string, name: string): void {
-  const pids = readFileSync(path.join(own, "cgroup.procs"), "utf8").split("\n").filter(Boolean);
-  if (pids.length !== 1 || pids[0] !== String(process.pid)) return;
+/** Where the service and the program that started it are alone in a group, they move one level down. */
+function makeRoom(own: string, name: string): boolean {
+  const pids = readWord(path.join(own, "cgroup.procs")).split("\n").map(Number);
+  if (pids.some((pid) => pid !== process.pid && !isLauncher(pid))) return false;
   const below = path.join(own, name);
-  mkdirSync(below, { recursive: true });
-  if (tryWrite(path.join(below, "cgroup.procs"), String(process.pid))) enable(own);
+  try {
+    mkdirSync(below, { recursive: true });
+  } catch {
+    return false;
+  }
+  return pids.every((pid) => tryWrite(path.join(below, "cgroup.procs"), String(pid)));
+}
+
+/** Whether it is `berth` in an older Node, which runs the service in this one. */
+function isLauncher(pid: number): boolean {
+  return (
+    pid === process.ppid &&
+    readWord(`/proc/${pid}/cmdline`)
+      .split("\0")[1]
+      ?.match(/\bberth(\.mjs)?$/) != null
+  );
+}
+
+function isBounded(dir: string): boolean {
+  const bounds = ["memory.max", "memory.high", "cpu.max"].map((file) => readWord(path.join(dir, file)));
+  return bounds.some((bound) => bound !== "" && !bound.startsWith("max"));
 }
 
 class GroupV2 implements ControlGroup {

@@ -43,13 +43,14 @@ export async function findControlGroups(name: string, identity: Identity): Promi
   } catch {
     return NO_CONTROL_GROUPS;
   }
-  for (const dir of new Set(own.values())) await clearLeftovers(dir);
   const unified = own.get("");
-  return (
+  const groups =
     CgroupsV1.open(own, name, identity) ??
     (unified ? CgroupsV2.open(unified, name, identity) : undefined) ??
-    NO_CONTROL_GROUPS
-  );
+    NO_CONTROL_GROUPS;
+  const parents = groups.homes.map((home) => path.dirname(home));
+  for (const dir of new Set([...own.values(), ...parents])) await clearLeftovers(dir);
+  return groups;
 }
 
 async function clearLeftovers(parent: string): Promise<void> {

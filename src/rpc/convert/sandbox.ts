@@ -75,6 +75,8 @@ const EVENT_TYPES: Record<SandboxEvent["happening"]["type"], SandboxEventType> =
   UPDATED: SandboxEventType.UPDATED,
   DELETING: SandboxEventType.DELETING,
   TERMINATED: SandboxEventType.TERMINATED,
+  WORKSPACE_OVER_QUOTA: SandboxEventType.WORKSPACE_OVER_QUOTA,
+  WORKSPACE_WITHIN_QUOTA: SandboxEventType.WORKSPACE_WITHIN_QUOTA,
 };
 
 /** Checks a spec's form and turns it into the core's. */
@@ -152,6 +154,14 @@ export function toWireEvent(event: SandboxEvent): MessageInitShape<typeof Sandbo
             totalBytes: BigInt(happening.progress.totalBytes),
             layersDone: happening.progress.layersDone,
             layersTotal: happening.progress.layersTotal,
+          }
+        : undefined,
+    workspaceUsage:
+      "workspaceId" in happening
+        ? {
+            workspaceId: happening.workspaceId,
+            sizeBytes: BigInt(happening.sizeBytes),
+            quotaBytes: BigInt(happening.quotaBytes),
           }
         : undefined,
   };

@@ -6,7 +6,12 @@ import {
   type Workspace as WireWorkspace,
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
-import type { BrokenWorkspace, QuotaEnforcement, WorkspaceView } from "../../core/workspace/workspace.ts";
+import {
+  type BrokenWorkspace,
+  isOverQuota,
+  type QuotaEnforcement,
+  type WorkspaceView,
+} from "../../core/workspace/workspace.ts";
 import { withEncoding } from "../encoded.ts";
 import { msToTimestamp } from "../validate/duration.ts";
 import { encodeChunk } from "./chunk-encoding.ts";
@@ -30,6 +35,7 @@ export function toWireWorkspace(view: WorkspaceView): WireWorkspace {
     owner: view.owner,
     quotaBytes: BigInt(view.quotaBytes ?? 0),
     quotaEnforcement: ENFORCEMENTS[view.quotaEnforcement],
+    overQuota: isOverQuota(view),
   });
 }
 

@@ -5,10 +5,9 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { BerthError } from "../../../src/core/errors.ts";
 import type { WorkspaceName } from "../../../src/core/workspace/workspace.ts";
-import { SqliteStore } from "../../../src/store/sqlite/store.ts";
-import { WorkspaceAssembly } from "../../../src/workspace-parts.ts";
 import { scaled } from "../../support/scale.ts";
-import { newManager, OWNER } from "../support.ts";
+import { OWNER } from "../support.ts";
+import { openWorkspaces } from "./support.ts";
 
 /** What callers may do to workspaces, and the machine to the service. */
 type Act =
@@ -38,25 +37,6 @@ const acts = fc.array(
   ) as fc.Arbitrary<Act>,
   { minLength: 1, maxLength: 40 },
 );
-
-/** The service's part that is tested, over a store and directories that outlive it. */
-async function open(directory: string) {
-  const { manager, monitor, clock, log } = await newManager();
-  const store = SqliteStore.open(directory);
-  const settings = {
-    workspacesRoot: undefined,
-    sharedRoot: undefined,
-    workspaceQuotaBytes: undefined,
-    dockerRequired: false,
-    dataDir: directory,
-    defaults: { workingDir: "/workspace" },
-  };
-  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger: log });
-  await assembly.prepare();
-  const parts = assembly.finish(manager, monitor);
-  await parts.workspaces.start();
-  return { ...parts, close: () => store.close() };
-}
 
 /** What a simple mind knows: which workspaces there are, and to which a trace belongs. */
 class Model {
@@ -108,15 +88,15 @@ test(
     await fc.assert(
       fc.asyncProperty(acts, async (all) => {
         const directory = await mkdtemp(path.join(tmpdir(), "berth-model-"));
-        let service = await open(directory);
+        let service = await openWorkspaces(directory);
         const model = new Model();
         const perform = async (one: Act): Promise<unknown> => {
           const name: WorkspaceName = { owner: OWNER, workspaceId: one.id };
           const options = { graceMs: 0, requestId: "" };
           switch (one.do) {
             case "restart":
-              service.close();
-              service = await open(directory);
+              await service.close();
+              service = await openWorkspaces(directory);
               return undefined;
             case "create":
               return (await service.workspaces.create(name)).created;
@@ -152,7 +132,7 @@ test(
             }
           }
         } finally {
-          service.close();
+          await service.close();
           await rm(directory, { recursive: true, force: true });
         }
       }),

@@ -2,6 +2,7 @@ import { rm, stat } from "node:fs/promises";
 import { afterAll, describe, expect, test } from "vitest";
 import { Client } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
+import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { newDataDir, newInstance } from "../../support/settings.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
@@ -75,6 +76,26 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       );
       expect(found).toBe(holders.get(trace));
     }
+    await kill();
+  });
+
+  test("a workspace's sandbox is known after a kill: one that lives is used again, one that ended is replaced", async () => {
+    await start();
+    const made = await workspaces.ensure("known");
+    const id = made.workspace.sandbox_id;
+    await client?.output(id, "echo kept > file");
+    await kill();
+    await start();
+    const lives = name === "docker";
+    await eventually(async () => (await workspaces.get("known")).sandbox_id === (lives ? id : ""), {
+      timeoutMs: 30_000,
+    });
+    expect(await workspaces.ensure("known")).toMatchObject({
+      reused: lives,
+      sandbox: { sandbox_id: id, generation: lives ? 1 : 2 },
+    });
+    expect(await client?.output(id, "cat file")).toBe("kept\n");
+    await workspaces.cleanup("known", { force: true });
     await kill();
   });
 

@@ -1,4 +1,5 @@
-import { stat } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
+import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { makeTar } from "../../files/support/tar-builder.ts";
 import { startTestApp, useApp } from "../../support/app.ts";
@@ -41,6 +42,39 @@ describe("on docker", () => {
 });
 
 describe("while Docker does not answer", () => {
+  test("a forced cleanup deletes nothing under a container that may live, and can be asked for again", async () => {
+    const link = await DockerLink.open();
+    const app = await startTestApp({ dockerHost: link.host });
+    const client = new WorkspaceClient(() => app.client);
+    try {
+      const { workspace } = await client.ensure("used");
+      await app.client.output(workspace.sandbox_id, "echo kept > file");
+      link.cut();
+      await eventually(async () => !(await app.client.call("SandboxService/GetStats")).engine.available, {
+        timeoutMs: 60_000,
+      });
+      const failure = await failureOf(client.cleanup("used", { force: true }));
+      expect(failure).toMatchObject({ code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
+      expect(await readFile(path.join(workspace.path, "file"), "utf8")).toBe("kept\n");
+      expect((await client.list()).broken).toEqual([
+        {
+          workspace_id: "used",
+          path: workspace.path,
+          message: expect.stringContaining("it is to be deleted, and that failed"),
+        },
+      ]);
+      await link.mend();
+      await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available, {
+        timeoutMs: 60_000,
+      });
+      expect(await client.cleanup("used", { force: true })).toMatchObject({ deleted: true });
+      await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
+    } finally {
+      await app.stop();
+      await link.close();
+    }
+  });
+
   test("ensure succeeds without a sandbox, says why and logs it; with --docker-required it fails", async () => {
     for (const dockerRequired of [false, true]) {
       const link = await DockerLink.open();

@@ -1,8 +1,10 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { makeTar } from "../../files/support/tar-builder.ts";
 import { useApp } from "../../support/app.ts";
 import { failureOf } from "../../support/client.ts";
 import { ENGINES } from "../../support/engines.ts";
+import { eventually } from "../../support/eventually.ts";
+import type { SandboxEvent } from "../../support/wire.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const MIB = 1024 * 1024;
@@ -19,9 +21,28 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     );
     const { workspace } = await workspaces.ensure("full");
     expect(workspace).toMatchObject({ quota_bytes: MIB, quota_enforcement: "QUOTA_ENFORCEMENT_WATCHED" });
+    expect(workspace.over_quota).toBe(false);
     const id = workspace.sandbox_id;
+    const events: SandboxEvent[] = [];
+    const watch = service.client.stream("SandboxService/WatchEvents");
+    watch.on("data", ({ event }) => event && events.push(event));
+    watch.on("error", () => {});
+    onTestFinished(() => watch.cancel());
+    const told = (type: string) =>
+      events.filter((event) => event.type === `SANDBOX_EVENT_TYPE_WORKSPACE_${type}`);
     await service.client.output(id, "head -c 3M /dev/urandom > file");
-    expect((await workspaces.get("full", { measure_size: true })).size_bytes).toBeGreaterThan(3 * MIB);
+    const measured = await workspaces.get("full", { measure_size: true });
+    expect(measured.size_bytes).toBeGreaterThan(3 * MIB);
+    expect(measured.over_quota).toBe(true);
+    await workspaces.get("full", { measure_size: true });
+    await eventually(() => told("OVER_QUOTA").length > 0, { timeoutMs: 20_000 });
+    const { size_bytes: size } = measured;
+    expect(told("OVER_QUOTA")).toMatchObject([
+      {
+        sandbox_id: id,
+        workspace_usage: { workspace_id: "full", size_bytes: size, quota_bytes: MIB },
+      },
+    ]);
     expect(service.log.lines).toContainEqual(
       expect.objectContaining({
         level: "warn",
@@ -47,7 +68,13 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       mounts: [{ workspace_id: "full", target: "/full" }],
     });
     await service.client.output(mender, "rm /full/file");
-    expect((await workspaces.ensure("full")).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
+    const mended = await workspaces.ensure("full");
+    expect(mended).toMatchObject({
+      sandbox: { state: "SANDBOX_STATE_RUNNING" },
+      workspace: { over_quota: false },
+    });
+    await eventually(() => told("WITHIN_QUOTA").length > 0, { timeoutMs: 20_000 });
+    expect(told("WITHIN_QUOTA").map((event) => event.sandbox_id)).toEqual([mender]);
     await workspaces.import("full", small);
   });
 
@@ -57,6 +84,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       { name: "b", content: Buffer.alloc(0.6 * MIB, 1) },
     ]);
     expect((await failureOf(workspaces.import("large", large))).reason).toBe("NO_SPACE");
+    let running = "";
+    const isOver = async (): Promise<boolean> => {
+      const response = await fetch(`http://${service.app.address}/metrics`);
+      running =
+        /^berth_rpc_in_flight\{[^}]*ImportWorkspace[^}]*\} (\d+)$/m.exec(await response.text())?.[1] ?? "";
+      return running === "0";
+    };
+    await eventually(isOver, { timeoutMs: 20_000 }).catch(() => {});
+    expect(running).toBe("0");
     const half = makeTar([{ name: "a", content: Buffer.alloc(0.6 * MIB, 1) }]);
     await workspaces.import("large", half);
     const more = makeTar([{ name: "b", content: Buffer.alloc(0.6 * MIB, 1) }]);

@@ -69,6 +69,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       "A",
       "a",
       "ünïcödé 🚢",
+      "é",
+      "e\u0301",
       "name with spaces",
       "-rf",
       "x".repeat(256),
@@ -235,14 +237,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     afterAll(() => rm(kept, { recursive: true, force: true }));
 
     test("references are there, and removing one leaves the others", async () => {
-      const first = await startTestApp({ dataDir: kept, instance });
+      const first = await startTestApp({ ...settings, dataDir: kept, instance });
       const before = new WorkspaceClient(() => first.client);
       for (const trace of ["one", "two", "three"]) await before.addRef("kept", trace);
       await first.stop();
-      const second = await startTestApp({ dataDir: kept, instance });
+      const second = await startTestApp({ ...settings, dataDir: kept, instance });
       const after = new WorkspaceClient(() => second.client);
       try {
         expect(await after.get("kept")).toMatchObject({ trace_refs: ["one", "three", "two"] });
+        expect((await after.create("kept")).trace_refs).toEqual(["one", "three", "two"]);
         expect(await after.removeRef("kept", "two")).toMatchObject({ trace_refs: ["one", "three"] });
         expect((await after.lookup("one")).workspace_id).toBe("kept");
       } finally {

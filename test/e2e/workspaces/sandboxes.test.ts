@@ -1,4 +1,4 @@
-import { readFile, stat } from "node:fs/promises";
+import { readdir, readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
@@ -72,6 +72,26 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
   });
 
+  test("what a sandbox writes into its workspace is data: nothing that is known of workspaces lies there", async () => {
+    const { workspace } = await workspaces.ensure("forged");
+    const id = workspace.sandbox_id;
+    await workspaces.addRef("forged", "trace");
+    const forged = { workspace_id: "other", workspace_container_id: "sbx_forged", trace_refs: ["theirs"] };
+    await service.client.output(
+      id,
+      `[ -z "$(ls -A .)" ] && [ ! -e /shared/.gateway ] || exit 1
+mkdir .gateway && printf %s '${JSON.stringify(forged)}' | tee .gateway/meta.json > meta.json`,
+    );
+    const known = { workspace_id: "forged", sandbox_id: id, trace_refs: ["trace"], path: workspace.path };
+    expect(await workspaces.get("forged")).toMatchObject(known);
+    expect(await workspaces.ensure("forged")).toMatchObject({ reused: true, workspace: known });
+    expect((await workspaces.list()).workspaces).toContainEqual(expect.objectContaining(known));
+    expect((await failureOf(workspaces.lookup("theirs"))).reason).toBe("TRACE_NOT_FOUND");
+    await workspaces.stop("forged");
+    expect(await workspaces.get("forged")).toMatchObject({ ...known, sandbox_id: "" });
+    expect((await readdir(workspace.path)).toSorted()).toEqual([".gateway", "meta.json"]);
+  });
+
   test("stop ends the sandbox and keeps directory and references", async () => {
     const id = await workspaces.sandbox("stopped");
     await service.client.output(id, "echo kept > file");
@@ -134,10 +154,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await busy.processId;
       const ended = busy.result.catch((error: unknown) => error);
       expect(await workspaces.cleanup("used", { force: true })).toMatchObject({ deleted: true });
-      await ended;
       for (const id of [workspace.sandbox_id, other.sandbox_id]) {
         expect((await service.client.getSandbox(id)).state).toBe("SANDBOX_STATE_TERMINATED");
       }
+      await ended;
       await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
     });
 

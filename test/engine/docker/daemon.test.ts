@@ -108,7 +108,7 @@ describe("with a daemon that hangs", () => {
     for (const error of await Promise.all(calls.map((call) => failure(call, "ENGINE_UNAVAILABLE")))) {
       expect(error.message).toContain("Docker did not answer in time");
     }
-    expect(performance.now() - start).toBeLessThan(3000);
+    expect(performance.now() - start).toBeLessThan(20_000);
     await expect.poll(() => proxy.connections).toBeLessThanOrEqual(1);
     await failure(engine.list(AbortSignal.timeout(50)), "CANCELED");
     proxy.hangs = false;

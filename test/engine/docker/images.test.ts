@@ -88,37 +88,40 @@ describe("an image that is missing", () => {
   });
 });
 
+/** Longer than a busy machine takes, and far shorter than a daemon's own patience. */
+const SOON_MS = 20_000;
+
 describe("an image that cannot be had is IMAGE_UNAVAILABLE, soon, with what to do:", () => {
-  async function expectUnavailable(name: string, words: RegExp, withinMs: number): Promise<void> {
+  async function expectUnavailable(name: string, words: RegExp): Promise<void> {
     const start = performance.now();
     const error = await failure(engine.ensureImage(name, {}), "IMAGE_UNAVAILABLE");
-    expect(performance.now() - start).toBeLessThan(withinMs);
+    expect(performance.now() - start).toBeLessThan(SOON_MS);
     expect(error.message).toMatch(words);
     expect(error.message).toContain(name);
   }
 
   test("the registry does not have it", async () => {
     registry.behaviour = "unknown image";
-    await expectUnavailable(image, /does not exist there, or needs a login.*docker pull/, 3000);
+    await expectUnavailable(image, /does not exist there, or needs a login.*docker pull/);
   });
 
   test("nobody listens there", async () => {
     await registry[Symbol.asyncDispose]();
-    await expectUnavailable(image, /cannot be reached.*docker load/, 3000);
+    await expectUnavailable(image, /cannot be reached.*docker load/);
   });
 
   test("the registry's name does not resolve", async () => {
-    await expectUnavailable("registry.invalid/some/image:1", /cannot be reached/, 5000);
+    await expectUnavailable("registry.invalid/some/image:1", /cannot be reached/);
   });
 
   test("the registry does not answer", async () => {
     registry.behaviour = "silent";
-    await expectUnavailable(image, /cannot be reached/, 4000);
+    await expectUnavailable(image, /cannot be reached/);
   });
 
   test("the registry stands still half way", async () => {
     registry.behaviour = "stalls";
-    await expectUnavailable(image, /cannot be reached/, 6000);
+    await expectUnavailable(image, /cannot be reached/);
   });
 
   test("and a name that is none is INVALID_ARGUMENT", async () => {

@@ -194,6 +194,12 @@ class _SandboxEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sand
     """A delete or an expiry began."""
     SANDBOX_EVENT_TYPE_TERMINATED: _SandboxEventType.ValueType  # 8
     """The sandbox is gone; termination says why."""
+    SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA: _SandboxEventType.ValueType  # 9
+    """A workspace that the sandbox mounts was measured to be past its quota;
+    workspace_usage says which. Told once, to each sandbox that mounts it then.
+    """
+    SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: _SandboxEventType.ValueType  # 10
+    """That workspace was measured to be within its quota again."""
 
 class SandboxEventType(_SandboxEventType, metaclass=_SandboxEventTypeEnumTypeWrapper):
     """SandboxEventType is what happened to a sandbox."""
@@ -216,6 +222,12 @@ SANDBOX_EVENT_TYPE_DELETING: SandboxEventType.ValueType  # 7
 """A delete or an expiry began."""
 SANDBOX_EVENT_TYPE_TERMINATED: SandboxEventType.ValueType  # 8
 """The sandbox is gone; termination says why."""
+SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA: SandboxEventType.ValueType  # 9
+"""A workspace that the sandbox mounts was measured to be past its quota;
+workspace_usage says which. Told once, to each sandbox that mounts it then.
+"""
+SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: SandboxEventType.ValueType  # 10
+"""That workspace was measured to be within its quota again."""
 Global___SandboxEventType: _TypeAlias = SandboxEventType  # noqa: Y015
 
 @_typing.final
@@ -1340,6 +1352,36 @@ class ImagePull(_message.Message):
 Global___ImagePull: _TypeAlias = ImagePull  # noqa: Y015
 
 @_typing.final
+class WorkspaceUsage(_message.Message):
+    """WorkspaceUsage is how much of its quota a workspace takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    QUOTA_BYTES_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """The workspace."""
+    size_bytes: _builtins.int
+    """Bytes its files take on the disk, as just measured."""
+    quota_bytes: _builtins.int
+    """Most bytes that they may take."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        quota_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quota_bytes", b"quota_bytes", "size_bytes", b"size_bytes", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkspaceUsage: _TypeAlias = WorkspaceUsage  # noqa: Y015
+
+@_typing.final
 class SandboxEvent(_message.Message):
     """SandboxEvent is one thing that happened to a sandbox."""
 
@@ -1352,6 +1394,7 @@ class SandboxEvent(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     TERMINATION_FIELD_NUMBER: _builtins.int
     IMAGE_PULL_FIELD_NUMBER: _builtins.int
+    WORKSPACE_USAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Its place in the history of this server: strictly growing, never used twice."""
     sandbox_id: _builtins.str
@@ -1372,6 +1415,10 @@ class SandboxEvent(_message.Message):
     def image_pull(self) -> Global___ImagePull:
         """How far the pull is: set for IMAGE_PULL."""
 
+    @_builtins.property
+    def workspace_usage(self) -> Global___WorkspaceUsage:
+        """Which workspace: set for WORKSPACE_OVER_QUOTA and WORKSPACE_WITHIN_QUOTA."""
+
     def __init__(
         self,
         *,
@@ -1382,10 +1429,11 @@ class SandboxEvent(_message.Message):
         type: Global___SandboxEventType.ValueType = ...,
         termination: Global___Termination | None = ...,
         image_pull: Global___ImagePull | None = ...,
+        workspace_usage: Global___WorkspaceUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image_pull", b"image_pull", "termination", b"termination", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image_pull", b"image_pull", "termination", b"termination", "time", b"time", "workspace_usage", b"workspace_usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "image_pull", b"image_pull", "sandbox_id", b"sandbox_id", "sequence", b"sequence", "termination", b"termination", "time", b"time", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "image_pull", b"image_pull", "sandbox_id", b"sandbox_id", "sequence", b"sequence", "termination", b"termination", "time", b"time", "type", b"type", "workspace_usage", b"workspace_usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -73,6 +73,7 @@ class Workspace(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     QUOTA_BYTES_FIELD_NUMBER: _builtins.int
     QUOTA_ENFORCEMENT_FIELD_NUMBER: _builtins.int
+    OVER_QUOTA_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Its id."""
     path: _builtins.str
@@ -96,6 +97,12 @@ class Workspace(_message.Message):
     """
     quota_enforcement: Global___QuotaEnforcement.ValueType
     """Who holds quota_bytes."""
+    over_quota: _builtins.bool
+    """Whether size_bytes is more than quota_bytes. While it is, the workspace gets
+    no new sandbox by EnsureWorkspaceSandbox and no import; both measure it anew
+    first. Sandboxes that mount it hear of a change by WatchEvents:
+    WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
+    """
     @_builtins.property
     def trace_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of the traces that use it, in byte order."""
@@ -122,10 +129,11 @@ class Workspace(_message.Message):
         owner: _builtins.str = ...,
         quota_bytes: _builtins.int = ...,
         quota_enforcement: Global___QuotaEnforcement.ValueType = ...,
+        over_quota: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "size_bytes", b"size_bytes", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "owner", b"owner", "path", b"path", "quota_bytes", b"quota_bytes", "quota_enforcement", b"quota_enforcement", "ref_count", b"ref_count", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "trace_refs", b"trace_refs", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "over_quota", b"over_quota", "owner", b"owner", "path", b"path", "quota_bytes", b"quota_bytes", "quota_enforcement", b"quota_enforcement", "ref_count", b"ref_count", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "trace_refs", b"trace_refs", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
     _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015

@@ -1126,6 +1126,40 @@ export declare type ImagePull = Message<"berth.v1.ImagePull"> & {
 export declare const ImagePullSchema: GenMessage<ImagePull>;
 
 /**
+ * WorkspaceUsage is how much of its quota a workspace takes.
+ *
+ * @generated from message berth.v1.WorkspaceUsage
+ */
+export declare type WorkspaceUsage = Message<"berth.v1.WorkspaceUsage"> & {
+  /**
+   * The workspace.
+   *
+   * @generated from field: string workspace_id = 1;
+   */
+  workspaceId: string;
+
+  /**
+   * Bytes its files take on the disk, as just measured.
+   *
+   * @generated from field: int64 size_bytes = 2;
+   */
+  sizeBytes: bigint;
+
+  /**
+   * Most bytes that they may take.
+   *
+   * @generated from field: int64 quota_bytes = 3;
+   */
+  quotaBytes: bigint;
+};
+
+/**
+ * Describes the message berth.v1.WorkspaceUsage.
+ * Use `create(WorkspaceUsageSchema)` to create a new message.
+ */
+export declare const WorkspaceUsageSchema: GenMessage<WorkspaceUsage>;
+
+/**
  * SandboxEvent is one thing that happened to a sandbox.
  *
  * @generated from message berth.v1.SandboxEvent
@@ -1179,6 +1213,13 @@ export declare type SandboxEvent = Message<"berth.v1.SandboxEvent"> & {
    * @generated from field: berth.v1.ImagePull image_pull = 7;
    */
   imagePull?: ImagePull | undefined;
+
+  /**
+   * Which workspace: set for WORKSPACE_OVER_QUOTA and WORKSPACE_WITHIN_QUOTA.
+   *
+   * @generated from field: berth.v1.WorkspaceUsage workspace_usage = 8;
+   */
+  workspaceUsage?: WorkspaceUsage | undefined;
 };
 
 /**
@@ -1557,6 +1598,21 @@ export enum SandboxEventType {
    * @generated from enum value: SANDBOX_EVENT_TYPE_TERMINATED = 8;
    */
   TERMINATED = 8,
+
+  /**
+   * A workspace that the sandbox mounts was measured to be past its quota;
+   * workspace_usage says which. Told once, to each sandbox that mounts it then.
+   *
+   * @generated from enum value: SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA = 9;
+   */
+  WORKSPACE_OVER_QUOTA = 9,
+
+  /**
+   * That workspace was measured to be within its quota again.
+   *
+   * @generated from enum value: SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA = 10;
+   */
+  WORKSPACE_WITHIN_QUOTA = 10,
 }
 
 /**

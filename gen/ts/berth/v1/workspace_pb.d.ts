@@ -98,6 +98,16 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
    * @generated from field: berth.v1.QuotaEnforcement quota_enforcement = 11;
    */
   quotaEnforcement: QuotaEnforcement;
+
+  /**
+   * Whether size_bytes is more than quota_bytes. While it is, the workspace gets
+   * no new sandbox by EnsureWorkspaceSandbox and no import; both measure it anew
+   * first. Sandboxes that mount it hear of a change by WatchEvents:
+   * WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
+   *
+   * @generated from field: bool over_quota = 12;
+   */
+  overQuota: boolean;
 };
 
 /**

@@ -1,0 +1,135 @@
+#!/usr/bin/env node
+// npm run test:defects: puts each defect of test/defects/ back into a copy of the repository, and
+// sees the test that is to notice it fail there by an assertion. Without defects the same tests
+// have to pass. Takes some ten seconds a defect.
+//
+//   npm run test:defects                all of them
+//   npm run test:defects -- reference   those whose names contain a text
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { DEFECTS } from "../test/defects/all.ts";
+import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
+
+/** How a test fails that noticed something; whatever else breaks it proves nothing. */
+const NOTICED = /^(AssertionError|Error: the call did not fail)/;
+
+ensureDependencies();
+const wanted = process.argv.slice(2);
+const defects = DEFECTS.filter(({ name }) => wanted.every((text) => name.includes(text)));
+if (defects.length === 0) fail("There is no such defect.");
+
+const copy = mkdtempSync(path.join(tmpdir(), "berth-defects-"));
+// Some tests run the program as an ordinary user.
+chmodSync(copy, 0o755);
+const results = [];
+try {
+  copyRepository();
+  const sound = runSound();
+  for (const defect of defects) {
+    const begin = performance.now();
+    const problem = sound.get(defect) ?? probe(defect);
+    results.push({
+      defect: defect.name,
+      noticed: problem === undefined,
+      seconds: Math.round((performance.now() - begin) / 1000),
+    });
+    console.log(`${problem === undefined ? "noticed" : "MISSED"}  ${defect.name}`);
+    if (problem !== undefined) console.log(problem);
+  }
+} finally {
+  rmSync(copy, { recursive: true, force: true });
+}
+console.table(results);
+const missed = results.filter(({ noticed }) => !noticed).length;
+console.log(`${results.length - missed} noticed, ${missed} missed`);
+process.exitCode = missed > 0 ? 1 : 0;
+
+/** What is tracked, and what is new and not ignored, as it is in the working tree. */
+function copyRepository() {
+  const { stdout } = spawnSync("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], {
+    cwd: ROOT,
+    maxBuffer: 64 << 20,
+  });
+  for (const file of stdout.toString().split("\0")) {
+    if (file !== "" && existsSync(path.join(ROOT, file)))
+      cpSync(path.join(ROOT, file), path.join(copy, file), { verbatimSymlinks: true });
+  }
+  symlinkSync(path.join(ROOT, "node_modules"), path.join(copy, "node_modules"));
+}
+
+/** Runs the tests of all defects on the copy as it is. Returns what is wrong with those that do not pass. */
+function runSound() {
+  const problems = new Map();
+  const byFile = Map.groupBy(defects, ({ test }) => test.file);
+  for (const [file, those] of byFile) {
+    const ran = runTests(file, [...new Set(those.map(({ test }) => test.title))]);
+    for (const defect of those) {
+      const own = ran.filter(({ title }) => title === defect.test.title);
+      if (own.length === 0) problems.set(defect, "its test was not run, or there is none");
+      else if (own.some(({ status }) => status !== "passed"))
+        problems.set(defect, `without the defect its test fails: ${said(own)}`);
+    }
+  }
+  return problems;
+}
+
+/** Puts a defect back and takes it out again. Returns what is wrong; undefined: its test noticed it. */
+function probe({ changes, test }) {
+  const before = new Map();
+  try {
+    for (const { file, from, to } of changes) {
+      const place = path.join(copy, file);
+      const text = readFileSync(place, "utf8");
+      if (!before.has(place)) before.set(place, text);
+      const parts = text.split(from);
+      if (parts.length !== 2) return `the text to replace is ${parts.length - 1} times in ${file}`;
+      writeFileSync(place, parts.join(to));
+    }
+    const ran = runTests(test.file, [test.title]).filter(({ title }) => title === test.title);
+    if (ran.length === 0) return "with the defect its test was not run";
+    if (ran.some(({ status }) => status === "passed")) return `its test passes: ${said(ran)}`;
+    const noticed = ran.every(({ failureMessages }) => failureMessages.some((text) => NOTICED.test(text)));
+    return noticed ? undefined : `its test fails by something else: ${said(ran)}`;
+  } finally {
+    for (const [place, text] of before) writeFileSync(place, text);
+  }
+}
+
+/** The tests of a file with these titles, as vitest reports them. */
+function runTests(file, titles) {
+  const report = path.join(copy, "report.json");
+  rmSync(report, { force: true });
+  const pattern = `(${titles.map((title) => title.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})$`;
+  const args = ["run", file, "-t", pattern, "--reporter=json", `--outputFile=${report}`];
+  const { stdout, stderr } = spawnSync("node", ["node_modules/vitest/vitest.mjs", ...args], {
+    cwd: copy,
+    env: ENVIRONMENT,
+    encoding: "utf8",
+    maxBuffer: 64 << 20,
+  });
+  if (!existsSync(report)) fail(`vitest ended without a report on ${file}:\n${stdout}${stderr}`);
+  const { testResults } = JSON.parse(readFileSync(report, "utf8"));
+  return testResults
+    .flatMap(({ assertionResults }) => assertionResults)
+    .filter(({ status }) => status === "passed" || status === "failed");
+}
+
+function said(tests) {
+  return tests
+    .map(
+      ({ fullName, status, failureMessages }) =>
+        `${fullName}: ${status} ${failureMessages.join("; ").slice(0, 400)}`,
+    )
+    .join("\n");
+}

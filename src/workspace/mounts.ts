@@ -1,0 +1,45 @@
+import { readFileSync, realpathSync } from "node:fs";
+import path from "node:path";
+
+/** A mount, as this process sees it. */
+export interface Mount {
+  readonly point: string;
+  /** Of its file system, as `ext4`. */
+  readonly type: string;
+  /** Of its file system. */
+  readonly options: readonly string[];
+}
+
+export function readMountinfo(): string {
+  return readFileSync("/proc/self/mountinfo", "utf8");
+}
+
+export function mountsIn(mountinfo: string): Mount[] {
+  return mountinfo
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => {
+      const [, , , , escaped = "", ...rest] = line.split(" ");
+      const [type = "", , options = ""] = rest.slice(rest.indexOf("-") + 1);
+      const point = escaped.replace(/\\([0-7]{3})/g, (_, digits) =>
+        String.fromCharCode(Number.parseInt(digits, 8)),
+      );
+      return { point, type, options: options.split(",") };
+    });
+}
+
+export function isBelow(realPath: string, directory: string): boolean {
+  return directory === "/" ? realPath !== "/" : realPath.startsWith(`${directory}/`);
+}
+
+/**
+ * What keeps a tool out of mounts below a directory, where there are any: they
+ * are the operator's. Elsewhere a change of the file system is a subvolume of
+ * btrfs, which any sandbox can make, and which is part of the workspace.
+ */
+export function stayOutOfMounts(directory: string): string[] {
+  // The directory itself may be whatever a sandbox's tree is; where it lies is the service's.
+  const realPath = path.join(realpathSync(path.dirname(directory)), path.basename(directory));
+  const has = mountsIn(readMountinfo()).some(({ point }) => isBelow(point, realPath));
+  return has ? ["--one-file-system"] : [];
+}

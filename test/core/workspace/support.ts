@@ -1,0 +1,30 @@
+import { SqliteStore } from "../../../src/store/sqlite/store.ts";
+import { WorkspaceAssembly } from "../../../src/workspace-parts.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+import { MemoryLog } from "../../support/memory-log.ts";
+import { newManager, newWorld } from "../support.ts";
+
+/** Workspaces over a store and directories that outlive them, and an engine that a test holds up. */
+export async function openWorkspaces(dataDir: string, workspaceQuotaBytes?: number) {
+  const store = SqliteStore.open(dataDir);
+  const settings = {
+    workspacesRoot: undefined,
+    sharedRoot: undefined,
+    workspaceQuotaBytes,
+    dockerRequired: false,
+    dataDir,
+    defaults: { workingDir: "/workspace" },
+  };
+  const own = { store: store.workspaces, clock: new ManualClock(), logger: new MemoryLog() };
+  const assembly = new WorkspaceAssembly(settings, own);
+  await assembly.prepare();
+  const world = newWorld();
+  const { manager, monitor, events } = await newManager({}, world, assembly.mounts);
+  const parts = assembly.finish(manager, monitor);
+  await parts.workspaces.start();
+  const close = async (): Promise<void> => {
+    await parts.workspaces.stop();
+    store.close();
+  };
+  return { ...parts, engine: world.engine, events, log: own.logger, close };
+}

@@ -1,0 +1,237 @@
+import type { Defect } from "./defect.ts";
+
+const REFERENCES = "test/e2e/workspaces/references.test.ts";
+const SANDBOXES = "test/e2e/workspaces/sandboxes.test.ts";
+
+/** Those of the original WorkspaceManager, and those that Berth's own had. */
+export const WORKSPACE_DEFECTS: readonly Defect[] = [
+  {
+    name: "after a restart, a remove wipes all persisted references",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-references.ts",
+        from: "      this.#store.removeRef(name, traceId, this.#clock.wallMs());",
+        to: `      for (const ref of this.#store.refs(name)) {
+        if (ref === traceId || !this.added?.has(ref)) this.#store.removeRef(name, ref, this.#clock.wallMs());
+      }`,
+      },
+      {
+        file: "src/core/workspace/workspace-references.ts",
+        from: "      const previous = this.#store.addRef(",
+        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = this.#store.addRef(",
+      },
+    ],
+    test: { file: REFERENCES, title: "references are there, and removing one leaves the others" },
+  },
+  {
+    name: "what is known, if torn, is taken for empty and written anew",
+    changes: [
+      {
+        file: "src/store/sqlite/store.ts",
+        from: "      inspectFile(file);",
+        to: `      try {
+        inspectFile(file);
+      } catch {
+        process.getBuiltinModule("node:fs").rmSync(file);
+      }`,
+      },
+    ],
+    test: { file: "test/store/sqlite/store.test.ts", title: "a file that is no database" },
+  },
+  {
+    name: "a corrupt entry left by hand is taken over as a new workspace",
+    changes: [
+      {
+        file: "src/workspace/workspace-directories.ts",
+        from: "if (!mayExist || (await this.problemOf(place)) !== undefined) {",
+        to: "if ((await this.problemOf(place)) !== undefined) {",
+      },
+    ],
+    test: { file: REFERENCES, title: "is reported, left alone and never taken for a workspace" },
+  },
+  {
+    name: "removing a reference of an absent workspace creates it",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-references.ts",
+        from: "      this.#workspaces.find(name);",
+        to: "      await this.#workspaces.make(name);",
+      },
+    ],
+    test: {
+      file: REFERENCES,
+      title: "that is not known is NOT_FOUND, and no call but those that make one makes it",
+    },
+  },
+  {
+    name: "cleaning up an absent workspace creates it",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-manager.ts",
+        from: "      workspaces.find(name);\n      const refCount",
+        to: "      await workspaces.make(name);\n      const refCount",
+      },
+    ],
+    test: {
+      file: REFERENCES,
+      title: "that is not known is NOT_FOUND, and no call but those that make one makes it",
+    },
+  },
+  {
+    name: "moving a trace leaves the old reference",
+    changes: [
+      {
+        file: "src/store/sqlite/schema/workspaces.ts",
+        from: "PRIMARY KEY (owner, trace_id)",
+        to: "PRIMARY KEY (owner, trace_id, workspace_number)",
+      },
+      {
+        file: "src/store/sqlite/workspace-store.ts",
+        from: "ON CONFLICT (owner, trace_id) DO UPDATE SET workspace_number = excluded.workspace_number",
+        to: "ON CONFLICT DO NOTHING",
+      },
+    ],
+    test: { file: REFERENCES, title: "belong to one workspace: added to another, a trace leaves the first" },
+  },
+  {
+    name: "the engine's calls for one workspace block all others",
+    changes: [
+      {
+        file: "src/core/workspace/workspaces.ts",
+        from: "this.#locks.run(workspaceKey(name), work)",
+        to: 'this.#locks.run("all", work)',
+      },
+    ],
+    test: {
+      file: "test/core/workspace/workspace-locks.test.ts",
+      title:
+        "a workspace whose sandbox the engine takes long to make or remove holds up no other, and no call but its own",
+    },
+  },
+  {
+    name: "a stale sandbox id is told as the workspace's",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-sandboxes.ts",
+        from: "return LIVE.has(view.state) && uses(view, record) ? view : undefined;",
+        to: "return view;",
+      },
+    ],
+    test: { file: SANDBOXES, title: "stop ends the sandbox and keeps directory and references" },
+  },
+  {
+    name: "the container that was saved is taken to run for ever",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-ensure.ts",
+        from: "    return undefined;\n  }\n\n  async #create",
+        to: "    return record.sandboxId === '' ? undefined : sandboxes.get(record);\n  }\n\n  async #create",
+      },
+    ],
+    test: {
+      file: SANDBOXES,
+      title: "reuses the sandbox that runs, resumes a paused one and replaces one that ended",
+    },
+  },
+  {
+    name: "force leaves the containers that use the directory",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-remover.ts",
+        from: "      await this.#sandboxes.removeUsers(record, graceMs);\n",
+        to: "",
+      },
+    ],
+    test: { file: SANDBOXES, title: "removes every sandbox that uses it first, then the directory" },
+  },
+  {
+    name: "force deletes the directory under a live container",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-remover.ts",
+        from: `      await this.#sandboxes.removeUsers(record, graceMs);
+      await this.#files.discard(record);`,
+        to: `      await this.#files.discard(record);
+      await this.#sandboxes.removeUsers(record, graceMs);`,
+      },
+    ],
+    test: {
+      file: "test/e2e/workspaces/docker.test.ts",
+      title: "a forced cleanup deletes nothing under a container that may live, and can be asked for again",
+    },
+  },
+  {
+    name: "what keeps files from being deleted is hidden",
+    changes: [
+      {
+        file: "src/workspace/trash.ts",
+        from: '    if (end.code !== 0) throw toolFailure("rm", end, "deleted");\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/e2e/workspaces/ordinary-user.test.ts",
+      title: "files of another user, which it may neither read nor delete, are told, and hide nothing",
+    },
+  },
+  {
+    name: "what a sandbox writes into its workspace forges its container id",
+    changes: [
+      {
+        file: "src/core/workspace/workspaces.ts",
+        from: '      sandboxId: sandboxes.current(record)?.sandboxId ?? "",',
+        to: `      sandboxId: (() => {
+        const { existsSync, readFileSync } = process.getBuiltinModule("node:fs");
+        const meta = \`\${files.pathOf(record)}/.gateway/meta.json\`;
+        if (existsSync(meta)) return JSON.parse(readFileSync(meta, "utf8")).workspace_container_id;
+        return sandboxes.current(record)?.sandboxId ?? "";
+      })(),`,
+      },
+    ],
+    test: {
+      file: SANDBOXES,
+      title:
+        "what a sandbox writes into its workspace is data: nothing that is known of workspaces lies there",
+    },
+  },
+  {
+    name: "references are kept in memory, and on the disk a while later",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-references.ts",
+        from: `      const previous = this.#store.addRef(name, traceId, this.#clock.wallMs());
+      const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
+      return { workspace: this.#workspaces.view(name), previousWorkspaceId };`,
+        to: `      setTimeout(() => this.#store.addRef(name, traceId, this.#clock.wallMs()), 200);
+      return { workspace: this.#workspaces.view(name), previousWorkspaceId: "" };`,
+      },
+    ],
+    test: {
+      file: "test/e2e/workspaces/crashes.test.ts",
+      title:
+        "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
+    },
+  },
+  {
+    name: "a service that is not root cannot read or delete what a sandbox closed to its own user",
+    changes: [
+      {
+        file: "src/workspace/tool.ts",
+        from: "new Tools(status === 0 ? how : PLAIN)",
+        to: "new Tools(status === 0 && !how.enters ? how : PLAIN)",
+      },
+    ],
+    test: {
+      file: "test/e2e/workspaces/ordinary-user.test.ts",
+      title: "whatever a sandbox plants, and closes to its own user, is measured, exported and deleted",
+    },
+  },
+  {
+    name: "an import that was refused half way is a running call for ever",
+    changes: [{ file: "src/rpc/late-body.ts", from: "    request.stream.destroy();\n", to: "" }],
+    test: {
+      file: "test/e2e/workspaces/quota.test.ts",
+      title: "an import that would pass the quota is refused as it comes, and nothing of it stays",
+    },
+  },
+];

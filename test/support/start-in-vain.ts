@@ -1,0 +1,32 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { startApp } from "../../src/app.ts";
+import { TEST_IMAGE } from "./images.ts";
+import { MemoryLog } from "./memory-log.ts";
+import { testSettings } from "./settings.ts";
+
+/** How long what was closed may take to go. */
+const CLOSING_MS = 1_000;
+/** Longer than the service waits between two looks at anything. */
+const WATCHED_MS = 2_000;
+
+/**
+ * Starts the service where it cannot listen, and writes why, what it did
+ * afterwards, and what it logged as errors. Then it has nothing more to do.
+ */
+const {
+  BERTH_LISTEN: listen = "",
+  BERTH_INSTANCE: instance = "",
+  BERTH_DATA_DIR: dataDir = "",
+} = process.env;
+const warmPools = [{ image: TEST_IMAGE, count: 1 }];
+const log = new MemoryLog();
+let reason: unknown = "it started";
+await startApp(testSettings({ listen, instance, dataDir, warmPools }), log).catch((error: Error) => {
+  reason = error.message;
+});
+await sleep(CLOSING_MS);
+let connects = 0;
+for (const end = performance.now() + WATCHED_MS; performance.now() < end; await sleep(1)) {
+  connects += process.getActiveResourcesInfo().filter((kind) => kind.includes("ConnectWrap")).length;
+}
+console.log(JSON.stringify({ reason, connects, errors: log.errors }));
