@@ -22,7 +22,7 @@ import { DEFECTS } from "../test/defects/all.ts";
 import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
 
 /** How a test fails that noticed something; whatever else breaks it proves nothing. */
-const NOTICED = /^(AssertionError|Error: the call did not fail)/;
+const NOTICED = /^(AssertionError|Error: (the call did not fail|promise (rejected|resolved) ))/;
 
 ensureDependencies();
 const wanted = process.argv.slice(2);

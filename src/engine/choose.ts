@@ -1,3 +1,4 @@
+import path from "node:path";
 import type { Finding } from "../core/diagnosis.ts";
 import { BerthError } from "../core/errors.ts";
 import type { Engine } from "../core/ports/engine.ts";
@@ -23,6 +24,8 @@ export interface EngineSettings {
   readonly rootfs: string | undefined;
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
+  /** Where the service keeps what it has on disk. */
+  readonly dataDir: string;
   /** Whether sandboxes are to outlive the service. */
   readonly leaveSandboxes: boolean;
 }
@@ -142,6 +145,7 @@ function dockerOptions(settings: EngineSettings, instance: string, logger: Logge
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
     allowedHostPaths: settings.allowHostPaths,
     allowedRuntimes: settings.allowRuntimes,
+    pipesDir: path.join(settings.dataDir, "pipes"),
   };
 }
 

@@ -85,10 +85,14 @@ async function useAll(id: string): Promise<void> {
   broken.cancel();
 }
 
-/** What the service holds beside its shells, each of which is a process and a connection. */
+/** Standard streams, each a descriptor of the service's. */
+const STREAMS = 3;
+
+/** What the service holds beside its shells, each of which is a process and its streams. */
 async function held(): Promise<{ descriptors: number; processes: number }> {
   const processes = (await processesIn(await containerOf(service.instance, sandboxId))).length;
-  return { descriptors: (await readdir(`/proc/${service.pid}/fd`)).length - processes, processes };
+  const descriptors = (await readdir(`/proc/${service.pid}/fd`)).length - processes * STREAMS;
+  return { descriptors, processes };
 }
 
 async function round(): Promise<void> {

@@ -222,7 +222,7 @@ export interface OutputSink {
   data(stream: OutputStream, chunk: Buffer): void;
   /**
    * Nothing more will come: every holder of the process's pipes has gone, the
-   * engine let go of them (Docker: 2 s after the process itself ended), or the
+   * engine let go of them (Docker's own streams: 2 s after the process itself ended), or the
    * connection broke or was closed (`error`). Called once.
    */
   end(error?: Error): void;

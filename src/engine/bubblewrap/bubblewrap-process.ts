@@ -1,8 +1,7 @@
-import { once } from "node:events";
-import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, canceled } from "../../core/errors.ts";
-import type { OutputSink, OutputStream, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import { stateOf } from "./process-tree.ts";
 import type { Started } from "./reports.ts";
 
@@ -13,8 +12,7 @@ const LOOK_MS = 1000;
 export interface ProcessParts {
   /** Waits, outside, for the process inside, and reports its end. */
   readonly attendant: Started;
-  readonly stdin: Socket | undefined;
-  readonly outputs: readonly { readonly stream: OutputStream; readonly socket: Socket }[];
+  readonly ends: PipeEnds;
   /** Sets the size of its terminal; undefined without one. */
   readonly resizeTerminal: ((size: TerminalSize) => Promise<void>) | undefined;
 }
@@ -22,56 +20,40 @@ export interface ProcessParts {
 /** A process inside, behind its pipes. Paused until {@link resume} is called. */
 export class BubblewrapProcess implements SpawnedProcess {
   readonly #parts: ProcessParts;
+  readonly #streams: PipeStreams;
   /** Resolves with its exit code. */
   readonly #exited: Promise<number>;
   #hasExited = false;
-  /** Resolves when nobody holds its output pipes any more. */
-  readonly #silent: Promise<void>;
-  /** Where output goes; undefined once the sink has been told of the end. */
-  #sink: OutputSink | undefined;
 
   constructor(parts: ProcessParts, sink: OutputSink) {
     this.#parts = parts;
-    this.#sink = sink;
-    const { attendant, stdin, outputs } = parts;
-    this.#exited = attendant.code;
+    this.#streams = new PipeStreams(parts.ends, sink);
+    this.#exited = parts.attendant.code;
     void this.#exited.then(() => {
       this.#hasExited = true;
+      this.#streams.abandonStdin();
     });
-    stdin?.on("error", () => {});
-    const ends = outputs.map(({ stream, socket }) => {
-      socket.pause();
-      socket.on("data", (chunk: Buffer) => this.#sink?.data(stream, chunk));
-      return new Promise<void>((resolve) => {
-        if (socket.closed) resolve();
-        else socket.once("close", resolve);
-      });
-    });
-    this.#silent = Promise.all(ends).then(() => this.#end());
+  }
+
+  /** Settles, never rejects, when nobody holds its output pipes any more. */
+  get silent(): Promise<void> {
+    return this.#streams.silent;
   }
 
   pause(): void {
-    for (const { socket } of this.#parts.outputs) socket.pause();
+    this.#streams.pause();
   }
 
   resume(): void {
-    for (const { socket } of this.#parts.outputs) socket.resume();
+    this.#streams.resume();
   }
 
-  async writeStdin(data: Uint8Array): Promise<void> {
-    const { stdin } = this.#parts;
-    if (!stdin?.writable) throw stdinClosed();
-    if (stdin.write(data)) return;
-    const drained = once(stdin, "drain").catch(() => {});
-    const closed = once(stdin, "close").catch(() => {});
-    // Whoever left the pipe open in the background may never read it.
-    await Promise.race([drained, closed, this.#exited]);
-    if (!stdin.writable || stdin.writableNeedDrain) throw stdinClosed();
+  writeStdin(data: Uint8Array): Promise<void> {
+    return this.#streams.write(data);
   }
 
   closeStdin(): void {
-    const { stdin } = this.#parts;
-    if (stdin?.writable) stdin.end();
+    this.#streams.closeStdin();
   }
 
   async resize(size: TerminalSize): Promise<void> {
@@ -96,23 +78,14 @@ export class BubblewrapProcess implements SpawnedProcess {
     }
   }
 
-  /** Keeps reading, into nothing: whoever writes to a pipe that nobody reads is ended by it. */
   close(): void {
-    this.#end(canceled());
-    this.closeStdin();
-    this.resume();
+    this.#streams.close(canceled());
   }
 
   /** Lets go of the pipes, whatever that makes of those who write to them. */
   destroy(): void {
     this.close();
-    this.#parts.stdin?.destroy();
-    for (const { socket } of this.#parts.outputs) socket.destroy();
-  }
-
-  /** Settles, never rejects, when its output has ended. */
-  get silent(): Promise<void> {
-    return this.#silent;
+    this.#streams.destroy();
   }
 
   /** Resolves, as for a process that was killed, when there is nobody any more who could report its end. */
@@ -125,14 +98,4 @@ export class BubblewrapProcess implements SpawnedProcess {
     }
     return 137;
   }
-
-  #end(error?: Error): void {
-    const sink = this.#sink;
-    this.#sink = undefined;
-    sink?.end(error);
-  }
-}
-
-function stdinClosed(): BerthError {
-  return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
 }

@@ -57,7 +57,8 @@ export async function spawnProcess(
     if (report[0] !== JOB_REPORT.started) throw await startError(box, request, report, streams);
     const spawned = new BubblewrapProcess(
       {
-        ...{ attendant, stdin: streams.stdin, outputs: outputsOf(streams) },
+        attendant,
+        ends: { stdin: streams.stdin, outputs: outputsOf(streams) },
         resizeTerminal: terminal && ((size) => resizeTerminal(box, report.slice(1), size, parts)),
       },
       sink,

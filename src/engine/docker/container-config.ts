@@ -1,6 +1,7 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
 import type { EngineMount, EngineSandboxSpec } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
+import { PIPES_TARGET } from "./container-pipes.ts";
 import { formatLabels, type SandboxLabels } from "./labels.ts";
 import { setupCommand } from "./setup-script.ts";
 
@@ -18,6 +19,8 @@ export interface ContainerFacts {
   readonly mounts: readonly EngineMount[];
   /** An empty directory, a shared mount, by which the container's root becomes the slave of what the host sees. */
   readonly inert?: string | undefined;
+  /** The directory of its named pipes; undefined: it has none. */
+  readonly pipes?: string | undefined;
   /** Docker network to join, and its resolvers where they are not the daemon's own. */
   readonly network: { readonly name: string; readonly dns: readonly string[] };
   /** Hard limit of open files of the daemon, where known; a container cannot have more. */
@@ -72,6 +75,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       Mounts: [
         ...facts.mounts.map(bindMount),
         ...(facts.inert === undefined ? [] : [inertMount(facts.inert)]),
+        ...(facts.pipes === undefined ? [] : [bindMount(pipesMount(facts.pipes))]),
       ],
       ...(spec.runtime === "" ? {} : { Runtime: spec.runtime }),
       ...(diskBytes === undefined ? {} : { StorageOpt: { size: String(diskBytes) } }),
@@ -100,6 +104,11 @@ function inertMount(source: string): MountSettings {
     ReadOnly: true,
     BindOptions: { Propagation: "rslave" },
   };
+}
+
+/** Read-only: its pipes can be written to all the same. */
+function pipesMount(hostPath: string): EngineMount {
+  return { hostPath, target: PIPES_TARGET, readOnly: true, giveToUser: false };
 }
 
 function bindMount(mount: EngineMount): MountSettings {

@@ -1,17 +1,18 @@
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import { setTimeout as sleep } from "node:timers/promises";
-import type { Exec, ExecInspectInfo } from "dockerode";
+import type { Exec } from "dockerode";
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
 import { Demux } from "./demux.ts";
 import { answerTo, translateError } from "./errors.ts";
+import { ExecState } from "./exec-state.ts";
 
 /** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
 export class DockerProcess implements SpawnedProcess {
   readonly #daemon: Daemon;
   readonly #exec: Exec;
+  readonly #state: ExecState;
   readonly #socket: Duplex;
   readonly #takesStdin: boolean;
   /** Settles, never rejects, when the connection has ended. */
@@ -28,6 +29,7 @@ export class DockerProcess implements SpawnedProcess {
   ) {
     this.#daemon = daemon;
     this.#exec = exec;
+    this.#state = new ExecState(daemon, exec);
     this.#socket = socket;
     this.#takesStdin = options.stdin;
     this.#sink = sink;
@@ -82,44 +84,13 @@ export class DockerProcess implements SpawnedProcess {
   }
 
   async wait(signal?: AbortSignal): Promise<number> {
-    const start = performance.now();
-    let endSeen = false;
-    const ended = this.ended.then(() => {
-      endSeen = true;
-    });
-    for (let checksAfterEnd = 0; ; ) {
-      const state = await this.#inspect(signal);
-      if (!state.Running && state.ExitCode !== null) return this.#trusted(state.ExitCode);
-      if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
-      else
-        await Promise.race([
-          ended,
-          sleep(checkDelayMs(performance.now() - start), undefined, { signal }),
-        ]).catch(() => {});
-    }
+    return this.#trusted(await this.#state.exitCode(this.ended, signal));
   }
 
-  /**
-   * Undefined where the connection brought all there was. A daemon that dies
-   * ends it just as properly, so it is asked for the process.
-   */
+  /** Undefined where the connection brought all there was. */
   async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
-    const doing = "streaming a process's output";
-    if (!this.#socket.readableEnded || insideFrame) return translateError(this.#socket.errored, doing);
-    try {
-      await this.#inspect();
-      return undefined;
-    } catch (error) {
-      return translateError(error, doing);
-    }
-  }
-
-  #inspect(signal?: AbortSignal): Promise<ExecInspectInfo> {
-    return this.#daemon.call(
-      "asking for a process's state",
-      (_, abortSignal) => this.#exec.inspect({ abortSignal }),
-      { signal },
-    );
+    if (this.#socket.readableEnded && !insideFrame) return this.#state.whyEnded();
+    return translateError(this.#socket.errored, "streaming a process's output");
   }
 
   /** Docker gives this code to a process whose output it could not deliver, too. */
@@ -152,16 +123,6 @@ export class DockerProcess implements SpawnedProcess {
     this.#sink = undefined;
     sink?.end(error);
   }
-}
-
-/**
- * When to look again whether a process has ended, while others may hold its
- * pipes: soon for the short ones, rarely for the long ones. The end of its
- * output, which is what nearly every process brings, is not waited for here.
- */
-function checkDelayMs(elapsedMs: number): number {
-  const longest = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
-  return Math.min(Math.max(elapsedMs / 4, 1), longest);
 }
 
 function stdinClosed(): BerthError {

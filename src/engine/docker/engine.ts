@@ -1,4 +1,4 @@
-import type { ContainerInspectInfo } from "dockerode";
+import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../core/errors.ts";
 import type {
   Engine,
@@ -18,21 +18,20 @@ import type { Logger } from "../../core/ports/logger.ts";
 import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox/sandbox.ts";
 import { checkMounts } from "../mounts.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
+import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
 import { ContainerMaker, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
-import type { DockerProcess } from "./docker-process.ts";
 import { Egress } from "./egress.ts";
 import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { readInfo, requireCapabilities } from "./info.ts";
 import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
-import { type LateTarget, lateTarget, mountLate } from "./late-mounts.ts";
+import { type LateTarget, lateTarget, mountLate, overlap } from "./late-mounts.ts";
 import { MountStage } from "./mount-stage.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
 import { removeContainer } from "./remove.ts";
-import { spawnProcess } from "./spawn.ts";
-import { StartGate } from "./start-gate.ts";
+import { Spawner } from "./spawner.ts";
 import { parseUsage } from "./usage.ts";
 
 /** How long Docker may take, in milliseconds. */
@@ -82,6 +81,8 @@ export interface DockerEngineOptions {
    * Default 1.1.1.1 and 8.8.8.8.
    */
   readonly egressDns?: readonly string[];
+  /** Where named pipes to containers are made; a directory of this service alone. Default: Docker's own streams are used. */
+  readonly pipesDir?: string;
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
@@ -95,14 +96,16 @@ export class DockerEngine implements Engine {
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
   readonly #stage = new MountStage();
-  readonly #starts = new StartGate();
   /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
   readonly #users = new Map<string, string>();
   /** Containers that take mounts as long as nobody has used them. */
   readonly #lateTargets = new Map<string, LateTarget>();
-  /** Those whose output still comes. */
-  readonly #processes = new Set<DockerProcess>();
+  /** Undefined where all goes through the daemon. */
+  readonly #pipes: ContainerPipes | undefined;
+  readonly #spawner: Spawner;
   #info: EngineInfo | undefined;
+  /** Of what an earlier run of the service left in its pipes. */
+  #recovered: Promise<void> | undefined;
 
   constructor(options: DockerEngineOptions) {
     this.#options = options;
@@ -114,6 +117,11 @@ export class DockerEngine implements Engine {
     });
     this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
     this.#egress = new Egress(this.#daemon, options.logger);
+    const { pipesDir } = options;
+    // A daemon that is reached over the network has no files in common with the service.
+    if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
+      this.#pipes = new ContainerPipes(pipesDir, options.logger);
+    this.#spawner = new Spawner(this.#daemon, this.#pipes, options.logger);
   }
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
@@ -144,8 +152,9 @@ export class DockerEngine implements Engine {
       user: spec.user || image.user,
       isolation,
     };
+    const name = containerName(spec.sandboxId);
     const facts = {
-      name: containerName(spec.sandboxId),
+      name,
       labels,
       network: await this.#network(spec.network, signal),
       openFilesLimit: await daemonOpenFilesLimit(),
@@ -153,9 +162,8 @@ export class DockerEngine implements Engine {
     const staged = await this.#stage.stage(checked);
     const inert = spec.takesMounts ? (await this.#stage.inert())?.inert : undefined;
     try {
-      const { id: ref, owner } = await this.#maker.create(
-        containerConfig(spec, { ...facts, mounts: staged.mounts, inert }),
-        signal,
+      const { id: ref, owner } = await this.#withPipes(name, spec, (pipes) =>
+        this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal),
       );
       this.#users.set(ref, labels.user);
       const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
@@ -167,7 +175,7 @@ export class DockerEngine implements Engine {
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#starts.closed(ref, () => this.#changePaused(ref, true, signal));
+    return this.#spawner.gate.closed(ref, () => this.#changePaused(ref, true, signal));
   }
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
@@ -195,7 +203,7 @@ export class DockerEngine implements Engine {
     await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     this.#users.delete(ref);
     this.#lateTargets.delete(ref);
-    this.#starts.forget(ref);
+    await this.#spawner.forget(ref);
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
@@ -210,6 +218,8 @@ export class DockerEngine implements Engine {
       { signal },
     );
     const sandboxes: EngineSandbox[] = [];
+    this.#recovered ??= this.#recoverPipes(containers);
+    await this.#recovered;
     for (const { Id: ref, State: state, Labels } of containers) {
       const labels = parseLabels(Labels);
       this.#users.set(ref, labels.user);
@@ -246,14 +256,12 @@ export class DockerEngine implements Engine {
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
     const user = request.user || (await this.#userOf(ref, signal));
-    const spawned = await spawnProcess(this.#daemon, this.#starts, ref, user, request, sink, signal);
-    this.#processes.add(spawned);
-    spawned.ended.then(() => this.#processes.delete(spawned));
-    return spawned;
+    return this.#spawner.spawn(ref, user, request, sink, signal);
   }
 
   async close(): Promise<void> {
-    for (const spawned of this.#processes) spawned.destroy();
+    this.#spawner.close();
+    await this.#pipes?.close();
     await this.#maker.close();
     await this.#stage.close();
     this.#daemon.close();
@@ -281,6 +289,36 @@ export class DockerEngine implements Engine {
       "UNSUPPORTED",
       "Mounts need a Docker daemon on the machine of the service: paths cannot be checked elsewhere.",
     );
+  }
+
+  /** Makes a container with a directory of pipes, or without where it cannot have one. */
+  async #withPipes<T extends { readonly id: string }>(
+    name: string,
+    { mounts }: EngineSandboxSpec,
+    make: (pipes: string | undefined) => Promise<T>,
+  ): Promise<T> {
+    const covered = mounts.some(({ target }) => overlap(target, PIPES_TARGET));
+    const pipes = covered ? undefined : await this.#pipes?.create(name);
+    if (pipes === undefined) return make(undefined);
+    try {
+      const made = await make(pipes);
+      this.#spawner.know(made.id, name);
+      return made;
+    } catch (error) {
+      await this.#pipes?.remove(name);
+      // The daemon does not see the service's files.
+      if (!answerTo(error)?.text.includes("bind source path does not exist")) throw error;
+      this.#pipes?.disable(error);
+      return make(undefined);
+    }
+  }
+
+  /** Takes over the pipes of containers of an earlier run of the service. */
+  async #recoverPipes(containers: readonly ContainerInfo[]): Promise<void> {
+    const names = new Map(containers.map(({ Id, Names: [name = ""] }) => [name.slice(1), Id]));
+    for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
+      this.#spawner.know(names.get(name) ?? "", name);
+    }
   }
 
   async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {

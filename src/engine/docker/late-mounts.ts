@@ -148,7 +148,8 @@ async function give(
   }
 }
 
-function overlap(a: string, b: string): boolean {
+/** Whether one of two absolute paths is the other or lies below it. */
+export function overlap(a: string, b: string): boolean {
   return `${a}/`.startsWith(`${b}/`) || `${b}/`.startsWith(`${a}/`);
 }
 

@@ -52,6 +52,12 @@ export function spawnSuite(subject: Subject): void {
       expect([`${outcome.stdout}`, `${outcome.stderr}`]).toEqual(["in\nout\n", "err\n"]);
     });
 
+    test("stdin can be opened once more by its name after its end", async () => {
+      const script = "cat; sleep 0.2; cat /dev/stdin; exec cat /proc/self/fd/3 3<&0 </dev/null";
+      const outcome = await run(subject.engine, ref, ["sh", "-c", script], { input: Buffer.from("in\n") });
+      expect([`${outcome.stdout}`, `${outcome.stderr}`, outcome.exitCode]).toEqual(["in\n", "", 0]);
+    });
+
     test("a paused flow stops the writer; resumed, it brings the rest", async () => {
       let bytes = 0;
       const ended = Promise.withResolvers<Error | undefined>();

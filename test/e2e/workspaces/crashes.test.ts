@@ -37,7 +37,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
     for (let round = 0; round < 4; round++) {
       await start();
-      const changes = Array.from({ length: CHANGES / 4 }, async (_, index) => {
+      const changes = Array.from({ length: CHANGES }, async (_, index) => {
         const trace = `trace ${index}`;
         const before = wanted.get(trace)?.candidates ?? [undefined];
         const remove = round > 0 && index % 3 === 0 && before.length === 1 && before[0] !== undefined;

@@ -1,0 +1,184 @@
+import { closeSync, constants, openSync, unlink } from "node:fs";
+import { Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Exec } from "dockerode";
+import { abortError, BerthError } from "../../core/errors.ts";
+import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
+import type { PipeEnds } from "../pipe-streams.ts";
+import type { ProcessPipes } from "./container-pipes.ts";
+import type { Daemon } from "./daemon.ts";
+import { ExecState } from "./exec-state.ts";
+import { PipedProcess } from "./piped-process.ts";
+
+/** How long a shell that has started may take to open its pipes. */
+const OPEN_TIMEOUT_MS = 15_000;
+/** How long a shell may still come to pipes that were given up. */
+const LATE_OPEN_MS = 5_000;
+
+/**
+ * Opens the pipes, says so by one byte, and becomes the program. Both outputs
+ * are opened for reading too: whoever writes while the service is away waits
+ * for its return and is not ended by it.
+ */
+const SCRIPT = 'exec 1<>"$0o" 2<>"$0e" <"$0i" && printf . && exec "$@"';
+const SCRIPT_WITHOUT_STDIN = 'exec 1<>"$0o" 2<>"$0e" </dev/null && printf . && exec "$@"';
+
+/** Whether {@link spawnPiped} can serve a request: the shell that opens the pipes is then known to be what is asked for. */
+export function takesPipes({ argv, terminal }: SpawnRequest): boolean {
+  return argv[0] === "/bin/sh" && terminal === undefined;
+}
+
+/**
+ * Starts a process by `exec` in a container, its standard streams being named
+ * pipes. Fails where that does not work, which need not mean that the daemon's
+ * own streams do not.
+ */
+export async function spawnPiped(
+  daemon: Daemon,
+  containerId: string,
+  /** Name or `uid[:gid]`; empty: root. */
+  user: string,
+  request: SpawnRequest,
+  pipes: ProcessPipes,
+  sink: OutputSink,
+  signal?: AbortSignal,
+): Promise<PipedProcess> {
+  const opened = openPipes(pipes, request.stdin);
+  try {
+    if (request.input) opened.ends.stdin?.write(request.input);
+    const exec = await start(daemon, containerId, user, request, pipes, signal);
+    const state = new ExecState(daemon, exec);
+    await untilOpened(state, opened.stdout, signal);
+    opened.letGo();
+    const spawned = new PipedProcess(state, pipes.stdin, opened.ends, sink);
+    void spawned.ended.then(() => {
+      if (!spawned.dropped) forget(pipes);
+    });
+    spawned.resume();
+    return spawned;
+  } catch (error) {
+    // A shell that comes late finds no name to open; one that is half-way in finds the other end, and then its end.
+    forget(pipes);
+    const { stdin, outputs } = opened.ends;
+    stdin?.destroy();
+    for (const { socket } of outputs) socket.destroy();
+    setTimeout(opened.letGo, LATE_OPEN_MS).unref();
+    throw error;
+  }
+}
+
+interface OpenedPipes {
+  readonly ends: PipeEnds;
+  readonly stdout: Socket;
+  /** Closes what has kept the pipes alive until the process has opened them. */
+  readonly letGo: () => void;
+}
+
+function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes {
+  const fds: number[] = [];
+  const open = (file: string, mode: number): number => {
+    const fd = openSync(file, mode | constants.O_NONBLOCK | constants.O_NOFOLLOW);
+    fds.push(fd);
+    return fd;
+  };
+  try {
+    // An end that is opened alone would be told of the other's absence.
+    const names = [pipes.stdout, pipes.stderr, ...(withStdin ? [pipes.stdin] : [])];
+    const keepers = names.map((file) => open(file, constants.O_RDWR));
+    const input = withStdin ? open(pipes.stdin, constants.O_WRONLY) : undefined;
+    const [output, errors] = [open(pipes.stdout, constants.O_RDONLY), open(pipes.stderr, constants.O_RDONLY)];
+    const stdout = socketOf(output, "readable");
+    const ends: PipeEnds = {
+      stdin: input === undefined ? undefined : socketOf(input, "writable"),
+      outputs: [
+        { stream: "stdout", socket: stdout },
+        { stream: "stderr", socket: socketOf(errors, "readable") },
+      ],
+    };
+    const letGo = (): void => {
+      for (const fd of keepers.splice(0)) closeSync(fd);
+    };
+    return { ends, stdout, letGo };
+  } catch (error) {
+    for (const fd of fds) closeSync(fd);
+    throw error;
+  }
+}
+
+function socketOf(fd: number, direction: "readable" | "writable"): Socket {
+  const socket = new Socket({ fd, readable: direction === "readable", writable: direction === "writable" });
+  // Whoever uses it learns of an error by its close.
+  return socket.on("error", () => {});
+}
+
+async function start(
+  daemon: Daemon,
+  containerId: string,
+  user: string,
+  request: SpawnRequest,
+  pipes: ProcessPipes,
+  signal?: AbortSignal,
+): Promise<Exec> {
+  const script = request.stdin ? SCRIPT : SCRIPT_WITHOUT_STDIN;
+  const exec = await daemon.call(
+    "preparing a process",
+    (docker, abortSignal) =>
+      docker.getContainer(containerId).exec({
+        Cmd: ["/bin/sh", "-c", script, pipes.inside, ...request.argv],
+        Env: Object.entries(request.env ?? {}).map(([name, value]) => `${name}=${value}`),
+        // Root by its number: an image need not have a list of users.
+        User: user || "0",
+        WorkingDir: "/",
+        AttachStdin: false,
+        AttachStdout: false,
+        AttachStderr: false,
+        Tty: false,
+        abortSignal,
+      }),
+    { signal },
+  );
+  await daemon.call(
+    "starting a process",
+    async (_, abortSignal) => {
+      const answer = await exec.start({ Detach: true, Tty: false, abortSignal });
+      answer.destroy();
+    },
+    { signal },
+  );
+  return exec;
+}
+
+/** Waits for the shell's word that it has opened its pipes, which is taken from its output. */
+async function untilOpened(state: ExecState, stdout: Socket, signal: AbortSignal | undefined): Promise<void> {
+  const word = Promise.withResolvers<"open">();
+  word.promise.catch(() => {});
+  const onData = (chunk: Buffer): void => {
+    stdout.off("data", onData).pause();
+    if (chunk.length > 1) stdout.unshift(chunk.subarray(1));
+    word.resolve("open");
+  };
+  const onAbort = () => signal && word.reject(abortError(signal));
+  signal?.addEventListener("abort", onAbort, { once: true });
+  if (signal?.aborted) onAbort();
+  stdout.on("data", onData);
+  const deadline = performance.now() + OPEN_TIMEOUT_MS;
+  try {
+    for (let pauseMs = 50; performance.now() < deadline; pauseMs = Math.min(pauseMs * 1.5, 1000)) {
+      if ((await Promise.race([word.promise, sleep(pauseMs)])) === "open") return;
+      const { Running: running, ExitCode: code } = await state.inspect(signal);
+      if (!running && code !== null)
+        throw new Error(`the shell ended with ${code} before it opened its pipes`);
+    }
+  } finally {
+    stdout.off("data", onData);
+    signal?.removeEventListener("abort", onAbort);
+  }
+  throw new BerthError("ENGINE_UNAVAILABLE", "Docker did not start the process in time.", {
+    retryAfterMs: 1000,
+  });
+}
+
+/** The names of pipes are of use until both sides have opened them, and to a later run of the service until they are read to their end. */
+function forget({ stdin, stdout, stderr }: ProcessPipes): void {
+  for (const file of [stdin, stdout, stderr]) unlink(file, () => {});
+}
