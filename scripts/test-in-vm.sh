@@ -5,8 +5,8 @@
 # machine's files; what the tests write is in the virtual machine's memory, or
 # on two disks of its own that are files in a temporary directory here.
 #
-# Takes about 3 GB of memory, 600 MB below ~/.cache/berth and, without KVM, ten
-# minutes on two cores.
+# Takes about 3 GB of memory, 400 MB below ~/.cache/berth and, without KVM, half
+# an hour on two cores.
 #
 # Usage: scripts/test-in-vm.sh [--yes] [-- VITEST-ARGUMENT...]
 #   --yes  install what is missing (root on Debian 12, amd64) without asking;
@@ -95,10 +95,10 @@ accelerator=tcg,thread=multi
 if grep -qE '^flags.* (vmx|svm)' /proc/cpuinfo && [ -w /dev/kvm ]; then accelerator=kvm; fi
 say "Booting $package in a virtual machine ($accelerator) ..."
 : >"$work/status"
-# Last lines of a machine that did not come to its tests are on its console as well.
+# A machine that does not come to its tests says why on its console.
 timeout "$MOST_SECONDS" qemu-system-x86_64 \
   -accel "$accelerator" -cpu max -smp 2 -m 3G -nodefaults -no-user-config -display none -no-reboot \
-  -kernel "$kernel/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 quiet panic=-1" \
+  -kernel "$kernel/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 quiet loglevel=1 panic=-1" \
   -serial stdio -serial "file:$work/status" \
   -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap" \
   -drive "file=$work/ext4,format=raw,if=virtio,cache=unsafe" \
