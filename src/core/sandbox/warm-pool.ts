@@ -27,6 +27,8 @@ export interface WarmSandbox {
 
 /** Sandboxes started at the same time; more only make the engine slower. */
 const STARTING_AT_ONCE = 2;
+/** How long no claim has to come before the pool is filled again. */
+const CLAIMS_FIRST_MS = 50;
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 60_000;
 
@@ -72,7 +74,7 @@ export class WarmPool {
     if (pool === undefined || !canBecome(this.#spec(pool.image), spec)) return undefined;
     if (spec.mounts.length > 0 && !pool.ready[0]?.takesMounts) return undefined;
     const engine = pool.ready.shift();
-    this.#fill(pool);
+    this.#fillAfter(pool);
     return engine && { engine, resources: this.#spec(pool.image).resources };
   }
 
@@ -117,6 +119,13 @@ export class WarmPool {
       for (const sandbox of pool.ready.splice(0)) this.#track(this.#remove(sandbox));
     }
     while (this.#work.size > 0) await Promise.all(this.#work);
+  }
+
+  /** A start takes the engine's time from claims: while sandboxes are ready, those that come at once go first. */
+  #fillAfter(pool: ImagePool): void {
+    clearTimeout(pool.pause);
+    if (pool.ready.length === 0) this.#fill(pool);
+    else pool.pause = setTimeout(() => this.#fill(pool), CLAIMS_FIRST_MS).unref();
   }
 
   #fill(pool: ImagePool): void {
@@ -183,6 +192,8 @@ interface ImagePool {
   /** Oldest first. */
   readonly ready: EngineSandbox[];
   starting: number;
+  /** Until it is filled again. */
+  pause?: NodeJS.Timeout;
 }
 
 /** Whether a started sandbox can serve: what cannot be changed any more is as asked. Environment, limits and mounts can. */

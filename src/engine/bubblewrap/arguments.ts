@@ -11,7 +11,7 @@ const SYSTEM = ["bin", "lib", "lib32", "lib64", "libx32", "sbin", "usr"];
 const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
 
 /** The descriptors that bwrap gets beside its standard streams. */
-export const BWRAP_FDS = { info: 3, gate: 4, args: 5, mounts: 6 } as const;
+export const BWRAP_FDS = { args: 4, info: 5, gate: 6, status: 8, mounts: 10 } as const;
 
 /** What {@link bwrapArguments} puts together. */
 export interface BwrapPlan {
@@ -92,7 +92,8 @@ export function bwrapArguments(plan: BwrapPlan): string[] {
         ? [readOnly ? "--ro-bind-fd" : "--bind-fd", String(BWRAP_FDS.mounts + index), target]
         : [readOnly ? "--ro-bind" : "--bind", source, target],
     ),
-    ...["--info-fd", String(BWRAP_FDS.info), "--file", String(BWRAP_FDS.gate), "/run/started"],
+    ...["--info-fd", String(BWRAP_FDS.info), "--json-status-fd", String(BWRAP_FDS.status)],
+    ...["--file", String(BWRAP_FDS.gate), "/run/started"],
     ...["--chdir", "/"],
   ];
 }

@@ -1,22 +1,20 @@
-import type { ChildProcess } from "node:child_process";
-import { closeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../core/errors.ts";
 import type { EngineSandbox, EngineSandboxEnd } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
+import type { Keeper } from "./keeper.ts";
 import { childrenOf, startOf, stateOf } from "./process-tree.ts";
+import type { Started } from "./reports.ts";
 
 /** What a {@link Box} is made of, once its main process is ready. */
 export interface BoxParts {
   readonly sandbox: EngineSandbox;
-  /** The outer bwrap, whose end ends the sandbox. */
-  readonly bwrap: ChildProcess;
+  /** Holds it on the host. */
+  readonly keeper: Keeper;
   /** The host's number of the sandbox's process 1. */
   readonly initPid: number;
-  /** Open: the user namespace that owns the sandbox's other ones. Nothing can be entered without it. */
-  readonly userNamespace: number;
   readonly group: ControlGroup;
   readonly env: Readonly<Record<string, string>>;
   readonly resources: Resources;
@@ -33,8 +31,7 @@ export class Box {
   readonly env: Readonly<Record<string, string>>;
   #resources: Resources;
   readonly #sandbox: EngineSandbox;
-  readonly #bwrap: ChildProcess;
-  readonly #userNamespace: number;
+  readonly #keeper: Keeper;
   /** Starts of processes that are under way. */
   readonly #starting = new Set<Promise<unknown>>();
   /** The host's own processes that wait for one inside. */
@@ -45,36 +42,25 @@ export class Box {
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
 
-  constructor({ sandbox, bwrap, initPid, userNamespace, group, env, resources }: BoxParts) {
+  constructor({ sandbox, keeper, initPid, group, env, resources }: BoxParts) {
     this.#resources = resources;
     this.initPid = initPid;
     this.group = group;
     this.env = env;
     this.#sandbox = sandbox;
-    this.#bwrap = bwrap;
-    this.#userNamespace = userNamespace;
-    const { promise, resolve } = Promise.withResolvers<EngineSandboxEnd>();
-    this.ended = promise;
+    this.#keeper = keeper;
     const begun = startOf(initPid);
-    const finish = async () => {
-      const exitCode = bwrap.exitCode ?? 137;
+    this.ended = keeper.ended.then(async (exitCode) => {
       const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > 0 };
       this.#phase = { state: "ended", end };
       this.group.thaw();
       await processGone(initPid, begun);
-      resolve(end);
-    };
-    if (bwrap.exitCode !== null || bwrap.signalCode !== null) void finish();
-    else bwrap.once("exit", finish);
+      return end;
+    });
   }
 
   get resources(): Resources {
     return this.#resources;
-  }
-
-  /** The host's number of the outer bwrap. */
-  get hostPid(): number | undefined {
-    return this.#bwrap.pid;
   }
 
   get beingRemoved(): boolean {
@@ -91,10 +77,10 @@ export class Box {
     return { ...this.#sandbox, state: state === "paused" ? "paused" : "running" };
   }
 
-  /** The open user namespace. @throws `SANDBOX_TERMINATED`, `SANDBOX_NOT_RUNNING`. */
-  enter(): number {
+  /** File of the outer user namespace, which owns the others. @throws `SANDBOX_TERMINATED`, `SANDBOX_NOT_RUNNING`. */
+  enter(): string {
     if (this.#removal !== undefined || this.#phase.state === "ended") throw terminated();
-    if (this.#phase.state === "running") return this.#userNamespace;
+    if (this.#phase.state === "running") return this.#keeper.userNamespace;
     throw new BerthError("SANDBOX_NOT_RUNNING", "The sandbox is paused. Resume it first.");
   }
 
@@ -109,11 +95,9 @@ export class Box {
   }
 
   /** Keeps the number of an attendant for as long as it runs. */
-  attend(attendant: ChildProcess): void {
-    const { pid } = attendant;
-    if (pid === undefined || attendant.exitCode !== null || attendant.signalCode !== null) return;
+  attend({ pid, code }: Started): void {
     this.#attendants.add(pid);
-    attendant.once("exit", () => this.#attendants.delete(pid));
+    void code.then(() => this.#attendants.delete(pid));
   }
 
   /** Host's numbers of the processes that everything inside descends from. */
@@ -158,12 +142,11 @@ export class Box {
   }
 
   async #remove(): Promise<void> {
-    this.#bwrap.kill("SIGKILL");
+    this.#keeper.kill();
     // What is frozen does not die in control groups of version 1.
     this.group.thaw();
     await this.ended;
     await this.group.remove();
-    closeSync(this.#userNamespace);
   }
 
   /** Pauses and resumes one after the other. */

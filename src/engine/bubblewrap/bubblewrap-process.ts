@@ -1,19 +1,17 @@
-import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
-import { childrenOf, stateOf } from "./process-tree.ts";
+import { stateOf } from "./process-tree.ts";
+import type { Started } from "./reports.ts";
 
-/** How often a process that is waited for is looked at, for the one thing that tells nothing by itself. */
-const STOPPED_LOOK_MS = 1000;
+/** How often it is looked at whether an attendant is left that can tell an end. */
+const LOOK_MS = 1000;
 
 /** The parts of a {@link BubblewrapProcess}. */
 export interface ProcessParts {
-  /** Waits, outside, for the process inside, and ends as that does. */
-  readonly attendant: ChildProcess;
+  /** Waits, outside, for the process inside, and reports its end. */
+  readonly attendant: Started;
   readonly ends: PipeEnds;
   /** Sets the size of its terminal; undefined without one. */
   readonly resizeTerminal: ((size: TerminalSize) => Promise<void>) | undefined;
@@ -25,12 +23,16 @@ export class BubblewrapProcess implements SpawnedProcess {
   readonly #streams: PipeStreams;
   /** Resolves with its exit code. */
   readonly #exited: Promise<number>;
+  #hasExited = false;
 
   constructor(parts: ProcessParts, sink: OutputSink) {
     this.#parts = parts;
     this.#streams = new PipeStreams(parts.ends, sink);
-    this.#exited = exitOf(parts.attendant);
-    void this.#exited.then(() => this.#streams.abandonStdin());
+    this.#exited = parts.attendant.code;
+    void this.#exited.then(() => {
+      this.#hasExited = true;
+      this.#streams.abandonStdin();
+    });
   }
 
   /** Settles, never rejects, when nobody holds its output pipes any more. */
@@ -55,9 +57,8 @@ export class BubblewrapProcess implements SpawnedProcess {
   }
 
   async resize(size: TerminalSize): Promise<void> {
-    const { attendant, resizeTerminal } = this.#parts;
-    const ended = attendant.exitCode !== null || attendant.signalCode !== null;
-    if (ended || resizeTerminal === undefined) {
+    const { resizeTerminal } = this.#parts;
+    if (this.#hasExited || resizeTerminal === undefined) {
       throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.");
     }
     await resizeTerminal(size);
@@ -69,13 +70,11 @@ export class BubblewrapProcess implements SpawnedProcess {
     const onAbort = () => signal && aborted.reject(abortError(signal));
     signal?.addEventListener("abort", onAbort, { once: true });
     if (signal?.aborted) onAbort();
-    const watching = this.#rouse(over.signal);
     try {
-      return await Promise.race([this.#exited, aborted.promise]);
+      return await Promise.race([this.#exited, aborted.promise, this.#attendantLost(over.signal)]);
     } finally {
       over.abort();
       signal?.removeEventListener("abort", onAbort);
-      await watching;
     }
   }
 
@@ -89,22 +88,14 @@ export class BubblewrapProcess implements SpawnedProcess {
     this.#streams.destroy();
   }
 
-  /**
-   * The attendant stops when the process is stopped, and nothing but a signal
-   * makes it go on when that went on or ended meanwhile.
-   */
-  async #rouse(signal: AbortSignal): Promise<void> {
-    const { attendant } = this.#parts;
-    while (!signal.aborted) {
-      await sleep(STOPPED_LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
-      if (signal.aborted || attendant.pid === undefined || stateOf(attendant.pid) !== "T") continue;
-      const [child] = childrenOf(attendant.pid);
-      if (child === undefined || stateOf(child) !== "T") attendant.kill("SIGCONT");
+  /** Resolves, as for a process that was killed, when there is nobody any more who could report its end. */
+  async #attendantLost(signal: AbortSignal): Promise<number> {
+    const { pid } = this.#parts.attendant;
+    for (let missing = 0; missing < 2 && !signal.aborted; ) {
+      await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
+      // A report that is under way comes before the second look.
+      missing = /[ZX]/.test(stateOf(pid) ?? "X") ? missing + 1 : 0;
     }
+    return 137;
   }
-}
-
-async function exitOf(child: ChildProcess): Promise<number> {
-  if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
-  return child.exitCode ?? 128 + constants.signals[child.signalCode ?? "SIGKILL"];
 }

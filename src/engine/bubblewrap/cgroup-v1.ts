@@ -1,5 +1,4 @@
-import { mkdirSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { chownSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../core/errors.ts";
@@ -7,10 +6,11 @@ import type { EngineUsage } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
 import { readCount, readWord, removeGroup, tryWrite } from "./group-files.ts";
+import type { Identity } from "./identity.ts";
 
 const PERIOD_US = 100_000;
-/** Of a group for the host's own processes, which are in no sandbox's bounds. */
-const ATTENDANTS = "attendants";
+/** The outer bwrap, which is the host's and yet in its sandbox's group. */
+const OWN_PROCESSES = 1;
 
 /** Directory of the service's own group, by controller. */
 export type Hierarchies = ReadonlyMap<string, string>;
@@ -20,10 +20,14 @@ export class CgroupsV1 implements ControlGroups {
   readonly limits;
   readonly description;
   readonly homes: readonly string[];
+  /** They stay where the service is. */
+  readonly attendants: readonly string[] = [];
   readonly #homes: ReadonlyMap<string, string>;
+  readonly #identity: Identity;
 
-  private constructor(homes: ReadonlyMap<string, string>) {
+  private constructor(homes: ReadonlyMap<string, string>, identity: Identity) {
     this.#homes = homes;
+    this.#identity = identity;
     this.homes = [...new Set(homes.values())];
     this.limits = {
       memory: homes.has("memory"),
@@ -35,20 +39,20 @@ export class CgroupsV1 implements ControlGroups {
   }
 
   /** Takes the hierarchies below whose own groups this user may make others; undefined where there is none. */
-  static open(hierarchies: Hierarchies, name: string): CgroupsV1 | undefined {
+  static open(hierarchies: Hierarchies, name: string, identity: Identity): CgroupsV1 | undefined {
     const homes = new Map<string, string>();
     for (const controller of ["memory", "cpu", "cpuacct", "pids", "freezer"]) {
       const parent = hierarchies.get(controller);
       if (parent === undefined) continue;
       const home = path.join(parent, name);
       try {
-        mkdirSync(path.join(home, ATTENDANTS), { recursive: true });
+        mkdirSync(home, { recursive: true });
         homes.set(controller, home);
       } catch {
         // Not this user's to write.
       }
     }
-    return homes.size === 0 ? undefined : new CgroupsV1(homes);
+    return homes.size === 0 ? undefined : new CgroupsV1(homes, identity);
   }
 
   create(name: string, resources: Resources): ControlGroup {
@@ -59,15 +63,9 @@ export class CgroupsV1 implements ControlGroups {
       dirs.set(controller, dir);
     }
     const group = new GroupV1(dirs);
+    for (const file of group.joinFiles) chownSync(file, this.#identity.uid, this.#identity.gid);
     group.set(resources);
     return group;
-  }
-
-  async dismiss(pid: number): Promise<void> {
-    for (const home of this.homes) {
-      // A process that has ended meanwhile is in nobody's bounds any more.
-      await writeFile(path.join(home, ATTENDANTS, "cgroup.procs"), String(pid)).catch(() => {});
-    }
   }
 }
 
@@ -93,7 +91,7 @@ class GroupV1 implements ControlGroup {
     for (const file of [...bounds, ...bounds]) this.#write("memory", file, memory);
     this.#write("cpu", "cpu.cfs_period_us", String(PERIOD_US));
     this.#write("cpu", "cpu.cfs_quota_us", String(Math.max(1000, (cpuMillis * PERIOD_US) / 1000)));
-    this.#write("pids", "pids.max", String(pidsLimit));
+    this.#write("pids", "pids.max", String(pidsLimit + OWN_PROCESSES));
   }
 
   async freeze(signal?: AbortSignal): Promise<void> {
@@ -127,7 +125,7 @@ class GroupV1 implements ControlGroup {
     return {
       ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
       ...(cpuNanos !== undefined && { cpuNanos }),
-      ...(pids !== undefined && { pids }),
+      ...(pids !== undefined && { pids: pids - OWN_PROCESSES }),
     };
   }
 

@@ -1,5 +1,4 @@
-import { existsSync, mkdirSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { chownSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../core/errors.ts";
@@ -7,22 +6,29 @@ import type { EngineUsage } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
 import { readCount, readWord, removeGroup, tryWrite } from "./group-files.ts";
+import type { Identity } from "./identity.ts";
 
 const PERIOD_US = 100_000;
 const CONTROLLERS = ["memory", "cpu", "pids"] as const;
 /** Of a group for the host's own processes, which are in no sandbox's bounds. */
 const ATTENDANTS = "attendants";
 const FREEZE_LOOK_MS = 2;
+/** The outer bwrap, which is the host's and yet in its sandbox's group. */
+const OWN_PROCESSES = 1;
 
 /** Control groups of version 2, in the one hierarchy there is. */
 export class CgroupsV2 implements ControlGroups {
   readonly limits: GroupLimits;
   readonly description: string;
   readonly homes: readonly string[];
+  readonly attendants: readonly string[];
   readonly #home: string;
+  readonly #identity: Identity;
 
-  private constructor(home: string, enabled: readonly string[]) {
+  private constructor(home: string, enabled: readonly string[], identity: Identity) {
     this.#home = home;
+    this.#identity = identity;
+    this.attendants = [path.join(home, ATTENDANTS, "cgroup.procs")];
     this.homes = [home];
     this.limits = {
       memory: enabled.includes("memory"),
@@ -34,12 +40,14 @@ export class CgroupsV2 implements ControlGroups {
   }
 
   /** Works below the service's own group, `own`, or the nearest above it that serves, where this user may; else undefined. */
-  static open(own: string, name: string): CgroupsV2 | undefined {
+  static open(own: string, name: string, identity: Identity): CgroupsV2 | undefined {
     const home = path.join(parentOfHome(own, name), name);
     try {
       mkdirSync(path.join(home, ATTENDANTS), { recursive: true });
       enable(home);
-      return new CgroupsV2(home, readWord(path.join(home, "cgroup.subtree_control")).split(" "));
+      // Who moves between two groups has to be allowed to write in the one that holds both.
+      chownSync(path.join(home, "cgroup.procs"), identity.uid, identity.gid);
+      return new CgroupsV2(home, readWord(path.join(home, "cgroup.subtree_control")).split(" "), identity);
     } catch {
       return undefined;
     }
@@ -49,13 +57,9 @@ export class CgroupsV2 implements ControlGroups {
     const dir = path.join(this.#home, name);
     mkdirSync(dir, { recursive: true });
     const group = new GroupV2(dir);
+    for (const file of group.joinFiles) chownSync(file, this.#identity.uid, this.#identity.gid);
     group.set(resources);
     return group;
-  }
-
-  async dismiss(pid: number): Promise<void> {
-    // A process that has ended meanwhile is in nobody's bounds any more.
-    await writeFile(path.join(this.#home, ATTENDANTS, "cgroup.procs"), String(pid)).catch(() => {});
   }
 }
 
@@ -122,7 +126,7 @@ class GroupV2 implements ControlGroup {
     this.#write("memory.max", String(memoryBytes));
     this.#write("memory.swap.max", "0");
     this.#write("cpu.max", `${Math.max(1000, (cpuMillis * PERIOD_US) / 1000)} ${PERIOD_US}`);
-    this.#write("pids.max", String(pidsLimit));
+    this.#write("pids.max", String(pidsLimit + OWN_PROCESSES));
   }
 
   async freeze(signal?: AbortSignal): Promise<void> {
@@ -154,7 +158,7 @@ class GroupV2 implements ControlGroup {
     return {
       ...(memory !== undefined && { memoryBytes: Math.max(0, memory - cache) }),
       ...(cpuMicros !== undefined && { cpuNanos: cpuMicros * 1000 }),
-      ...(pids !== undefined && { pids }),
+      ...(pids !== undefined && { pids: pids - OWN_PROCESSES }),
     };
   }
 

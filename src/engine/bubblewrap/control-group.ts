@@ -16,14 +16,14 @@ export interface ControlGroups {
   readonly description: string;
   /** Directories that hold a directory for each sandbox; removed when the service is gone. */
   readonly homes: readonly string[];
+  /** What the host's own processes that serve sandboxes join, as {@link ControlGroup.joinFiles}. */
+  readonly attendants: readonly string[];
   create(name: string, resources: Resources): ControlGroup;
-  /** Takes a process of the host's own, which serves a sandbox, out of its bounds. Never fails. */
-  dismiss(pid: number): Promise<void>;
 }
 
 /** The control group of a sandbox, in every hierarchy there is one. */
 export interface ControlGroup {
-  /** A process joins by writing `0` to each. */
+  /** A process of one thread joins by writing `0` to each. The sandboxes' user on the host may do that. */
   readonly joinFiles: readonly string[];
   /** What the sandbox sees of it, read-only. */
   readonly shown: readonly { readonly source: string; readonly target: string }[];
@@ -43,6 +43,7 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
   limits: { memory: false, cpu: false, pids: false, pause: false },
   description: "no control groups that this user may write",
   homes: [],
+  attendants: [],
   create: () => ({
     joinFiles: [],
     shown: [],
@@ -53,5 +54,4 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
     usage: () => ({}),
     async remove() {},
   }),
-  async dismiss() {},
 };

@@ -17,7 +17,7 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
     const program = await findBwrap();
     const identity = sandboxIdentity();
     await trySandbox(identity, systemArguments(rootfs));
-    const groups = await findControlGroups(ownName());
+    const groups = await findControlGroups(ownName(), identity);
     await new Janitor(undefined, groups.homes).finish();
     const info = describeEngine(program, groups.limits);
     const { pause } = info.capabilities;

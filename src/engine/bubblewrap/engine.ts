@@ -157,13 +157,13 @@ export class BubblewrapEngine implements Engine {
     const setup = await this.#open();
     const box = this.#box(ref);
     if (!isSandboxUser(request.user ?? "")) throw noSuchUser("user");
-    const { identity, pipes, groups } = setup;
+    const { attendants, groups } = setup;
     const { memoryBytes, pidsLimit } = box.resources;
     const bounds = {
       pids: groups.limits.pids || !setup.info.capabilities.pidsLimit ? undefined : pidsLimit,
       memoryBytes: groups.limits.memory ? undefined : memoryBytes,
     };
-    const parts = { identity, pipes, bounds, dismiss: (pid: number) => groups.dismiss(pid) };
+    const parts = { launcher: attendants, bounds };
     const spawned = await box.starting(spawnProcess(box, request, sink, parts, signal));
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
@@ -205,18 +205,11 @@ export class BubblewrapEngine implements Engine {
       ...{ ref, sandboxId, generation, owner, user },
       ...{ state: "running", isolation: setup.info.isolation },
     };
-    const group = setup.groups.create(ref, spec.resources);
+    const { groups, system, etc, stage, identity, keepers, reports } = setup;
+    const group = groups.create(ref, spec.resources);
     const plan: StartPlan = {
-      ...{
-        spec,
-        sandbox,
-        group,
-        mounts,
-        system: setup.system,
-        etc: setup.etc,
-        stage: setup.stage,
-        identity: setup.identity,
-      },
+      ...{ spec, sandbox, group, mounts, system, etc, stage, identity, reports },
+      ...{ launcher: keepers, attendants: groups.attendants },
       readyMs: this.#options.readyMs ?? READY_MS,
     };
     let box: Box;
@@ -233,7 +226,6 @@ export class BubblewrapEngine implements Engine {
       throw translateError(error, "starting a sandbox");
     }
     this.#boxes.set(ref, box);
-    if (box.hostPid !== undefined) void setup.groups.dismiss(box.hostPid);
     void box.ended.then((end) => {
       if (!box.beingRemoved) this.#events.publish({ type: "ended", ref, sandboxId, end });
     });

@@ -4,6 +4,7 @@ import path from "node:path";
 import { CgroupsV1 } from "./cgroup-v1.ts";
 import { CgroupsV2 } from "./cgroup-v2.ts";
 import { type ControlGroups, NO_CONTROL_GROUPS } from "./control-group.ts";
+import type { Identity } from "./identity.ts";
 import { isLeftover } from "./leftovers.ts";
 
 /** Where the service's own control groups are: by controller for version 1, `""` for version 2. */
@@ -35,7 +36,7 @@ export function ownGroups(cgroups: string, mountinfo: string): Map<string, strin
 }
 
 /** Opens control groups for the sandboxes of a service of this name, and clears away those of services that are gone. */
-export async function findControlGroups(name: string): Promise<ControlGroups> {
+export async function findControlGroups(name: string, identity: Identity): Promise<ControlGroups> {
   let own: Map<string, string>;
   try {
     own = ownGroups(readFileSync("/proc/self/cgroup", "utf8"), readFileSync("/proc/self/mountinfo", "utf8"));
@@ -44,7 +45,9 @@ export async function findControlGroups(name: string): Promise<ControlGroups> {
   }
   const unified = own.get("");
   const groups =
-    CgroupsV1.open(own, name) ?? (unified ? CgroupsV2.open(unified, name) : undefined) ?? NO_CONTROL_GROUPS;
+    CgroupsV1.open(own, name, identity) ??
+    (unified ? CgroupsV2.open(unified, name, identity) : undefined) ??
+    NO_CONTROL_GROUPS;
   const parents = groups.homes.map((home) => path.dirname(home));
   for (const dir of new Set([...own.values(), ...parents])) await clearLeftovers(dir);
   return groups;

@@ -5,10 +5,13 @@ import { HOST_ENV } from "./host-command.ts";
 /**
  * Waits for the end of its stdin, which is the end of the service however that
  * came. Frozen processes of control groups of version 1 do not even die, so
- * they are thawed first. Then it removes groups as they become empty.
+ * they are thawed first. Then it removes groups as they become empty. Before
+ * that it ends the process groups whose numbers it was told.
  */
 const SCRIPT = `trap '' HUP INT QUIT TERM PIPE
-read -r x
+groups=
+while read -r x; do groups="$groups $x"; done
+for x in $groups; do kill -9 -$x; done 2>/dev/null
 runtime=$1
 shift
 n=0
@@ -46,6 +49,11 @@ export class Janitor {
     this.#child.on("error", () => {});
     this.#child.stdin?.on("error", () => {});
     (this.#child.stdin as unknown as { unref?(): void } | null)?.unref?.();
+  }
+
+  /** Has it end a process group with the service. */
+  endWithService(group: number): void {
+    this.#child.stdin?.write(`${group}\n`);
   }
 
   /** Has it clean up now. Resolves when it is done. */

@@ -1,8 +1,12 @@
 import type { TerminalSize } from "../../core/ports/engine.ts";
 import { DEFAULT_PATH } from "./setup-script.ts";
+import { quote } from "./shell-pipes.ts";
 
-/** Descriptors that a process gets beside its standard streams; none of them reaches the program. */
-export const JOB_FDS = { report: 3, userNamespace: 4, script: 5 } as const;
+/**
+ * Descriptors of a process's attendant. Inside, the standard streams are in
+ * their places, and `report` is stdout once more; none but those reach the program.
+ */
+export const JOB_FDS = { report: 3, script: 4, stdin: 5, stdout: 6, stderr: 7 } as const;
 
 /** What starts a process: a shell of the sandbox's, in a session of its own, that reads what it is to do. */
 export const JOB_COMMAND = ["setsid", "/bin/sh", `/proc/self/fd/${JOB_FDS.script}`];
@@ -45,8 +49,8 @@ case $1 in
 *) p=${quote(env.PATH ?? DEFAULT_PATH)}:
   while [ "$1" ] && [ "$p" ] && [ $c != 0 ]; do d=\${p%%:*} p=\${p#*:}; try "\${d:-.}/$1"; done ;;
 esac
-[ $c = 0 ] || { printf '${JOB_REPORT.failed}%s;' $c >&3; exit $c; }
-${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};' >&3 || exit\nexec 3>&-\n${run}`}
+[ $c = 0 ] || { printf '${JOB_REPORT.failed}%s;' $c >&${JOB_FDS.report}; exit $c; }
+${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};' >&${JOB_FDS.report} || exit\nexec ${JOB_FDS.report}>&-\n${run}`}
 `;
 }
 
@@ -62,14 +66,10 @@ function boundsText({ pids, memoryBytes }: Job["bounds"]): string {
 /** `script` makes the terminal, and runs one line of text in it. */
 function terminalText({ columns, rows }: TerminalSize, set: string, run: string): string {
   const inner = `stty cols ${columns} rows ${rows}
-printf '${JOB_REPORT.started}%s;' "$(tty)" >&3 || exit
-exec 3>&-
+printf '${JOB_REPORT.started}%s;' "$(tty)" >&${JOB_FDS.report} || exit
+exec ${JOB_FDS.report}>&-
 ${set}
 ${run}`;
-  return `command -v script >/dev/null || { printf '${JOB_REPORT.noTerminal};' >&3; exit 1; }
+  return `command -v script >/dev/null || { printf '${JOB_REPORT.noTerminal};' >&${JOB_FDS.report}; exit 1; }
 SHELL=/bin/sh exec script -q -e -f -E always -c ${quote(inner)} /dev/null`;
-}
-
-function quote(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -2,12 +2,14 @@ import type { EngineInfo } from "../../core/ports/engine.ts";
 import { systemArguments } from "./arguments.ts";
 import { type BwrapProgram, findBwrap } from "./bwrap-program.ts";
 import type { ControlGroups } from "./control-group.ts";
+import { ENTRY_COMMAND, ENTRY_WIDTH } from "./entry-script.ts";
 import { findControlGroups } from "./find-control-groups.ts";
 import { type Identity, sandboxIdentity } from "./identity.ts";
 import { describeEngine } from "./info.ts";
 import { Janitor } from "./janitor.ts";
+import { Launcher } from "./launcher.ts";
 import { ownName } from "./leftovers.ts";
-import { Pipes } from "./pipes.ts";
+import { Reports } from "./reports.ts";
 import { createRuntimeDir } from "./runtime-dir.ts";
 import { trySandbox } from "./trial.ts";
 
@@ -17,7 +19,11 @@ export interface BubblewrapSetup {
   readonly info: EngineInfo;
   readonly identity: Identity;
   readonly groups: ControlGroups;
-  readonly pipes: Pipes;
+  readonly reports: Reports;
+  /** Starts the keepers of sandboxes, each from its script. */
+  readonly keepers: Launcher;
+  /** Starts the attendants of processes. */
+  readonly attendants: Launcher;
   /** Arguments of bwrap that show the system. */
   readonly system: readonly string[];
   readonly etc: string;
@@ -37,21 +43,20 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   const system = systemArguments(rootfs);
   await trySandbox(identity, system);
   const name = ownName();
-  const groups = await findControlGroups(name);
+  const groups = await findControlGroups(name, identity);
   const runtime = await createRuntimeDir(name, rootfs);
   const janitor = new Janitor(runtime.path, groups.homes);
-  const pipes = new Pipes(identity);
-  try {
-    await pipes.prepare();
-  } catch (error) {
-    await janitor.finish();
-    throw error;
-  }
+  const reports = new Reports();
+  const onGroup = (group: number) => janitor.endWithService(group);
+  const common = { identity, joinFiles: groups.attendants, reports, onGroup };
+  const keepers = new Launcher({ ...common, command: ["/bin/sh", "-c"], width: 1 });
+  const attendants = new Launcher({ ...common, command: ENTRY_COMMAND, width: ENTRY_WIDTH });
   return {
-    ...{ program, identity, groups, pipes, system, etc: runtime.etc, stage: runtime.stage },
+    ...{ program, identity, groups, reports, keepers, attendants },
+    ...{ system, etc: runtime.etc, stage: runtime.stage },
     info: describeEngine(program, groups.limits),
     close: async () => {
-      await pipes.close();
+      await Promise.all([keepers.close(), attendants.close()]);
       await janitor.finish();
     },
   };

@@ -1,35 +1,34 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync } from "node:fs";
-import { Socket } from "node:net";
-import type { Readable } from "node:stream";
+import type { Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest, TerminalSize } from "../../core/ports/engine.ts";
 import type { Box } from "./box.ts";
 import { BubblewrapProcess } from "./bubblewrap-process.ts";
+import { entryArguments } from "./entry-script.ts";
 import { terminated, translateError } from "./errors.ts";
-import { HOST_ENV, hostCommand } from "./host-command.ts";
-import type { Identity } from "./identity.ts";
-import { JOB_COMMAND, JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
-import type { PipeEnds, Pipes } from "./pipes.ts";
+import { JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
+import type { Launcher } from "./launcher.ts";
+import { readerOf, writerOf } from "./pipe-ends.ts";
+import type { Started } from "./reports.ts";
 
 /** What {@link spawnProcess} works with. */
 export interface SpawnParts {
-  readonly pipes: Pipes;
-  readonly identity: Identity;
+  /** Starts attendants. */
+  readonly launcher: Launcher;
   /** As in {@link Job}. */
   readonly bounds: Job["bounds"];
-  /** Takes a process of the host's out of the sandbox's bounds. */
-  readonly dismiss: (pid: number) => Promise<void>;
 }
 
 /** What a process that does not start may print. */
 const MAX_REPORT_CHARS = 2048;
 
+/** An attendant that has not begun by then cannot enter. */
+const ENTER_MS = 20_000;
+
 /**
- * Starts a process in a sandbox: a command of the host's enters its user
- * namespace, then the others and the inner user namespace, and becomes the
- * attendant of the process inside. It loses every right on the way in, by
- * becoming a program as a user that is not root there.
+ * Starts a process in a sandbox: an attendant enters the outer user namespace
+ * from the host, and its child the rest of the sandbox, where a shell reads
+ * what to become.
  *
  * The number of process 1 may be somebody else's by now; then the entering
  * fails, for the outer namespace gives rights over its own ones alone.
@@ -42,147 +41,130 @@ export async function spawnProcess(
   signal?: AbortSignal,
 ): Promise<BubblewrapProcess> {
   throwIfAborted(signal);
-  const userNamespace = box.enter();
-  const terminal = request.terminal;
-  const env = { ...box.env, ...request.env };
-  const script = jobScript({ argv: request.argv, env, terminal, bounds: parts.bounds });
-  const pipes = await openPipes(parts.pipes, request);
-  let attendant: ChildProcess;
+  const { argv, terminal, stdin } = request;
+  const entry = {
+    ...{ userNamespace: box.enter(), initPid: box.initPid, joinFiles: box.group.joinFiles },
+    ...{ stdin, terminal: terminal !== undefined },
+  };
+  const script = jobScript({ argv, env: { ...box.env, ...request.env }, terminal, bounds: parts.bounds });
+  const attendant = await startAttendant(box, (tag) => entryArguments({ ...entry, tag }), parts, signal);
+  const streams = openStreams(attendant, request);
   try {
-    throwIfAborted(signal);
     box.enter();
-    attendant = startAttendant(box, userNamespace, pipes, parts);
-  } catch (error) {
-    for (const pipe of pipes.all) closeSync(pipe.parent);
-    throw translateError(error, "starting a process");
-  } finally {
-    for (const pipe of pipes.all) closeSync(pipe.child);
-  }
-  const sockets = openSockets(pipes);
-  sockets.script.end(script);
-  if (request.input !== undefined) sockets.stdin?.write(request.input);
-  try {
-    const report = await reportOf(attendant, signal);
-    if (report[0] !== JOB_REPORT.started) throw await startError(box, request, report, sockets);
+    streams.script.end(script);
+    if (request.input !== undefined) streams.stdin?.write(request.input);
+    const report = await reportOf(streams.stdout, signal);
+    if (report[0] !== JOB_REPORT.started) throw await startError(box, request, report, streams);
     const spawned = new BubblewrapProcess(
       {
         attendant,
-        ends: sockets,
+        ends: { stdin: streams.stdin, outputs: outputsOf(streams) },
         resizeTerminal: terminal && ((size) => resizeTerminal(box, report.slice(1), size, parts)),
       },
       sink,
     );
     box.attend(attendant);
-    if (attendant.pid !== undefined) void parts.dismiss(attendant.pid);
     spawned.resume();
     return spawned;
   } catch (error) {
-    // Before its report is read, the shell inside goes no further.
-    attendant.kill("SIGKILL");
-    for (const { socket } of sockets.outputs) socket.destroy();
-    sockets.script.destroy();
-    sockets.stdin?.destroy();
+    giveUp(streams);
     throw error;
   }
 }
 
-interface JobPipes {
-  readonly script: PipeEnds;
-  readonly stdin: PipeEnds | undefined;
-  readonly stdout: PipeEnds;
+interface JobStreams {
+  readonly script: Socket;
+  readonly stdin: Socket | undefined;
+  readonly stdout: Socket;
   /** Undefined with a terminal, whose output is one stream. */
-  readonly stderr: PipeEnds | undefined;
-  readonly all: readonly PipeEnds[];
+  readonly stderr: Socket | undefined;
 }
 
-async function openPipes(pipes: Pipes, { stdin, terminal }: SpawnRequest): Promise<JobPipes> {
-  const all: PipeEnds[] = [];
-  const open = async (opening: Promise<PipeEnds>): Promise<PipeEnds> => {
-    const ends = await opening;
-    all.push(ends);
-    return ends;
+/** Resolves when an attendant has begun. One that begins later than it is waited for is sent away. */
+async function startAttendant(
+  box: Box,
+  args: (tag: number) => string[],
+  { launcher }: SpawnParts,
+  signal: AbortSignal | undefined,
+): Promise<Started> {
+  const starting = launcher.start(args);
+  const over = new AbortController();
+  const until = signal ? AbortSignal.any([signal, over.signal]) : over.signal;
+  const late = sleep(ENTER_MS, undefined, { signal: until, ref: false }).then(
+    () => Promise.reject(new Error("the sandbox could not be entered")),
+    () => Promise.reject(signal?.aborted ? abortError(signal) : terminated()),
+  );
+  const gone = box.ended.then(() => Promise.reject(terminated()));
+  try {
+    return await Promise.race([starting, late, gone]);
+  } catch (error) {
+    starting.then((attendant) => giveUp(openStreams(attendant, { stdin: false }))).catch(() => {});
+    throw translateError(error, "starting a process");
+  } finally {
+    over.abort();
+    late.catch(() => {});
+    gone.catch(() => {});
+  }
+}
+
+function openStreams(
+  { pid }: Started,
+  { stdin, terminal }: Pick<SpawnRequest, "stdin" | "terminal">,
+): JobStreams {
+  const opened: Socket[] = [];
+  const open = (end: typeof readerOf, fd: number): Socket => {
+    const socket = end(pid, fd);
+    opened.push(socket);
+    return socket;
   };
   try {
     return {
-      script: await open(pipes.toChild()),
-      stdin: stdin ? await open(pipes.toChild()) : undefined,
-      stdout: await open(pipes.fromChild()),
-      stderr: terminal ? undefined : await open(pipes.fromChild()),
-      all,
+      script: open(writerOf, JOB_FDS.script),
+      stdin: stdin ? open(writerOf, JOB_FDS.stdin) : undefined,
+      stdout: open(readerOf, JOB_FDS.stdout),
+      stderr: terminal ? undefined : open(readerOf, JOB_FDS.stderr),
     };
   } catch (error) {
-    for (const fd of all.flatMap(({ child, parent }) => [child, parent])) closeSync(fd);
+    for (const socket of opened) socket.destroy();
     throw translateError(error, "opening pipes");
   }
 }
 
-type JobSockets = ReturnType<typeof openSockets>;
-
-function openSockets({ script, stdin, stdout, stderr }: JobPipes) {
-  const input = (ends: PipeEnds): Socket => {
-    const socket = new Socket({ fd: ends.parent, readable: false, writable: true });
-    return socket.on("error", () => {});
-  };
-  const output = (stream: "stdout" | "stderr", ends: PipeEnds) => {
-    const socket = new Socket({ fd: ends.parent, readable: true, writable: false });
-    return { stream, socket: socket.on("error", () => {}) };
-  };
-  return {
-    script: input(script),
-    stdin: stdin && input(stdin),
-    outputs: [output("stdout", stdout), ...(stderr ? [output("stderr", stderr)] : [])],
-  };
+/** Before its script is there, the shell inside waits; before its report is read, it goes no further. */
+function giveUp({ script, stdin, stdout, stderr }: JobStreams): void {
+  if (script.writable) script.end("exit\n");
+  for (const stream of [stdin, stdout, stderr]) stream?.destroy();
 }
 
-function startAttendant(box: Box, userNamespace: number, pipes: JobPipes, parts: SpawnParts): ChildProcess {
-  const keep = "--preserve-credentials";
-  const outer = ["nsenter", keep, `--user=/proc/self/fd/${JOB_FDS.userNamespace}`, "--"];
-  const inner = ["nsenter", keep, "--target", String(box.initPid)];
-  const namespaces = ["--user", "--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup", "--"];
-  const [program, args] = hostCommand(parts.identity, box.group.joinFiles, [
-    ...outer,
-    ...inner,
-    ...namespaces,
-    ...JOB_COMMAND,
-  ]);
-  const { stdin, stdout, stderr, script } = pipes;
-  const attendant = spawn(program, args, {
-    // In the order of JOB_FDS.
-    stdio: [
-      stdin?.child ?? "ignore",
-      stdout.child,
-      (stderr ?? stdout).child,
-      "pipe",
-      userNamespace,
-      script.child,
-    ],
-    env: HOST_ENV,
-    cwd: "/",
-    detached: true,
-  });
-  attendant.on("error", () => {});
-  return attendant;
+function outputsOf({ stdout, stderr }: JobStreams) {
+  return [
+    { stream: "stdout" as const, socket: stdout },
+    ...(stderr ? [{ stream: "stderr" as const, socket: stderr }] : []),
+  ];
 }
 
-/** What the shell inside says of the start, without its last character; empty where it never came to that. */
-async function reportOf(attendant: ChildProcess, signal: AbortSignal | undefined): Promise<string> {
+/** What the shell inside says of the start, without its last character; empty where it never came to that. The rest is the program's. */
+async function reportOf(stdout: Socket, signal: AbortSignal | undefined): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
-  const socket = attendant.stdio[JOB_FDS.report] as Readable | null | undefined;
   const onAbort = () => signal && reject(abortError(signal));
   signal?.addEventListener("abort", onAbort, { once: true });
-  let text = "";
-  socket?.on("data", (chunk: Buffer) => {
-    text += chunk.toString("latin1");
-    if (text.includes(";")) resolve(text.slice(0, text.indexOf(";")));
-  });
-  socket?.once("error", () => resolve(""));
-  socket?.once("close", () => resolve(""));
-  attendant.once("error", (error) => reject(translateError(error, "starting a process")));
+  if (signal?.aborted) onAbort();
+  const onClose = () => resolve("");
+  let said = Buffer.alloc(0);
+  const onData = (chunk: Buffer) => {
+    said = Buffer.concat([said, chunk]);
+    const end = said.indexOf(";");
+    if (end < 0) return;
+    stdout.pause();
+    if (end + 1 < said.length) stdout.unshift(said.subarray(end + 1));
+    resolve(said.toString("latin1", 0, end));
+  };
+  stdout.on("data", onData).once("close", onClose);
   try {
     return await promise;
   } finally {
     signal?.removeEventListener("abort", onAbort);
-    socket?.destroy();
+    stdout.off("data", onData).off("close", onClose);
   }
 }
 
@@ -190,7 +172,7 @@ async function startError(
   box: Box,
   request: SpawnRequest,
   report: string,
-  { outputs }: JobSockets,
+  streams: JobStreams,
 ): Promise<BerthError> {
   if (report[0] === JOB_REPORT.failed) return programMissing(request.argv[0] ?? "", report.slice(1));
   if (report[0] === JOB_REPORT.noTerminal) {
@@ -199,7 +181,7 @@ async function startError(
       "The system of the sandboxes has no program `script`, which gives terminals. The operator can install it: apt-get install bsdutils, or dnf install util-linux-script.",
     );
   }
-  const said = await Promise.all(outputs.map(({ socket }) => lastWords(socket)));
+  const said = await Promise.all(outputsOf(streams).map(({ socket }) => lastWords(socket)));
   if (!box.running) return terminated();
   const cause = new Error(said.join("").trim());
   if (

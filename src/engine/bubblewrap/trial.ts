@@ -6,12 +6,12 @@ import { HOST_ENV, hostCommand } from "./host-command.ts";
 import type { Identity } from "./identity.ts";
 import { JOB_COMMAND } from "./job-script.ts";
 
-/** What the engine uses of util-linux, on the host. */
-const HOST_PROGRAMS = ["setpriv", "nsenter"];
+/** What the engine uses on the host, and the packages that have it. */
+const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
 /** Makes a sandbox that ends at once, with all its namespaces. @throws BwrapProblem where that fails. */
 export async function trySandbox(identity: Identity, system: readonly string[]): Promise<void> {
-  for (const program of HOST_PROGRAMS) await requireProgram(program);
+  for (const [name, packageName] of Object.entries(HOST_PROGRAMS)) await requireProgram(name, packageName);
   const needs = `command -v ${JOB_COMMAND[0]} && command -v env`;
   const [program, args] = hostCommand(
     identity,
@@ -29,13 +29,13 @@ export async function trySandbox(identity: Identity, system: readonly string[]):
   }
 }
 
-async function requireProgram(name: string): Promise<void> {
+async function requireProgram(name: string, packageName: string): Promise<void> {
   try {
     await promisify(execFile)(name, ["--version"], { env: HOST_ENV, cwd: "/", timeout: 10_000 });
   } catch (error) {
     throw new BwrapProblem(
       `the program ${name} is missing`,
-      "sudo apt-get update && sudo apt-get install -y util-linux",
+      `sudo apt-get update && sudo apt-get install -y ${packageName}`,
       error,
     );
   }

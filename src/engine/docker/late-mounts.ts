@@ -21,16 +21,16 @@ export interface LateTarget {
 const TAKEN = ["/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 /** In which a file system's own flags are set before others see it. The arguments: options, then descriptors in pairs. */
-const SCRIPT = `set -e
+const SCRIPT = `stages= made=0
 for arg do
-  case $arg in
-    *:*) from=\${arg%%:*} rest=\${arg#*:}; to=\${rest%%:*} rest=\${rest#*:}; stage=\${rest%%:*} options=\${rest#*:}
-      mount -n -c -o "bind,$options" "/proc/self/fd/$from" "$stage"
-      mount -n -c --make-private "$stage"
-      mount -n -c --bind "$stage" "/proc/self/fd/$to" || { umount -n -c -l "$stage"; exit 1; }
-      umount -n -c -l "$stage" ;;
-  esac
-done`;
+  from=\${arg%%:*} rest=\${arg#*:}; to=\${rest%%:*} rest=\${rest#*:}; stage=\${rest%%:*} options=\${rest#*:}
+  mount -n -c -o "bind,private,$options" "/proc/self/fd/$from" "$stage" || break
+  stages="$stages $stage"
+  mount -n -c --bind "$stage" "/proc/self/fd/$to" || break
+  made=$((made + 1))
+done
+[ -z "$stages" ] || umount -n -c -l $stages
+[ "$made" = $# ]`;
 
 /** What is needed of a container of an inspection; undefined where nothing can be mounted in it later. */
 export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarget | undefined {

@@ -196,9 +196,10 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     const { sandbox_id: greedy } = await service.client.createSandbox({ resources });
     const bomb = service.client.exec(greedy, "b() { b | b & }; b; sleep 1");
     const disk = service.client.run(greedy, "head -c 500000000 /dev/zero >/tmp/full");
+    const ended = Promise.allSettled([disk, bomb.result]);
     expect(await service.client.output(neighbour, "echo fine")).toBe("fine\n");
     await service.client.call("SandboxService/DeleteSandbox", { sandbox_id: greedy, grace: seconds(0) });
-    await Promise.allSettled([disk, bomb.result]);
+    await ended;
     expect(await service.client.output(neighbour, "echo fine")).toBe("fine\n");
   });
 });

@@ -21,22 +21,29 @@ test(`${count} sandboxes at once each run a command of their own, and all go`, {
   expect(outcomes.map(({ exitCode, stdout }) => [exitCode, stdout.toString()])).toEqual(
     made.map((_, i) => [0, `${i}\n`]),
   );
+  expect(sandboxProcesses().filter((command) => command === "bwrap")).toHaveLength(2 * count);
   console.info(`${count} made, each with a command: ${Math.round(performance.now() - begun)} ms`);
   await Promise.all(made.map(({ ref }) => engine.remove(ref)));
   expect(await engine.list()).toEqual([]);
-  expect(sandboxProcesses()).toEqual([]);
+  await expect.poll(sandboxProcesses, { timeout: 20_000 }).toEqual([]);
 });
 
-/** Programs that are children of this process and make or enter sandboxes. */
+/** What launchers of this process have started, or that descends from it, and lives. */
 function sandboxProcesses(): string[] {
-  return readdirSync("/proc").flatMap((name) => {
+  const all = readdirSync("/proc").flatMap((name) => {
     try {
       const stat = readFileSync(`/proc/${name}/stat`, "latin1");
       const [, command = "", state, parent] = /\((.*)\) (\S) (\d+)/s.exec(stat) ?? [];
-      const mine = parent === String(process.pid) && state !== "Z";
-      return mine && /^(bwrap|nsenter)$/.test(command) ? [command] : [];
+      return state === "Z" ? [] : [{ pid: Number(name), parent: Number(parent), command }];
     } catch {
       return [];
     }
   });
+  const below = (pids: readonly number[]): typeof all => {
+    const children = all.filter(({ parent }) => pids.includes(parent));
+    return children.length === 0 ? [] : [...children, ...below(children.map(({ pid }) => pid))];
+  };
+  const launchers = all.filter(({ parent, command }) => parent === process.pid && command === "xargs");
+  expect(launchers.length).toBeGreaterThan(0);
+  return below(launchers.map(({ pid }) => pid)).map(({ command }) => command);
 }

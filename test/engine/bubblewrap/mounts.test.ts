@@ -69,6 +69,14 @@ describe("a mount", () => {
     expect(traces()).toEqual([]);
   });
 
+  test("gives no process a descriptor that leads out of it", async () => {
+    const mounts = Array.from({ length: 8 }, (_, i) => mount(data, { target: `/mnt/data${i}` }));
+    const { ref } = await engine.create(spec({ mounts }));
+    const shown = await sh(engine, ref, "ls -l /proc/[0-9]*/fd; ls /mnt");
+    expect(shown).toContain("data7");
+    expect(shown).not.toContain(base);
+  });
+
   test("takes no writes where it is read-only, and cannot be made to", async () => {
     const mounts = [mount(data, { readOnly: true, giveToUser: true })];
     const { ref } = await engine.create(spec({ mounts }));

@@ -1,0 +1,129 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
+import { HOST_ENV, hostCommand } from "./host-command.ts";
+import type { Identity } from "./identity.ts";
+import type { Reports, Started } from "./reports.ts";
+import { REPORTS_FD } from "./shell-pipes.ts";
+
+/** How long the last processes may take to end when it is closed. */
+const CLOSE_MS = 5000;
+
+/** What a {@link Launcher} is made of. */
+export interface LauncherOptions {
+  readonly identity: Identity;
+  /** Control groups that it joins, with all that it starts. */
+  readonly joinFiles: readonly string[];
+  readonly reports: Reports;
+  /** The beginning of every command. */
+  readonly command: readonly string[];
+  /** How many arguments complete a command. */
+  readonly width: number;
+  /** Told of the process group of everything that it starts. */
+  readonly onGroup: (group: number) => void;
+}
+
+/**
+ * Starts programs of the host's as the sandboxes' user. A fork of the service
+ * itself copies the page tables of all its memory, which takes milliseconds
+ * in which nothing else is served. So a small program forks in its place:
+ * `xargs`, which takes commands from its stdin and has any number of them run
+ * at once. What is started tells of itself over a socket that it inherits.
+ */
+export class Launcher {
+  readonly #options: LauncherOptions;
+  #forker: Forker | undefined;
+
+  constructor(options: LauncherOptions) {
+    this.#options = options;
+  }
+
+  /** Runs the command with these arguments. Resolves when it has reported its start under the tag it was given. */
+  async start(args: (tag: number) => readonly string[]): Promise<Started> {
+    try {
+      return await this.#start(args);
+    } catch {
+      return this.#start(args);
+    }
+  }
+
+  async #start(args: (tag: number) => readonly string[]): Promise<Started> {
+    const { reports, width } = this.#options;
+    if (!this.#forker?.serves) this.#forker = new Forker(this.#options);
+    const forker = this.#forker;
+    const { tag, started, fail } = reports.expect();
+    const items = args(tag);
+    if (items.length !== width) throw new Error(`${width} arguments complete a command, not ${items.length}`);
+    forker.launch(items, fail);
+    try {
+      return await started;
+    } finally {
+      forker.forget(fail);
+    }
+  }
+
+  /** Lets go of it. What it has started should have ended. */
+  async close(): Promise<void> {
+    await this.#forker?.close();
+  }
+}
+
+/** One `xargs`. It gives up when a signal has ended what it started, and then another one takes its place. */
+class Forker {
+  readonly #child: ChildProcess;
+  readonly #waiting = new Set<(error: Error) => void>();
+  #serves = true;
+
+  constructor({ identity, joinFiles, reports, command, width, onGroup }: LauncherOptions) {
+    const xargs = ["xargs", "-0", "-n", String(width), "-P", "0", ...command];
+    const [program, args] = hostCommand(identity, joinFiles, xargs);
+    this.#child = spawn(program, args, {
+      stdio: ["pipe", "ignore", "pipe", "pipe"],
+      env: HOST_ENV,
+      cwd: "/",
+      detached: true,
+    });
+    if (this.#child.pid !== undefined) onGroup(this.#child.pid);
+    this.#child.once("error", (error) => this.#over(error));
+    this.#child.once("exit", () => this.#over(new Error("the launcher has ended")));
+    this.#child.stdin?.on("error", (error) => this.#over(error));
+    this.#child.stderr?.on("data", (chunk: Buffer) => {
+      if (/^xargs:/m.test(chunk.toString("latin1"))) this.#over(new Error(chunk.toString("latin1").trim()));
+    });
+    reports.listen(this.#child.stdio[REPORTS_FD] as Duplex);
+    this.#child.unref();
+    for (const stream of this.#child.stdio) (stream as { unref?(): void } | null)?.unref?.();
+  }
+
+  get serves(): boolean {
+    return this.#serves;
+  }
+
+  launch(args: readonly string[], fail: (error: Error) => void): void {
+    this.#waiting.add(fail);
+    this.#child.stdin?.write(args.map((arg) => `${arg}\0`).join(""));
+  }
+
+  forget(fail: (error: Error) => void): void {
+    this.#waiting.delete(fail);
+  }
+
+  async close(): Promise<void> {
+    this.#serves = false;
+    const { pid } = this.#child;
+    if (pid === undefined || this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    this.#child.ref();
+    const exited = once(this.#child, "exit");
+    this.#child.stdin?.end();
+    const timer = setTimeout(() => process.kill(-pid, "SIGKILL"), CLOSE_MS);
+    await exited;
+    clearTimeout(timer);
+    this.#child.stdio[REPORTS_FD]?.destroy();
+  }
+
+  #over(error: Error): void {
+    this.#serves = false;
+    for (const fail of this.#waiting) fail(error);
+    this.#waiting.clear();
+  }
+}
