@@ -71,7 +71,9 @@ async function becomeReady(
 ): Promise<Box> {
   const ready = Promise.withResolvers<void>();
   const keeping = starting.then((started) => {
-    return new Keeper(started, (lines) => lines.includes(SETUP_MARKERS.ready) && ready.resolve());
+    const made = new Keeper(started, (lines) => lines.includes(SETUP_MARKERS.ready) && ready.resolve());
+    void made.ended.then(() => plan.launcher.collect());
+    return made;
   });
   let keeper: Keeper;
   try {

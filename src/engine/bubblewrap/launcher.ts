@@ -6,6 +6,8 @@ import type { Identity } from "./identity.ts";
 import type { Reports, Started } from "./reports.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
 
+/** How long after the end of what it has started that is collected. */
+const COLLECT_MS = 1000;
 /** How long the last processes may take to end when it is closed. */
 const CLOSE_MS = 5000;
 
@@ -19,6 +21,8 @@ export interface LauncherOptions {
   readonly command: readonly string[];
   /** How many arguments complete a command. */
   readonly width: number;
+  /** So many arguments that make it a command which does nothing and ends with 0. */
+  readonly nothing: readonly string[];
   /** Told of the process group of everything that it starts. */
   readonly onGroup: (group: number) => void;
 }
@@ -32,6 +36,7 @@ export interface LauncherOptions {
  */
 export class Launcher {
   readonly #options: LauncherOptions;
+  #collectTimer: NodeJS.Timeout | undefined;
   #forker: Forker | undefined;
 
   constructor(options: LauncherOptions) {
@@ -40,11 +45,17 @@ export class Launcher {
 
   /** Runs the command with these arguments. Resolves when it has reported its start under the tag it was given. */
   async start(args: (tag: number) => readonly string[]): Promise<Started> {
-    try {
-      return await this.#start(args);
-    } catch {
-      return this.#start(args);
-    }
+    const started = await this.#start(args).catch(() => this.#start(args));
+    void started.code.then(() => this.collect());
+    return started;
+  }
+
+  /** Says that something ends just now which it has started: only when it starts something does `xargs` see that. */
+  collect(): void {
+    this.#collectTimer ??= setTimeout(() => {
+      this.#collectTimer = undefined;
+      if (this.#forker?.serves) this.#forker.launch(this.#options.nothing);
+    }, COLLECT_MS).unref();
   }
 
   async #start(args: (tag: number) => readonly string[]): Promise<Started> {
@@ -64,6 +75,7 @@ export class Launcher {
 
   /** Lets go of it. What it has started should have ended. */
   async close(): Promise<void> {
+    clearTimeout(this.#collectTimer);
     await this.#forker?.close();
   }
 }
@@ -99,8 +111,8 @@ class Forker {
     return this.#serves;
   }
 
-  launch(args: readonly string[], fail: (error: Error) => void): void {
-    this.#waiting.add(fail);
+  launch(args: readonly string[], fail?: (error: Error) => void): void {
+    if (fail !== undefined) this.#waiting.add(fail);
     this.#child.stdin?.write(args.map((arg) => `${arg}\0`).join(""));
   }
 

@@ -49,8 +49,13 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   const reports = new Reports();
   const onGroup = (group: number) => janitor.endWithService(group);
   const common = { identity, joinFiles: groups.attendants, reports, onGroup };
-  const keepers = new Launcher({ ...common, command: ["/bin/sh", "-c"], width: 1 });
-  const attendants = new Launcher({ ...common, command: ENTRY_COMMAND, width: ENTRY_WIDTH });
+  const keepers = new Launcher({ ...common, command: ["/bin/sh", "-c"], width: 1, nothing: [":"] });
+  const attendants = new Launcher({
+    ...common,
+    command: ENTRY_COMMAND,
+    width: ENTRY_WIDTH,
+    nothing: Array.from({ length: ENTRY_WIDTH }, () => "--version"),
+  });
   return {
     ...{ program, identity, groups, reports, keepers, attendants },
     ...{ system, etc: runtime.etc, stage: runtime.stage },

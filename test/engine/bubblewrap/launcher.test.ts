@@ -1,16 +1,24 @@
 import { once } from "node:events";
-import { closeSync, fstatSync, openSync, readlinkSync } from "node:fs";
+import { closeSync, existsSync, fstatSync, openSync, readlinkSync } from "node:fs";
 import { afterAll, expect, test } from "vitest";
 import { sandboxIdentity } from "../../../src/engine/bubblewrap/identity.ts";
 import { Launcher } from "../../../src/engine/bubblewrap/launcher.ts";
 import { readerOf, writerOf } from "../../../src/engine/bubblewrap/pipe-ends.ts";
 import { Reports } from "../../../src/engine/bubblewrap/reports.ts";
 import { pipesText, reopenText, reportStartText } from "../../../src/engine/bubblewrap/shell-pipes.ts";
+import { eventually } from "../../support/eventually.ts";
 
 const identity = sandboxIdentity();
 const groups: number[] = [];
 const launcher = new Launcher({
-  ...{ identity, joinFiles: [], reports: new Reports(), command: ["/bin/sh", "-c"], width: 1 },
+  ...{
+    identity,
+    joinFiles: [],
+    reports: new Reports(),
+    command: ["/bin/sh", "-c"],
+    width: 1,
+    nothing: [":"],
+  },
   onGroup: (group) => groups.push(group),
 });
 afterAll(() => launcher.close());
@@ -63,4 +71,11 @@ test("where what it started was killed, the next start comes about all the same"
     expect(i).toBeLessThan(100);
   }
   expect(groups.length).toBe(before + 1);
+});
+
+test("what has ended is collected while nothing is started", async () => {
+  const all = await Promise.all(Array.from({ length: 10 }, start));
+  for (const { pid } of all) writerOf(pid, 4).end("1\n\n");
+  await Promise.all(all.map(({ code }) => code));
+  await eventually(() => all.every(({ pid }) => !existsSync(`/proc/${pid}`)), { timeoutMs: 20_000 });
 });
