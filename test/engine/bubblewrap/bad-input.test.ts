@@ -11,19 +11,19 @@ const dir = useDirectory();
 
 /** Puts a file in bwrap's place, for the program alone. */
 const REPLACED = 'mount --bind "$1" /usr/bin/bwrap && shift && exec "$@"';
-/** Lays a directory over the one of programs that hides bwrap; a device 0:0 does that in overlays. */
-const HIDDEN = `mount -t tmpfs tmpfs "$1" && mknod "$1/bwrap" c 0 0 &&
+/** Lays a directory over the one of programs that hides one; a device 0:0 does that in overlays. */
+const hidden = (program: string): string => `mount -t tmpfs tmpfs "$1" && mknod "$1/${program}" c 0 0 &&
 mount -t overlay -o "lowerdir=$1:/usr/bin" overlay /usr/bin && shift && exec "$@"`;
 
-/** Runs the program where bwrap is not what it should be, and no Docker daemon answers. */
-async function berth(name: string, bwrap: string | undefined, ...args: string[]) {
+/** Runs the program where bwrap is replaced by a script, or another program is hidden, and no Docker daemon answers. */
+async function berth(name: string, bwrap: string | { readonly hide: string }, ...args: string[]) {
   const place = path.join(dir, `${name}-${args[0]}-${args.at(-1)}`);
-  if (bwrap === undefined) mkdirSync(place);
+  if (typeof bwrap !== "string") mkdirSync(place);
   else {
     writeFileSync(place, bwrap);
     chmodSync(place, 0o755);
   }
-  const shell = ["sh", "-c", bwrap === undefined ? HIDDEN : REPLACED, "sh", place];
+  const shell = ["sh", "-c", typeof bwrap === "string" ? REPLACED : hidden(bwrap.hide), "sh", place];
   const data = ["--data-dir", `${place}-data`, "--docker-host", `unix://${dir}/no.sock`];
   const { exitCode, stdout, stderr } = await runProgram([...args, ...data, "--listen", "127.0.0.1:0"], {
     within: ["unshare", "--mount", "--propagation", "private", ...shell],
@@ -35,12 +35,13 @@ const OLD = "#!/bin/sh\necho bubblewrap 0.4.1\n";
 const FORBIDDEN =
   '#!/bin/sh\ncase $1 in --version) echo bubblewrap 0.8.0 ;; --help) echo ;; *) echo "bwrap: Creating new namespace failed" >&2; exit 1 ;; esac\n';
 const INSTALL = "apt-get install -y bubblewrap";
-const CASES: readonly (readonly [string, string | undefined, string, string])[] = [
-  ["missing", undefined, "bubblewrap is not installed", INSTALL],
+const CASES: readonly (readonly [string, string | { readonly hide: string }, string, string])[] = [
+  ["missing", { hide: "bwrap" }, "bubblewrap is not installed", INSTALL],
   ["too old", OLD, "0.8 or newer is needed", "Install a newer one"],
   ["not bubblewrap", "#!/bin/sh\necho hello\n", "tells no version", INSTALL],
   ["broken", "#!/bin/sh\nexit 3\n", "bwrap --version fails", INSTALL],
   ["forbidden its namespaces", FORBIDDEN, "user namespaces are forbidden", "user.max_user_namespaces"],
+  ["without xargs", { hide: "xargs" }, "the program xargs is missing", "apt-get install -y findutils"],
 ];
 const ENGINES = ["auto", "bubblewrap"];
 
