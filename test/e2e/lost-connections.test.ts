@@ -11,6 +11,8 @@ import type { ExitStatus, ProcessEvent } from "../support/wire.ts";
 
 /** Connections that break in each of the four ways. */
 const CUTS = 50;
+/** More that may break: a client may open a connection that it then does not use, and that one never breaks. */
+const SPARE_CUTS = 5;
 /** What the process writes: so many times 1,000 lines to stdout, and 100 to stderr. */
 const ROUNDS = scaled(400, 40);
 const LINE_BYTES = 16;
@@ -68,7 +70,7 @@ describe("connections that break at random bytes", () => {
     const bytes = ROUNDS * 1000 * LINE_BYTES * 1.1;
     // The first ones break before a call is answered, the others anywhere in its frames.
     const lengths = [20, 90, 150].concat(
-      Array.from({ length: CUTS - 3 }, () => randomInt(1, Math.ceil(bytes / CUTS))),
+      Array.from({ length: CUTS - 3 + SPARE_CUTS }, () => randomInt(1, Math.ceil(bytes / CUTS))),
     );
     const link = await CuttingLink.to(app.app.address, kind, lengths);
     try {
@@ -95,7 +97,7 @@ describe("connections that break at random bytes", () => {
         client.close();
         if (broken !== undefined) expect(broken).toMatchObject({ metadata: expect.anything() });
       }
-      expect(link.cuts).toBe(CUTS);
+      expect(link.cuts).toBeGreaterThanOrEqual(CUTS);
       expect(joined.exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });
       expect(joined.offsets.stdout).toBe(ROUNDS * 1000 * LINE_BYTES);
       expect(joined.hashes.stdout.digest("hex")).toBe(digestOf(1));
