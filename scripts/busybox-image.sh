@@ -8,14 +8,7 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
 . "$root/scripts/common.sh"
-while [ $# -gt 0 ]; do
-  case $1 in
-    --yes) agreed=true ;;
-    -h | --help) usage; exit 0 ;;
-    *) fail "$0: unknown option $1 (try --help)" ;;
-  esac
-  shift
-done
+take_only_yes "$@"
 
 IMAGE=berth/busybox:latest
 

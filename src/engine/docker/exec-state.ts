@@ -1,7 +1,44 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec, ExecInspectInfo } from "dockerode";
+import type { SpawnRequest } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
 import { translateError } from "./errors.ts";
+
+/** How long a start that was given up may still come about. */
+const LATE_START_MS = 2_000;
+
+/**
+ * Has Docker prepare a process in a container, in the directory `/`.
+ * @param user name or `uid[:gid]`; empty: root.
+ * @param request `attached`: whether its standard streams go through the daemon.
+ */
+export function prepareExec(
+  daemon: Daemon,
+  containerId: string,
+  user: string,
+  { argv, env, stdin, terminal, attached }: SpawnRequest & { readonly attached: boolean },
+  signal?: AbortSignal,
+): Promise<Exec> {
+  return daemon.call(
+    "preparing a process",
+    (docker, abortSignal) =>
+      docker.getContainer(containerId).exec({
+        Cmd: [...argv],
+        Env: Object.entries(env ?? {}).map(([name, value]) => `${name}=${value}`),
+        // Root by its number: an image need not have a list of users.
+        User: user || "0",
+        WorkingDir: "/",
+        AttachStdin: attached && stdin,
+        AttachStdout: attached,
+        AttachStderr: attached,
+        Tty: terminal !== undefined,
+        // Daemons before API 1.42 ignore it; for them the size is set after the start.
+        ...(terminal ? { ConsoleSize: [terminal.rows, terminal.columns] } : {}),
+        abortSignal,
+      }),
+    { signal },
+  );
+}
 
 /** What Docker knows of a process it has started by `exec`. */
 export class ExecState {
@@ -19,6 +56,20 @@ export class ExecState {
       (_, abortSignal) => this.#exec.inspect({ abortSignal }),
       { signal },
     );
+  }
+
+  /** Waits until a start has come to something, or cannot be expected to any more. Never rejects. */
+  async startOver(): Promise<void> {
+    const deadline = performance.now() + LATE_START_MS;
+    try {
+      while (performance.now() < deadline) {
+        const state = await this.inspect();
+        if (state.Pid > 0 || state.ExitCode !== null) return;
+        await sleep(50);
+      }
+    } catch {
+      // The container is gone, or Docker is: nothing starts there.
+    }
   }
 
   /** Its exit code once it has ended; `outputEnded` is when to look more often. */

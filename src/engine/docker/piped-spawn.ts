@@ -2,13 +2,14 @@ import { closeSync, constants, openSync, unlink } from "node:fs";
 import { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
-import { abortError, BerthError } from "../../core/errors.ts";
+import { abortError } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
-import { ExecState } from "./exec-state.ts";
+import { ExecState, prepareExec } from "./exec-state.ts";
 import { PipedProcess } from "./piped-process.ts";
+import type { StartGate } from "./start-gate.ts";
 
 /** How long a shell that has started may take to open its pipes. */
 const OPEN_TIMEOUT_MS = 15_000;
@@ -30,11 +31,12 @@ export function takesPipes({ argv, terminal }: SpawnRequest): boolean {
 
 /**
  * Starts a process by `exec` in a container, its standard streams being named
- * pipes. Fails where that does not work, which need not mean that the daemon's
- * own streams do not.
+ * pipes. Fails with a `BerthError` where the daemon does, and with another error
+ * where the pipes cannot be had, which says nothing of the daemon's own streams.
  */
 export async function spawnPiped(
   daemon: Daemon,
+  gate: StartGate,
   containerId: string,
   /** Name or `uid[:gid]`; empty: root. */
   user: string,
@@ -43,13 +45,21 @@ export async function spawnPiped(
   sink: OutputSink,
   signal?: AbortSignal,
 ): Promise<PipedProcess> {
-  const opened = openPipes(pipes, request.stdin);
+  let leave: (() => void) | undefined;
+  let opened: OpenedPipes | undefined;
+  let state: ExecState | undefined;
   try {
+    leave = await gate.enter(containerId, signal);
+    opened = openPipes(pipes, request.stdin);
     if (request.input) opened.ends.stdin?.write(request.input);
-    const exec = await start(daemon, containerId, user, request, pipes, signal);
-    const state = new ExecState(daemon, exec);
+    const argv = ["/bin/sh", "-c", request.stdin ? SCRIPT : SCRIPT_WITHOUT_STDIN, pipes.inside];
+    const detached = { ...request, argv: [...argv, ...request.argv], attached: false };
+    const exec = await prepareExec(daemon, containerId, user, detached, signal);
+    state = new ExecState(daemon, exec);
+    await start(daemon, exec, signal);
     await untilOpened(state, opened.stdout, signal);
     opened.letGo();
+    leave();
     const spawned = new PipedProcess(state, pipes.stdin, opened.ends, sink);
     void spawned.ended.then(() => {
       if (!spawned.dropped) forget(pipes);
@@ -59,10 +69,10 @@ export async function spawnPiped(
   } catch (error) {
     // A shell that comes late finds no name to open; one that is half-way in finds the other end, and then its end.
     forget(pipes);
-    const { stdin, outputs } = opened.ends;
-    stdin?.destroy();
-    for (const { socket } of outputs) socket.destroy();
-    setTimeout(opened.letGo, LATE_OPEN_MS).unref();
+    if (opened !== undefined) abandon(opened);
+    // Docker goes on with a start that its caller has given up.
+    if (state !== undefined) void state.startOver().finally(leave);
+    else leave?.();
     throw error;
   }
 }
@@ -111,33 +121,15 @@ function socketOf(fd: number, direction: "readable" | "writable"): Socket {
   return socket.on("error", () => {});
 }
 
-async function start(
-  daemon: Daemon,
-  containerId: string,
-  user: string,
-  request: SpawnRequest,
-  pipes: ProcessPipes,
-  signal?: AbortSignal,
-): Promise<Exec> {
-  const script = request.stdin ? SCRIPT : SCRIPT_WITHOUT_STDIN;
-  const exec = await daemon.call(
-    "preparing a process",
-    (docker, abortSignal) =>
-      docker.getContainer(containerId).exec({
-        Cmd: ["/bin/sh", "-c", script, pipes.inside, ...request.argv],
-        Env: Object.entries(request.env ?? {}).map(([name, value]) => `${name}=${value}`),
-        // Root by its number: an image need not have a list of users.
-        User: user || "0",
-        WorkingDir: "/",
-        AttachStdin: false,
-        AttachStdout: false,
-        AttachStderr: false,
-        Tty: false,
-        abortSignal,
-      }),
-    { signal },
-  );
-  await daemon.call(
+/** Lets go of pipes that may yet be opened on the other side. */
+function abandon({ ends: { stdin, outputs }, letGo }: OpenedPipes): void {
+  stdin?.destroy();
+  for (const { socket } of outputs) socket.destroy();
+  setTimeout(letGo, LATE_OPEN_MS).unref();
+}
+
+function start(daemon: Daemon, exec: Exec, signal?: AbortSignal): Promise<void> {
+  return daemon.call(
     "starting a process",
     async (_, abortSignal) => {
       const answer = await exec.start({ Detach: true, Tty: false, abortSignal });
@@ -145,7 +137,6 @@ async function start(
     },
     { signal },
   );
-  return exec;
 }
 
 /** Waits for the shell's word that it has opened its pipes, which is taken from its output. */
@@ -173,9 +164,7 @@ async function untilOpened(state: ExecState, stdout: Socket, signal: AbortSignal
     stdout.off("data", onData);
     signal?.removeEventListener("abort", onAbort);
   }
-  throw new BerthError("ENGINE_UNAVAILABLE", "Docker did not start the process in time.", {
-    retryAfterMs: 1000,
-  });
+  throw new Error(`the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`);
 }
 
 /** The names of pipes are of use until both sides have opened them, and to a later run of the service until they are read to their end. */

@@ -6,12 +6,11 @@ import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
 import type { Daemon } from "./daemon.ts";
 import { DockerProcess } from "./docker-process.ts";
 import { daemonWords } from "./errors.ts";
+import { ExecState, prepareExec } from "./exec-state.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long Docker may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
-/** How long a start that was given up may still come about. */
-const LATE_START_MS = 2_000;
 
 /**
  * Starts a process by `exec` in a container. Returns when it is known to run
@@ -34,44 +33,16 @@ export async function spawnProcess(
   const leave = await gate.enter(containerId, signal);
   let exec: Exec | undefined;
   try {
-    exec = await prepare(daemon, containerId, user, request, signal);
+    exec = await prepareExec(daemon, containerId, user, { ...request, attached: true }, signal);
     const spawned = await start(daemon, exec, request, sink, signal);
     leave();
     return spawned;
   } catch (error) {
     // Docker goes on with a start that its caller has given up.
-    if (exec) void startOver(daemon, exec).finally(leave);
+    if (exec) void new ExecState(daemon, exec).startOver().finally(leave);
     else leave();
     throw error;
   }
-}
-
-function prepare(
-  daemon: Daemon,
-  containerId: string,
-  user: string,
-  request: SpawnRequest,
-  signal?: AbortSignal,
-): Promise<Exec> {
-  return daemon.call(
-    "preparing a process",
-    (docker, abortSignal) =>
-      docker.getContainer(containerId).exec({
-        Cmd: [...request.argv],
-        Env: Object.entries(request.env ?? {}).map(([name, value]) => `${name}=${value}`),
-        // Root by its number: an image need not have a list of users.
-        User: user || "0",
-        WorkingDir: "/",
-        AttachStdin: request.stdin,
-        AttachStdout: true,
-        AttachStderr: true,
-        Tty: request.terminal !== undefined,
-        // Daemons before API 1.42 ignore it; for them the size is set after the start.
-        ...(request.terminal ? { ConsoleSize: [request.terminal.rows, request.terminal.columns] } : {}),
-        abortSignal,
-      }),
-    { signal },
-  );
 }
 
 async function start(
@@ -102,22 +73,6 @@ async function start(
   } catch (error) {
     socket.destroy();
     throw error;
-  }
-}
-
-/** Waits until a start has come to something, or cannot be expected to any more. Never rejects. */
-async function startOver(daemon: Daemon, exec: Exec): Promise<void> {
-  const deadline = performance.now() + LATE_START_MS;
-  try {
-    while (performance.now() < deadline) {
-      const state = await daemon.call("asking for a process's state", (_, abortSignal) =>
-        exec.inspect({ abortSignal }),
-      );
-      if (state.Pid > 0 || state.ExitCode !== null) return;
-      await sleep(50);
-    }
-  } catch {
-    // The container is gone, or Docker is: nothing starts there.
   }
 }
 

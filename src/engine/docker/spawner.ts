@@ -1,4 +1,4 @@
-import { throwIfAborted } from "../../core/errors.ts";
+import { BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess, SpawnRequest } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { ContainerPipes } from "./container-pipes.ts";
@@ -82,21 +82,30 @@ export class Spawner {
       this.#piped.delete(containerId);
       return undefined;
     }
-    const leave = await this.gate.enter(containerId, signal);
     try {
-      const spawned = await spawnPiped(this.#daemon, containerId, user, request, pipes, sink, signal);
+      const spawned = await spawnPiped(
+        this.#daemon,
+        this.gate,
+        containerId,
+        user,
+        request,
+        pipes,
+        sink,
+        signal,
+      );
       this.#pipesWork = true;
       return spawned;
     } catch (error) {
       throwIfAborted(signal);
-      // What the daemon refuses is refused again, and then told in full.
-      if (answerTo(error) !== undefined) return undefined;
+      if (error instanceof BerthError) {
+        // What the daemon refuses is refused again, and then told in full.
+        if (answerTo(error) !== undefined) return undefined;
+        throw error;
+      }
       this.#logger.debug({ containerId, err: error }, "a process could not open its pipes");
       this.#piped.delete(containerId);
       if (!this.#pipesWork) this.#pipes?.disable(error);
       return undefined;
-    } finally {
-      leave();
     }
   }
 }

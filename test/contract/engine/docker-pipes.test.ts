@@ -5,6 +5,7 @@ import { afterAll, describe } from "vitest";
 import type { Engine } from "../../../src/core/ports/engine.ts";
 import { spec, useEngine } from "../../engine/docker/support.ts";
 import { docker } from "../../support/docker.ts";
+import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
 
@@ -36,3 +37,4 @@ const subject: Subject = {
 };
 
 describe("docker with pipes of its own, processes", () => spawnSuite(subject));
+describe("docker with pipes of its own, sandboxes", () => lifecycleSuite(subject));

@@ -105,8 +105,18 @@ describe("where there can be no pipes, output comes through Docker's streams", (
     mkdirSync(host);
     const program = path.join(import.meta.dirname, "pipes-unseen.ts");
     // A file system that is mounted for the program alone.
-    const script = 'mount -t tmpfs tmpfs "$1" && exec "$2" "$3" "$1"';
-    const args = ["--mount", "sh", "-c", script, "sh", host, process.execPath, program];
+    const script = 'mount -t tmpfs tmpfs "$1" && exec "$2" "$3" "$1" "$4"';
+    const args = [
+      "--mount",
+      "sh",
+      "-c",
+      script,
+      "sh",
+      host,
+      process.execPath,
+      program,
+      JSON.stringify(spec()),
+    ];
     const { stdout } = await promisify(execFile)("unshare", args);
     expect(stdout).toMatch(/^pipe:/);
   });
