@@ -38,6 +38,7 @@ export class Box {
   readonly #attendants = new Set<number>();
   /** Resolves when its main process has ended, and with it all others. */
   readonly ended: Promise<EngineSandboxEnd>;
+  readonly #watchers = new Set<() => void>();
   #phase: Phase = { state: "running" };
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
@@ -55,8 +56,16 @@ export class Box {
       this.#phase = { state: "ended", end };
       this.group.thaw();
       await processGone(initPid, begun);
+      for (const watcher of this.#watchers) watcher();
       return end;
     });
+  }
+
+  /** Has a watcher told of its end. Returns how it watches no more, which a promise cannot be told. */
+  onEnd(watcher: () => void): () => void {
+    if (this.running) this.#watchers.add(watcher);
+    else watcher();
+    return () => this.#watchers.delete(watcher);
   }
 
   get resources(): Resources {

@@ -45,6 +45,8 @@ export class Launcher {
 
   /** Runs the command with these arguments. Resolves when it has reported its start under the tag it was given. */
   async start(args: (tag: number) => readonly string[]): Promise<Started> {
+    // Fails where an xargs gave up meanwhile, for which the next one stands in. What that one started all the same
+    // reports under a tag that nobody waits for, and is sent away.
     const started = await this.#start(args).catch(() => this.#start(args));
     void started.code.then(() => this.collect());
     return started;

@@ -46,6 +46,11 @@ export class Reports {
     };
   }
 
+  /** How many still have something to report. */
+  get expected(): number {
+    return this.#entries.size;
+  }
+
   /** Takes what comes from a socket, until that ends. */
   listen(socket: Duplex): void {
     let rest = "";
@@ -58,12 +63,14 @@ export class Reports {
   }
 
   #take(line: string): void {
-    const [kind, tag, ...numbers] = line.split(" ");
+    const [kind, tag, ...numbers] = line.trimEnd().split(" ");
     const entry = this.#entries.get(Number(tag));
     const [first = Number.NaN, second] = numbers.map(Number);
     if (kind === "s") {
       if (entry === undefined) setTimeout(() => sendAway(first, second), UNCLAIMED_MS).unref();
       else entry.started.resolve({ pid: first, child: second, code: entry.code.promise });
+      // Who tells of a child reports no end of its own.
+      if (second !== undefined) this.#entries.delete(Number(tag));
     }
     if (kind !== "e") return;
     entry?.code.resolve(first);

@@ -1,5 +1,4 @@
 import type { Socket } from "node:net";
-import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest, TerminalSize } from "../../core/ports/engine.ts";
 import type { Box } from "./box.ts";
@@ -88,22 +87,22 @@ async function startAttendant(
   signal: AbortSignal | undefined,
 ): Promise<Started> {
   const starting = launcher.start(args);
-  const over = new AbortController();
-  const until = signal ? AbortSignal.any([signal, over.signal]) : over.signal;
-  const late = sleep(ENTER_MS, undefined, { signal: until, ref: false }).then(
-    () => Promise.reject(new Error("the sandbox could not be entered")),
-    () => Promise.reject(signal?.aborted ? abortError(signal) : terminated()),
-  );
-  const gone = box.ended.then(() => Promise.reject(terminated()));
+  const given = Promise.withResolvers<never>();
+  const late = new Error("the sandbox could not be entered");
+  const timer = setTimeout(() => given.reject(late), ENTER_MS);
+  const onAbort = () => signal && given.reject(abortError(signal));
+  signal?.addEventListener("abort", onAbort, { once: true });
+  if (signal?.aborted) onAbort();
+  const unwatch = box.onEnd(() => given.reject(terminated()));
   try {
-    return await Promise.race([starting, late, gone]);
+    return await Promise.race([starting, given.promise]);
   } catch (error) {
     starting.then((attendant) => giveUp(openStreams(attendant, { stdin: false }))).catch(() => {});
     throw translateError(error, "starting a process");
   } finally {
-    over.abort();
-    late.catch(() => {});
-    gone.catch(() => {});
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", onAbort);
+    unwatch();
   }
 }
 

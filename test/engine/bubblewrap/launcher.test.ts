@@ -10,11 +10,12 @@ import { eventually } from "../../support/eventually.ts";
 
 const identity = sandboxIdentity();
 const groups: number[] = [];
+const reports = new Reports();
 const launcher = new Launcher({
   ...{
     identity,
     joinFiles: [],
-    reports: new Reports(),
+    reports,
     command: ["/bin/sh", "-c"],
     width: 1,
     nothing: [":"],
@@ -78,4 +79,25 @@ test("what has ended is collected while nothing is started", async () => {
   for (const { pid } of all) writerOf(pid, 4).end("1\n\n");
   await Promise.all(all.map(({ code }) => code));
   await eventually(() => all.every(({ pid }) => !existsSync(`/proc/${pid}`)), { timeoutMs: 20_000 });
+});
+
+test("who has nothing more to report is forgotten", async () => {
+  const before = reports.expected;
+  const { pid, code } = await start();
+  writerOf(pid, 4).end("1\n\n");
+  await code;
+  // One that tells of a child, as a keeper does.
+  await launcher.start((tag) => [reportStartText(tag, "1")]);
+  expect(reports.expected).toBe(before);
+});
+
+test("an attendant that begins when nobody waits for it any more is ended by its child alone", async () => {
+  const unknown = 1_000_000;
+  const { code } = await launcher.start((tag) => [
+    `${reportStartText(unknown)}${reportStartText(tag)}sleep 1000
+printf 'e ${tag} %s\\n' $? >&3
+exit 0`,
+  ]);
+  // SIGKILL's; a shell that is ended itself reports nothing.
+  expect(await code).toBe(137);
 });
