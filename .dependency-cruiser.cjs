@@ -58,7 +58,9 @@ module.exports = {
       comment: "A store implements core's ports and imports nothing else of Berth.",
       severity: "error",
       from: { path: "^src/store" },
-      to: { path: "^(gen/|src/(?!core/|store/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+      to: {
+        path: "^(gen/|src/(?!core/|store/|private-directory\\.ts$))|node_modules/(@connectrpc|@bufbuild|dockerode)",
+      },
     },
     {
       name: "program-over-the-api",
@@ -68,7 +70,7 @@ module.exports = {
       severity: "error",
       from: { path: "^src/cli" },
       to: {
-        path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$))",
+        path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$|temporary-names\\.ts$))",
       },
     },
     {
@@ -81,11 +83,11 @@ module.exports = {
     {
       name: "workspaces-over-ports",
       comment:
-        "Workspaces' directories implement core's port; archives are read, written and checked as those of sandboxes.",
+        "Workspaces' directories implement core's port; archives and temporary files are as those of sandboxes.",
       severity: "error",
       from: { path: "^src/workspace" },
       to: {
-        path: "^(gen/|src/(?!core/|workspace/|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$)))|node_modules/(@connectrpc|@bufbuild|dockerode)",
+        path: "^(gen/|src/(?!core/|workspace/|private-directory\\.ts$|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$|temporary-names\\.ts$)))|node_modules/(@connectrpc|@bufbuild|dockerode)",
       },
     },
     onlyFrom(

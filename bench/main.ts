@@ -9,6 +9,7 @@ import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
 import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
+import { lists } from "./rows/lists.ts";
 import { idleMemory } from "./rows/memory.ts";
 import { execOutput } from "./rows/output.ts";
 import { sessions } from "./rows/sessions.ts";
@@ -33,6 +34,7 @@ const ROWS: readonly Row[] = [
   files,
   unary,
   workspaces,
+  lists,
   idleMemory,
 ];
 const NAMES = ROWS.map(({ name }) => name);

@@ -19,6 +19,7 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { DEFECTS } from "../test/defects/all.ts";
+import { reportedTitle } from "../test/defects/defect.ts";
 import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
 
 /** How a test fails that noticed something; whatever else breaks it proves nothing. */
@@ -73,9 +74,9 @@ function runSound() {
   const problems = new Map();
   const byFile = Map.groupBy(defects, ({ test }) => test.file);
   for (const [file, those] of byFile) {
-    const ran = runTests(file, [...new Set(those.map(({ test }) => test.title))]);
+    const ran = runTests(file, [...new Set(those.map(({ test }) => reportedTitle(test)))]);
     for (const defect of those) {
-      const own = ran.filter(({ title }) => title === defect.test.title);
+      const own = ran.filter(({ title }) => title === reportedTitle(defect.test));
       if (own.length === 0) problems.set(defect, "its test was not run, or there is none");
       else if (own.some(({ status }) => status !== "passed"))
         problems.set(defect, `without the defect its test fails: ${said(own)}`);
@@ -96,7 +97,8 @@ function probe({ changes, test }) {
       if (parts.length !== 2) return `the text to replace is ${parts.length - 1} times in ${file}`;
       writeFileSync(place, parts.join(to));
     }
-    const ran = runTests(test.file, [test.title]).filter(({ title }) => title === test.title);
+    const title = reportedTitle(test);
+    const ran = runTests(test.file, [title]).filter((one) => one.title === title);
     if (ran.length === 0) return "with the defect its test was not run";
     if (ran.some(({ status }) => status === "passed")) return `its test passes: ${said(ran)}`;
     const noticed = ran.every(({ failureMessages }) => failureMessages.some((text) => NOTICED.test(text)));

@@ -1,6 +1,7 @@
 import path from "node:path";
 import { Registry } from "prom-client";
 import type { Finding } from "./core/diagnosis.ts";
+import { BerthError } from "./core/errors.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import { RunManager } from "./core/run/run-manager.ts";
 import { RunningRuns } from "./core/run/running-runs.ts";
@@ -14,20 +15,28 @@ import { DurableState } from "./core/state/durable-state.ts";
 import { SystemClock } from "./core/system-clock.ts";
 import { chooseEngine, diagnoseEngines, type EngineSettings } from "./engine/choose.ts";
 import { FileManager } from "./files/file-manager.ts";
+import { TemporaryNames } from "./files/temporary-names.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./listen-address.ts";
-import { ProcessControl } from "./process/control.ts";
+import { exposureAt, exposureFindings } from "./private-directory.ts";
+import { type ControlParts, ProcessControl } from "./process/control.ts";
 import { Lanes } from "./process/lanes.ts";
 import { PlainRunner } from "./process/plain-runner.ts";
 import { ProcessJournal } from "./process/process-journal.ts";
 import { ProcessManager } from "./process/process-manager.ts";
 import { SpillDirectory } from "./process/spill.ts";
+import { TranscriptBudget } from "./process/transcript-budget.ts";
 import { berthRoutes } from "./rpc/berth-routes.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
+import { DEFAULT_LIMITS } from "./rpc/limits.ts";
 import type { TlsOptions } from "./rpc/listener.ts";
+import { showGauge } from "./rpc/metrics.ts";
+import { ProcessMetrics } from "./rpc/process-metrics.ts";
+import { ReceiveBudget } from "./rpc/receive-budget.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { SessionParts } from "./session-parts.ts";
+import { privateDataDir } from "./store/sqlite/data-dir.ts";
 import { SqliteStore } from "./store/sqlite/store.ts";
-import { WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
+import { diagnoseRoots, WorkspaceAssembly, type WorkspaceSettings } from "./workspace-parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
 export interface AppSettings extends EngineSettings, WorkspaceSettings {
@@ -49,6 +58,12 @@ export interface AppSettings extends EngineSettings, WorkspaceSettings {
   readonly stopTimeoutMs: number;
   /** How far a process may run ahead of its reader, in bytes. */
   readonly transcriptWindowBytes: number;
+  /** What all transcripts may hold, and those of one owner. */
+  readonly transcriptQuotaBytes: number;
+  readonly transcriptOwnerQuotaBytes: number;
+  /** What all answers kept for retries may hold, and those of one owner. */
+  readonly answerQuotaBytes: number;
+  readonly answerOwnerQuotaBytes: number;
   /** Where the service keeps what it has on disk. */
   readonly dataDir: string;
   /** Sandboxes that are kept ready to be claimed. */
@@ -68,6 +83,8 @@ const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, most: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
+/** Of all transcripts; what is beyond goes to disk. */
+const TRANSCRIPTS_MEMORY_BYTES = 256 * 1024 * 1024;
 const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
 /** Of the time a stop may take, what is left for running calls before their sandboxes go. */
 const CALLS_SHARE_OF_STOP = 0.3;
@@ -96,10 +113,20 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     await engine.close();
     throw error;
   });
-  const state = new DurableState(store, { clock, logger });
+  const state = new DurableState(store, {
+    clock,
+    logger,
+    answers: { bytes: settings.answerQuotaBytes, ownerBytes: settings.answerOwnerQuotaBytes },
+  });
+  const transcripts = new TranscriptBudget({
+    bytes: settings.transcriptQuotaBytes,
+    ownerBytes: settings.transcriptOwnerQuotaBytes,
+    memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
+  });
   const { requests } = state;
-  const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger);
-  const control = new ProcessControl(lanes);
+  const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
+  const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
+  const control = new ProcessControl({ shells: lanes, engine, giveUp });
   const observer: SandboxObserver = {
     ready: (sandbox) => lanes.open(sandbox),
     ending: ({ ref }) => {
@@ -107,7 +134,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       control.forget(ref);
     },
   };
-  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, clock, logger });
+  const names = new TemporaryNames(store.instance);
+  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, names, clock, logger });
   const { mounts } = assembly;
   const sandboxes = new SandboxManager(settings, {
     ...state,
@@ -131,6 +159,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       clock,
       logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
+      transcripts,
       openSpill: () => disk.open(),
       journal: new ProcessJournal({ store: store.processes, transaction: store.transaction, state, disk }),
       killGraceMs: KILL_GRACE_MS,
@@ -138,7 +167,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   );
   const files = new FileManager(
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
-    { sandboxes, runner: lanes, control, clock, logger },
+    { sandboxes, runner: lanes, control, names, clock, logger },
   );
   const runs = new RunManager({
     store: store.runs,
@@ -163,6 +192,27 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     clock,
     logger,
   });
+  const metrics = new Registry();
+  const gauges: readonly [name: string, help: string, read: () => number][] = [
+    [
+      "berth_sandboxes_stuck_deleting",
+      "Sandboxes that could not be removed so far; the log says why. Berth keeps retrying.",
+      () => sandboxes.stuckRemovals,
+    ],
+    [
+      "berth_transcript_bytes",
+      "Output of commands that is kept, in memory and on disk.",
+      () => transcripts.usage.bytes,
+    ],
+    [
+      "berth_transcript_memory_bytes",
+      "Output of commands that is kept in memory.",
+      () => transcripts.usage.memoryBytes,
+    ],
+    ["berth_answer_bytes", "Answers that are kept for retries by request_id.", () => requests.answerBytes()],
+  ];
+  for (const [name, help, read] of gauges) showGauge(metrics, name, help, read);
+  const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   const server = createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
@@ -177,13 +227,15 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       runs,
       events: state.events,
       requests,
+      receiving,
       monitor,
+      transcripts,
       engineName: engine.name,
       defaults: settings.defaults,
       keepaliveMs: KEEPALIVE_MS,
     }),
     logger,
-    metrics: new Registry(),
+    metrics,
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer.`,
@@ -193,11 +245,15 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
+    receiving,
   });
+  const processMetrics = new ProcessMetrics(metrics);
   let recovered: Promise<void> | undefined;
   /** Lets go of everything below the port; resolves with the ids of sandboxes that are still there. */
   const release = async (leave: boolean): Promise<string[]> => {
     const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
+    requests.stop(new BerthError("SHUTTING_DOWN", "The server is shutting down."));
+    processMetrics.stop();
     runs.stop();
     await sessions.shutdown({ leave, timeoutMs: callsMs });
     const left = await sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
@@ -245,6 +301,10 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
 }
 
 /** Looks whether a service with these settings could run here. Changes nothing. */
-export function diagnose(settings: AppSettings): Promise<Finding[]> {
-  return diagnoseEngines(settings);
+export async function diagnose(settings: AppSettings): Promise<Finding[]> {
+  return [
+    ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...diagnoseRoots(settings),
+    ...(await diagnoseEngines(settings)),
+  ];
 }

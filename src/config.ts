@@ -49,6 +49,10 @@ export interface Config {
   readonly commandTimeoutMs: number;
   readonly maxProcessesPerSandbox: number;
   readonly transcriptWindowBytes: number;
+  readonly transcriptQuotaBytes: number;
+  readonly transcriptOwnerQuotaBytes: number;
+  readonly answerQuotaBytes: number;
+  readonly answerOwnerQuotaBytes: number;
   readonly dataDir: string;
   /** Undefined: below the data directory. */
   readonly workspacesRoot: string | undefined;

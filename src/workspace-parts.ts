@@ -1,4 +1,5 @@
 import path from "node:path";
+import type { Finding } from "./core/diagnosis.ts";
 import type { Clock } from "./core/ports/clock.ts";
 import type { Logger } from "./core/ports/logger.ts";
 import type { WorkspaceStore } from "./core/ports/workspace-store.ts";
@@ -12,7 +13,12 @@ import { WorkspaceQuota } from "./core/workspace/workspace-quota.ts";
 import { WorkspaceReferences } from "./core/workspace/workspace-references.ts";
 import { WorkspaceRemover } from "./core/workspace/workspace-remover.ts";
 import { WorkspaceSandboxes } from "./core/workspace/workspace-sandboxes.ts";
+import { WorkspaceSweep } from "./core/workspace/workspace-sweep.ts";
 import { Workspaces } from "./core/workspace/workspaces.ts";
+import type { TemporaryNames } from "./files/temporary-names.ts";
+import { exposureAt, exposureFindings } from "./private-directory.ts";
+import { Layout } from "./workspace/layout.ts";
+import { sharedRootExposure } from "./workspace/shared-root.ts";
 import { WorkspaceDirectories } from "./workspace/workspace-directories.ts";
 
 /** Settings of workspaces. */
@@ -33,24 +39,50 @@ interface ServiceSettings {
   readonly defaults: { readonly workingDir: string };
 }
 
+type Roots = Pick<WorkspaceSettings, "workspacesRoot" | "sharedRoot"> & Pick<ServiceSettings, "dataDir">;
+
+function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
+  return {
+    root: workspacesRoot ?? path.join(dataDir, "workspaces"),
+    sharedRoot: sharedRoot ?? path.join(dataDir, "shared"),
+  };
+}
+
+/** Looks which roots a start would refuse since the host's users may reach what sandboxes write there. Changes nothing. */
+export function diagnoseRoots(settings: Roots): Finding[] {
+  const { root, sharedRoot } = rootsOf(settings);
+  return [
+    ...exposureFindings("workspaces-root", exposureAt(new Layout(root, sharedRoot).privateRoot)),
+    ...exposureFindings("shared-root", sharedRootExposure(sharedRoot)),
+  ];
+}
+
 /** What sandboxes need of workspaces, and workspaces of sandboxes, which are made between the two. */
 export class WorkspaceAssembly {
   readonly mounts: MountSources;
   readonly #settings: WorkspaceSettings & ServiceSettings;
-  readonly #parts: { readonly store: WorkspaceStore; readonly clock: Clock; readonly logger: Logger };
+  readonly #parts: {
+    readonly store: WorkspaceStore;
+    readonly names: TemporaryNames;
+    readonly clock: Clock;
+    readonly logger: Logger;
+  };
   readonly #files: WorkspaceDirectories;
   readonly #mounts: WorkspaceMounts;
 
   constructor(
     settings: WorkspaceSettings & ServiceSettings,
-    parts: { readonly store: WorkspaceStore; readonly clock: Clock; readonly logger: Logger },
+    parts: {
+      readonly store: WorkspaceStore;
+      readonly names: TemporaryNames;
+      readonly clock: Clock;
+      readonly logger: Logger;
+    },
   ) {
     this.#settings = settings;
     this.#parts = parts;
-    const { dataDir, workspaceQuotaBytes: quotaBytes } = settings;
-    const root = settings.workspacesRoot ?? path.join(dataDir, "workspaces");
-    const sharedRoot = settings.sharedRoot ?? path.join(dataDir, "shared");
-    this.#files = new WorkspaceDirectories({ root, sharedRoot, quotaBytes }, parts.logger);
+    const quotaBytes = settings.workspaceQuotaBytes;
+    this.#files = new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes }, parts.logger);
     this.#mounts = new WorkspaceMounts(parts.store, this.#files);
     this.mounts = this.#mounts;
   }
@@ -64,12 +96,18 @@ export class WorkspaceAssembly {
   finish(sandboxes: SandboxManager, monitor: EngineMonitor) {
     const files = this.#files;
     const mounts = this.#mounts;
-    const { store, clock, logger } = this.#parts;
+    const { store, names, clock, logger } = this.#parts;
     const users = new WorkspaceSandboxes(sandboxes);
     const remover = new WorkspaceRemover({ store, files, sandboxes: users, clock, logger });
     const workspaces = new Workspaces({ store, files, sandboxes: users, remover, clock });
     const quota = new WorkspaceQuota({ store, files, users, logger });
-    const common = { workspaces, store, files, mounts, quota, remover, users, clock, logger };
+    const sweep = new WorkspaceSweep({
+      store,
+      files,
+      isLeftBehind: (name) => names.isLeftBehind(name),
+      logger,
+    });
+    const common = { workspaces, store, files, mounts, quota, sweep, remover, users, clock, logger };
     return {
       workspaces: new WorkspaceManager(common),
       references: new WorkspaceReferences(workspaces, store, clock),

@@ -1,16 +1,19 @@
 import fs from "node:fs";
 import { pino } from "pino";
+import { Registry } from "prom-client";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { createMetricsRegistry } from "../../src/rpc/metrics.ts";
+import { ProcessMetrics } from "../../src/rpc/process-metrics.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";
 import { makeAnswer } from "./answer.ts";
 
 // Berth's port as it is in production, log and metrics included, with one handler that does nothing.
+const metrics = new Registry();
+new ProcessMetrics(metrics);
 const server = createRpcServer({
   listen: { kind: "tcp", host: "127.0.0.1", port: 0 },
   routes: (router) => router.service(SandboxService, { getStats: makeAnswer }),
   logger: pino(pino.destination({ dest: fs.openSync("/dev/null", "w"), sync: false, minLength: 4096 })),
-  metrics: createMetricsRegistry(),
+  metrics,
 });
 const address = await server.start();
 process.send?.(address.kind === "tcp" ? address.port : 0);

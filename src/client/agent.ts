@@ -4,6 +4,7 @@ import { durationFromMs, durationMs } from "@bufbuild/protobuf/wkt";
 import type { Client } from "@connectrpc/connect";
 import { ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import {
+  type CreateRunRequestSchema,
   type NextStep,
   type Run,
   RunMessageRole,
@@ -44,7 +45,7 @@ export interface AgentStepResult {
   readonly result: string;
   /** Whether the agent has reached its aim. Default false. */
   readonly finished?: boolean;
-  /** What was said in it; 100 at most. Default: `result`, by the assistant. */
+  /** What was said in it: 100 at most, of which each is cut off after 256 KiB. Default: `result`, by the assistant. */
   readonly messages?: readonly AgentMessage[];
 }
 
@@ -71,11 +72,14 @@ export interface AgentOptions {
   readonly nextStepPrompt?: string;
   /** What it works in: a sandbox made for each run, or one that is there. Default: none. */
   readonly sandbox?: { readonly spec: MessageInitShape<typeof SandboxSpecSchema> } | { readonly id: string };
-  /** Whether the sandbox stays after the run. Default false. */
+  /** Whether the sandbox stays after the run. Default: one that was there stays, one made for the run does not. */
   readonly keepSandbox?: boolean;
 }
 
 const MOST_RESULT_BYTES = 16 * 1024;
+const MOST_MESSAGE_BYTES = 256 * 1024;
+/** How long the making of a run is tried, before the service has said anything. */
+const CREATE_MS = 30_000;
 /** Signs of life in one step timeout. */
 const SIGNS_PER_TIMEOUT = 3;
 
@@ -83,7 +87,8 @@ const SIGNS_PER_TIMEOUT = 3;
  * An agent whose runs the service supervises. Write {@link step}; the service
  * counts the steps, keeps the time, warns of going round in circles, and cleans
  * up whatever happens, also when this program dies. A connection that breaks
- * and a service that restarts are waited for, as long as the step timeout is.
+ * and a service that restarts are waited for, as long as the step timeout is, and
+ * for 30 s before there is a run.
  *
  * An agent does one run at a time. {@link close} takes the last one away.
  */
@@ -93,6 +98,8 @@ export abstract class Agent implements AsyncDisposable {
   #run: Run | undefined;
   #state: AgentState = "IDLE";
   #currentStep = 0;
+  /** Names the making of the next run, so that it is made once however often it is asked for. */
+  #createId = randomUUID();
 
   constructor(runs: Client<typeof RunService>, options: AgentOptions = {}) {
     this.#runs = runs;
@@ -129,7 +136,7 @@ export abstract class Agent implements AsyncDisposable {
     signal.throwIfAborted();
     this.#state = "RUNNING";
     try {
-      this.#run ??= await this.#create();
+      this.#run ??= await this.#create(signal);
       const { runId } = this.#run;
       const start = { requestId: randomUUID(), runId, request };
       const { nextStep, run } = await this.#call((options) => this.#runs.startRun(start, options), signal);
@@ -161,21 +168,24 @@ export abstract class Agent implements AsyncDisposable {
     return this.close();
   }
 
-  async #create(): Promise<Run> {
+  async #create(signal: AbortSignal): Promise<Run> {
     const { sandbox, keepSandbox, stepTimeoutMs, maxDurationMs, ...rest } = this.#options;
-    const { run } = await this.#runs.createRun({
+    const wanted: MessageInitShape<typeof CreateRunRequestSchema> = {
       ...rest,
+      requestId: this.#createId,
       ...(stepTimeoutMs !== undefined && { stepTimeout: durationFromMs(stepTimeoutMs) }),
       ...(maxDurationMs !== undefined && { maxDuration: durationFromMs(maxDurationMs) }),
-      onEnd: keepSandbox ? RunOnEnd.KEEP : RunOnEnd.DELETE_SANDBOX,
+      ...(keepSandbox !== undefined && { onEnd: keepSandbox ? RunOnEnd.KEEP : RunOnEnd.DELETE_SANDBOX }),
       ...(sandbox && {
         sandbox:
           "id" in sandbox
             ? { case: "sandboxId", value: sandbox.id }
             : { case: "sandboxSpec", value: sandbox.spec },
       }),
-    });
+    };
+    const { run } = await retrying(CREATE_MS, signal, () => this.#runs.createRun(wanted, { signal }));
     if (run === undefined) throw new Error("the service answered without a run");
+    this.#createId = randomUUID();
     return run;
   }
 
@@ -231,13 +241,16 @@ export abstract class Agent implements AsyncDisposable {
       const { result, finished = false, messages } = typeof made === "string" ? { result: made } : made;
       const said = messages ?? [{ role: "ASSISTANT" as const, content: result }];
       const report = {
-        result: clip(result),
+        result: clip(result, MOST_RESULT_BYTES),
         outcome: finished ? StepOutcome.FINISHED : StepOutcome.CONTINUE,
-        messages: said.map(({ role, content }) => ({ role: roleOf(role), content })),
+        messages: said.map(({ role, content }) => ({
+          role: roleOf(role),
+          content: clip(content, MOST_MESSAGE_BYTES),
+        })),
       };
       return { report, error: undefined };
     } catch (error) {
-      const result = clip(error instanceof Error ? error.message : String(error));
+      const result = clip(error instanceof Error ? error.message : String(error), MOST_RESULT_BYTES);
       return {
         report: { result, outcome: StepOutcome.ERROR, messages: [] },
         error: error ?? new Error(result),
@@ -304,13 +317,13 @@ function roleOf(role: AgentMessage["role"]): RunMessageRole {
   return known;
 }
 
-/** The longest beginning of a text that the service takes as a result. */
-function clip(text: string): string {
+/** The longest beginning of a text that is so many bytes at most. */
+function clip(text: string, mostBytes: number): string {
   const bytes = Buffer.from(text);
-  if (bytes.length <= MOST_RESULT_BYTES) return text;
+  if (bytes.length <= mostBytes) return text;
   // A character that was cut in two ends as a replacement character, which is dropped.
   return bytes
-    .subarray(0, MOST_RESULT_BYTES)
+    .subarray(0, mostBytes)
     .toString()
     .replace(/\uFFFD+$/, "");
 }

@@ -127,7 +127,7 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   allowHostPaths: list("Engine", "allow-host-path", {
     placeholder: "DIR",
-    help: "A directory below which sandboxes may mount the host's directories.",
+    help: "A directory below which sandboxes may mount the host's directories. Where they may write, they can leave set-user-id files: keep it closed to other users.",
     read: (paths) => paths.map(readAbsolutePath),
   }),
   allowRuntimes: list("Engine", "allow-runtime", {
@@ -139,7 +139,7 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   maxSandboxes: value("Sandboxes", "max-sandboxes", {
     placeholder: "N",
     fallback: "100",
-    help: "How many sandboxes may live at once.",
+    help: "How many sandboxes may live at once, those being removed included.",
     read: (text) => parseCount(text, { least: 1, most: 1_000_000 }),
   }),
   defaultImage: value("Sandboxes", "default-image", {
@@ -214,23 +214,47 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "How far a command may run ahead of its reader before it waits; most of it is on disk.",
     read: (text) => parseSize(text, { least: "64KiB" }),
   }),
+  transcriptQuotaBytes: value("Commands", "transcript-quota", {
+    placeholder: "SIZE",
+    fallback: "4GiB",
+    help: "How much output of all commands is kept, most of it on disk. Ended commands give way first, the oldest first.",
+    read: (text) => parseSize(text, { least: "1MiB" }),
+  }),
+  transcriptOwnerQuotaBytes: value("Commands", "transcript-owner-quota", {
+    placeholder: "SIZE",
+    fallback: "2GiB",
+    help: "How much of it may be one owner's.",
+    read: (text) => parseSize(text, { least: "1MiB" }),
+  }),
+  answerQuotaBytes: value("Commands", "answer-quota", {
+    placeholder: "SIZE",
+    fallback: "1GiB",
+    help: "How much the answers that are kept for retries take on disk. The oldest give way first.",
+    read: (text) => parseSize(text, { least: "1MiB" }),
+  }),
+  answerOwnerQuotaBytes: value("Commands", "answer-owner-quota", {
+    placeholder: "SIZE",
+    fallback: "512MiB",
+    help: "How much of it may be one owner's.",
+    read: (text) => parseSize(text, { least: "1MiB" }),
+  }),
 
   dataDir: value("Service", "data-dir", {
     placeholder: "DIR",
     fallback: { shown: "/var/lib/berth as root, else ~/.local/state/berth", make: defaultDataDir },
-    help: "Where the service keeps what it has on disk.",
+    help: "Where the service keeps what it has on disk; closed to other users.",
     read: readPath,
   }),
   workspacesRoot: value("Service", "workspaces-root", {
     placeholder: "DIR",
     fallback: { ...UNSET, shown: "workspaces below the data directory" },
-    help: "Holds the workspaces, each in a directory of its own.",
+    help: "Holds the workspaces, each in a directory of its own; closed to other users.",
     read: readPath,
   }),
   sharedRoot: value("Service", "shared-root", {
     placeholder: "DIR",
     fallback: { ...UNSET, shown: "shared below the data directory" },
-    help: "Appears as /shared in every sandbox that has a workspace.",
+    help: "Appears as /shared in every sandbox that has a workspace; where no directory above it is closed to other users, it is closed itself and the directory shared in it appears.",
     read: readPath,
   }),
   workspaceQuotaBytes: value("Service", "workspace-quota", {

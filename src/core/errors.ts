@@ -42,7 +42,8 @@ export type ErrorReason =
   | "WORKSPACE_BROKEN"
   | "SESSION_START_FAILED"
   | "SESSION_LOST"
-  | "SANDBOX_IN_USE";
+  | "SANDBOX_IN_USE"
+  | "ANSWER_DROPPED";
 
 /** What a {@link BerthError} may carry beside its message. */
 export interface BerthErrorOptions {

@@ -5,3 +5,29 @@ export type Json = null | boolean | number | string | readonly Json[] | JsonObje
 export interface JsonObject {
   readonly [key: string]: Json;
 }
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+/** 1 for the bytes with which a value begins or is named: `,`, `:`, `[` and `{`. */
+const SEPARATORS = new Uint8Array(256);
+for (const byte of Buffer.from(",:[{")) SEPARATORS[byte] = 1;
+
+/**
+ * Whether JSON text has at most so many separators, and so hardly more values
+ * than that. To look takes a fraction of the time that parsing takes: for text
+ * from outside, of which a megabyte of brackets would hold the event loop for
+ * seconds. Says nothing about text that is no JSON.
+ */
+export function hasFewValues(json: Uint8Array, limit: number): boolean {
+  // Every separator is a byte.
+  if (json.length <= limit) return true;
+  let left = limit;
+  let quoted = false;
+  for (let at = 0; at < json.length; at++) {
+    const byte = json[at] ?? 0;
+    if (byte === BACKSLASH) at++;
+    else if (byte === QUOTE) quoted = !quoted;
+    else if (!quoted && SEPARATORS[byte] === 1 && --left < 0) return false;
+  }
+  return true;
+}

@@ -32,7 +32,7 @@ export class ArchiveCheck {
     return this.#entryCount;
   }
 
-  /** Bytes of the regular files so far. */
+  /** Bytes of the regular files so far, holes left out. */
   get sizeBytes(): number {
     return this.#sizeBytes;
   }
@@ -52,7 +52,7 @@ export class ArchiveCheck {
       throw refuse(entry, "it is a device or a FIFO");
     }
     if (kind === "other") {
-      throw refuse(entry, "it is of a kind that is not supported, such as a sparse file");
+      throw refuse(entry, "it is of a kind that is not supported");
     }
     const name = resolveName(entry, entry.name, "its name");
     if (name === "") {
@@ -72,6 +72,7 @@ export class ArchiveCheck {
       gid: 0,
       modifyTime: Math.min(Math.max(entry.modifyTime, 0), LAST_TIME),
       size: entry.size,
+      sparse: entry.sparse,
       deviceMajor: 0,
       deviceMinor: 0,
     };

@@ -1,49 +1,27 @@
 import type { ByteString } from "./byte-string.ts";
-import { scriptError } from "./failure.ts";
 import type { Operation } from "./operation.ts";
-import type { RunningScript } from "./running-script.ts";
-import { EXIT, script } from "./script.ts";
-import { assign } from "./shell-words.ts";
-import { restateTar } from "./tar/restate.ts";
-import { complaintsOf, LAST_CODE_OF_TAR } from "./tar/tar-complaints.ts";
+import { smallTarItems } from "./small-tar.ts";
+import { restateItems } from "./tar/restate.ts";
+import { readTar, type TarItem } from "./tar/tar-reader.ts";
+import { archiveScript, tarOutput } from "./tar-output.ts";
 
-const WANTED = "a directory or a regular file";
+/** What a tar says that knows no holes, before it writes anything. */
+const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 
 /**
  * Streams a directory, or one file, as a tar of the standard dialect, whatever
- * the image's tar writes: names are relative to the directory, or the file's own.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `FILE_PERMISSION` for a file that may not be read.
+ * the image's tar writes: names are relative to the directory, or the file's
+ * own. What changes meanwhile is there as it was read, or left out.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for a file that may not be read, `UNSUPPORTED` without tar
+ *   and for large holes that the image's tar does not know.
  */
-export async function* downloadArchive(op: Operation, path: ByteString): AsyncGenerator<Buffer> {
-  const running = await op.start(
-    script(
-      assign("p", path),
-      `if [ -d "$p" ]; then enter "$p"; need tar; exec tar -cf - .\n`,
-      `elif [ -f "$p" ]; then [ -r "$p" ] || exit ${EXIT.forbidden}\n`,
-      `cd "\${p%/*}/" || exit ${EXIT.forbidden}; need tar; exec tar -chf - "./\${p##*/}"\n`,
-      `elif [ -e "$p" ]; then exit ${EXIT.kind}; else reach "$p"; exit ${EXIT.missing}; fi\n`,
-    ),
-  );
-  yield* restateTar(outputOf(op, running, path), "the sandbox's image");
+export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator<Buffer> {
+  return restateItems(itemsOf(op, path), "the sandbox's image");
 }
 
-/** What the tar writes; where it writes nothing, why. */
-async function* outputOf(op: Operation, running: RunningScript, path: ByteString): AsyncGenerator<Buffer> {
-  let chunk = await running.read();
-  if (chunk === undefined) await op.succeed(running, { path, wanted: WANTED });
-  for (; chunk !== undefined; chunk = await running.read()) {
-    op.progressed();
-    yield chunk;
-  }
-  await finish(running, path);
-}
-
-/** Fails unless all that the tar complained of is what it rightly left out. */
-async function finish(running: RunningScript, path: ByteString): Promise<void> {
-  const end = await running.ended;
-  if (end.code === 0) return;
-  const complaints = complaintsOf(end.stderr);
-  if (end.code > LAST_CODE_OF_TAR || complaints.length > 0) {
-    throw scriptError({ path, wanted: WANTED }, { code: end.code, stderr: complaints.join("\n") });
-  }
+async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
+  const running = await op.start(archiveScript(path, "S"));
+  const first = await running.read();
+  const knowsHoles = first !== undefined || !UNKNOWN_OPTION.test((await running.ended).stderr);
+  yield* knowsHoles ? readTar(tarOutput(op, running, path, first)) : smallTarItems(op, path);
 }

@@ -60,6 +60,11 @@ export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): 
       return error("OFFSET_OUT_OF_RANGE", "the offset lies beyond the end of the file.");
     case EXIT.intoItself:
       return error("INVALID_ARGUMENT", "a directory cannot be moved into itself.");
+    case EXIT.holes:
+      return error(
+        "UNSUPPORTED",
+        `the file ${JSON.stringify(words(stderr.slice(stderr.lastIndexOf("\n") + 1)))} has large holes, and the image's tar would write them in full. Use an image with GNU tar.`,
+      );
     case EXIT.noTool:
       return missingTool(stderr.slice(stderr.lastIndexOf("\n") + 1));
   }

@@ -8,6 +8,7 @@ import type { ByteString } from "./byte-string.ts";
 import { downloadArchive } from "./download-archive.ts";
 import type { FileInfo } from "./file-info.ts";
 import { type DirectoryPage, listDirectory } from "./list.ts";
+import { Listings } from "./listings.ts";
 import { type MakeDirectoryOptions, makeDirectory } from "./make-directory.ts";
 import { type MoveOptions, moveFile } from "./move.ts";
 import { Operation } from "./operation.ts";
@@ -16,6 +17,7 @@ import { type DownloadItem, downloadFile, type FilePart, readFile } from "./read
 import { realPath } from "./real-path.ts";
 import { type RemoveOptions, removeFile } from "./remove.ts";
 import { statFile } from "./stat.ts";
+import type { TemporaryNames } from "./temporary-names.ts";
 import { type UnpackedArchive, uploadArchive } from "./upload-archive.ts";
 import { type WatchItem, type WatchOptions, watchDirectory } from "./watch.ts";
 import { appendFile, uploadFile, type WriteOptions, writeFile } from "./write.ts";
@@ -37,6 +39,7 @@ export interface FileManagerParts {
   readonly sandboxes: SandboxManager;
   readonly runner: JobRunner;
   readonly control: ProcessControl;
+  readonly names: TemporaryNames;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -65,10 +68,12 @@ export class FileManager {
   readonly #parts: FileManagerParts;
   /** Operations at work, by the sandbox's ref. */
   readonly #atWork = new Map<string, number>();
+  readonly #listings: Listings;
 
   constructor(settings: FileManagerSettings, parts: FileManagerParts) {
     this.#settings = settings;
     this.#parts = parts;
+    this.#listings = new Listings(parts.clock);
   }
 
   /** What is known of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
@@ -93,7 +98,7 @@ export class FileManager {
     signal: AbortSignal,
   ): Promise<DirectoryPage> {
     return this.#run(request, signal, (op) =>
-      listDirectory(op, op.path(request.path), request.after, request.limit),
+      listDirectory(op, op.path(request.path), request, this.#listings),
     );
   }
 

@@ -1,6 +1,8 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { type ByteString, fromBytes } from "./byte-string.ts";
 import { withoutVanished } from "./failure.ts";
 import { type NamedFile, parseStatLine, strangeAnswer } from "./file-info.ts";
+import type { Listings } from "./listings.ts";
 import type { Operation } from "./operation.ts";
 import { script } from "./script.ts";
 import { assign, assignAll } from "./shell-words.ts";
@@ -16,47 +18,61 @@ export interface DirectoryPage {
   readonly last: ByteString | undefined;
 }
 
+/** Names that are read ahead for the next pages; many times a page. */
+const MOST_AHEAD_BYTES = 8 * 1024 * 1024;
 /** Names whose bytes fit into one script that a lane takes. */
 const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
 
 /**
  * Lists the entries of a directory that come after a name. Names are read in
- * one go and kept only as far as they belong to the page; then those are looked
- * at. What goes between the two is left out.
+ * one go, those of the next pages kept in `listings`; then those of the page are
+ * looked at. What goes between the two is left out.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and what any path may end in.
  */
 export async function listDirectory(
   op: Operation,
   path: ByteString,
-  after: ByteString | undefined,
-  limit: number,
+  { after, limit }: { readonly after: ByteString | undefined; readonly limit: number },
+  listings: Listings,
 ): Promise<DirectoryPage> {
-  const { names, more } = await readNames(op, path, after, limit);
+  const { scope } = op;
+  const known = after === undefined ? undefined : listings.take({ scope, path, after });
+  const isEnough = known !== undefined && (known.has(limit) || !known.isCut);
+  const rest = isEnough ? known : await readNames(op, path, after);
+  const names = rest.take(limit);
+  const last = names.at(-1);
+  const more = last !== undefined && (rest.isCut || rest.has(1));
   const found = new Map<ByteString, NamedFile>();
   for (const part of inParts(names)) {
     for (const file of await readFiles(op, path, part)) found.set(file.name, file);
   }
-  return { entries: names.flatMap((name) => found.get(name) ?? []), more, last: names.at(-1) };
+  if (more) listings.keep({ scope, path, after: last }, rest);
+  return { entries: names.flatMap((name) => found.get(name) ?? []), more, last };
 }
 
 const WANTED = "a directory";
 
-async function readNames(op: Operation, path: ByteString, after: ByteString | undefined, limit: number) {
+async function readNames(
+  op: Operation,
+  path: ByteString,
+  after: ByteString | undefined,
+): Promise<SmallestNames> {
   const text = script(
     assign("p", path),
     `enter "$p"\n`,
     `need find; find . -mindepth 1 -maxdepth 1 -print0\n`,
   );
-  const smallest = new SmallestNames(after, limit + 1);
+  const smallest = new SmallestNames(after, MOST_AHEAD_BYTES);
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     smallest.push(fromBytes(chunk));
+    // What waits already would otherwise be taken in one turn of the event loop.
+    await nextTurn();
   }
   const end = await running.ended;
   const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";
   if (!onlyVanished) await op.succeed(running, { path, wanted: WANTED });
-  const names = smallest.take();
-  return { names: names.slice(0, limit), more: names.length > limit };
+  return smallest;
 }
 
 /** Looks at entries of a directory; those that have gone are left out. */
@@ -84,7 +100,8 @@ async function readFiles(
   }));
 }
 
-function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
+/** Names in parts that fit into one script each. */
+export function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
   let part: ByteString[] = [];
   let bytes = 0;
   for (const name of names) {

@@ -6,7 +6,6 @@ import { isWithin } from "./path.ts";
 import { EXIT, script } from "./script.ts";
 import { assign } from "./shell-words.ts";
 import { parseStatAnswer } from "./stat.ts";
-import { temporaryName } from "./temporary-name.ts";
 
 /** What {@link moveFile} is to do. */
 export interface MoveOptions {
@@ -56,7 +55,7 @@ export async function moveFile(
     `set -- $(stat -c %d "$p" "\${q%/*}/")\n`,
     // From another file system it comes under another name first, so that it is there whole or not at all.
     `if [ "$1" = "$2" ]; then [ "$p" = "$q" ] || move "$p" || exit\n`,
-    `else t=\${q%/*}/${temporaryName()}; trap 'rm -rf "$t"; exit 1' HUP INT TERM\n`,
+    `else t=\${q%/*}/${op.temporaryName()}; trap 'rm -rf "$t"; exit 1' HUP INT TERM\n`,
     `cp -a "$p" "$t" && move "$t" || { s=$?; need cp; rm -rf "$t"; exit $s; }; rm -rf "$p" || exit; fi\n`,
     `stat -c '${STAT_FORMAT}' "$q" || fail stat "$q"; [ ! -L "$q" ] || readlink -n "$q"\n`,
   );

@@ -5,10 +5,12 @@ import { type ByteString, fromBytes, fromText } from "./byte-string.ts";
 import { type Subject, scriptError } from "./failure.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
+import type { TemporaryNames } from "./temporary-names.ts";
 
 /** What {@link Operation} is made of. */
 export interface OperationInit extends ScriptHost {
   readonly clock: Clock;
+  readonly names: TemporaryNames;
   /** The call's. */
   readonly signal: AbortSignal;
   /** Called once, when it is over. */
@@ -42,6 +44,17 @@ export class Operation {
     this.signal.addEventListener("abort", this.#onAbort, { once: true });
     this.progressed();
     this.#watchProgress();
+  }
+
+  /** The sandbox's life, and as whom it acts: what one such operation sees, another sees as well. */
+  get scope(): string {
+    const { lease, user } = this.#init;
+    return JSON.stringify([lease.sandbox.ref, user]);
+  }
+
+  /** A name for what is to take its place in one step. */
+  temporaryName(): string {
+    return this.#init.names.next();
   }
 
   /** Says that something moved: the time that nothing may move begins anew. */

@@ -18,6 +18,8 @@ export const EXIT = {
   incomplete: 48,
   /** A directory is to be moved into itself. */
   intoItself: 49,
+  /** A file has large holes, which the tool would write in full; its name is the last line of stderr. */
+  holes: 50,
 } as const;
 
 /**

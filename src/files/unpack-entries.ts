@@ -1,6 +1,7 @@
 import { chmod, type FileHandle, link, lstat, mkdir, open, rm, symlink, utimes } from "node:fs/promises";
 import { ArchiveCheck } from "./archive-check.ts";
 import { type ByteString, toBytes } from "./byte-string.ts";
+import { Placing } from "./tar/sparse-map.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 import { readTar } from "./tar/tar-reader.ts";
 
@@ -39,18 +40,17 @@ export async function unpackEntries(
 ): Promise<UnpackedEntries> {
   const check = new ArchiveCheck();
   const directories: PlainTarEntry[] = [];
-  let file: { readonly handle: FileHandle; readonly modifyTime: number } | undefined;
+  let file: UnpackedFile | undefined;
   const close = async () => {
-    const closing = file;
+    await file?.finish();
+    await file?.close();
     file = undefined;
-    await closing?.handle.utimes(closing.modifyTime, closing.modifyTime);
-    await closing?.handle.close();
   };
   try {
     for await (const item of readTar(chunks)) {
       signal?.throwIfAborted();
       if (item.type === "content") {
-        await file?.handle.writeFile(item.data);
+        await file?.write(item.data);
         continue;
       }
       await close();
@@ -68,13 +68,45 @@ export async function unpackEntries(
         await rm(place, { force: true });
         if (entry.kind === "symlink") await symlink(toBytes(entry.linkName), place);
         else if (entry.kind === "hard-link") await link(toBytes(`${root}/${entry.linkName}`), place);
-        else file = { handle: await open(place, "wx", entry.mode & 0o777), modifyTime: entry.modifyTime };
+        else file = new UnpackedFile(await open(place, "wx", entry.mode & 0o777), entry);
       }
     }
     await close();
     return { directories, entryCount: check.entryCount, sizeBytes: check.sizeBytes };
   } finally {
-    await file?.handle.close();
+    await file?.close();
+  }
+}
+
+/** A file on its way out of a tar. Holes stay holes. */
+class UnpackedFile {
+  readonly #handle: FileHandle;
+  readonly #entry: PlainTarEntry;
+  readonly #placing: Placing | undefined;
+
+  constructor(handle: FileHandle, entry: PlainTarEntry) {
+    this.#handle = handle;
+    this.#entry = entry;
+    this.#placing = entry.sparse && new Placing(entry.sparse);
+  }
+
+  async write(bytes: Buffer): Promise<void> {
+    if (this.#placing === undefined) return this.#handle.writeFile(bytes);
+    for (const { offset, data } of this.#placing.place(bytes)) {
+      for (let at = 0; at < data.length; ) {
+        at += (await this.#handle.write(data, at, data.length - at, offset + at)).bytesWritten;
+      }
+    }
+  }
+
+  async finish(): Promise<void> {
+    const { sparse, modifyTime } = this.#entry;
+    if (sparse !== undefined) await this.#handle.truncate(sparse.realSize);
+    await this.#handle.utimes(modifyTime, modifyTime);
+  }
+
+  close(): Promise<void> {
+    return this.#handle.close();
   }
 }
 

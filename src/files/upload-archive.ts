@@ -2,6 +2,7 @@ import type { BerthError } from "../core/errors.ts";
 import { ArchiveCheck } from "./archive-check.ts";
 import type { ByteString } from "./byte-string.ts";
 import { scriptError } from "./failure.ts";
+import { LateHoles } from "./late-holes.ts";
 import { LateModes } from "./late-modes.ts";
 import type { Operation } from "./operation.ts";
 import { EXIT, script } from "./script.ts";
@@ -9,7 +10,6 @@ import { assign } from "./shell-words.ts";
 import type { PlainTarEntry } from "./tar/tar-entry.ts";
 import { readTar } from "./tar/tar-reader.ts";
 import { END_OF_TAR, encodeEntry, padding } from "./tar/tar-writer.ts";
-import { temporaryName } from "./temporary-name.ts";
 import { until } from "./until.ts";
 
 /** What was unpacked. */
@@ -36,7 +36,7 @@ export async function uploadArchive(
   chunks: AsyncIterable<Uint8Array>,
   createParents: boolean,
 ): Promise<UnpackedArchive> {
-  const nonce = temporaryName();
+  const nonce = op.temporaryName();
   const running = await op.start(unpackScript(path, createParents, nonce), { stdin: true });
   const check = new ArchiveCheck();
   try {
@@ -78,6 +78,7 @@ async function* rewrite(
   check: ArchiveCheck,
   nonce: string,
 ): AsyncGenerator<Buffer> {
+  const holes = new LateHoles();
   const modes = new LateModes();
   let size = 0;
   for await (const item of readTar(chunks)) {
@@ -87,10 +88,10 @@ async function* rewrite(
     }
     yield padding(size);
     size = item.entry.size;
-    for (const entry of check.admit(item.entry)) yield encodeEntry(modes.open(entry), "gnu");
+    for (const entry of check.admit(item.entry)) yield encodeEntry(modes.open(holes.close(entry)), "gnu");
   }
   yield padding(size);
-  const script = modes.script();
+  const script = Buffer.concat([holes.script(), modes.script()]);
   yield encodeEntry(markEntry(nonce, script.length), "gnu");
   yield script;
   yield padding(script.length);

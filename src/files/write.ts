@@ -6,7 +6,6 @@ import type { RunningScript } from "./running-script.ts";
 import { EXIT, script } from "./script.ts";
 import { assign, printfFormat } from "./shell-words.ts";
 import { parseStatAnswer } from "./stat.ts";
-import { temporaryName } from "./temporary-name.ts";
 import { until } from "./until.ts";
 
 /** How a file is to be written. */
@@ -37,7 +36,7 @@ export async function writeFile(
   const text = replaceScript(
     path,
     options,
-    temporaryName(),
+    op.temporaryName(),
     `w() { printf ${format}; }\nw >"$t" || w | cat`,
     "",
   );
@@ -72,7 +71,7 @@ export async function uploadFile(
   sizeBytes: number | undefined,
   options: WriteOptions,
 ): Promise<FileInfo> {
-  const nonce = temporaryName();
+  const nonce = op.temporaryName();
   const running = await op.start(replaceScript(path, options, nonce, "cat", checkMark(nonce)), {
     stdin: true,
   });

@@ -15,6 +15,10 @@ export interface JobRequest {
   /** Whether anything will be written to stdin; otherwise it is /dev/null. */
   readonly stdin: boolean;
   readonly terminal: TerminalSize | undefined;
+  /** How long it may run, which bounds how long it may take to begin. Default: that it may take 30 s. */
+  readonly timeoutMs?: number;
+  /** Aborted when nobody waits for it to begin any more. */
+  readonly limit?: AbortSignal;
 }
 
 /** How a job ended. */
@@ -66,8 +70,9 @@ export interface Job extends Leader {
 export interface JobRunner {
   /**
    * Starts a job; resolves when it exists. The signal ends the wait for a
-   * shell; a job that has been handed to one is started all the same, and
-   * returned, so that nothing runs that nobody knows of.
+   * shell, and a start that has not reached the engine; a job that has been
+   * handed to either is started all the same, and returned, so that nothing runs
+   * that nobody knows of.
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;

@@ -62,7 +62,7 @@ export class LanePool implements LaneOwner {
   async take(signal: AbortSignal): Promise<Lane | undefined> {
     const ready = this.takeIdle();
     if (ready !== undefined) return ready;
-    if (this.#all.size + this.#opening >= this.#most && this.#opening === 0) return undefined;
+    if (this.#all.size + this.#opening >= this.#most && !this.#isAnyComing) return undefined;
     const { promise, resolve } = Promise.withResolvers<Lane | undefined>();
     const waiter: Waiter = { resolve };
     this.#waiters.push(waiter);
@@ -121,13 +121,29 @@ export class LanePool implements LaneOwner {
     this.#closing.abort(new BerthError("SANDBOX_TERMINATED", "The sandbox has ended."));
     clearTimeout(this.#shrinkTimer);
     for (const lane of [...this.#all]) lane.discard();
+    this.#turnAway();
+  }
+
+  /** Has those that wait go another way. */
+  #turnAway(): void {
     for (const waiter of this.#waiters.splice(0)) waiter.resolve(undefined);
+  }
+
+  /** Lanes that are idle soon. */
+  get #renewing(): number {
+    let count = 0;
+    for (const { state } of this.#all) if (state === "renewing") count++;
+    return count;
+  }
+
+  get #isAnyComing(): boolean {
+    return this.#opening > 0 || this.#renewing > 0;
   }
 
   /** Opens lanes for those that wait, and to have the spare ones. */
   #refill(): void {
     if (this.#closing.signal.aborted) return;
-    const wanted = this.#settings.spare + this.#waiters.length - this.#idle.length;
+    const wanted = this.#settings.spare + this.#waiters.length - this.#idle.length - this.#renewing;
     while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#most)
       this.#open();
   }
@@ -150,11 +166,13 @@ export class LanePool implements LaneOwner {
             "a lane could not be opened",
           );
           // Those that wait go another way; the next job tries to open one again.
-          for (const waiter of this.#waiters.splice(0)) waiter.resolve(undefined);
+          this.#turnAway();
         },
       )
       .then(() => {
         if (this.#waiters.length > 0) this.#refill();
+        // A lane that is busy may stay so for hours: where no other may be opened, nobody waits.
+        if (!this.#isAnyComing) this.#turnAway();
       })
       .catch((error: unknown) =>
         this.#logger.error({ err: error }, "the lanes of a sandbox are out of order"),

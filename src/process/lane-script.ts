@@ -75,6 +75,19 @@ export function readyCommand(nonce: string): string {
   return `read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}\\; >&3\n`;
 }
 
+/**
+ * Has the shell say that it goes, and become another one: nothing that a job did to its memory, its functions or its
+ * traps is left. A shell may read ahead, so that what follows is not to be written before it has said so.
+ */
+export function renewCommand(nonce: string): string {
+  return `printf %s ${nonce}G\\; >&3; exec /bin/sh 1>&3 2>&4 3>&- 4>&-\n`;
+}
+
+/** Tells of the new shell on both streams, so that each is known to be empty. */
+export function renewedCommand(nonce: string): string {
+  return `W ${nonce}A\\;\n`;
+}
+
 /** Sends a signal to a process group: answers `y` or `n`. */
 export function signalCommand({ pid, startTime, unsure }: Leader, signal: number): string {
   const look = unsure ? `L ${pid}:${startTime} && ` : "";

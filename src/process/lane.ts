@@ -1,9 +1,23 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError } from "../core/errors.ts";
-import type { Engine, OutputStream, SpawnedProcess } from "../core/ports/engine.ts";
+import type {
+  Engine,
+  OutputStream,
+  OutsideControl,
+  Seclusion,
+  SpawnedProcess,
+} from "../core/ports/engine.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
+import { untilAborted } from "../core/until.ts";
 import type { Leader } from "./job.ts";
-import { askCommand, LANE_BOOT, RECHECK_COMMAND, readyCommand } from "./lane-script.ts";
+import {
+  askCommand,
+  LANE_BOOT,
+  RECHECK_COMMAND,
+  readyCommand,
+  renewCommand,
+  renewedCommand,
+} from "./lane-script.ts";
 import { parseLeader } from "./leader-text.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
@@ -16,6 +30,8 @@ export type LaneState =
   | "idle"
   /** Runs a job, answers a question, or is held by its last job's owner. */
   | "busy"
+  /** Its last job is over; it becomes a new shell, and idle with that. */
+  | "renewing"
   /** Something its last job left behind still holds its pipes. */
   | "parked"
   | "dead";
@@ -38,6 +54,9 @@ export interface LaneOwner {
 
 const OPEN_TIMEOUT_MS = 15_000;
 const ANSWER_TIMEOUT_MS = 10_000;
+/** How long a shell may take to become another one. */
+const RENEW_TIMEOUT_MS = 2_000;
+const SIGKILL = 9;
 
 /**
  * A shell inside a sandbox, opened ahead of need, that runs one job at a time
@@ -56,9 +75,19 @@ export class Lane implements Leader {
   #state: LaneState = "idle";
   #spent = false;
   #task: LaneTask | undefined;
+  readonly #outside: OutsideControl | undefined;
+  /** What was seen from outside when it was last by itself; undefined where that cannot be seen. */
+  #seclusion: Seclusion | undefined;
 
-  private constructor(spawned: SpawnedProcess, leader: string, user: string, owner: LaneOwner) {
+  private constructor(
+    spawned: SpawnedProcess,
+    leader: string,
+    user: string,
+    owner: LaneOwner,
+    outside: OutsideControl | undefined,
+  ) {
     this.spawned = spawned;
+    this.#outside = outside;
     ({ pid: this.pid, startTime: this.startTime } = parseLeader(leader));
     this.user = user;
     this.#owner = owner;
@@ -105,7 +134,9 @@ export class Lane implements Leader {
       limit,
     );
     try {
-      lane = new Lane(spawned, await ready.promise, user, owner);
+      const outside = await engine.outside(sandbox.ref, limit).catch(() => undefined);
+      lane = new Lane(spawned, await ready.promise, user, owner, outside);
+      lane.#seclusion = await outside?.seclusion(lane);
       return lane;
     } catch (error) {
       spawned.close();
@@ -128,14 +159,19 @@ export class Lane implements Leader {
   /**
    * Has the shell itself run a command of builtins, which needs no new process,
    * and returns what it answered. The lane must be idle, and is idle afterwards.
+   * @param within aborted when no answer is waited for any longer. Default: never.
    * @throws `ENGINE_UNAVAILABLE` when it ends, or does not answer in time; the lane is then dead.
    */
-  async ask(command: string): Promise<string> {
+  async ask(command: string, within?: AbortSignal): Promise<string> {
     const nonce = newNonce();
     const answer = this.#answer(nonce);
     this.#write(askCommand(nonce, command));
     const timeout = new AbortController();
-    const late = sleep(ANSWER_TIMEOUT_MS, undefined, { signal: timeout.signal, ref: false }).then(() => {
+    const givenUp = Promise.withResolvers<void>();
+    within?.addEventListener("abort", () => givenUp.resolve(), { once: true, signal: timeout.signal });
+    if (within?.aborted) givenUp.resolve();
+    const tooLong = sleep(ANSWER_TIMEOUT_MS, undefined, { signal: timeout.signal, ref: false });
+    const late = Promise.race([tooLong, givenUp.promise]).then(() => {
       this.discard();
       throw new BerthError("ENGINE_UNAVAILABLE", "A shell in the sandbox does not answer.");
     });
@@ -150,8 +186,12 @@ export class Lane implements Leader {
     }
   }
 
-  /** Asks a parked lane whether it has become clean. Tells its owner when it has; otherwise it stays parked. */
+  /** Looks whether a parked lane has become clean. Tells its owner when it has; otherwise it stays parked. */
   async recheck(): Promise<void> {
+    if (this.#state !== "parked") return;
+    // A shell that waits for a job could not answer.
+    if (this.#outside !== undefined && (await this.#outside.seclusion(this, this.#seclusion)) === undefined)
+      return;
     if (this.#state !== "parked") return;
     this.#state = "idle";
     if ((await this.ask(RECHECK_COMMAND)) === "C") this.release();
@@ -166,7 +206,11 @@ export class Lane implements Leader {
     this.#spent = true;
   }
 
-  /** For the job that ran: it left nothing behind and nobody holds it, so the lane is free again. */
+  /**
+   * For the job that ran: it says that it left nothing behind, and nobody holds it. A job can read and write
+   * the shell's memory, and so forge that. So the lane is free again when the shell has become another one and,
+   * where that can be seen, is by itself as seen from outside.
+   */
   release(): void {
     if (this.#state === "dead") return;
     if (this.#spent) {
@@ -174,8 +218,8 @@ export class Lane implements Leader {
       return;
     }
     this.#task = undefined;
-    this.#state = "idle";
-    this.#owner.freed(this);
+    this.#state = "renewing";
+    this.#renew().catch(() => this.#end());
   }
 
   /** For the job that ran: it left something behind. */
@@ -195,6 +239,48 @@ export class Lane implements Leader {
   discard(): void {
     this.#die(undefined);
     this.spawned.close();
+  }
+
+  async #renew(): Promise<void> {
+    const outside = this.#outside;
+    const before = this.#seclusion;
+    if (before !== undefined && (await outside?.seclusion(this, before)) === undefined) return this.park();
+    const [going, there] = [newNonce(), newNonce()];
+    const limit = AbortSignal.timeout(RENEW_TIMEOUT_MS);
+    await untilAborted(this.#told(going, ["stdout"], renewCommand(going)), limit);
+    await untilAborted(this.#told(there, ["stdout", "stderr"], LANE_BOOT + renewedCommand(there)), limit);
+    if (before !== undefined) {
+      const after = await outside?.seclusion(this, before);
+      // It said that it would become another shell, and has not.
+      if (after === undefined || after.program === before.program) return this.#end();
+      this.#seclusion = after;
+    }
+    if (this.#state === "dead") return;
+    this.#task = undefined;
+    this.#state = "idle";
+    this.#owner.freed(this);
+  }
+
+  /** Writes a text, and resolves when each of the streams has told the nonce. What comes before that is nobody's. */
+  #told(nonce: string, streams: readonly OutputStream[], text: ShellText): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const waiting = new Map(streams.map((stream) => [stream, new MarkerScanner(nonce, () => {})]));
+    this.#task = {
+      data: (stream, chunk) => {
+        if (waiting.get(stream)?.push(chunk) === undefined) return;
+        waiting.delete(stream);
+        if (waiting.size === 0) resolve();
+      },
+      died: (lost) => reject(shellGone("", lost)),
+    };
+    this.#write(text);
+    return promise;
+  }
+
+  /** Ends a shell that cannot be trusted, where that can be done from outside, and gives the lane up. */
+  #end(): void {
+    this.#outside?.signalGroup(this, SIGKILL).catch(() => {});
+    this.discard();
   }
 
   #begin(task: LaneTask): void {

@@ -1,20 +1,25 @@
-import type { Engine } from "../core/ports/engine.ts";
+import type { Engine, OutsideControl } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { POOL_OWNER } from "../core/sandbox/warm-pool.ts";
-import type { Shells } from "./control.ts";
-import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
+import type { ControlParts, Shells } from "./control.ts";
+import type { Job, JobOutput, JobRequest, JobRunner, LeaderId } from "./job.ts";
 import { workingDirMissing } from "./job-bounds.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { signalCommand } from "./lane-script.ts";
 import { jobText } from "./lane-text.ts";
+import { type StartWatchParts, watchStart } from "./start-watch.ts";
 import { WaitingShells } from "./waiting-shells.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */
 const LONGEST_TEXT = 32 * 1024;
 const SIGKILL = 9;
+const READY_ANSWER_MS = 500;
+/** After how long a shell that has not begun its job is looked at. */
+const STUCK_MS = 500;
+const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
 
 /** What is kept ready in one sandbox. */
 interface ReadyShells {
@@ -32,9 +37,17 @@ export class Lanes implements JobRunner, Shells {
   readonly #plain: JobRunner;
   readonly #settings: LanePoolSettings;
   readonly #logger: Logger;
+  readonly #giveUp: ControlParts["giveUp"];
   readonly #ready = new Map<string, ReadyShells>();
 
-  constructor(engine: Engine, plain: JobRunner, settings: LanePoolSettings, logger: Logger) {
+  constructor(
+    engine: Engine,
+    plain: JobRunner,
+    settings: LanePoolSettings,
+    logger: Logger,
+    giveUp: ControlParts["giveUp"] = () => false,
+  ) {
+    this.#giveUp = giveUp;
     this.#engine = engine;
     this.#plain = plain;
     this.#settings = settings;
@@ -72,24 +85,36 @@ export class Lanes implements JobRunner, Shells {
     output: JobOutput,
     signal: AbortSignal,
   ): Promise<Job> {
-    const ready = this.#ready.get(sandbox.ref);
-    const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
-    const job = ready && fits && (await this.#startIn(ready, request, output, signal));
-    return job || this.#plain.start(sandbox, request, output, signal);
+    const watch: StartWatchParts = {
+      outside: () => this.#outside(sandbox),
+      onStopped: () => this.#giveUp(sandbox, STOPPED, { ifAlone: true }),
+      timeoutMs: request.timeoutMs,
+    };
+    return watchStart(watch, async (limit) => {
+      const ready = this.#ready.get(sandbox.ref);
+      const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
+      const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));
+      return job || this.#plain.start(sandbox, { ...request, limit }, output, signal);
+    });
   }
 
   /** Starts a job in a shell that is ready; undefined when it is to be started another way. */
   async #startIn(
+    sandbox: LeasedSandbox,
     ready: ReadyShells,
     request: JobRequest,
     output: JobOutput,
     signal: AbortSignal,
+    limit: AbortSignal,
   ): Promise<Job | undefined> {
-    if (request.stdin) return ready.forStdin.take()?.run(request, output);
-    const lane = await ready.lanes.take(signal);
+    if (request.stdin) {
+      const shell = ready.forStdin.take();
+      return shell && this.#unlessStuck(sandbox, shell, limit, shell.run({ ...request, limit }, output));
+    }
+    const lane = ready.lanes.takeIdle() ?? (await ready.lanes.take(AbortSignal.any([signal, limit])));
     if (lane === undefined) return undefined;
     const job = LaneJob.run(lane, jobText(request), output);
-    switch (await job.started) {
+    switch (await this.#unlessStuck(sandbox, lane, limit, job.started)) {
       case "started":
         return job;
       case "no-directory":
@@ -97,6 +122,39 @@ export class Lanes implements JobRunner, Shells {
       case "lane-gone":
         return undefined;
     }
+  }
+
+  /**
+   * Waits for what a shell makes of a job. One that a signal has stopped is
+   * killed, so that the job begins elsewhere; one that is not waited for any
+   * longer is too, so that it does not begin the job after all.
+   */
+  async #unlessStuck<T>(
+    sandbox: LeasedSandbox,
+    shell: LeaderId,
+    limit: AbortSignal,
+    begun: Promise<T>,
+  ): Promise<T> {
+    const kill = async (onlyStopped: boolean): Promise<void> => {
+      const outside = await this.#outside(sandbox);
+      if (onlyStopped && (await outside?.stateOf(shell)) !== "stopped") return;
+      await (await outside?.terminateTree(shell))?.kill();
+    };
+    const fail = (error: unknown): void =>
+      this.#logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a stuck shell could not be ended");
+    const look = setTimeout(() => kill(true).catch(fail), STUCK_MS).unref();
+    const onLimit = (): void => void kill(false).catch(fail);
+    limit.addEventListener("abort", onLimit, { once: true });
+    try {
+      return await begun;
+    } finally {
+      clearTimeout(look);
+      limit.removeEventListener("abort", onLimit);
+    }
+  }
+
+  #outside({ ref }: LeasedSandbox): Promise<OutsideControl | undefined> {
+    return this.#engine.outside(ref).catch(() => undefined);
   }
 
   /**
@@ -108,12 +166,13 @@ export class Lanes implements JobRunner, Shells {
     sandbox: LeasedSandbox,
     user: string,
     questions: (ask: (command: string) => Promise<string>) => Promise<T>,
+    within?: AbortSignal,
   ): Promise<T> {
     const pool = this.#ready.get(sandbox.ref)?.lanes;
     const ready = user === sandbox.user ? pool?.takeIdle() : undefined;
     if (ready !== undefined) {
       try {
-        return await questions((command) => ready.ask(command));
+        return await questions((command) => ready.ask(command, within && soon(within)));
       } catch (error) {
         if (ready.state !== "dead") throw error;
       } finally {
@@ -121,15 +180,21 @@ export class Lanes implements JobRunner, Shells {
       }
     }
     const nobody = { freed: () => {}, parked: () => {}, died: () => {} };
-    const lane = await Lane.open(this.#engine, sandbox, user, nobody, new AbortController().signal);
+    const never = new AbortController().signal;
+    const lane = await Lane.open(this.#engine, sandbox, user, nobody, within ?? never);
     try {
       // One that was stopped is not to do later what it was asked in vain.
-      if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL));
-      return await questions((command) => lane.ask(command));
+      if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL), within);
+      return await questions((command) => lane.ask(command, within));
     } finally {
       lane.retire();
     }
   }
+}
+
+/** One that is ready and does not answer leaves time to ask another. */
+function soon(within: AbortSignal): AbortSignal {
+  return AbortSignal.any([within, AbortSignal.timeout(READY_ANSWER_MS)]);
 }
 
 function isShort({ argv, env }: JobRequest): boolean {

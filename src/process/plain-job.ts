@@ -1,4 +1,4 @@
-import { BerthError } from "../core/errors.ts";
+import { abortError, BerthError } from "../core/errors.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput, JobRequest } from "./job.ts";
 import {
@@ -65,6 +65,10 @@ export class PlainJob implements Job {
   async begin(spawned: SpawnedProcess, request: JobRequest): Promise<void> {
     this.#spawned = spawned;
     const timer = setTimeout(() => this.#ready.reject(tooSlow()), BEGIN_TIMEOUT_MS);
+    const { limit } = request;
+    const onLimit = (): void => this.#ready.reject(limit && abortError(limit));
+    limit?.addEventListener("abort", onLimit, { once: true });
+    if (limit?.aborted) onLimit();
     try {
       if (this.#hasTerminal) await spawned.writeStdin(Buffer.from("\n"));
       else if (!request.stdin) spawned.closeStdin();
@@ -74,6 +78,7 @@ export class PlainJob implements Job {
       throw error;
     } finally {
       clearTimeout(timer);
+      limit?.removeEventListener("abort", onLimit);
     }
     if (this.#workingDirMissing) {
       this.close();

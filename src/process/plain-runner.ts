@@ -77,8 +77,10 @@ export class PlainRunner implements JobRunner {
         // A terminal's job begins when its size is set.
         ...(!request.terminal && { input: Buffer.from(`${job.nonce}\n`) }),
         terminal: request.terminal,
+        dropSignal: signal,
       },
       job.sink,
+      request.limit,
     );
     await job.begin(spawned, request);
     return job;

@@ -1,9 +1,11 @@
 import { BerthError, throwIfAborted } from "../core/errors.ts";
 import { failpoint } from "../core/failpoints.ts";
 import { newId } from "../core/ids.ts";
+import type { Slice, Sliced } from "../core/ordered-index.ts";
 import type { TerminalSize } from "../core/ports/engine.ts";
 import type { RunProcesses } from "../core/ports/run-processes.ts";
 import type { RunningRuns } from "../core/run/running-runs.ts";
+import type { Reservation } from "../core/sandbox/capacity.ts";
 import type { Lease } from "../core/sandbox/lease.ts";
 import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manager.ts";
 import type { RequestLog, RequestProgress } from "../core/state/request-log.ts";
@@ -102,7 +104,10 @@ export class ProcessManager implements RunProcesses {
     yield* this.#stream(process, reader, leave, signal);
   }
 
-  /** Runs a process to its end and returns head and tail of what it wrote. It is stopped when the signal is aborted. */
+  /**
+   * Runs a process to its end and returns head and tail of what it wrote. When the caller leaves, which the signal
+   * tells, it is stopped or goes on, as the request says.
+   */
   async run(request: RunRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
     const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
     const collected = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
@@ -134,15 +139,14 @@ export class ProcessManager implements RunProcesses {
   }
 
   /** Processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
-  list(sandbox: SandboxName, showEnded: boolean): Process[] {
+  list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Sliced<Process> {
     this.#sandboxes.get(sandbox);
-    const all = this.#registry.ofSandbox(sandbox.owner, sandbox.sandboxId);
-    return all.filter((process) => showEnded || process.status === undefined).reverse();
+    return this.#registry.list(sandbox.owner, sandbox.sandboxId, showEnded, slice);
   }
 
   async endRun(owner: string, runId: string): Promise<void> {
     const tied = this.#registry
-      .all()
+      .allRunning()
       .filter(
         ({ options, sandbox, status }) => options.runId === runId && sandbox.owner === owner && !status,
       );
@@ -158,7 +162,7 @@ export class ProcessManager implements RunProcesses {
   /** Lets go of every process that still runs, without ending it: the next run of the service finds it again. */
   async letGo(): Promise<void> {
     await this.#journal.stop();
-    for (const process of this.#registry.all()) process.letGo();
+    for (const process of this.#registry.allRunning()) process.letGo();
   }
 
   async #startOnce(
@@ -169,13 +173,15 @@ export class ProcessManager implements RunProcesses {
     const { owner } = request.sandbox;
     const key = { owner, method, requestId: request.requestId, fingerprint: request.fingerprint };
     let own: Process | undefined;
-    const id = await this.#requests.run(key, signal, async (shared, progress) => {
+    const start = async (shared: AbortSignal, progress: RequestProgress): Promise<string> => {
       const { begun } = progress;
       if (begun !== undefined && this.#registry.get(owner, begun) !== undefined) return begun;
       own = await this.#start(request, shared, progress);
       if (shared.aborted) own.abandon();
       return own.id;
-    });
+    };
+    const endsWithCallers = request.onDisconnect === "KILL";
+    const id = await this.#requests.run(key, signal, start, { endsWithCallers });
     return own === undefined
       ? { process: this.#find(owner, id), isNew: false }
       : { process: own, isNew: true };
@@ -185,16 +191,11 @@ export class ProcessManager implements RunProcesses {
     const { runId } = request;
     if (runId !== "") this.#runs.assertRunning(request.sandbox.owner, runId);
     const lease = this.#sandboxes.acquire(request.sandbox);
+    let place: Reservation | undefined;
     try {
       const { sandbox } = lease;
-      const running = this.#registry.running(sandbox.owner, sandbox.sandboxId);
-      if (running >= this.#settings.maxProcessesPerSandbox) {
-        throw new BerthError(
-          "TOO_MANY_OPERATIONS",
-          `The sandbox runs ${running} processes already, as many as it may. Wait for one to end.`,
-          { metadata: { limit: String(this.#settings.maxProcessesPerSandbox) } },
-        );
-      }
+      const { maxProcessesPerSandbox } = this.#settings;
+      place = this.#registry.reserve(sandbox.owner, sandbox.sandboxId, maxProcessesPerSandbox);
       const job: JobRequest = {
         argv: argvOf(request.command),
         env: { ...sandbox.spec.env, ...(request.terminal && { TERM: "xterm-256color" }), ...request.env },
@@ -226,12 +227,13 @@ export class ProcessManager implements RunProcesses {
         },
       );
       failpoint("exec.started");
-      this.#registry.add(process);
+      this.#registry.add(process, place);
       this.#journal.follow(process);
       // The run may have ended meanwhile, and not have found it.
       if (runId !== "" && !this.#runs.has(sandbox.owner, runId)) process.stop("CANCELED");
       return process;
     } catch (error) {
+      place?.release();
       const reason = await orSandboxEnd(error, lease);
       lease.release();
       throw reason;

@@ -4,6 +4,7 @@ import type { ProcessControl } from "./control.ts";
 import type { JobRunner } from "./job.ts";
 import type { Spill } from "./spill.ts";
 import type { TranscriptLimits } from "./transcript.ts";
+import type { TranscriptBudget } from "./transcript-budget.ts";
 
 /** What was run, as the caller said it. */
 export type Command =
@@ -36,6 +37,8 @@ export interface ProcessParts {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
+  /** What the transcripts of all processes may hold. */
+  readonly transcripts: TranscriptBudget;
   /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
   readonly openSpill: (() => Spill) | undefined;
   /** How long a process tree has between SIGTERM and SIGKILL. */

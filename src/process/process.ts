@@ -15,10 +15,10 @@ import type { TranscriptReader } from "./transcript-reader.ts";
 
 /** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
 const TERMINAL_AHEAD_BYTES = 128 * 1024;
-/** How often a tree that could not be killed is tried again. */
-const KILL_ATTEMPTS = 3;
-/** How long a killed job may take to tell how it ended. */
-const AFTER_KILL_MS = 2_000;
+/** How long the end of a process may take in all, once it is to end. */
+const END_MS = 2_900;
+/** How long a killed job may take to tell how it ended, and has at least. */
+const AFTER_KILL_MS = { most: 2_000, least: 100 };
 
 /** What a process begins as. */
 export interface ProcessInit {
@@ -86,6 +86,7 @@ export class Process {
     const limits = { ...parts.transcript, keepRead, aheadBytes };
     this.transcript = new Transcript(limits, parts.openSpill?.(), init.wrote);
     this.transcript.onRoom = () => this.#balance();
+    parts.transcripts.watch(sandbox.owner, this.transcript);
     this.#callers = new Callers(init.options, parts.clock, () => this.stop("CANCELED"));
   }
 
@@ -109,8 +110,19 @@ export class Process {
     const process = new Process(init, lease.sandbox, parts, lease);
     before(process);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    process.#follow(await parts.runner.start(lease.sandbox, request, output, signal), stdin, lease);
-    return process;
+    try {
+      const job = await parts.runner.start(
+        lease.sandbox,
+        { ...request, timeoutMs: options.timeoutMs },
+        output,
+        signal,
+      );
+      process.#follow(job, stdin, lease);
+      return process;
+    } catch (error) {
+      process.transcript.clear();
+      throw error;
+    }
   }
 
   /** One of an earlier run of the service that has ended. */
@@ -144,8 +156,11 @@ export class Process {
     return this.#lease;
   }
 
-  /** Writes to stdin at an offset; returns the offset of the next write. @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`. */
-  async writeStdin(offset: number, data: Uint8Array, close: boolean): Promise<number> {
+  /**
+   * Writes to stdin at an offset; returns the offset of the next write. See {@link StdinWriter.write}.
+   * @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`, what the signal is aborted with.
+   */
+  async writeStdin(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
     this.#assertRunning();
     const open = this.options.keepStdinOpen || this.hasTerminal;
     if (!open || this.#stdin === undefined) {
@@ -154,7 +169,7 @@ export class Process {
         "The process was started without keep_stdin_open: its stdin is closed.",
       );
     }
-    return this.#stdin.write(offset, data, close);
+    return this.#stdin.write(offset, data, close, signal);
   }
 
   /** Sends a signal to its process group. @throws `PROCESS_STATE` when it has ended. */
@@ -212,8 +227,12 @@ export class Process {
   }
 
   #beginKill(cause: ExitCause): void {
-    const graceMs = cause === "OUTPUT_LIMIT" ? 0 : this.#parts.killGraceMs;
+    const { killGraceMs, clock } = this.#parts;
+    // One that began late has no time left.
+    const dueMs = this.startedAt + this.options.timeoutMs + killGraceMs - clock.monotonicMs();
+    const graceMs = cause === "OUTPUT_LIMIT" ? 0 : Math.max(0, Math.min(killGraceMs, dueMs));
     this.#killing = this.#kill(graceMs).catch((error: unknown) => {
+      if (this.#status !== undefined) return;
       this.#parts.logger.error({ processId: this.id, err: error }, "a process tree could not be ended");
       this.#finish({ exitCode: -1, message: "It could not be killed, and may still run in the sandbox." });
     });
@@ -237,7 +256,7 @@ export class Process {
     const open = this.options.keepStdinOpen || this.hasTerminal;
     if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
     if (stdin.length > 0) {
-      this.#stdin?.write(0, stdin, !open).catch(() => {
+      this.#stdin?.write(0, stdin, !open, signal).catch(() => {
         // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
       });
     }
@@ -289,26 +308,20 @@ export class Process {
   }
 
   async #kill(graceMs: number): Promise<void> {
-    const { control } = this.#parts;
+    const { control, clock } = this.#parts;
+    const endBy = clock.monotonicMs() + END_MS;
     const job = this.#assertRunning();
     const release = job.hold();
     if (release === undefined) return;
     try {
-      for (let attempt = 1; ; attempt++) {
-        try {
-          await control.killTree(this.sandbox, this.user, job, graceMs);
-          break;
-        } catch (error) {
-          if (this.#status !== undefined) return;
-          if (attempt === KILL_ATTEMPTS) throw error;
-        }
-      }
+      await control.killTree(this.sandbox, this.user, job, graceMs);
     } finally {
       release();
     }
     // What it wrote before its end is still on the way; nobody needs to be waited for any more.
     job.resume();
-    this.#parts.clock.setTimer(AFTER_KILL_MS, () => this.#finish({ exitCode: -1, message: "" }));
+    const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.least), AFTER_KILL_MS.most);
+    clock.setTimer(leftMs, () => this.#finish({ exitCode: -1, message: "" }));
   }
 
   async #jobEnded(end: JobEnd): Promise<void> {

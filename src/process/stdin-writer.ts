@@ -1,12 +1,19 @@
-import { Mutex } from "async-mutex";
-import { BerthError } from "../core/errors.ts";
+import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
+import { untilAborted } from "../core/until.ts";
 import type { Job } from "./job.ts";
+
+/** Handed to the job at once. So much of a write that is given up may still be on its way. */
+const PIECE_BYTES = 256 * 1024;
 
 /** Writes a job's stdin in order, each byte once. */
 export class StdinWriter {
   readonly #job: Job;
-  /** Held across one write, so that writes keep their order and know how far the one before got. */
-  readonly #order = new Mutex();
+  /** Those who wait for their turn, in order. A turn lasts for one write, so that the next knows how far it got. */
+  readonly #waiting = new Set<() => void>();
+  #writing = false;
+  /** Settles when the job has room for more than it was handed. */
+  #room: Promise<void> = Promise.resolve();
+  /** Bytes handed to the job. */
   #taken = 0;
   #closed = false;
 
@@ -17,11 +24,14 @@ export class StdinWriter {
   /**
    * Writes `data`, which begins at `offset` of all that is written; bytes taken
    * before are skipped. Resolves with the offset of the next write once the job
-   * has room for more.
-   * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed.
+   * has room for more. A write that is given up has handed over a part of its
+   * data or none: the same write again goes on after that.
+   * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed;
+   *   what the signal is aborted with.
    */
-  async write(offset: number, data: Uint8Array, close: boolean): Promise<number> {
-    return this.#order.runExclusive(async () => {
+  async write(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
+    await this.#turn(signal);
+    try {
       if (offset > this.#taken) {
         throw new BerthError(
           "OFFSET_OUT_OF_RANGE",
@@ -30,16 +40,64 @@ export class StdinWriter {
         );
       }
       const fresh = data.subarray(this.#taken - offset);
-      if (fresh.length > 0) {
-        if (this.#closed) throw new BerthError("PROCESS_STATE", "The stdin of the process is closed.");
-        await this.#job.writeStdin(fresh);
-        this.#taken += fresh.length;
+      if (fresh.length > 0 && this.#closed) {
+        throw new BerthError("PROCESS_STATE", "The stdin of the process is closed.");
+      }
+      for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
+        await this.#hand(fresh.subarray(at, at + PIECE_BYTES), signal);
       }
       if (close && !this.#closed) {
         this.#closed = true;
         this.#job.closeStdin();
       }
       return this.#taken;
-    });
+    } finally {
+      this.#endTurn();
+    }
+  }
+
+  /** Hands over a piece, once there is room, and waits for room again. */
+  async #hand(piece: Uint8Array, signal: AbortSignal): Promise<void> {
+    await untilAborted(this.#room, signal);
+    const room = this.#job.writeStdin(piece);
+    room.catch(() => {});
+    this.#room = room;
+    this.#taken += piece.length;
+    try {
+      await untilAborted(room, signal);
+    } catch (error) {
+      // Whether the job got it is not known: a retry is to fail as this did.
+      if (!signal.aborted) this.#taken -= piece.length;
+      throw error;
+    }
+  }
+
+  async #turn(signal: AbortSignal): Promise<void> {
+    throwIfAborted(signal);
+    if (!this.#writing) {
+      this.#writing = true;
+      return;
+    }
+    const turn = Promise.withResolvers<void>();
+    const onAbort = (): void => {
+      // Its turn may have come already.
+      if (this.#waiting.delete(turn.resolve)) turn.reject(abortError(signal));
+    };
+    this.#waiting.add(turn.resolve);
+    signal.addEventListener("abort", onAbort, { once: true });
+    try {
+      await turn.promise;
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  #endTurn(): void {
+    const [next] = this.#waiting;
+    if (next === undefined) this.#writing = false;
+    else {
+      this.#waiting.delete(next);
+      next();
+    }
   }
 }

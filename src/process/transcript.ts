@@ -38,6 +38,8 @@ export const READING_MS = 50;
 const SPILL_AT_ONCE_BYTES = 1024 * 1024;
 /** How many times over its bound the memory may be while the disk catches up. */
 const MEMORY_SLACK = 4;
+/** How far a process may be ahead of its lossless reader however little room all transcripts have left. */
+const LEAST_AHEAD_BYTES = 256 * 1024;
 
 /**
  * The output of one process: bounded, with offsets, for any number of readers.
@@ -60,6 +62,8 @@ export class Transcript {
   #windowLimit: number;
   #windowCost = 0;
   #windowMemory = 0;
+  #headCost = 0;
+  #headMemory = 0;
   #sequence = 0;
   #last: Block | undefined;
   #lossless: TranscriptReader | undefined;
@@ -71,6 +75,10 @@ export class Transcript {
   #waiting: Set<() => void> | undefined;
   /** Called when {@link full} may have changed. */
   onRoom: () => void = () => {};
+  /** Called when what it holds may have changed. */
+  onHeld: () => void = () => {};
+  /** Whether all transcripts together have no room left: the process is then to keep close to its lossless reader. */
+  pressed: () => boolean = () => false;
 
   /**
    * @param spill where the window goes that memory is not to hold; undefined: nowhere.
@@ -114,7 +122,8 @@ export class Transcript {
     const share = this.#full ? 0.5 : 1;
     const slack = memoryBytes * MEMORY_SLACK;
     const reading = performance.now() - this.#readAt < READING_MS;
-    const room = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
+    const own = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
+    const room = this.pressed() ? Math.min(own, LEAST_AHEAD_BYTES) : own;
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
     this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
     return this.#full;
@@ -122,12 +131,12 @@ export class Transcript {
 
   /** Bytes held in memory. */
   get memoryBytes(): number {
-    return this.#windowMemory + this.#head.sum(memoryOf);
+    return this.#windowMemory + this.#headMemory;
   }
 
   /** Bytes held in memory and on disk. */
   get heldBytes(): number {
-    return this.#windowCost + this.#head.sum(costOf);
+    return this.#windowCost + this.#headCost;
   }
 
   /** Adds output. The chunk is the transcript's own from here on. */
@@ -138,6 +147,7 @@ export class Transcript {
     if (!this.#gather(stream, chunk)) this.#addBlock(stream, offset, chunk);
     this.#trim();
     if (this.#windowMemory > this.#limits.memoryBytes) this.#relieveMemory();
+    this.onHeld();
     this.#wake();
   }
 
@@ -146,6 +156,7 @@ export class Transcript {
     this.#ended = true;
     if (this.#last !== undefined) this.#seal(this.#last);
     this.#last = undefined;
+    this.onHeld();
     this.#wake();
     this.#sealSpill(this.#spilling);
   }
@@ -156,7 +167,7 @@ export class Transcript {
     if (this.#last !== undefined) this.#seal(this.#last);
     this.#last = undefined;
     const move = async (): Promise<void> => {
-      await this.#store([...this.#head]);
+      await this.#storeHead();
       await this.#spillDownTo(0);
     };
     this.#spilling = move().finally(() => {
@@ -171,10 +182,17 @@ export class Transcript {
     for (let block = this.#after(0); block !== undefined; block = this.#after(block.sequence)) yield block;
   }
 
+  /** Drops about so many bytes of the window, the oldest first, except for what the lossless reader still has to read. */
+  giveWay(bytes: number): void {
+    this.#dropDownTo(this.#windowCost - bytes);
+    this.onHeld();
+  }
+
   /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
   shrink(): void {
     this.#windowLimit = 0;
     this.#trim();
+    this.onHeld();
   }
 
   /** Drops the head too. */
@@ -182,8 +200,11 @@ export class Transcript {
     this.shrink();
     for (let block = this.#head.first; block !== undefined; block = this.#head.first) {
       this.#head.shift();
+      this.#headCost -= costOf(block);
+      this.#headMemory -= memoryOf(block);
       drop(block);
     }
+    this.onHeld();
   }
 
   /**
@@ -208,6 +229,7 @@ export class Transcript {
         if (reader !== this.#lossless) return;
         this.#readAt = performance.now();
         this.#trim();
+        this.onHeld();
         this.onRoom();
       },
     });
@@ -217,6 +239,7 @@ export class Transcript {
   setLossless(reader: TranscriptReader | undefined): void {
     this.#lossless = reader;
     this.#trim();
+    this.onHeld();
     this.onRoom();
   }
 
@@ -271,6 +294,8 @@ export class Transcript {
   #hold(block: Block): void {
     if (this.#isHead(block)) {
       this.#head.push(block);
+      this.#headCost += costOf(block);
+      this.#headMemory += memoryOf(block);
       return;
     }
     this.#window.push(block);
@@ -292,7 +317,11 @@ export class Transcript {
     (block.content as Buffer).copy(content, 0, 0, block.length);
     const grown = size - memoryOf(block);
     block.content = content;
-    if (this.#isHead(block)) return;
+    if (this.#isHead(block)) {
+      this.#headCost += grown;
+      this.#headMemory += grown;
+      return;
+    }
     this.#windowCost += grown;
     this.#windowMemory += grown;
   }
@@ -302,7 +331,11 @@ export class Transcript {
     // Without a disk, memory has to do; with one, the process waits for it.
     const memoryLimit =
       this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
-    while (this.#windowCost > this.#windowLimit || this.#windowMemory > memoryLimit) {
+    this.#dropDownTo(this.#windowLimit, memoryLimit);
+  }
+
+  #dropDownTo(bytes: number, memoryBytes = Number.POSITIVE_INFINITY): void {
+    while (this.#windowCost > bytes || this.#windowMemory > memoryBytes) {
       const oldest = this.#window.first;
       if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) return;
       this.#dropOldest(oldest);
@@ -346,8 +379,21 @@ export class Transcript {
         if (this.#window.after(block.sequence - 1) !== block) drop(block);
         else this.#windowMemory -= (before[index] ?? 0) - memoryOf(block);
       });
+      this.onHeld();
       this.onRoom();
     }
+  }
+
+  async #storeHead(): Promise<void> {
+    const blocks = [...this.#head];
+    const before = blocks.map(memoryOf);
+    await this.#store(blocks);
+    blocks.forEach((block, index) => {
+      // One that was dropped meanwhile is out of the account already.
+      if (this.#head.after(block.sequence - 1) !== block) drop(block);
+      else this.#headMemory -= (before[index] ?? 0) - memoryOf(block);
+    });
+    this.onHeld();
   }
 
   /** The oldest blocks that are not on disk, as many as are written well at once. */

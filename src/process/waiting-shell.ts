@@ -1,12 +1,14 @@
+import { abortError } from "../core/errors.ts";
 import type { Engine, OutputSink, SpawnedProcess } from "../core/ports/engine.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
-import type { Job, JobOutput, JobRequest } from "./job.ts";
+import type { Job, JobOutput, JobRequest, LeaderId } from "./job.ts";
 import { childText } from "./lane-text.ts";
+import { parseLeader } from "./leader-text.ts";
 import { PlainJob } from "./plain-job.ts";
 import { ShellGoneError, shellGone } from "./shell-gone.ts";
 
 /**
- * Says `R` and its start time, then reads a nonce and lines of text up to the nonce again, and
+ * Says `R`, its pid and start time, then reads a nonce and lines of text up to the nonce again, and
  * runs them. `read` takes no byte more than its line, so what follows is the
  * job's stdin.
  */
@@ -16,30 +18,39 @@ W() { printf %s $1 >&3; printf %s $1 >&4; }
 E() { W "\${n}E$s;"; }
 read -r x </proc/$$/stat
 set -- \${x##*) }
-printf 'R%s;' \${20} >&3
+printf 'R%s:%s;' $$ \${20} >&3
 read -r n || exit
 t=
 while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
 "; done
 eval "$t"`;
 
+const OPEN_TIMEOUT_MS = 15_000;
+
 /** More than this is not what such a shell says. */
 const LONGEST_READY = 64;
 
 /** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
-export class WaitingShell {
+export class WaitingShell implements LeaderId {
   readonly #spawned: SpawnedProcess;
-  readonly #startTime: string;
+  readonly pid: number;
+  readonly startTime: string;
   #job: PlainJob | undefined;
   #ended: { readonly error: Error | undefined } | undefined;
 
-  private constructor(spawned: SpawnedProcess, startTime: string) {
+  private constructor(spawned: SpawnedProcess, leader: LeaderId) {
     this.#spawned = spawned;
-    this.#startTime = startTime;
+    this.pid = leader.pid;
+    this.startTime = leader.startTime;
   }
 
-  /** Opens one; resolves when it waits. */
-  static async open(engine: Engine, sandbox: LeasedSandbox, signal: AbortSignal): Promise<WaitingShell> {
+  /** Opens one; resolves when it waits, and fails where that takes longer than `timeoutMs`. */
+  static async open(
+    engine: Engine,
+    sandbox: LeasedSandbox,
+    signal: AbortSignal,
+    timeoutMs = OPEN_TIMEOUT_MS,
+  ): Promise<WaitingShell> {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => {});
     let said = "";
@@ -56,14 +67,19 @@ export class WaitingShell {
       },
     };
     const request = { argv: ["/bin/sh", "-c", WAIT], user: sandbox.user, stdin: true };
-    const spawned = await engine.spawn(sandbox.ref, request, sink, signal);
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+    const onAbort = (): void => ready.reject(abortError(limit));
+    limit.addEventListener("abort", onAbort, { once: true });
+    const spawned = await engine.spawn(sandbox.ref, request, sink, limit);
     try {
       await ready.promise;
     } catch (error) {
       spawned.close();
       throw error;
+    } finally {
+      limit.removeEventListener("abort", onAbort);
     }
-    shell = new WaitingShell(spawned, said.slice(1, said.indexOf(";")));
+    shell = new WaitingShell(spawned, parseLeader(said.slice(1, said.indexOf(";"))));
     return shell;
   }
 
@@ -74,7 +90,7 @@ export class WaitingShell {
 
   /** Runs its one job; undefined where the shell had ended before that began. */
   async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
-    const job = new PlainJob(output, false, this.#startTime);
+    const job = new PlainJob(output, false, this.startTime);
     this.#job = job;
     const text = `${job.nonce}\n${childText(request, "<&5")}${job.nonce}\n`;
     // A write that fails is a shell that has ended, and that is told by its streams.

@@ -5,6 +5,7 @@ import type { Logger } from "../core/ports/logger.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import { untilAborted } from "../core/until.ts";
 import type { ProcessControl, Shells } from "../process/control.ts";
+import { mayBeOutOfMemory } from "../process/exit-status.ts";
 import type { Job, JobEnd, JobRunner } from "../process/job.ts";
 import { OutputChannel } from "./output-channel.ts";
 import { holdersQuestion, interruptQuestion } from "./questions.ts";
@@ -33,6 +34,13 @@ export interface InterpreterLanguage {
   pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
 }
 
+/** Where an interpreter starts, and for which session. */
+export interface InterpreterPlace {
+  readonly sessionId: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly workingDir: string;
+}
+
 /** How a turn ended. */
 export type TurnOutcome =
   | { readonly kind: "done"; readonly end: TurnEnd; readonly interrupted: boolean }
@@ -56,13 +64,15 @@ const INTERRUPTIONS: readonly { readonly own: number; readonly children: number;
     ...[100, 200, 400, 800].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
     ...[200, 400, 800].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
   ];
+/** How long interrupting may take in all, where shells of the sandbox do not answer: its end is to come soon after. */
+const INTERRUPT_MS = 1_500;
 /** Between SIGTERM and SIGKILL, when it is ended. Interactive shells ignore SIGTERM. */
 const KILL_GRACE_MS = 300;
 /** How long its end may take after it was killed. */
-const AFTER_KILL_MS = 5_000;
+const AFTER_KILL_MS = 1_000;
 /** As shells tell of SIGKILL. */
 const KILLED = 137;
-/** Outputs of earlier turns that something may still hold. */
+/** Outputs of earlier turns that something may still hold. Past them the newest is closed: who writes to it gets SIGPIPE. */
 const MOST_HELD_CHANNELS = 16;
 
 /**
@@ -75,6 +85,7 @@ export class InterpreterProcess {
   readonly #host: InterpreterHost;
   readonly #language: InterpreterLanguage;
   readonly #sandbox: LeasedSandbox;
+  readonly #place: InterpreterPlace;
   readonly #job: Job;
   readonly #held: OutputChannel[] = [];
   #channel: OutputChannel;
@@ -95,11 +106,13 @@ export class InterpreterProcess {
     host: InterpreterHost,
     language: InterpreterLanguage,
     sandbox: LeasedSandbox,
+    place: InterpreterPlace,
     job: Job,
   ) {
     this.#host = host;
     this.#language = language;
     this.#sandbox = sandbox;
+    this.#place = place;
     this.#job = job;
     this.#channel = new OutputChannel(job, language.pipes);
     job.end.then((end) => {
@@ -116,21 +129,22 @@ export class InterpreterProcess {
     host: InterpreterHost,
     language: InterpreterLanguage,
     sandbox: LeasedSandbox,
-    place: { readonly env: Readonly<Record<string, string>>; readonly workingDir: string },
+    place: InterpreterPlace,
     signal: AbortSignal,
   ): Promise<InterpreterProcess> {
     let started: InterpreterProcess | undefined;
     const early: [OutputStream, Buffer][] = [];
+    const { env, workingDir } = place;
     const job = await host.runner.start(
       sandbox,
-      { argv: language.argv, ...place, user: sandbox.user, stdin: true, terminal: undefined },
+      { argv: language.argv, env, workingDir, user: sandbox.user, stdin: true, terminal: undefined },
       (stream, chunk) => {
         if (started === undefined) early.push([stream, chunk]);
         else started.#channelOfJob.taker?.(stream, chunk);
       },
       signal,
     );
-    started = new InterpreterProcess(host, language, sandbox, job);
+    started = new InterpreterProcess(host, language, sandbox, place, job);
     try {
       await started.#boot(early, signal);
       return started;
@@ -145,7 +159,7 @@ export class InterpreterProcess {
     return this.#end === undefined && this.#closing === undefined;
   }
 
-  /** Runs code. One turn at a time. @throws `TOO_MANY_OPERATIONS`, and where it was lost the engine's error. */
+  /** Runs code. One turn at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
   async run(code: string, bounds: TurnBounds): Promise<TurnOutcome> {
     const channel = await this.#freeChannel(bounds.stop);
     const turn = new Turn((stream, chunk) => {
@@ -213,6 +227,7 @@ export class InterpreterProcess {
       .then(async (): Promise<TurnOutcome> => {
         const end = this.#end;
         if (end === undefined) return { kind: "done", end: await turn.end, interrupted: stop.aborted };
+        if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
         // One that was killed with all its shells may leave nobody who knows how it ended.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
         await this.#drain(turn, channel);
@@ -232,8 +247,32 @@ export class InterpreterProcess {
     await Promise.race([result, stopped.promise]).finally(() => stop.removeEventListener("abort", onStop));
     if (!over && stop.aborted) await this.#interrupt(turn, channel, result, () => over);
     const outcome = await result;
-    if (outcome.kind === "done") this.#unjudged = { channel, end: outcome.end };
+    if (outcome.kind === "done") {
+      this.#unjudged = { channel, end: outcome.end };
+      // What killed a program of a shell is not to be taken for what kills the shell later.
+      if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();
+    }
     return outcome;
+  }
+
+  async #ranOutOfMemory(end: JobEnd): Promise<boolean> {
+    const mayBe =
+      end.kind === "exited" ? mayBeOutOfMemory(end.code) : end.error.reason !== "SANDBOX_TERMINATED";
+    return mayBe && this.#closing === undefined && (await this.#newOomKills());
+  }
+
+  async #newOomKills(): Promise<boolean> {
+    return (await this.#host.control.newOomKills(this.#sandbox)) ?? false;
+  }
+
+  #outOfMemory(): BerthError {
+    const { sessionId } = this.#place;
+    const mib = Math.floor(this.#sandbox.spec.resources.memoryBytes / 2 ** 20);
+    return new BerthError(
+      "SESSION_LOST",
+      `The session ${JSON.stringify(sessionId)} lost its ${this.#language.argv[0]}: its sandbox ran out of memory (${mib} MiB), and the kernel killed it. Files are kept; the next call starts another one. Use less memory, or a sandbox with more.`,
+      { metadata: { session_id: sessionId, cause: "OUT_OF_MEMORY" } },
+    );
   }
 
   /** Waits until all that an interpreter which is gone wrote to a channel of another job has come. */
@@ -250,9 +289,11 @@ export class InterpreterProcess {
     result: Promise<unknown>,
     over: () => boolean,
   ): Promise<void> {
+    const limit = AbortSignal.timeout(INTERRUPT_MS);
     for (const { waitMs, ...signals } of INTERRUPTIONS) {
+      if (limit.aborted) break;
       const tag = turn.interrupt();
-      await this.#ask(interruptQuestion(this.#pid, this.#known, signals)).catch(() => "");
+      await this.#ask(interruptQuestion(this.#pid, this.#known, signals), limit).catch(() => "");
       if (over()) return;
       this.#write(this.#language.tellEnd(turn.nonce, tag, channel));
       await within(result, waitMs);
@@ -277,6 +318,16 @@ export class InterpreterProcess {
     if (!held) return this.#empty(channel, signal);
     this.#held.push(channel);
     this.#channelHeld = true;
+    if (this.#held.length > MOST_HELD_CHANNELS) this.#dropNewest();
+  }
+
+  /** Closes the output of what was left running last: whatever a session has running, it takes its next call. */
+  #dropNewest(): void {
+    const place = this.#held.findLastIndex(({ job }) => job !== this.#job);
+    for (const { job } of this.#held.splice(place, 1)) {
+      job.closeStdin();
+      job.close();
+    }
   }
 
   /** Drops what those wrote who held a channel until now: it may still be on its way. */
@@ -304,12 +355,6 @@ export class InterpreterProcess {
       await this.#empty(channel, signal);
       return channel;
     }
-    if (this.#held.length >= MOST_HELD_CHANNELS) {
-      throw new BerthError(
-        "TOO_MANY_OPERATIONS",
-        `What earlier calls left running still holds the output of ${this.#held.length} of them. End some of it, or send its output to files.`,
-      );
-    }
     return this.#take(await OutputChannel.open(this.#host.runner, this.#sandbox, signal));
   }
 
@@ -333,8 +378,8 @@ export class InterpreterProcess {
     return { stdout: named(stdout), stderr: named(stderr) };
   }
 
-  #ask(question: string): Promise<string> {
-    return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(question));
+  #ask(question: string, within?: AbortSignal): Promise<string> {
+    return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(question), within);
   }
 
   #write(text: string): void {

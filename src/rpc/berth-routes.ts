@@ -4,9 +4,8 @@ import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
-import type { ProcessManager } from "../process/process-manager.ts";
 import { FileHandler, type FileHandlerParts } from "./file-service.ts";
-import { ProcessHandler } from "./process-service.ts";
+import { ProcessHandler, type ProcessHandlerParts } from "./process-service.ts";
 import type { Routes } from "./routes.ts";
 import { RunHandler, type RunHandlerParts } from "./run-service.ts";
 import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
@@ -16,14 +15,15 @@ import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-servic
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
 export function berthRoutes(
   parts: SandboxHandlerParts &
+    ProcessHandlerParts &
     FileHandlerParts &
     SessionHandlerParts &
     RunHandlerParts &
-    WorkspaceHandlerParts & { readonly processes: ProcessManager },
+    WorkspaceHandlerParts,
 ): Routes {
   return (router) => {
     router.service(SandboxService, new SandboxHandler(parts));
-    router.service(ProcessService, new ProcessHandler(parts.processes, parts.requests));
+    router.service(ProcessService, new ProcessHandler(parts));
     router.service(FileService, new FileHandler(parts));
     router.service(WorkspaceService, new WorkspaceHandler(parts));
     router.service(SessionService, new SessionHandler(parts));

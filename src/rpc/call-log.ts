@@ -4,7 +4,7 @@ import type { Logger } from "../core/ports/logger.ts";
 import { type Call, type CallStatus, statusName } from "./call.ts";
 import type { CallObserver } from "./calls.ts";
 
-/** Ends that are a fault of the server. */
+/** Ends that are a fault of the server, unless the request was wrong. */
 const SEVERE: ReadonlySet<CallStatus> = new Set([Code.Internal, Code.Unknown, Code.DataLoss]);
 
 /** Ends behind which something stands that the operator wants to know. */
@@ -32,7 +32,7 @@ export class CallLog implements CallObserver {
       protocol: call.protocol,
       err: EXPLAINED.has(status) ? cause?.cause : undefined,
     };
-    if (SEVERE.has(status)) this.#logger.error(fields, "rpc");
+    if (SEVERE.has(status) && !call.failure?.ofRequest) this.#logger.error(fields, "rpc");
     // Whoever watches the server asks for its health every few seconds.
     else if (call.method.startsWith("grpc.health.")) this.#logger.debug(fields, "rpc");
     else this.#logger.info(fields, "rpc");

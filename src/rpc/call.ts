@@ -6,6 +6,14 @@ import { type Deadline, readDeadline } from "./deadline.ts";
 import { type HttpRequest, peerOf } from "./http-message.ts";
 import type { RpcProtocol } from "./rpc-protocol.ts";
 
+/** Why a call failed. */
+export interface CallFailure {
+  readonly error: ConnectError;
+  readonly cause: BerthError | ConnectError;
+  /** Whether the request itself was wrong, and no handler failed. */
+  readonly ofRequest: boolean;
+}
+
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 
 /** What a call is known by when it arrives. */
@@ -36,7 +44,7 @@ export class Call implements Credentials {
   /** Whether the handler was reached: before that, everything that fails is what the client sent. */
   handlerReached = false;
   /** The error the client was sent, and what it was made of; undefined while all is well. */
-  failure: { readonly error: ConnectError; readonly cause: BerthError | ConnectError } | undefined;
+  failure: CallFailure | undefined;
 
   constructor({ method, protocol, request, streamsRequests }: CallInit) {
     this.method = method;

@@ -1,7 +1,8 @@
 import { cors } from "@connectrpc/connect";
 import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
+import { IGNORE_UNKNOWN_HEADER } from "./unknown-fields.ts";
 
-const ALLOW_HEADERS = [...cors.allowedHeaders, "Authorization"].join(", ");
+const ALLOW_HEADERS = [...cors.allowedHeaders, "Authorization", IGNORE_UNKNOWN_HEADER].join(", ");
 const EXPOSE_HEADERS = cors.exposedHeaders.join(", ");
 const MAX_AGE_SECONDS = "7200";
 

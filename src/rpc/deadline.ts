@@ -9,7 +9,7 @@ import type { RpcProtocol } from "./rpc-protocol.ts";
 export type Deadline =
   | { readonly kind: "none" }
   | { readonly kind: "after"; readonly ms: number }
-  /** It is malformed, or longer than a timer can be. */
+  /** It is malformed. */
   | { readonly kind: "refused"; readonly error: BerthError };
 
 /** The headers that carry a deadline, one for each kind of protocol. */
@@ -21,17 +21,22 @@ export const DEADLINE_HEADERS = {
 
 const NONE: Deadline = { kind: "none" };
 
-/** Reads the deadline of a call from the headers of its request. */
+/**
+ * Reads the deadline of a call from the headers of its request. One that is
+ * longer than {@link MAX_TIMEOUT_MS} counts as that: clients that mean "no
+ * deadline" send the largest number they have.
+ */
 export function readDeadline(protocol: RpcProtocol, headers: IncomingHttpHeaders): Deadline {
   const name = DEADLINE_HEADERS[protocol];
   const value = headers[name];
   if (typeof value !== "string") return NONE;
   const parse = protocol === "connect" ? parseConnect : parseGrpc;
-  const { timeoutMs, error } = parse(value, MAX_TIMEOUT_MS);
-  if (!error && timeoutMs !== undefined) return { kind: "after", ms: timeoutMs };
-  const problem = timeoutMs === undefined ? "is not a valid deadline" : "must not be longer than 24 days";
+  const { timeoutMs } = parse(value, MAX_TIMEOUT_MS);
+  if (timeoutMs !== undefined) return { kind: "after", ms: Math.min(timeoutMs, MAX_TIMEOUT_MS) };
   return {
     kind: "refused",
-    error: new BerthError("INVALID_ARGUMENT", `${name}: ${problem}`, { metadata: { field: name } }),
+    error: new BerthError("INVALID_ARGUMENT", `${name}: is not a valid deadline`, {
+      metadata: { field: name },
+    }),
   };
 }

@@ -48,7 +48,10 @@ export function withErrorBoundary(
     try {
       yield* requests;
     } catch (thrown) {
-      throw context.signal.aborted ? abortError(context.signal) : requestError(thrown, readMaxBytes);
+      if (context.signal.aborted) throw abortError(context.signal);
+      const { failure } = callOf(context);
+      if (failure !== undefined && thrown === failure.error) throw failure.cause;
+      throw requestError(thrown, readMaxBytes);
     }
   }
   switch (spec.kind) {

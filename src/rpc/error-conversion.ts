@@ -9,9 +9,14 @@ import type { Call } from "./call.ts";
 import { ERROR_TABLE } from "./error-table.ts";
 
 /**
- * Longest message and metadata value on the wire, in UTF-16 units. They travel
- * in headers, for which clients have little room, and may quote a request.
+ * What the message and the metadata of an error may take on the wire, in bytes.
+ * They may quote a request, and travel in trailers, of which clients take 8 KiB
+ * in all. The message is there twice: in `grpc-message`, where a character
+ * beyond ASCII takes nine bytes or more, and with the metadata in base64.
  */
+const MOST_MESSAGE_BYTES = 4096;
+const MOST_METADATA_BYTES = 3072;
+/** Longest text of an error, in UTF-16 units, however little it takes on the wire. */
 const MAX_TEXT = 1024;
 
 /**
@@ -27,14 +32,15 @@ export class ErrorConverter {
 
   /** What a handler threw. `signal` is the one the handler was given. */
   fromHandler(call: Call, thrown: unknown, signal: AbortSignal): ConnectError {
-    if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
-    return record(call, this.#handlerError(call, thrown, signal));
+    const { failure } = call;
+    if (failure !== undefined && (thrown === failure.error || thrown === failure.cause)) return failure.error;
+    return record(call, this.#handlerError(call, thrown, signal), false);
   }
 
   /** What failed before a handler was reached: headers, framing, encoding or size of the request. */
   fromRequest(call: Call, thrown: unknown, readMaxBytes: number): ConnectError {
     if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
-    return record(call, requestError(thrown, readMaxBytes));
+    return record(call, requestError(thrown, readMaxBytes), true);
   }
 
   #handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
@@ -64,28 +70,64 @@ export function internalError(logger: Logger, method: string, thrown: unknown): 
   });
 }
 
-function record(call: Call, error: BerthError | ConnectError): ConnectError {
+function record(call: Call, error: BerthError | ConnectError, ofRequest: boolean): ConnectError {
   const sent = error instanceof BerthError ? toConnectError(error) : error;
-  call.failure = { error: sent, cause: error };
+  call.failure = { error: sent, cause: error, ofRequest };
   return sent;
 }
 
 /** The wire form of an error, with its {@link ErrorDetailSchema | ErrorDetail}. */
 export function toConnectError(error: BerthError): ConnectError {
   const { code, reason } = ERROR_TABLE[error.reason];
-  const metadata: Record<string, string> = {};
-  for (const [key, value] of Object.entries(error.metadata)) metadata[key] = clip(value);
   const detail = create(ErrorDetailSchema, {
     reason,
-    metadata,
+    metadata: clipMetadata(error.metadata),
     retryAfter: error.retryAfterMs === undefined ? undefined : durationFromMs(Math.ceil(error.retryAfterMs)),
   });
-  return new ConnectError(clip(error.message), code, undefined, [{ desc: ErrorDetailSchema, value: detail }]);
+  return new ConnectError(clip(error.message, MOST_MESSAGE_BYTES, messageBytes), code, undefined, [
+    { desc: ErrorDetailSchema, value: detail },
+  ]);
 }
 
-/** Fit for a header: bounded, and without the lone surrogates that percent-encoding refuses. */
-function clip(text: string): string {
-  return (text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}…`).toWellFormed();
+/** Values share the room: none is cut for the sake of one that is longer. */
+function clipMetadata(metadata: Readonly<Record<string, string>>): Record<string, string> {
+  const clipped: Record<string, string> = {};
+  let room = MOST_METADATA_BYTES;
+  const entries = Object.entries(metadata).sort(([, a], [, b]) => a.length - b.length);
+  entries.forEach(([key, value], index) => {
+    clipped[key] = clip(value, room / (entries.length - index), base64Bytes);
+    room -= textBytes(key + clipped[key], base64Bytes);
+  });
+  return clipped;
+}
+
+/** What a character takes that has so many bytes in UTF-8. */
+type BytesOf = (utf8Bytes: number, character: string) => number;
+
+const base64Bytes: BytesOf = (utf8Bytes) => (utf8Bytes * 4) / 3;
+
+const messageBytes: BytesOf = (utf8Bytes, character) =>
+  base64Bytes(utf8Bytes, character) + (utf8Bytes > 1 || !/[ -$&-~]/.test(character) ? 3 * utf8Bytes : 1);
+
+const CUT = "… (cut)";
+
+/** Bounded, cut between characters, and without the lone surrogates that percent-encoding refuses. */
+function clip(text: string, mostBytes: number, bytesOf: BytesOf): string {
+  const start = text.slice(0, MAX_TEXT).toWellFormed();
+  const room = mostBytes - textBytes(CUT, bytesOf);
+  let bytes = 0;
+  let fits = 0;
+  for (const character of start) {
+    bytes += bytesOf(Buffer.byteLength(character), character);
+    if (bytes <= room) fits += character.length;
+  }
+  return bytes <= mostBytes && text.length <= MAX_TEXT ? start : start.slice(0, fits) + CUT;
+}
+
+function textBytes(text: string, bytesOf: BytesOf): number {
+  let bytes = 0;
+  for (const character of text) bytes += bytesOf(Buffer.byteLength(character), character);
+  return bytes;
 }
 
 /**
@@ -114,6 +156,23 @@ export function messageTooLarge(limitBytes: number): BerthError {
     "MESSAGE_TOO_LARGE",
     `The request message is larger than the ${limitBytes} bytes that this call takes. Send less at once, or use a streaming call.`,
     { metadata: { limit: String(limitBytes) } },
+  );
+}
+
+/** Makes the error for a request message of more values (fields, elements, entries) than the server parses at once. */
+export function tooManyValues(limit: number): BerthError {
+  return new BerthError(
+    "MESSAGE_TOO_LARGE",
+    `The request message holds more than the ${limit} values that a message may. Send fewer at once, or many as one text, as bytes, or as a file.`,
+    { metadata: { limit: String(limit) } },
+  );
+}
+
+/** Makes the error for a message that says it is compressed, in a request that says it is not; gRPC wants `INTERNAL`. */
+export function compressedWithoutEncoding(): BerthError {
+  return new BerthError(
+    "INTERNAL",
+    "The message is marked as compressed, but the request's headers name no encoding. Name it, or clear the mark.",
   );
 }
 

@@ -52,5 +52,6 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   SESSION_START_FAILED: { code: Code.FailedPrecondition, reason: WireReason.SESSION_START_FAILED },
   SESSION_LOST: { code: Code.Aborted, reason: WireReason.SESSION_LOST },
   SANDBOX_IN_USE: { code: Code.FailedPrecondition, reason: WireReason.SANDBOX_IN_USE },
+  ANSWER_DROPPED: { code: Code.FailedPrecondition, reason: WireReason.ANSWER_DROPPED },
   INTERNAL: { code: Code.Internal, reason: WireReason.INTERNAL },
 };

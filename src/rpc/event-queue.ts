@@ -12,8 +12,9 @@ export class EventQueue<T> {
     this.#limitBytes = limitBytes;
   }
 
-  /** Adds an event; a promise says to wait before more is added. */
+  /** Adds an event; a promise says to wait before more is added. After the end, and where nobody reads any more, it is dropped. */
   push(event: T, bytes = 0): Promise<void> | undefined {
+    if (this.#end !== undefined) return undefined;
     this.#events.push({ event, bytes });
     this.#bytes += bytes;
     this.#wake();
@@ -24,13 +25,11 @@ export class EventQueue<T> {
 
   /** No more events come. */
   finish(): void {
-    this.#end ??= "done";
-    this.#wake();
+    this.#stop("done");
   }
 
   fail(error: unknown): void {
-    this.#end ??= { error };
-    this.#wake();
+    this.#stop({ error });
   }
 
   /** The events, in their order; throws what {@link fail} was given after the last. */
@@ -49,8 +48,14 @@ export class EventQueue<T> {
         });
       }
     } finally {
-      this.#makeRoom();
+      this.finish();
     }
+  }
+
+  #stop(end: { readonly error: unknown } | "done"): void {
+    this.#end ??= end;
+    this.#makeRoom();
+    this.#wake();
   }
 
   #makeRoom(): void {

@@ -206,8 +206,11 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       createParents: header.createParents,
     };
     const key = requestKey(context, UploadFileHeaderSchema, header);
-    const info = await this.#requests.run(key, context.signal, (signal) =>
-      this.#files.upload(upload, chunks, signal),
+    const info = await this.#requests.run(
+      key,
+      context.signal,
+      (signal) => this.#files.upload(upload, chunks, signal),
+      { endsWithCallers: true },
     );
     return { file: toWireFile(info) };
   }
@@ -227,8 +230,11 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     const { header, chunks } = await beginUpload<UploadArchiveHeader>(messages);
     const upload = { ...pathRequest(header, context), createParents: header.createParents };
     const key = requestKey(context, UploadArchiveHeaderSchema, header);
-    const { entryCount, sizeBytes } = await this.#requests.run(key, context.signal, (signal) =>
-      this.#files.uploadArchive(upload, chunks, signal),
+    const { entryCount, sizeBytes } = await this.#requests.run(
+      key,
+      context.signal,
+      (signal) => this.#files.uploadArchive(upload, chunks, signal),
+      { endsWithCallers: true },
     );
     return { entryCount: BigInt(entryCount), sizeBytes: BigInt(sizeBytes) };
   }

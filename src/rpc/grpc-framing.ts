@@ -2,7 +2,8 @@ import type http2 from "node:http2";
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../core/errors.ts";
 import { encodingOf } from "./encoded.ts";
-import { messageTooLarge } from "./error-conversion.ts";
+import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
+import { assertFewValues } from "./message-size.ts";
 import type { ReceiveAccount } from "./receive-budget.ts";
 
 /** Flags (one byte) and length (four) in front of every gRPC message. */
@@ -12,7 +13,7 @@ const COMPRESSED = 1;
 /**
  * Reads the one message of a request, without its prefix.
  *
- * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT` or
+ * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT`, `INTERNAL` or
  *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway, and what the account throws
  */
 export async function readMessage(
@@ -60,7 +61,7 @@ export async function readMessage(
   try {
     const framed = await promise;
     if (((framed[0] ?? 0) & COMPRESSED) !== 0) {
-      throw new BerthError("INVALID_ARGUMENT", "The message is compressed, but grpc-encoding is not set.");
+      throw compressedWithoutEncoding();
     }
     return framed.subarray(PREFIX_BYTES);
   } finally {
@@ -82,8 +83,9 @@ function expectedBytes(chunks: readonly Buffer[], size: number): number | undefi
   return head.readUInt32BE(1);
 }
 
-/** @throws BerthError `INVALID_ARGUMENT` for bytes that are not such a message */
+/** @throws BerthError `INVALID_ARGUMENT` for bytes that are not such a message, `MESSAGE_TOO_LARGE` for too many values */
 export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array) {
+  assertFewValues(schema, bytes);
   try {
     return fromBinary(schema, bytes);
   } catch (cause) {

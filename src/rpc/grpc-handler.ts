@@ -9,6 +9,7 @@ import { GrpcResponse } from "./grpc-response.ts";
 import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveBudget } from "./receive-budget.ts";
 import type { Route } from "./routes.ts";
+import { contentTypeOf } from "./rpc-protocol.ts";
 
 /** What {@link serveGrpc} needs beside the call. */
 export interface GrpcOptions {
@@ -25,7 +26,7 @@ export function isPlainGrpc(route: Route, request: HttpRequest): request is http
   const { kind } = route.spec;
   if (kind !== "unary" && kind !== "server_streaming") return false;
   const { headers } = request;
-  const type = headers["content-type"];
+  const type = contentTypeOf(request);
   const encoding = headers["grpc-encoding"];
   return (
     request.httpVersionMajor === 2 &&

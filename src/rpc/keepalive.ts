@@ -1,4 +1,8 @@
-/** Passes on a stream's items, and `undefined` whenever nothing came for `intervalMs`. */
+/**
+ * Passes on a stream's items, and `undefined` whenever nothing came for
+ * `intervalMs`. Whoever stops reading does not wait for the stream, which may
+ * take its time to end.
+ */
 export async function* withKeepalive<T>(
   items: AsyncGenerator<T>,
   intervalMs: number,
@@ -20,6 +24,6 @@ export async function* withKeepalive<T>(
     }
   } finally {
     next.catch(() => {});
-    await items.return(undefined).catch(() => {});
+    items.return(undefined).catch(() => {});
   }
 }

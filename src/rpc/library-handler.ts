@@ -9,7 +9,15 @@ import { withPlainMessage } from "./grpc-status.ts";
 import { type HttpRequest, type HttpResponse, headersOf, urlOf } from "./http-message.ts";
 import { requestEnd } from "./late-body.ts";
 import type { ReceiveBudget } from "./receive-budget.ts";
+import {
+  ACCEPTED_ENCODING,
+  checkedMessages,
+  isReadable,
+  type RequestFormat,
+  requestFormat,
+} from "./request-messages.ts";
 import type { Route } from "./routes.ts";
+import { contentTypeOf } from "./rpc-protocol.ts";
 
 /**
  * A Node client that cancels a stream over HTTP/2 ends it first as if it were
@@ -34,8 +42,15 @@ export async function serveByLibrary(
 ): Promise<void> {
   const { errors } = options;
   const header = headersOf(request);
+  header.set("content-type", contentTypeOf(request));
   // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
   header.delete(DEADLINE_HEADERS[call.protocol]);
+  const format = requestFormat(route.method.input, header, route.readMaxBytes);
+  // It is decompressed before the library sees it.
+  if (!format.framed && isReadable(format)) {
+    header.delete("content-encoding");
+    if (format.encoding !== null) header.delete("content-length");
+  }
   const contextValues = createContextValues();
   setCall(contextValues, call);
   // The library waits for "drain" before it goes on with a stream; a reader that stopped must not hold
@@ -47,10 +62,11 @@ export async function serveByLibrary(
       method: request.method ?? "",
       url: urlOf(request),
       header,
-      body: requestBody(route, call, request, options),
+      body: requestBody(route, call, request, format, options),
       signal: call.signal,
       contextValues,
     });
+    if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
       body: body && responseBody(call, request, body),
@@ -67,12 +83,27 @@ export async function serveByLibrary(
   }
 }
 
-/** The bytes of a request until its call is over; fails with converted errors. */
+/** The messages of a request until its call is over; fails with converted errors. */
 async function* requestBody(
   route: Route,
   call: Call,
   request: HttpRequest,
+  format: RequestFormat,
   { errors, receiving }: LibraryOptions,
+): AsyncGenerator<Uint8Array> {
+  const bytes = requestBytes(route, call, request, receiving);
+  try {
+    yield* isReadable(format) ? checkedMessages(bytes, format) : bytes;
+  } catch (thrown) {
+    throw errors.fromRequest(call, thrown, route.readMaxBytes);
+  }
+}
+
+async function* requestBytes(
+  route: Route,
+  call: Call,
+  request: HttpRequest,
+  receiving: ReceiveBudget,
 ): AsyncGenerator<Uint8Array> {
   const account = receiving.open();
   let size = 0;
@@ -90,8 +121,6 @@ async function* requestBody(
     if (call.streamsRequests && request.httpVersionMajor === 2) {
       await untilAborted(sleep(RESET_GRACE_MS), call.signal);
     }
-  } catch (thrown) {
-    throw errors.fromRequest(call, thrown, route.readMaxBytes);
   } finally {
     account.close();
     void chunks.return?.().catch(() => {});

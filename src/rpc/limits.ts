@@ -4,7 +4,7 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const DAY = 24 * 60 * MINUTE;
 
-/** Longest deadline a caller may set. Node turns a timer of 2^31 ms or more into one of 1 ms. */
+/** Longest timeout; a longer deadline of a call counts as this. Node turns a timer of 2^31 ms or more into one of 1 ms. */
 export const MAX_TIMEOUT_MS = 24 * DAY;
 
 /** Bounds on what clients may ask of the port. */

@@ -1,15 +1,20 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { type Call, type CallStatus, statusName } from "./call.ts";
 import type { CallObserver } from "./calls.ts";
 
 /** From the fastest unary call to commands of minutes, in seconds. */
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
-/** Makes a registry of metrics that holds those of the process: memory, CPU, descriptors, event loop. */
-export function createMetricsRegistry(): Registry {
-  const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
-  return registry;
+/** Shows a figure of the service, which is read whenever the metrics are. */
+export function showGauge(registry: Registry, name: string, help: string, read: () => number): void {
+  new Gauge({
+    name,
+    help,
+    registers: [registry],
+    collect() {
+      this.set(read());
+    },
+  });
 }
 
 /** Counts and times calls. */

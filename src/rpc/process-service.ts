@@ -35,27 +35,38 @@ import {
   toWireStatus,
 } from "./convert/process.ts";
 import { positive } from "./convert/sandbox.ts";
+import type { ReceiveBudget } from "./receive-budget.ts";
 import { requestKey } from "./request-key.ts";
 import { sandboxName } from "./sandbox-service.ts";
 import { callerId, optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs } from "./validate/duration.ts";
 import { environment } from "./validate/environment.ts";
 import { integer } from "./validate/integer.ts";
-import { page } from "./validate/page.ts";
+import { nextPageToken, pageSlice } from "./validate/page.ts";
 import { checkText } from "./validate/text.ts";
 
 const DEFAULT_MAX_OUTPUT_BYTES = 1024 * 1024;
 const MOST_MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 const LAST_SIGNAL = 64;
 
+/** What {@link ProcessHandler} serves. */
+export interface ProcessHandlerParts {
+  readonly processes: ProcessManager;
+  readonly requests: RequestLog;
+  /** Bounds what writes hold that wait for a process to read. */
+  readonly receiving: ReceiveBudget;
+}
+
 /** The handlers of `berth.v1.ProcessService`: they check, convert and delegate. */
 export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   readonly #processes: ProcessManager;
   readonly #requests: RequestLog;
+  readonly #receiving: ReceiveBudget;
 
-  constructor(processes: ProcessManager, requests: RequestLog) {
+  constructor({ processes, requests, receiving }: ProcessHandlerParts) {
     this.#processes = processes;
     this.#requests = requests;
+    this.#receiving = receiving;
   }
 
   async *exec(
@@ -87,7 +98,8 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
       ...commonOf(request, context),
       terminal: undefined,
       keepStdinOpen: false,
-      onDisconnect: "KILL",
+      // A retry gets its result: see ADR 0032.
+      onDisconnect: request.requestId === "" ? "KILL" : "DETACH",
       disconnectGraceMs: 0,
       outputLimitBytes: undefined,
       ...requestKey(context, RunCommandRequestSchema, request),
@@ -123,8 +135,9 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     const process = this.#process(request, context);
     const offset = integer("offset", request.offset, { min: 0 });
     const key = requestKey(context, WriteStdinRequestSchema, request);
-    const next = await this.#requests.run(key, context.signal, () =>
-      process.writeStdin(offset, request.data, request.close),
+    const { data, close } = request;
+    const next = await this.#requests.run(key, context.signal, (signal) =>
+      this.#receiving.hold(data.length, () => process.writeStdin(offset, data, close, signal)),
     );
     return { offset: BigInt(next) };
   }
@@ -168,9 +181,9 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     request: ListProcessesRequest,
     context: HandlerContext,
   ): MessageInitShape<typeof ListProcessesResponseSchema> {
-    const all = this.#processes.list(sandboxName(context, request), request.showEnded);
-    const { items, nextPageToken } = page(request, all, (process) => process.id);
-    return { processes: items.map(toWireProcess), nextPageToken };
+    const sandbox = sandboxName(context, request);
+    const { items, next } = this.#processes.list(sandbox, request.showEnded, pageSlice(request));
+    return { processes: items.map(toWireProcess), nextPageToken: nextPageToken(next) };
   }
 
   #process(request: { processId: string }, context: HandlerContext) {

@@ -1,9 +1,9 @@
 import { BerthError } from "../core/errors.ts";
 
 /**
- * Bounds what half-received requests may hold in memory, all calls together.
- * The bound on one message alone would let one connection hold thousands of
- * messages that never end.
+ * Bounds what half-received requests, and data that waits for whom it is for,
+ * may hold in memory, all calls together. The bound on one message alone would
+ * let one connection hold thousands of messages that never end.
  */
 export class ReceiveBudget {
   readonly #limitBytes: number;
@@ -16,6 +16,17 @@ export class ReceiveBudget {
   /** Bytes that are held now. */
   get heldBytes(): number {
     return this.#heldBytes;
+  }
+
+  /** Runs `work`, during which so many bytes are held. @throws BerthError `TOO_MANY_OPERATIONS` if there is no room for them */
+  async hold<T>(bytes: number, work: () => Promise<T>): Promise<T> {
+    const account = this.open();
+    account.charge(bytes);
+    try {
+      return await work();
+    } finally {
+      account.close();
+    }
   }
 
   /** Opens an account for one call, which must be closed. */

@@ -13,7 +13,7 @@ import { dismissLateBody } from "./late-body.ts";
 import { serveByLibrary } from "./library-handler.ts";
 import type { OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
-import { protocolOf } from "./rpc-protocol.ts";
+import { contentTypeOf, protocolOf } from "./rpc-protocol.ts";
 import { sendUnimplemented } from "./unimplemented.ts";
 
 /** What a {@link RequestHandler} works with. */
@@ -111,8 +111,7 @@ export class RequestHandler {
 function misuse({ handler, method }: Route, request: HttpRequest): Page | undefined {
   if (!handler.allowedMethods.includes(request.method ?? ""))
     return textPage(405, "Call this method by POST.");
-  if (request.method === "GET" || handler.supportedContentType(request.headers["content-type"] ?? ""))
-    return undefined;
+  if (request.method === "GET" || handler.supportedContentType(contentTypeOf(request))) return undefined;
   const json = method.methodKind === "unary" ? "application/json" : "application/connect+json";
   return textPage(
     415,

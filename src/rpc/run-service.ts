@@ -104,8 +104,8 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
       fingerprint: fingerprintOf(request),
     };
     const key = requestKey(context, ReportStepRequestSchema, request);
-    const { run, end, stuck } = await requests.run(key, context.signal, () =>
-      runs.report(ownerOf(context), runId, report),
+    const { run, end, stuck } = await requests.run(key, context.signal, (_signal, progress) =>
+      runs.report(ownerOf(context), runId, report, progress),
     );
     const next = toWireNextStep(run);
     if (end !== undefined) {

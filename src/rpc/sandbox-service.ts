@@ -28,6 +28,7 @@ import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manage
 import type { SandboxDefaults } from "../core/sandbox/spec.ts";
 import type { EventLog } from "../core/state/event-log.ts";
 import type { RequestLog } from "../core/state/request-log.ts";
+import type { TranscriptBudget } from "../process/transcript-budget.ts";
 import { ownerOf } from "./call.ts";
 import {
   fromWireSpec,
@@ -43,7 +44,7 @@ import { callerId, optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "./validate/duration.ts";
 import { integer } from "./validate/integer.ts";
 import { labels } from "./validate/labels.ts";
-import { page } from "./validate/page.ts";
+import { nextPageToken, pageSlice } from "./validate/page.ts";
 
 /** What {@link SandboxHandler} serves. */
 export interface SandboxHandlerParts {
@@ -51,6 +52,7 @@ export interface SandboxHandlerParts {
   readonly events: EventLog;
   readonly requests: RequestLog;
   readonly monitor: EngineMonitor;
+  readonly transcripts: TranscriptBudget;
   readonly engineName: string;
   readonly defaults: SandboxDefaults;
   readonly keepaliveMs: number;
@@ -93,12 +95,9 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     context: HandlerContext,
   ): { sandboxes: Sandbox[]; nextPageToken: string } {
     const states = fromWireStates(request.states, request.showTerminated);
-    const all = this.#parts.sandboxes.list(ownerOf(context), {
-      labels: labels("label_selector", request.labelSelector),
-      states,
-    });
-    const { items, nextPageToken } = page(request, all, (view) => `${view.sandboxId}/${view.generation}`);
-    return { sandboxes: items.map(toWireSandbox), nextPageToken };
+    const filter = { labels: labels("label_selector", request.labelSelector), states };
+    const { items, next } = this.#parts.sandboxes.list(ownerOf(context), filter, pageSlice(request));
+    return { sandboxes: items.map(toWireSandbox), nextPageToken: nextPageToken(next) };
   }
 
   async updateSandbox(request: UpdateSandboxRequest, context: HandlerContext): Promise<{ sandbox: Sandbox }> {
@@ -177,6 +176,27 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
         isolation: toWireIsolation(isolation),
         capabilities: names.filter((name) => capabilities[name]).map((name) => CAPABILITY_NAMES[name]),
         available: monitor.available,
+      },
+      ...this.#storage(ownerOf(context)),
+    };
+  }
+
+  /** What the output of commands and the answers kept for retries take. */
+  #storage(owner: string) {
+    const { transcripts, requests } = this.#parts;
+    return {
+      transcripts: {
+        usedBytes: BigInt(transcripts.usage.bytes),
+        memoryBytes: BigInt(transcripts.usage.memoryBytes),
+        limitBytes: BigInt(transcripts.bounds.bytes),
+        ownerUsedBytes: BigInt(transcripts.ownerBytes(owner)),
+        ownerLimitBytes: BigInt(transcripts.bounds.ownerBytes),
+      },
+      answers: {
+        usedBytes: BigInt(requests.answerBytes()),
+        limitBytes: BigInt(requests.bounds.bytes),
+        ownerUsedBytes: BigInt(requests.answerBytes(owner)),
+        ownerLimitBytes: BigInt(requests.bounds.ownerBytes),
       },
     };
   }

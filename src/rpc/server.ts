@@ -39,6 +39,8 @@ export interface RpcServerOptions {
   /** Origins of web pages that may call across sites. */
   readonly corsOrigins?: readonly string[];
   readonly limits?: Partial<RpcLimits>;
+  /** What requests may hold in memory. Default: one of its own, of `limits.maxReceivingBytes`. */
+  readonly receiving?: ReceiveBudget;
 }
 
 /** How a server is to end. */
@@ -87,7 +89,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     corsOrigins: options.corsOrigins ?? [],
   });
   const pages = createPages(health, options.metrics);
-  const receiving = new ReceiveBudget(limits.maxReceivingBytes);
+  const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
   const handler = new RequestHandler({ routes, guard, pages, calls, errors, admit, receiving, logger });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
   let sweep: NodeJS.Timeout | undefined;

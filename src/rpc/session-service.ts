@@ -1,6 +1,7 @@
 import type { MessageInitShape, JsonObject as WireObject } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { z } from "zod";
 import { OutputStream as WireStream } from "../../gen/ts/berth/v1/process_pb.js";
 import {
   type CreateSessionsRequest,
@@ -62,7 +63,7 @@ import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
 import { optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs } from "./validate/duration.ts";
-import { page } from "./validate/page.ts";
+import { decodePageToken, encodePageToken, nextPageToken, pageSize, pageSlice } from "./validate/page.ts";
 
 /** What {@link SessionHandler} serves. */
 export interface SessionHandlerParts {
@@ -228,9 +229,8 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
   ): MessageInitShape<typeof ListSessionsResponseSchema> {
     const workerId = optionalCallerId("worker_id", request.workerId);
     const filter = { workerId, types: new Set(request.resourceTypes) };
-    const all = this.#parts.sessions.list(ownerOf(context), filter);
-    const { items, nextPageToken } = page(request, all, ({ sessionId }) => sessionId);
-    return { sessions: items.map(toWireSession), nextPageToken };
+    const { items, next } = this.#parts.sessions.list(ownerOf(context), filter, pageSlice(request));
+    return { sessions: items.map(toWireSession), nextPageToken: nextPageToken(next) };
   }
 
   destroySessions(
@@ -252,16 +252,19 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const only = request.resourceType && catalog.type("resource_type", request.resourceType);
     const types = catalog.types.filter(({ type }) => !only || type === only);
     const tools = catalog.tools.filter(({ type }) => !only || type === only);
-    const { items, nextPageToken } = page(request, tools, ({ fullName }) => fullName);
+    const size = pageSize(request.pageSize);
+    const after = decodePageToken(request.pageToken, z.string()) ?? "";
+    const left = tools.filter(({ fullName }) => fullName > after);
+    const shown = left.slice(0, size);
     return {
-      tools: items.map(({ type, tool, fullName, paramsSchema }) => ({
+      tools: shown.map(({ type, tool, fullName, paramsSchema }) => ({
         name: fullName,
         shortName: tool.name,
         resourceType: type.name,
         description: tool.description,
         paramsSchema: paramsSchema as WireObject,
       })),
-      nextPageToken,
+      nextPageToken: left.length > size ? encodePageToken(shown.at(-1)?.fullName) : "",
       resourceTypes: types.map(({ type, configSchema }) => ({
         name: type.name,
         description: type.description,

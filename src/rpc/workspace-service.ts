@@ -189,8 +189,11 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const { header, chunks } = await beginUpload<ImportWorkspaceHeader>(messages);
     const name = workspaceName(context, header);
     const key = requestKey(context, ImportWorkspaceHeaderSchema, header);
-    const imported = await this.#requests.run(key, context.signal, (signal) =>
-      this.#workspaces.import(name, chunks, { replace: header.replace, signal }),
+    const imported = await this.#requests.run(
+      key,
+      context.signal,
+      (signal) => this.#workspaces.import(name, chunks, { replace: header.replace, signal }),
+      { endsWithCallers: true },
     );
     return {
       workspace: toWireWorkspace(imported.workspace),

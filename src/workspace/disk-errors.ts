@@ -1,6 +1,7 @@
 import { BerthError } from "../core/errors.ts";
 
-const NO_SPACE = new Set(["ENOSPC", "EDQUOT"]);
+/** EFBIG: the file system has no files so large. */
+const NO_SPACE = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
 
 /** The code of a failed system call; undefined for other errors. */
 export function codeOf(error: unknown): string | undefined {

@@ -19,6 +19,7 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
     "--create",
     "--file=-",
     "--format=gnu",
+    "--sparse",
     "--numeric-owner",
     ...stayOutOfMounts(directory),
     ".",

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import path from "node:path";
 import { type WorkspaceName, workspaceKey } from "../core/workspace/workspace.ts";
+import type { PrivateDirectory } from "../private-directory.ts";
 
 /** The owner of everything while the server has no tokens: its workspaces lie in the root itself. */
 const DEFAULT_OWNER = "default";
@@ -18,19 +19,26 @@ const OLD = ".old-";
  */
 export class Layout {
   readonly root: string;
-  readonly #sharedRoot: string;
+  readonly sharedRoot: string;
 
   constructor(root: string, sharedRoot: string) {
     this.root = root;
-    this.#sharedRoot = sharedRoot;
+    this.sharedRoot = sharedRoot;
   }
 
   pathOf({ owner, workspaceId }: WorkspaceName): string {
     return path.join(this.ownerRoot(owner), sha256(workspaceId));
   }
 
-  sharedPathOf(owner: string): string {
-    return owner === DEFAULT_OWNER ? this.#sharedRoot : path.join(this.ownerRoot(owner), "shared");
+  /** What sandboxes of an owner share; undefined: what there is in {@link sharedRoot}. */
+  sharedPathOf(owner: string): string | undefined {
+    return owner === DEFAULT_OWNER ? undefined : path.join(this.ownerRoot(owner), "shared");
+  }
+
+  /** The root as others are to be kept out of it. */
+  get privateRoot(): PrivateDirectory {
+    const isOwn = (entry: string) => Layout.isOwn(entry) || /^[0-9a-f]{64}$/.test(entry);
+    return { path: this.root, option: "workspaces-root", isOwn };
   }
 
   ownerRoot(owner: string): string {

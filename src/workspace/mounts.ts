@@ -38,8 +38,12 @@ export function isBelow(realPath: string, directory: string): boolean {
  * btrfs, which any sandbox can make, and which is part of the workspace.
  */
 export function stayOutOfMounts(directory: string): string[] {
+  return holdsMounts(directory) ? ["--one-file-system"] : [];
+}
+
+/** Whether something is mounted below a directory. */
+export function holdsMounts(directory: string): boolean {
   // The directory itself may be whatever a sandbox's tree is; where it lies is the service's.
   const realPath = path.join(realpathSync(path.dirname(directory)), path.basename(directory));
-  const has = mountsIn(readMountinfo()).some(({ point }) => isBelow(point, realPath));
-  return has ? ["--one-file-system"] : [];
+  return mountsIn(readMountinfo()).some(({ point }) => isBelow(point, realPath));
 }

@@ -4,15 +4,17 @@ import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../core/ports/workspace-files.ts";
 import { type QuotaEnforcement, type WorkspaceName, workspaceBroken } from "../core/workspace/workspace.ts";
+import { makePrivate } from "../private-directory.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { exportDirectory } from "./export.ts";
 import { Layout } from "./layout.ts";
-import { stayOutOfMounts } from "./mounts.ts";
+import { measureDirectory } from "./measure.ts";
 import { ProjectQuota } from "./project-quota.ts";
 import { QuotaHold } from "./quota-hold.ts";
+import { makeOpen, makeSharedRoot, SANDBOX_DIRECTORY_MODE } from "./shared-root.ts";
 import { stageImport } from "./stage.ts";
+import { sweepDirectory } from "./sweep.ts";
 import { Tools } from "./tool.ts";
-import { forbidden, toolFailure } from "./tool-failure.ts";
 import { Trash } from "./trash.ts";
 
 /** Where the directories are, and how large they may become. */
@@ -23,10 +25,8 @@ export interface WorkspaceDirectoriesOptions {
   readonly quotaBytes: number | undefined;
 }
 
-/** Nobody but root goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
+/** Nobody else goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
 const ROOT_MODE = 0o700;
-/** Sandboxes may have users of their own, several at one workspace. */
-const DIRECTORY_MODE = 0o777;
 
 /** {@link WorkspaceFiles} on a local disk. */
 export class WorkspaceDirectories implements WorkspaceFiles {
@@ -36,6 +36,8 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   readonly #tools: Tools;
   readonly #trash: Trash;
   #hold: QuotaHold | undefined;
+  /** What sandboxes of the owner without a name share, once it is made. */
+  #sharedPath: string | undefined;
 
   constructor({ root, sharedRoot, quotaBytes }: WorkspaceDirectoriesOptions, logger: Logger) {
     this.quotaBytes = quotaBytes;
@@ -53,9 +55,10 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   async prepare(): Promise<void> {
     const { root, trash, staging } = this.#layout;
     try {
-      await mkdir(root, { recursive: true, mode: ROOT_MODE });
+      makePrivate(this.#layout.privateRoot);
       for (const directory of [trash, staging]) await mkdir(directory, { recursive: true, mode: ROOT_MODE });
     } catch (error) {
+      if (error instanceof BerthError) throw error;
       // Whoever uses no workspaces does not need them.
       this.#logger.error(
         { root, err: error },
@@ -63,6 +66,10 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       );
       return;
     }
+    // What else is wrong with it is a failure of the calls that need it.
+    await this.#openSharedRoot().catch((error: unknown) => {
+      if (error instanceof BerthError) throw error;
+    });
     await this.#findQuota();
     await this.#mendReplacements();
     this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
@@ -72,8 +79,8 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     return this.#layout.pathOf(name);
   }
 
-  sharedPathOf(owner: string): string {
-    return this.#layout.sharedPathOf(owner);
+  async sharedPathOf(owner: string): Promise<string> {
+    return this.#layout.sharedPathOf(owner) ?? this.#sharedPath ?? (await this.#makeShared(owner));
   }
 
   async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
@@ -103,7 +110,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     }
     try {
       // Regardless of the umask.
-      await chmod(directory, DIRECTORY_MODE);
+      await chmod(directory, SANDBOX_DIRECTORY_MODE);
       await this.#hold?.hold(place, directory);
     } catch (error) {
       if (isNew) await rmdir(directory).catch(() => {});
@@ -128,15 +135,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   }
 
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    const directory = this.#layout.pathOf(name);
-    const { stdout, ...end } = await onDisk(() => {
-      const argv = ["du", "--summarize", ...stayOutOfMounts(directory), "--block-size=1", "."] as const;
-      return this.#tools.run({ argv, directory, signal });
-    });
-    const bytes = /^(\d+)\t/.exec(stdout)?.[1];
-    // Files that vanish meanwhile make it complain and go on.
-    if (bytes === undefined || forbidden(end) !== undefined) throw toolFailure("du", end, "read");
-    return Number(bytes);
+    return onDisk(() => measureDirectory(this.#tools, this.#layout.pathOf(name), signal));
+  }
+
+  sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number> {
+    return onDisk(() => sweepDirectory(this.#tools, directory, isLeftBehind, signal));
   }
 
   export(name: WorkspaceName, signal: AbortSignal): AsyncIterable<Buffer> {
@@ -180,13 +183,10 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     await onDisk(() => readdir(this.#layout.trash));
   }
 
-  async #makeShared(owner: string): Promise<void> {
-    const shared = this.#layout.sharedPathOf(owner);
+  async #makeShared(owner: string): Promise<string> {
+    const place = this.#layout.sharedPathOf(owner);
     try {
-      await mkdir(shared, { recursive: true });
-      const stats = await lstat(shared);
-      if (!stats.isDirectory()) throw new Error("it is no directory");
-      if ((stats.mode & DIRECTORY_MODE) !== DIRECTORY_MODE) await chmod(shared, DIRECTORY_MODE);
+      return await (place === undefined ? this.#openSharedRoot() : makeOpen(place));
     } catch (error) {
       throw new BerthError(
         "WORKSPACE_BROKEN",
@@ -194,6 +194,11 @@ export class WorkspaceDirectories implements WorkspaceFiles {
         { cause: error },
       );
     }
+  }
+
+  async #openSharedRoot(): Promise<string> {
+    this.#sharedPath = await makeSharedRoot(this.#layout.sharedRoot);
+    return this.#sharedPath;
   }
 
   async #findQuota(): Promise<void> {

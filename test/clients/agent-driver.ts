@@ -8,6 +8,8 @@ import { Agent, type AgentMessage, type AgentStep, type AgentStepResult } from "
 
 interface Script {
   readonly result?: string;
+  /** How often the result, and each of what is said, is said in one; 1 where it is not given. */
+  readonly times?: number;
   readonly finished?: boolean;
   readonly says?: readonly string[];
   /** Of what is said; ASSISTANT where it is not given. */
@@ -32,11 +34,12 @@ class Scripted extends Agent {
     const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
     await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
     if (script.raise !== undefined) throw new Error(script.raise);
+    const { times = 1 } = script;
     const role = (script.role ?? "ASSISTANT") as AgentMessage["role"];
     return {
-      result: script.result ?? "",
+      result: (script.result ?? "").repeat(times),
       finished: script.finished ?? false,
-      ...(script.says && { messages: script.says.map((content) => ({ role, content })) }),
+      ...(script.says && { messages: script.says.map((text) => ({ role, content: text.repeat(times) })) }),
     };
   }
 }
@@ -69,6 +72,8 @@ const agent = new Scripted(createClient(RunService, transport), {
   ...(setup.step_timeout && { stepTimeoutMs: ms(setup.step_timeout) }),
   ...(setup.max_duration && { maxDurationMs: ms(setup.max_duration) }),
   ...(setup.sandbox && { sandbox: { spec: {} } }),
+  ...(setup.sandbox_id && { sandbox: { id: setup.sandbox_id } }),
+  ...(setup.name && { name: setup.name }),
 });
 for await (const line of { [Symbol.asyncIterator]: () => lines }) {
   const answer = await perform(agent, JSON.parse(line)).catch((error: Error) => ({

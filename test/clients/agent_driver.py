@@ -1,7 +1,7 @@
 """An agent whose steps are read from stdin as JSON, one a line, and told on stdout.
 
 Run by agents.test.ts. The first line is how the agent is set up. Each later one:
-{"do": "run", "steps": [...]} with steps of {result, finished, says, role, raise, sleep},
+{"do": "run", "steps": [...]} with steps of {result, times, finished, says, role, raise, sleep},
 {"do": "reset"}, {"do": "state"} or {"do": "close"}.
 """
 
@@ -26,11 +26,11 @@ class Scripted(Agent):
         await asyncio.sleep(script.get("sleep", 0))
         if "raise" in script:
             raise RuntimeError(script["raise"])
-        says, role = script.get("says"), script.get("role", "ASSISTANT")
+        says, role, times = script.get("says"), script.get("role", "ASSISTANT"), script.get("times", 1)
         return StepResult(
-            script.get("result", ""),
+            script.get("result", "") * times,
             finished=script.get("finished", False),
-            messages=None if says is None else [Message(role, text) for text in says],
+            messages=None if says is None else [Message(role, text * times) for text in says],
         )
 
 

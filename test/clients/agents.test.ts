@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AGENT_COMMAND, AgentProgram } from "../support/agent-program.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
+import { CuttingLink } from "../support/cutting-link.ts";
 import { eventually } from "../support/eventually.ts";
 import { TEST_IMAGE } from "../support/images.ts";
 import { LastingService } from "../support/lasting-service.ts";
@@ -168,6 +169,61 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     const { run: kept } = await client.call("RunService/GetRun", { run_id: wrong.runId });
     expect(kept).toMatchObject({ state: "RUN_STATE_ERROR", outcome: "RUN_OUTCOME_ERROR" });
     await agent.end();
+  });
+
+  test("may say more than a run keeps: what is too long is cut off, between two characters", async () => {
+    const agent = begin();
+    const long = { result: "xé", times: 200_000 };
+    const steps = [long, { ...long, says: ["ab", "yé"], finished: true }];
+    const { done, runId } = await agent.do({ do: "run", steps });
+    expect(done).toMatchObject({ outcome: "FINISHED" });
+    const kept = (await client.call("RunService/GetRun", { run_id: runId, include_messages: true })).run;
+    const result = `${"xé".repeat(5461)}x`;
+    expect(kept.steps.map((step) => step.result)).toEqual([result, result]);
+    const whole = (text: string) => `${text.repeat(87_381)}${text[0]}`;
+    expect(kept.messages.map(({ content }) => content)).toEqual([
+      whole("xé"),
+      "ab".repeat(131_072),
+      whole("yé"),
+    ]);
+    await agent.do({ do: "close" });
+    await agent.end();
+  });
+
+  test("leaves a sandbox that was there before its run, unless it is to take it away", async () => {
+    const { sandbox_id: id } = await client.createSandbox();
+    const steps = [{ result: "done", finished: true }];
+    const agent = begin({ sandbox_id: id });
+    expect((await agent.do({ do: "run", steps })).done).toMatchObject({ outcome: "FINISHED" });
+    await agent.do({ do: "close" });
+    await agent.end();
+    expect(await client.output(id, "echo usable")).toBe("usable\n");
+    const taking = begin({ sandbox_id: id, keep_sandbox: false });
+    expect((await taking.do({ do: "run", steps })).done).toMatchObject({ outcome: "FINISHED" });
+    await expectGone(id);
+    await taking.end();
+  });
+
+  test("has its run made once, though the answers to that are lost on the way", async () => {
+    // In the service's greeting, between it and the answer, and in that.
+    const link = await CuttingLink.to(service.address, "reset", [20, 70, 110, 150, 200]);
+    const name = `once-${link.address}`;
+    const agent = begin({ address: link.address, name });
+    try {
+      const steps = [{ result: "done", finished: true }];
+      expect(await agent.do({ do: "run", steps })).toMatchObject({ done: { outcome: "FINISHED" } });
+      expect(link.cuts).toBe(5);
+      const { runs } = await client.call("RunService/ListRuns", { page_size: 1000 });
+      expect(runs.filter((each) => each.name === name)).toHaveLength(1);
+      // The next one is another.
+      const { runId } = await agent.do({ do: "close" });
+      expect(runId).toBe("");
+      expect(await agent.do({ do: "run", steps })).toMatchObject({ done: { outcome: "FINISHED" } });
+      await agent.do({ do: "close" });
+    } finally {
+      await agent.end();
+      link.close();
+    }
   });
 
   test("is warned once in the next prompt when it goes round in circles", async () => {

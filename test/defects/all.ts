@@ -1,5 +1,23 @@
 import type { Defect } from "./defect.ts";
+import { DOCKER_DEFECTS } from "./docker.ts";
+import { FILE_DEFECTS } from "./files.ts";
+import { HOST_DEFECTS } from "./host.ts";
+import { PROCESS_DEFECTS } from "./processes.ts";
+import { RUN_DEFECTS } from "./runs.ts";
+import { SESSION_DEFECTS } from "./sessions.ts";
+import { STATE_DEFECTS } from "./state.ts";
+import { WIRE_DEFECTS } from "./wire.ts";
 import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
 /** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
-export const DEFECTS: readonly Defect[] = [...WORKSPACE_DEFECTS];
+export const DEFECTS: readonly Defect[] = [
+  ...DOCKER_DEFECTS,
+  ...FILE_DEFECTS,
+  ...HOST_DEFECTS,
+  ...PROCESS_DEFECTS,
+  ...RUN_DEFECTS,
+  ...SESSION_DEFECTS,
+  ...STATE_DEFECTS,
+  ...WIRE_DEFECTS,
+  ...WORKSPACE_DEFECTS,
+];

@@ -20,5 +20,12 @@ export interface Defect {
     readonly file: string;
     /** Its title, as it stands in the file. Of a suite that runs on each engine, it has to fail on all. */
     readonly title: string;
+    /** What stands for the title's `%s` in the row of `test.each` that would notice. */
+    readonly row?: string;
   };
+}
+
+/** The title of a defect's test, as vitest reports it. */
+export function reportedTitle({ title, row }: Defect["test"]): string {
+  return row === undefined ? title : title.replace("%s", () => row);
 }

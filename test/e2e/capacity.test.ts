@@ -1,12 +1,27 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { expectContainers, useApp } from "../support/app.ts";
 import { failureOf } from "../support/client.ts";
+import { ENGINES } from "../support/engines.ts";
 import type { Sandbox } from "../support/wire.ts";
+import { Worker } from "../support/worker.ts";
 
 const LIMIT = 8;
 const MORE = 20;
 
 const app = useApp({ maxSandboxes: LIMIT });
+
+describe.each(ENGINES)("on $name, with a place for one", ({ settings }) => {
+  const tight = useApp({ ...settings, maxSandboxes: 1 });
+
+  test("temporary sessions, one after the other, have the place of the one before", async () => {
+    const worker = new Worker(tight.client, "w");
+    for (let i = 0; i < 6; i++) expect((await worker.bash(`echo ${i}`)).stdout).toBe(`${i}\n`);
+    // Whoever comes while the place is in use is refused, and does not wait.
+    const { sandbox_id: id } = await tight.client.createSandbox();
+    expect(await failureOf(worker.bash("true"))).toMatchObject({ reason: "SANDBOX_LIMIT" });
+    await tight.client.deleteSandbox(id);
+  });
+});
 
 test("of creates beyond the limit exactly as many succeed as there are places, time and again", async () => {
   for (let round = 0; round < 2; round++) {

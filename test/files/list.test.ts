@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { BUSYBOX_IMAGE } from "../support/images.ts";
 import { IMAGES, refusal, useFileBench } from "./support/file-bench.ts";
 
 describe.each(IMAGES)("$title", ({ spec }) => {
@@ -19,6 +20,29 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     }
     expect(sizes).toEqual([100, 100, 52]);
     expect(names).toEqual([".dot", ...Array.from({ length: 250 }, (_, i) => `f${i}`), "sub"].sort());
+  });
+
+  test("pages of one listing read the directory once", async () => {
+    await bench().sh(
+      `mkdir -p /workspace/large /usr/local/sbin; cd /workspace/large; i=0; while [ $i -lt 1000 ]; do : >"f$i"; i=$((i+1)); done
+      real=$(command -v find); : >/tmp/reads; chmod 666 /tmp/reads
+      printf '#!/bin/sh\\necho >>/tmp/reads\\nexec %s "$@"\\n' "$real" >/usr/local/sbin/find; chmod 755 /usr/local/sbin/find`,
+    );
+    const names: string[] = [];
+    let after: string | undefined;
+    do {
+      const page = await bench().list("large", { after, limit: 200 });
+      names.push(...page.entries.map(({ name }) => name));
+      after = page.more ? page.last : undefined;
+    } while (after !== undefined);
+    await bench().sh("rm /usr/local/sbin/find");
+    expect(names).toEqual(Array.from({ length: 1000 }, (_, i) => `f${i}`).sort());
+    // A shell of busybox takes its own find.
+    const reads = spec.image === BUSYBOX_IMAGE ? "" : "\n";
+    expect((await bench().content("/tmp/reads")).toString()).toBe(reads);
+    // A page that was shown already is read again.
+    const again = await bench().list("large", { after: names[9], limit: 2 });
+    expect(again.entries.map(({ name }) => name)).toEqual(names.slice(10, 12));
   });
 
   test("a page goes on after a name that has gone", async () => {

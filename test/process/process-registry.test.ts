@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
+import { WHOLE } from "../../src/core/ordered-index.ts";
 import type { LeasedSandbox } from "../../src/core/sandbox/lease.ts";
 import { ProcessControl } from "../../src/process/control.ts";
 import { Process } from "../../src/process/process.ts";
 import type { Command, ProcessParts } from "../../src/process/process-options.ts";
 import { ProcessRegistry } from "../../src/process/process-registry.ts";
+import { TranscriptBudget } from "../../src/process/transcript-budget.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { MemoryLog } from "../support/memory-log.ts";
 
@@ -18,15 +20,24 @@ function newRegistry() {
   const registry = new ProcessRegistry(clock, ({ id }) => forgotten.push(id));
   const parts: ProcessParts = {
     runner: { start: nobody },
-    control: new ProcessControl({ ask: nobody }),
+    control: new ProcessControl({
+      shells: { ask: nobody },
+      engine: { outside: async () => undefined },
+      giveUp: () => false,
+    }),
     clock,
     logger: new MemoryLog(),
     transcript: { windowBytes: 1_000_000, headBytes: 1_000_000, memoryBytes: 1_000_000 },
+    transcripts: new TranscriptBudget({ bytes: 1e9, ownerBytes: 1e9, memoryBytes: 1e9 }),
     openSpill: undefined,
     killGraceMs: 0,
   };
-  const sandbox = { owner: OWNER, sandboxId: "box", generation: 1 } as LeasedSandbox;
-  const add = async (id: string, command: Command = { kind: "shell", line: "true" }): Promise<void> => {
+  const add = async (
+    id: string,
+    command: Command = { kind: "shell", line: "true" },
+    owner = OWNER,
+  ): Promise<void> => {
+    const sandbox = { owner, sandboxId: "box", generation: 1 } as LeasedSandbox;
     const options = {
       command,
       timeoutMs: 1000,
@@ -69,7 +80,7 @@ test("what ended is readable for a day, and then forgotten", async () => {
   expect(registry.get(OWNER, "first")?.id).toBe("first");
   await clock.advance(1);
   expect(registry.get(OWNER, "first")).toBeUndefined();
-  expect(registry.ofSandbox(OWNER, "box").map(({ id }) => id)).toEqual(["second"]);
+  expect(registry.list(OWNER, "box", true, WHOLE).items.map(({ id }) => id)).toEqual(["second"]);
   expect(forgotten).toEqual(["first"]);
   expect(registry.get("somebody else", "second")).toBeUndefined();
 });
@@ -87,5 +98,22 @@ test.each([
   const { registry, add, forgotten } = newRegistry();
   for (let i = 0; i < 40; i++) await add(`${i}`, command());
   expect(forgotten).toEqual(["0", "1", "2", "3", "4", "5", "6", "7"]);
-  expect(registry.all()).toHaveLength(32);
+  expect(registry.list(OWNER, "box", true, WHOLE).items).toHaveLength(32);
+});
+
+test("an owner's flood of ended processes pushes out none of another's", async () => {
+  const { registry, add, forgotten } = newRegistry();
+  await add("theirs", undefined, "another");
+  for (let i = 0; i < 10_003; i++) await add(`${i}`);
+  expect(forgotten).toEqual(["0", "1", "2", "3"]);
+  expect(registry.get("another", "theirs")?.id).toBe("theirs");
+});
+
+test("an owner's flood of long commands pushes out none of another's", async () => {
+  const { registry, add, forgotten } = newRegistry();
+  const long: Command = { kind: "shell", line: "x".repeat(1024 * 1024) };
+  await add("theirs", long, "another");
+  for (let i = 0; i < 40; i++) await add(`${i}`, long);
+  expect(forgotten).toEqual(Array.from({ length: 9 }, (_, i) => `${i}`));
+  expect(registry.get("another", "theirs")?.id).toBe("theirs");
 });

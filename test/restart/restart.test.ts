@@ -5,6 +5,7 @@ import { containersOf, docker, processesIn } from "../support/docker.ts";
 import { eventually } from "../support/eventually.ts";
 import { ServeProcess } from "../support/program.ts";
 import type { WatchEventsResponse } from "../support/wire.ts";
+import { Worker } from "../support/worker.ts";
 
 let service: ServeProcess;
 let client: Client;
@@ -57,6 +58,26 @@ describe("a service that was killed", () => {
     await restart("SIGTERM", ["--leave-sandboxes"]);
     await client.deleteSandbox(made.sandbox_id);
     expect(await client.call("SandboxService/GetStats")).toMatchObject({ total_sandboxes: 0 });
+  });
+
+  test("leaves commands and answers to the retries that name them by their request id", async () => {
+    const { sandbox_id: id } = await client.createSandbox();
+    const gated = "echo x >>runs; while [ ! -e go ]; do sleep 0.05; done; echo done >>runs";
+    const run = () => client.run(id, gated, { request_id: "run" });
+    const tool = () => new Worker(client, "w").bash("echo y >>runs; date +%N", { request_id: "tool" });
+    await new Worker(client, "w").create("bash", undefined, { sandbox_id: id });
+    const answer = await tool();
+    run().catch(() => {});
+    await eventually(async () => (await client.output(id, "cat runs")) === "y\nx\n");
+    await restart();
+    const again = run();
+    await client.output(id, "touch go");
+    // It goes on to its end; how that was is not known where its pipes went with the service.
+    const { exit_status: exit } = await again;
+    expect(["EXIT_CAUSE_EXITED", "EXIT_CAUSE_ENGINE_LOST"]).toContain(exit.cause);
+    expect(await tool()).toEqual(answer);
+    expect(await client.output(id, "cat runs")).toBe("y\nx\ndone\n");
+    await client.deleteSandbox(id);
   });
 
   test("keeps paused what was paused, and tells of what ended meanwhile with its cause", async () => {

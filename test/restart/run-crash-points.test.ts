@@ -69,18 +69,21 @@ async function wholeRun(name: string): Promise<Run> {
   // Who asks again hears the same, and nothing is made again.
   expect((await create()).run).toEqual(created.run);
   expect((await start()).next_step).toEqual(next);
-  const report = (step: number, outcome: string) => () =>
+  const startId = { start_id: next.start_id };
+  const report = (step: number, outcome: string, known: object) => () =>
     client.call("RunService/ReportStep", {
       run_id,
       step,
-      start_id: next.start_id,
+      ...known,
       result: `r${step}`,
       outcome: `STEP_OUTCOME_${outcome}`,
     });
-  expect((await insist(report(1, "CONTINUE"))).next_step?.step).toBe(2);
-  const last = await insist(report(2, "FINISHED"));
+  // A report is known again by its request id, and by its start.
+  const first = report(1, "CONTINUE", { request_id: `report ${name}` });
+  expect((await insist(first)).next_step?.step).toBe(2);
+  const last = await insist(report(2, "FINISHED", startId));
   expect(last.run_end?.summary).toBe("Step 1: r1\nStep 2: r2");
-  expect((await report(2, "FINISHED")()).run_end).toEqual(last.run_end);
+  expect((await report(2, "FINISHED", startId)()).run_end).toEqual(last.run_end);
   return eventually(
     async () => {
       const { run: now } = await client.call("RunService/GetRun", { run_id });

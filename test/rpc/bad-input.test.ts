@@ -48,6 +48,7 @@ function grpcStatus({ status, trailers }: RawResponse) {
 
 const INVALID_ARGUMENT = { status: 200, code: "3", reason: ErrorReason.INVALID_ARGUMENT };
 const TOO_LARGE = { status: 200, code: "8", reason: ErrorReason.MESSAGE_TOO_LARGE };
+const INTERNAL = { status: 200, code: "13", reason: ErrorReason.INTERNAL };
 const UNIMPLEMENTED = { status: 200, code: "12", reason: ErrorReason.UNIMPLEMENTED };
 
 describe.each([
@@ -122,10 +123,62 @@ describe.each([
   });
 });
 
-test("a compressed message without its encoding is INVALID_ARGUMENT", async () => {
-  expect(grpcStatus(await grpc(UNARY, grpcFrame(gzipSync(Buffer.alloc(0)), 1)))).toMatchObject(
-    INVALID_ARGUMENT,
-  );
+test.each([
+  ["by a path of our own", UNARY, "application/grpc"],
+  ["by the library", UNARY, "application/grpc+json"],
+  ["in a stream of requests", "/test.UploadService/Upload", "application/grpc"],
+])("a compressed message without its encoding is INTERNAL, as gRPC specifies: %s", async (_, path, type) => {
+  const response = await grpc(path, grpcFrame(gzipSync(Buffer.alloc(0)), 1), { "content-type": type });
+  expect(grpcStatus(response)).toMatchObject({
+    ...INTERNAL,
+    message: expect.stringContaining("no encoding"),
+  });
+});
+
+test("an unknown encoding is UNIMPLEMENTED, with those that are known", async () => {
+  const response = await grpc(UNARY, grpcFrame(Buffer.alloc(0)), { "grpc-encoding": "snappy" });
+  expect(grpcStatus(response)).toMatchObject(UNIMPLEMENTED);
+  expect(response.headers["grpc-accept-encoding"]).toBe("gzip");
+});
+
+test.each(["application/grpc;charset=utf-8", "application/grpc+proto; charset=UTF-8", "Application/gRPC"])(
+  "parameters and case of gRPC's content type have no meaning: %s",
+  async (type) => {
+    for (const path of [UNARY, STREAM]) {
+      const response = await grpc(path, grpcFrame(Buffer.alloc(0)), { "content-type": type });
+      expect(response).toMatchObject({ status: 200, trailers: { "grpc-status": "0" } });
+    }
+  },
+);
+
+describe.each([["gRPC"], ["gRPC by the library"]])("%s", (name) => {
+  const headers: Record<string, string> = name === "gRPC" ? {} : { "grpc-encoding": "gzip" };
+
+  test.each([
+    ["ASCII", "x"],
+    ["CJK", "語"],
+    ["emoji", "😀"],
+    ["percent", "%"],
+    ["combining", "e\u0301"],
+  ])("trailers stay below the 8 KiB that gRPC's clients take: %s", async (_, text) => {
+    const response = await grpc("/berth.v1.SandboxService/GetStats", grpcFrame(Buffer.alloc(0)), {
+      ...headers,
+      "x-test": `refuse ${Buffer.from(text.repeat(2000)).toString("base64")}`,
+    });
+    // As HTTP/2 counts: 32 bytes for each header (RFC 9113, 6.5.2).
+    const size = Object.entries(response.trailers).reduce(
+      (sum, [key, value]) => sum + Buffer.byteLength(key) + Buffer.byteLength(value) + 32,
+      0,
+    );
+    expect(size).toBeLessThan(8 * 1024);
+    const { message } = grpcStatus(response);
+    expect(message).toMatch(/… \(cut\)$/);
+    expect(message?.isWellFormed()).toBe(true);
+    expect(decodeURIComponent(response.trailers["grpc-message"] ?? "")).toBe(message);
+    const detail = findTrailerError(new Headers(response.trailers))?.findDetails(ErrorDetailSchema)[0];
+    expect(detail?.metadata.path).toMatch(/… \(cut\)$/);
+    expect(detail?.metadata).toMatchObject({ field: "path", limit: "10" });
+  });
 });
 
 test("a message that does not decompress is INVALID_ARGUMENT", async () => {

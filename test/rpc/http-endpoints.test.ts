@@ -1,6 +1,7 @@
+import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { createMetricsRegistry } from "../../src/rpc/metrics.ts";
+import { ProcessMetrics } from "../../src/rpc/process-metrics.ts";
 import { GrpcJs, grpcFailure } from "./support/grpc-js.ts";
 import { Switch } from "./support/switch.ts";
 import { eventually, startTestServer } from "./support/test-server.ts";
@@ -75,9 +76,11 @@ describe("/metrics", () => {
   });
 
   test("shows the process, of a registry that has it", async () => {
-    const metrics = createMetricsRegistry();
+    const metrics = new Registry();
+    const process = new ProcessMetrics(metrics);
     await using server = await startTestServer({ metrics });
     const { type, body } = await get(`${server.url}/metrics`);
+    process.stop();
     expect(type).toBe("text/plain; version=0.0.4; charset=utf-8");
     for (const name of [
       "process_resident_memory_bytes",

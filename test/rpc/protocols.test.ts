@@ -193,14 +193,10 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     await eventually(() => t.record.open === 0);
   });
 
-  test("a deadline of more than 24 days is refused", async () => {
+  test("a deadline of more than 24 days counts as 24 days", async () => {
     await using t = await connect();
-    const headers = { "grpc-timeout": "600H", "connect-timeout-ms": "2160000000" };
-    expect(await failureOf(t.sandboxes.getStats({}, { headers }))).toMatchObject({
-      code: "InvalidArgument",
-      detail: { reason: ErrorReason.INVALID_ARGUMENT },
-    });
-    expect(t.record.unary).toBe(0);
+    const headers = { "x-test": "sleep 20", "grpc-timeout": "600H", "connect-timeout-ms": "9999999999" };
+    expect(await t.sandboxes.getStats({}, { headers })).toMatchObject({ totalSandboxes: 3 });
   });
 
   test("a message over 4 MiB is refused, plain or compressed", async () => {

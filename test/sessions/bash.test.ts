@@ -55,6 +55,24 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await worker.bash("kill $pid; wait $pid");
   });
 
+  test("however many jobs are left running, the next call runs, and can end them", async () => {
+    const busy = new Worker(app.client, "busy");
+    expect((await busy.create("bash")).failure).toBeNull();
+    // Most only wait; some write for ever.
+    for (let i = 0; i < 18; i++) {
+      const job = i % 4 === 0 ? "while :; do echo late; sleep 0.05; done" : "exec sleep 1000";
+      expect(await busy.bash(`(${job}) &`)).toMatchObject({ exit_code: 0, session_lost: false });
+      if (i > 14) expect(await busy.bash(`echo ${i}`)).toMatchObject({ stdout: `${i}\n`, stderr: "" });
+    }
+    expect(await busy.bash("kill $(jobs -p); wait; echo ended; jobs -p")).toMatchObject({
+      stdout: "ended\n",
+      session_lost: false,
+    });
+    // What they held is used again.
+    for (let i = 0; i < 3; i++) expect((await busy.bash(`echo ${i}`)).stdout).toBe(`${i}\n`);
+    await busy.destroy();
+  });
+
   test("exit ends the shell with a status, and the next call gets a new one", async () => {
     expect(await worker.bash("lost=1; echo out; exit 3")).toMatchObject({
       stdout: "out\n",

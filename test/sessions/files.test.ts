@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../support/app.ts";
 import { ENGINES } from "../support/engines.ts";
+import { BUSYBOX_IMAGE } from "../support/images.ts";
 import { Worker } from "../support/worker.ts";
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
@@ -22,10 +23,10 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await worker.execute("files:write", { file_path: "src/a.txt", content: "one\ntwo\nthree\n" }),
     ).toMatchObject({
       code: 0,
-      data: { file_path: "/workspace/src/a.txt", bytes_written: 14 },
+      data: { file_path: "/workspace/src/a.txt", bytes_written: 14, line_count: 3 },
     });
     expect((await worker.execute("files:read", { file_path: "src/a.txt" })).data).toEqual({
-      content: "one\ntwo\nthree\n",
+      content: "   1→one\n   2→two\n   3→three\n",
       start_line: 1,
       line_count: 3,
       truncated: false,
@@ -33,10 +34,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(
       (await worker.execute("files:read", { file_path: "/workspace/src/a.txt", offset: 2, limit: 1 })).data,
     ).toEqual({
-      content: "two\n",
+      content: "   2→two\n",
       start_line: 2,
       line_count: 1,
       truncated: true,
+    });
+    const plain = { file_path: "src/a.txt", numbered: false };
+    expect((await worker.execute("files:read", plain)).data).toMatchObject({
+      content: "one\ntwo\nthree\n",
+      line_count: 3,
     });
     const edit = (old: string, changed: string, more = {}) =>
       worker.execute("files:edit", { file_path: "src/a.txt", old_string: old, new_string: changed, ...more });
@@ -73,6 +79,34 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
   });
 
+  test("grep knows Perl's syntax, or says that it does not", async () => {
+    await inside("mkdir -p p; printf 'call(42)\\nword\\nfoobar\\nfoobaz\\n[\\\\d]\\n' > p/x");
+    const found = async (pattern: string) => {
+      const { data } = await worker.execute<{ matches: { text: string }[] }>("files:grep", {
+        pattern,
+        path: "p",
+      });
+      return data.matches.map(({ text }) => text);
+    };
+    expect(await found("\\d+")).toEqual(["call(42)"]);
+    expect(await found("c(?:al)l\\([\\d]")).toEqual(["call(42)"]);
+    expect(await found("foo(?=baz)")).toEqual(["foobaz"]);
+    expect(await found("^\\w+?\\d?$")).toEqual(["word", "foobar", "foobaz"]);
+    // Extended regular expressions stay what they are.
+    expect(await found("\\<word\\>|foo{1}bar")).toEqual(["word", "foobar"]);
+    expect(await found("[[:digit:]]+")).toEqual(["call(42)"]);
+    expect(await worker.execute("files:grep", { pattern: "\\<\\d", path: "p" })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("mixes"),
+    });
+    // Backtracking without end is ended in the sandbox.
+    await inside("{ printf 'a%.0s' $(seq 1 5000); echo '!'; } > p/long");
+    expect(await worker.execute("files:grep", { pattern: "^(?:a+)+$", path: "p" })).toMatchObject({
+      code: 4001,
+    });
+    await inside("rm -r p");
+  });
+
   test("what is wrong with a file is the tool's failure", async () => {
     await inside("mkdir -p dir; head -c 100 /dev/urandom > binary; printf '\\377\\0' >> binary");
     for (const path of ["missing", "dir", "binary"]) {
@@ -106,7 +140,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
   test("the end of a large file is reached without reading it at once", async () => {
     await inside("seq 1 300000 > large; printf '%1500000s' x > line");
     expect((await worker.execute("files:read", { file_path: "large", offset: 299_999 })).data).toMatchObject({
-      content: "299999\n300000\n",
+      content: "299999→299999\n300000→300000\n",
       truncated: false,
     });
     expect((await worker.execute("files:read", { file_path: "large" })).data).toMatchObject({
@@ -115,7 +149,24 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
     const { data } = await worker.execute<{ content: string; truncated: boolean }>("files:read", {
       file_path: "line",
+      numbered: false,
     });
     expect([data.content.length, data.truncated]).toEqual([1024 * 1024, true]);
+  });
+});
+
+// bubblewrap's sandboxes have this machine's own grep.
+describe("on docker, with an image whose grep knows no Perl", () => {
+  const app = useApp({ engine: "docker" });
+
+  test("a pattern of that syntax is refused, with what to write", async () => {
+    const worker = new Worker(app.client, "small");
+    const { sandbox_id: sandboxId } = await app.client.createSandbox({ image: BUSYBOX_IMAGE });
+    await worker.create("files", undefined, { sandbox_id: sandboxId });
+    await app.client.output(sandboxId, "echo 42 > x");
+    expect(await worker.execute("files:grep", { pattern: "\\d" })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("Perl's syntax (\\d)"),
+    });
   });
 });

@@ -99,6 +99,65 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     await run("go = False; child.kill(); child.wait()");
   });
 
+  test("threads that print while later calls run do not crash the interpreter", async () => {
+    const workers = Array.from({ length: 4 }, (_, index) => new Worker(app.client, `printer ${index}`));
+    await Promise.all(
+      workers.map(async (printer) => {
+        expect((await printer.create("python")).failure).toBeNull();
+        const start =
+          "import sys, threading\nsys.setswitchinterval(1e-5)\n" +
+          "def chatter():\n    while True: print('late')\n" +
+          "for _ in range(2): threading.Thread(target=chatter, daemon=True).start()";
+        await printer.execute<PythonData>("python:run", { code: start });
+        for (let i = 0; i < 60; i++) {
+          const { code, message, data } = await printer.execute<PythonData>("python:run", {
+            code: `print(${i})`,
+          });
+          expect({ code, message }).toEqual({ code: 0, message: "success" });
+          expect(data).toMatchObject({ stdout: `${i}\n`, session_lost: false, session_restarted: false });
+        }
+        await printer.destroy();
+      }),
+    );
+  });
+
+  test.each([
+    ["print is None", "import builtins; builtins.print = None"],
+    ["builtins that the driver needs have gone", "import builtins; del builtins.len, builtins.isinstance"],
+    ["builtins do something else", "import builtins; builtins.getattr = builtins.str = lambda *given: 1 / 0"],
+    ["the main module's builtins are empty", "__builtins__ = {}"],
+    ["sys.stdout is None", "import sys; sys.stdout = sys.stderr = None"],
+    ["sys.stdout is deleted", "import sys; del sys.stdout, sys.stderr"],
+    ["sys.stdout is closed", "import sys; sys.stdout.close(); sys.stderr.close()"],
+    ["sys.stdout is detached", "import sys; sys.stdout.detach(); sys.stderr.detach()"],
+    ["its buffer is closed with a wrapper", "import io, sys; io.TextIOWrapper(sys.stdout.buffer); None"],
+    [
+      "sys.stdout cannot be flushed",
+      "import sys\nclass No:\n    def flush(self): sys.exit(1)\nsys.stdout = No()",
+    ],
+    [
+      "what the driver calls is None",
+      "import json, os, traceback\njson.loads = json.dumps = os.open = os.getpid = traceback.format_exception = None",
+    ],
+  ])("where %s, the next call works", async (_, code) => {
+    const breaker = new Worker(app.client, "breaker");
+    const run = (text: string) => breaker.execute<PythonData>("python:run", { code: text });
+    expect((await breaker.create("python")).failure).toBeNull();
+    expect((await run(code)).data).toMatchObject({ error: null, session_lost: false });
+    expect((await run("import sys; print('out'); print('err', file=sys.stderr); 6 * 7")).data).toMatchObject({
+      stdout: "out\n",
+      stderr: "err\n",
+      result: "42",
+      error: null,
+      session_restarted: false,
+    });
+    expect((await run("1 / 0")).data.error).toMatchObject({
+      name: "ZeroDivisionError",
+      value: "division by zero",
+    });
+    await breaker.destroy();
+  });
+
   test("stdin is at its end, and a fork does not take the interpreter's place", async () => {
     expect((await run("input()")).data.error?.name).toBe("EOFError");
     const { data } = await run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\npid > 0");

@@ -37,7 +37,7 @@ test("over a restart a session goes on in its sandbox, begun anew; one without i
     });
     expect(await again.bash("true")).toMatchObject({ session_restarted: false });
     expect((await again.execute("files:read", { file_path: "file" })).data).toMatchObject({
-      content: "kept\n",
+      content: "   1→kept\n",
     });
 
     const orphan = new Worker(second.client, "lost");

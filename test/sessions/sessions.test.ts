@@ -306,6 +306,49 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     await eventually(async () => (await worker.list()).length === 0, { timeoutMs: 20_000 });
   });
 
+  test("explicit: creating again keeps the sandbox alive too", async () => {
+    const worker = newWorker();
+    const { session } = await worker.create("bash");
+    const id = session?.sandbox_id ?? "";
+    const expiry = async (): Promise<number> => {
+      const { expire_time: time } = await app.client.getSandbox(id);
+      return (time?.seconds ?? 0) * 1000 + (time?.nanos ?? 0) / 1e6;
+    };
+    const before = await expiry();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect((await worker.create("bash")).status).toBe("SESSION_RESULT_STATUS_EXISTS");
+    expect(await expiry()).toBeGreaterThanOrEqual(before + 50);
+    await worker.destroy();
+  });
+
+  test("a session whose sandbox is deleted is in no list, is not refreshed, and is replaced", async () => {
+    const worker = newWorker();
+    const first = (await worker.create("bash")).session;
+    await app.client.deleteSandbox(first?.sandbox_id ?? "");
+    expect(await worker.list()).toEqual([]);
+    const { results } = await app.client.call("SessionService/RefreshSessions", {
+      worker_id: worker.id,
+      resource_types: ["bash"],
+    });
+    expect(results.map(({ status }) => status)).toEqual(["SESSION_RESULT_STATUS_NOT_FOUND"]);
+    const { status, session } = await worker.create("bash");
+    expect(status).toBe("SESSION_RESULT_STATUS_CREATED");
+    expect(session?.session_id).not.toBe(first?.session_id);
+    expect((await worker.bash("echo here")).stdout).toBe("here\n");
+    await worker.destroy();
+  });
+
+  test("reinitialize: a custom name in the config is the new one, and without one the old stays", async () => {
+    const worker = newWorker();
+    await worker.create("bash", { custom_name: "old" }, here());
+    const renamed = await worker.reinitialize("bash", { custom_name: "new" });
+    expect(fromStruct(renamed.config_applied)).toEqual({ custom_name: "new" });
+    expect(renamed.session).toMatchObject({ custom_name: "new", name: `bash_${worker.id}_002_new` });
+    const kept = await worker.reinitialize("bash", { env: { A: "1" } });
+    expect(kept.session).toMatchObject({ custom_name: "new", name: `bash_${worker.id}_003_new` });
+    await worker.destroy();
+  });
+
   test("a worker's id is a name and never a path, and workers see their own sessions", async () => {
     const hostile = new Worker(app.client, "../../etc/x");
     const { session } = await hostile.create("bash", undefined, here());

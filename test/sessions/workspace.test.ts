@@ -21,7 +21,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     // Another type and a session begun anew, on the same files.
     await first.create("files", undefined, { workspace_id: "project" });
     const read = await first.execute("files:read", { file_path: "notes" });
-    expect(read.data).toMatchObject({ content: "kept\n" });
+    expect(read.data).toMatchObject({ content: "   1→kept\n" });
     await first.reinitialize("bash");
     expect((await first.bash("cat notes; echo more >> notes")).stdout).toBe("kept\n");
 

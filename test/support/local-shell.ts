@@ -15,11 +15,17 @@ export class LocalShell {
     this.#dir = dir;
   }
 
-  /** @param address of the service that `berth` calls */
-  static async start(address: string): Promise<LocalShell> {
+  /**
+   * @param address of the service that `berth` calls
+   * @param entry what is run in place of the program's sources
+   */
+  static async start(address: string, entry: readonly string[] = [MAIN]): Promise<LocalShell> {
     const dir = await mkdtemp(path.join(tmpdir(), "berth-shell-"));
     const program = path.join(dir, "berth");
-    await writeFile(program, `#!/bin/sh\nexec '${process.execPath}' '${MAIN}' "$@"\n`);
+    await writeFile(
+      program,
+      `#!/bin/sh\nexec ${[process.execPath, ...entry].map((word) => `'${word}'`).join(" ")} "$@"\n`,
+    );
     await chmod(program, 0o755);
     const env = { BERTH_ADDRESS: address, PATH: `${dir}:${process.env.PATH}` };
     const terminal = await TmuxTerminal.start({ command: ["env", "PS1=local$ ", "sh"], env });

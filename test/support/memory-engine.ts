@@ -131,6 +131,10 @@ export class MemoryEngine implements Engine {
     throw new BerthError("UNSUPPORTED", "This engine starts no processes.");
   }
 
+  async outside(): Promise<undefined> {
+    return undefined;
+  }
+
   async close(): Promise<void> {}
 
   /** A sandbox's main process ends by itself. */

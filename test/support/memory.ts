@@ -44,12 +44,12 @@ export class MeasuredService {
     this.#file = file;
   }
 
-  static async start(): Promise<MeasuredService> {
+  static async start(args: readonly string[] = []): Promise<MeasuredService> {
     const file = path.join(newDataDir(), "memory");
     const tell = fileURLToPath(new URL("tell-memory.ts", import.meta.url));
     const entry = ["--expose-gc", "--import", tell, MAIN];
     return new MeasuredService(
-      await ServeProcess.start([], { BERTH_TEST_MEMORY_FILE: file }, { entry }),
+      await ServeProcess.start(args, { BERTH_TEST_MEMORY_FILE: file }, { entry }),
       file,
     );
   }

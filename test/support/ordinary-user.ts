@@ -13,12 +13,14 @@ export const ORDINARY_ID = 54_321;
  * Runs Node in the repository as an ordinary user, whoever runs the tests. In a
  * mount namespace of its own it sees the repository where that user may go.
  * Its home, which is there until it ends, is also for what it is to hand over.
- * `within` is a command that runs it all, before the program's own.
+ * `within` is a command that runs it all, before the program's own; `groups`
+ * are the user's beside its own.
  */
 export function nodeAsOrdinaryUser(
   args: readonly string[],
   env: Readonly<Record<string, string>> = {},
   within: readonly string[] = [],
+  groups: readonly number[] = [],
 ): { readonly child: ChildProcess; readonly home: string } {
   const dir = mkdtempSync(path.join(tmpdir(), "berth-user-"));
   const place = (name: string): string => {
@@ -31,7 +33,7 @@ chmod 755 "$4" && chown ${ORDINARY_ID}:${ORDINARY_ID} "$5"
 cd "$2"
 export HOME="$5" TMPDIR="$5"
 shift 5
-exec setpriv --reuid=${ORDINARY_ID} --regid=${ORDINARY_ID} --clear-groups --inh-caps=-all -- "$@"`;
+exec setpriv --reuid=${ORDINARY_ID} --regid=${ORDINARY_ID} --groups=${[ORDINARY_ID, ...groups]} --inh-caps=-all -- "$@"`;
   const modules = realpathSync(path.join(ROOT, "node_modules"));
   const node = "node_modules/node/bin/node";
   const home = place("home");
@@ -56,9 +58,10 @@ export class OrdinaryService {
     this.address = address;
   }
 
-  static async start(args: readonly string[] = []): Promise<OrdinaryService> {
+  /** @param within runs it all, before the program's own command. */
+  static async start(args: readonly string[] = [], within: readonly string[] = []): Promise<OrdinaryService> {
     const all = ["src/main.ts", "serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", ...args];
-    const { child } = nodeAsOrdinaryUser(all, { BERTH_LOG_LEVEL: "warn" });
+    const { child } = nodeAsOrdinaryUser(all, { BERTH_LOG_LEVEL: "warn" }, within);
     const { stdout, stderr } = child;
     if (stdout === null || stderr === null) throw new Error("it has no pipes");
     let said = "";

@@ -21,7 +21,12 @@ const SCRIPT = `
 set -e
 ip link set lo up
 mount -t tmpfs none /run
+chmod 711 "$1"
 mkdir -p "$1/data" "$1/exec" "$1/containerd"
+[ -z "$3" ] || for ids in subuid subgid; do
+  echo "$3" >"$1/$ids"
+  mount --bind "$1/$ids" "/etc/$ids"
+done
 containerd --root "$1/containerd" --state /run/own --address /run/own.sock &
 while read -r what; do
   case $what in
@@ -29,12 +34,21 @@ while read -r what; do
       rm -f "$1/pid" "$1/exec/containerd/containerd.pid"
       dockerd --host "unix://$1/docker.sock" --containerd /run/own.sock --pidfile "$1/pid" \
         --data-root "$1/data" --exec-root "$1/exec" --live-restore="$2" \
-        --bridge=none --iptables=false --ip-forward=false --ip-masq=false &
+        --bridge=none --iptables=false --ip-forward=false --ip-masq=false \
+        \${3:+"--userns-remap=\${3%%:*}"} &
       daemon=$!;;
     kill) kill -9 $daemon; wait $daemon || true;;
   esac
 done
 `;
+
+/** How such a daemon is set up. */
+export interface OwnDockerOptions {
+  /** Whether containers live on while it is away; otherwise it ends them when it comes back. */
+  readonly liveRestore: boolean;
+  /** A line as in `/etc/subuid`: its containers get a user namespace with these ids. */
+  readonly subIds?: string;
+}
 
 /**
  * A Docker daemon for tests that kill it: in namespaces and with data of its
@@ -44,8 +58,8 @@ export class OwnDocker {
   readonly #directory = newDataDir();
   readonly #init: ChildProcessWithoutNullStreams;
 
-  private constructor(liveRestore: boolean) {
-    const args = [...NAMESPACES, "sh", "-c", SCRIPT, "sh", this.#directory, String(liveRestore)];
+  private constructor({ liveRestore, subIds = "" }: OwnDockerOptions) {
+    const args = [...NAMESPACES, "sh", "-c", SCRIPT, "sh", this.#directory, String(liveRestore), subIds];
     this.#init = spawn("unshare", args, { env: ENV });
     const log = createWriteStream(path.join(this.#directory, "log"));
     this.#init.stdout.pipe(log, { end: false });
@@ -53,12 +67,9 @@ export class OwnDocker {
     this.#init.stdin.on("error", () => {});
   }
 
-  /**
-   * A daemon with an image of the machine's.
-   * @param liveRestore whether containers live on while it is away; otherwise it ends them when it comes back.
-   */
-  static async start(image: string, { liveRestore }: { readonly liveRestore: boolean }): Promise<OwnDocker> {
-    const docker = new OwnDocker(liveRestore);
+  /** A daemon with an image of the machine's. */
+  static async start(image: string, options: OwnDockerOptions): Promise<OwnDocker> {
+    const docker = new OwnDocker(options);
     const archive = path.join(docker.#directory, "image.tar");
     await Promise.all([docker.start(), run("docker", ["save", "--output", archive, image])]);
     await docker.ask(["load", "--input", archive]);

@@ -76,6 +76,16 @@ export interface Stats {
     readonly capabilities: readonly string[];
     readonly available: boolean;
   };
+  readonly transcripts: StorageUsage;
+  readonly answers: StorageUsage;
+}
+
+export interface StorageUsage {
+  readonly used_bytes: number;
+  readonly memory_bytes: number;
+  readonly limit_bytes: number;
+  readonly owner_used_bytes: number;
+  readonly owner_limit_bytes: number;
 }
 
 export interface SandboxEvent {

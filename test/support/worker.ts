@@ -56,12 +56,18 @@ export class Worker {
     this.id = id;
   }
 
-  /** Asks for one session. */
-  async create(type: string, config?: Params, more: Request = {}): Promise<SessionResult> {
+  /** Asks for one session. @param more fields of the resource. @param request fields of the request itself. */
+  async create(
+    type: string,
+    config?: Params,
+    more: Request = {},
+    request: Request = {},
+  ): Promise<SessionResult> {
     const resource = { resource_type: type, ...(config && { config: toStruct(config) }), ...more };
     const { results } = await this.#client.call("SessionService/CreateSessions", {
       worker_id: this.id,
       resources: [resource],
+      ...request,
     });
     if (results[0] === undefined) throw new Error("there is no result");
     return results[0];

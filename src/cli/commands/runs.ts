@@ -111,7 +111,7 @@ function watchCommand(host: CommandHost): Command {
 
 function cancelCommand(host: CommandHost): Command {
   return clientCommand("cancel")
-    .summary("end a run; its processes and its sandbox go")
+    .summary("end a run; its processes go, and so does its sandbox unless it is to stay")
     .argument("<run>", "id of the run")
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>

@@ -19,6 +19,8 @@ export function serveCommand(host: CommandHost, parts: ServiceParts): Command {
     )
     .action(
       host.action(async (_flags: unknown, command: Command) => {
+        // Modes are what the service says, whoever starts it.
+        process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = createLogger(config);
         const service = await start(parts, config, logger);

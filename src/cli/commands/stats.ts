@@ -4,9 +4,10 @@ import {
   type GetStatsResponse,
   GetStatsResponseSchema,
   IsolationLevel,
+  type StorageUsage,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatTable, formatWord } from "../format.ts";
+import { formatDuration, formatSize, formatTable, formatWord } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { messageJson } from "../message-json.ts";
@@ -38,6 +39,8 @@ function rows(stats: GetStatsResponse): string[][] {
     ["idle timeout", span(stats.idleTimeout)],
     ["cleanup interval", span(stats.cleanupInterval)],
   ];
+  if (stats.transcripts) lines.push(["output kept", usage(stats.transcripts)]);
+  if (stats.answers) lines.push(["answers kept", usage(stats.answers)]);
   for (const { image, ready, target } of stats.warmPools) {
     lines.push(["warm pool", `${image}: ${ready} of ${target} ready`]);
   }
@@ -48,6 +51,10 @@ function rows(stats: GetStatsResponse): string[][] {
   }
   if (stats.isShuttingDown) lines.push(["state", "shutting down"]);
   return lines;
+}
+
+function usage({ usedBytes, limitBytes }: StorageUsage): string {
+  return `${formatSize(Number(usedBytes))} of ${formatSize(Number(limitBytes))}`;
 }
 
 function span(duration: Duration | undefined): string {

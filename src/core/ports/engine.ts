@@ -81,6 +81,12 @@ export interface Engine {
    */
   spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
 
+  /**
+   * The processes of a running sandbox as seen from outside it; undefined where
+   * the engine's machine is not the service's, or the service may not act there.
+   */
+  outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined>;
+
   /** Lets go of connections. Sandboxes stay. */
   close(): Promise<void>;
 }
@@ -211,6 +217,12 @@ export interface SpawnRequest {
   readonly input?: Uint8Array;
   /** Gives it a terminal; stderr then joins stdout. */
   readonly terminal?: TerminalSize;
+  /**
+   * Aborted while the process is not being started yet, it fails the spawn with
+   * its error, and nothing runs. From then on it changes nothing: who has such a
+   * process gets to know it.
+   */
+  readonly dropSignal?: AbortSignal | undefined;
 }
 
 /** Which of a process's two streams. */
@@ -249,6 +261,70 @@ export interface SpawnedProcess {
   wait(signal?: AbortSignal): Promise<number>;
   /** Lets go of the process: no more output, and its stdin ends. Idempotent. Does not end the process. */
   close(): void;
+}
+
+/** What a process is known by in its sandbox. */
+export interface ProcessName {
+  readonly pid: number;
+  /** When the kernel started it, as /proc counts that; empty where nobody knows. */
+  readonly startTime: string;
+}
+
+/**
+ * Acts on the processes of a sandbox from outside it. Nothing in the sandbox is
+ * asked, so nothing in it can delay or deceive: neither a full process table nor
+ * stopped, replaced or busy shells. No process of anybody else is ever touched.
+ *
+ * A tree is that of a session leader which Berth started: its session, whatever
+ * descends from one of the tree, and whoever holds the pipes that the leader has
+ * as descriptors 3 and 4.
+ */
+export interface OutsideControl {
+  /** The processes of a leader's tree, the leader included; empty where nothing of it is left. */
+  tree(leader: ProcessName): Promise<readonly ProcessName[]>;
+  /** Whether the leader itself runs; undefined where it has ended. */
+  stateOf(leader: ProcessName): Promise<"running" | "stopped" | undefined>;
+  /** Sends a signal to the leader's process group; 0 sends none. Returns whether it has a process. */
+  signalGroup(leader: ProcessName, signal: number): Promise<boolean>;
+  /** Sends SIGTERM to a tree. Returns the tree for its {@link DoomedTree.kill}. */
+  terminateTree(leader: ProcessName): Promise<DoomedTree>;
+  /**
+   * Whether a shell that Berth started is by itself: it runs nothing, nothing
+   * that came since `before` is of its session or holds its pipes, and nobody
+   * has stopped or traces it. Undefined where it is not, or that cannot be seen.
+   * @param before what the last look found; undefined: every process is looked at.
+   */
+  seclusion(shell: ProcessName, before?: Seclusion): Promise<Seclusion | undefined>;
+  /** How often the kernel killed in the sandbox for want of memory; undefined where it does not count that. */
+  oomKills(): number | undefined;
+  /** Whether the sandbox's main process is ending or has ended, which takes all others along. */
+  isEnding(): Promise<boolean>;
+  /** Ends what Berth started in the last while and what a signal has stopped: nobody waits for it any more. */
+  endStoppedStarts(withinMs: number): Promise<void>;
+  /** Ends every process of the sandbox at once. */
+  killAll(): Promise<void>;
+  /** What keeps Berth from starting processes in the sandbox, as far as can be seen of what it started in the last while. */
+  obstacle(withinMs: number): Promise<Obstacle | undefined>;
+}
+
+/** That a shell was by itself. */
+export interface Seclusion {
+  /** Differs after each program that the process has become, also where that is the same one again. */
+  readonly program: string;
+}
+
+/** Why nothing can be started: a signal stopped what was started last, or there are as many processes as there may be. */
+export type Obstacle = "stopped" | "no-processes";
+
+/** A process tree that is to end. */
+export interface DoomedTree {
+  /**
+   * Kills what is left of it, however fast it starts more. When it returns,
+   * nothing of it runs another instruction, unless the sandbox is paused: then
+   * it ends as that goes on.
+   * @throws `ENGINE_UNAVAILABLE` where that could not be done in about a second.
+   */
+  kill(): Promise<void>;
 }
 
 /** The reasons an engine's methods may fail with, for contract suites. */

@@ -42,12 +42,15 @@ export interface WorkspaceFiles {
   readonly quotaBytes: number | undefined;
   /** Who holds it. */
   readonly quotaEnforcement: QuotaEnforcement;
-  /** Makes the roots, removes what earlier runs left half done, and finds out how quotas can be held. */
+  /**
+   * Makes the roots, removes what earlier runs left half done, and finds out how quotas can be held.
+   * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
+   */
   prepare(): Promise<void>;
   /** Absolute path of a workspace's directory. */
   pathOf(name: WorkspaceName): string;
   /** Absolute path of an owner's shared directory. */
-  sharedPathOf(owner: string): string;
+  sharedPathOf(owner: string): Promise<string>;
   /** Makes a workspace's directory where there is none, and the shared one. `mayExist`: one that is there may be ours. */
   make(place: WorkspacePlace, options: { readonly mayExist: boolean }): Promise<void>;
   /** What is wrong with a workspace's directory; undefined: nothing. */
@@ -56,6 +59,11 @@ export interface WorkspaceFiles {
   discard(name: WorkspaceName): Promise<void>;
   /** Bytes on the disk. */
   measure(name: WorkspaceName, signal?: AbortSignal): Promise<number>;
+  /**
+   * Removes what bears a name that `isLeftBehind` knows from a directory that
+   * {@link pathOf} or {@link sharedPathOf} gave; no link is followed. Returns how many names were found.
+   */
+  sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number>;
   /** Streams the directory as a tar. */
   export(name: WorkspaceName, signal: AbortSignal): AsyncIterable<Buffer>;
   /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */

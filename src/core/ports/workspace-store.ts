@@ -34,6 +34,8 @@ export interface WorkspaceStore {
   find(name: WorkspaceName): WorkspaceRecord | undefined;
   /** Those of an owner whose ids come after `after`, in byte order. */
   page(owner: string, after: string, limit: number): WorkspaceRecord[];
+  /** The ids of all that an owner has. */
+  ids(owner: string): string[];
   /** Those of every owner. */
   all(): WorkspaceRecord[];
   /** Adds one in state CREATING. */

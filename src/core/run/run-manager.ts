@@ -36,7 +36,7 @@ import {
   started,
 } from "./run-machine.ts";
 import { takeSandbox } from "./run-start.ts";
-import type { RunningRuns } from "./running-runs.ts";
+import type { RunningRuns, StartingRun } from "./running-runs.ts";
 
 /** How many runs that are not RUNNING are kept of each owner. */
 const MOST_AT_REST = 10_000;
@@ -160,19 +160,19 @@ export class RunManager {
     if (progress.begun !== undefined && progress.begun === found.startId)
       return this.catalog.get(owner, runId);
     assertStartable(found);
-    this.#parts.running.assertRoom();
     this.#assertNotStarting(runId);
+    const place = this.#parts.running.reserve(owner, runId);
     const abort = new AbortController();
-    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]), progress);
+    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]), progress, place);
     this.#starts.set(runId, { abort, done });
     try {
-      return await done;
+      return await done.finally(() => {
+        place.release();
+        this.#starts.delete(runId);
+      });
     } catch (error) {
-      this.#starts.delete(runId);
       await this.#settle(owner, runId);
       throw error;
-    } finally {
-      this.#starts.delete(runId);
     }
   }
 
@@ -180,18 +180,28 @@ export class RunManager {
    * Records what a step came to; returns when the run has its next step, or is cleaned up.
    * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
    */
-  async report(owner: string, runId: string, report: StepReport): Promise<ReportAnswer> {
+  async report(
+    owner: string,
+    runId: string,
+    report: StepReport,
+    progress: RequestProgress = NO_PROGRESS,
+  ): Promise<ReportAnswer> {
     this.#assertOpen();
-    const { store } = this.#parts;
+    const { store, transaction } = this.#parts;
     const before = this.catalog.find(owner, runId);
-    if (isRepeated(before, report)) return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
+    const keptBefore = progress.begun !== undefined && progress.begun === lastReportOf(before);
+    if (keptBefore || isRepeated(before, report))
+      return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
     const { run, step } = reported(before, report, store.messages(runId), this.#now());
     failpoint("report.judged");
-    this.#write({
-      run,
-      addStep: step,
-      addMessages: report.messages,
-      happened: [{ type: "STEP_REPORTED", step }],
+    transaction(() => {
+      progress.begin(lastReportOf(run));
+      this.#write({
+        run,
+        addStep: step,
+        addMessages: report.messages,
+        happened: [{ type: "STEP_REPORTED", step }],
+      });
     });
     failpoint("report.kept");
     if (run.phase.state === "RUNNING") this.#follower.renew(run);
@@ -259,12 +269,13 @@ export class RunManager {
     request: string | undefined,
     signal: AbortSignal,
     progress: RequestProgress,
+    place: StartingRun,
   ): Promise<RunView> {
     const { store, transaction } = this.#parts;
     if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
     throwIfAborted(signal);
     const idle = this.catalog.find(owner, runId);
-    const taken = await takeSandbox(idle, this.#parts, signal);
+    const taken = await takeSandbox(idle, this.#parts, place, signal);
     const run = started(idle, randomBase32(20), taken?.held, this.#now());
     const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
     try {
@@ -358,6 +369,11 @@ export class RunManager {
   #assertOpen(): void {
     if (this.#stopped) throw shuttingDown();
   }
+}
+
+/** Names the newest report of a run. */
+function lastReportOf({ startId, lastReport }: Run): string {
+  return JSON.stringify([startId, lastReport?.step ?? 0]);
 }
 
 function shuttingDown(): BerthError {

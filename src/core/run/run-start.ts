@@ -5,7 +5,7 @@ import type { RunStore } from "../ports/run-store.ts";
 import type { Lease } from "../sandbox/lease.ts";
 import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
 import type { HeldSandbox, Run } from "./run.ts";
-import type { RunningRuns } from "./running-runs.ts";
+import type { StartingRun } from "./running-runs.ts";
 
 /** The sandbox that a run is about to work in. */
 export interface TakenSandbox {
@@ -17,7 +17,6 @@ export interface TakenSandbox {
 export interface TakeSandboxParts {
   readonly store: RunStore;
   readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
-  readonly running: RunningRuns;
   readonly clock: Clock;
 }
 
@@ -30,6 +29,7 @@ export interface TakeSandboxParts {
 export async function takeSandbox(
   run: Run,
   parts: TakeSandboxParts,
+  place: StartingRun,
   signal: AbortSignal,
 ): Promise<TakenSandbox | undefined> {
   const { sandbox } = run.settings;
@@ -37,11 +37,11 @@ export async function takeSandbox(
     case "none":
       return undefined;
     case "given": {
-      parts.running.assertFree(run.owner, sandbox.sandboxId);
+      place.claim(sandbox.sandboxId);
       return take(run, sandbox.sandboxId, sandbox.generation, parts);
     }
     case "made":
-      return make(run, sandbox.spec, parts, signal);
+      return make(run, sandbox.spec, parts, place, signal);
   }
 }
 
@@ -49,10 +49,12 @@ async function make(
   run: Run,
   spec: Parameters<SandboxManager["create"]>[1],
   parts: TakeSandboxParts,
+  place: StartingRun,
   signal: AbortSignal,
 ): Promise<TakenSandbox> {
   const { store, sandboxes, clock } = parts;
   const sandboxId = newId("sbx");
+  place.claim(sandboxId);
   const write = (sandbox: HeldSandbox | undefined): void =>
     store.save({ run: { ...run, sandbox }, happened: [], timeMs: clock.wallMs() });
   // Written before it is made: a service that dies meanwhile finds it again.

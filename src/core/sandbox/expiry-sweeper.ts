@@ -1,7 +1,6 @@
 import { Semaphore } from "async-mutex";
 import { failpoint } from "../failpoints.ts";
 import type { CancelTimer, Clock } from "../ports/clock.ts";
-import type { Logger } from "../ports/logger.ts";
 import type { SandboxRecord, TerminationRequest } from "./sandbox-record.ts";
 import type { SandboxRegistry } from "./sandbox-registry.ts";
 import type { SandboxTerminator } from "./sandbox-terminator.ts";
@@ -21,7 +20,6 @@ export class ExpirySweeper {
   readonly #terminator: SandboxTerminator;
   readonly #intervalMs: number;
   readonly #clock: Clock;
-  readonly #logger: Logger;
   readonly #removals = new Semaphore(REMOVALS_AT_ONCE);
   /** Being ended by a sweep. */
   readonly #ending = new Set<SandboxRecord>();
@@ -32,13 +30,12 @@ export class ExpirySweeper {
     registry: SandboxRegistry,
     terminator: SandboxTerminator,
     intervalMs: number,
-    parts: { readonly clock: Clock; readonly logger: Logger },
+    parts: { readonly clock: Clock },
   ) {
     this.#registry = registry;
     this.#terminator = terminator;
     this.#intervalMs = intervalMs;
     this.#clock = parts.clock;
-    this.#logger = parts.logger;
   }
 
   /** Sees to it that a sweep happens within `inMs`, and within the interval at the latest. */
@@ -61,11 +58,10 @@ export class ExpirySweeper {
     this.#timer?.cancel();
   }
 
-  /** Ends every sandbox that has reached a deadline, and tries failed removals again. Waits for all of them; never rejects. */
+  /** Ends every sandbox that has reached a deadline. Waits for all of them; never rejects. */
   async sweep(): Promise<void> {
     const due = this.#registry.live().filter((record) => {
-      const stuck = record.phase.state === "DELETING" && record.deletion === undefined;
-      return !this.#ending.has(record) && (stuck || isDue(record));
+      return !this.#ending.has(record) && isDue(record);
     });
     await Promise.all(due.map((record) => this.#end(record)));
   }
@@ -81,12 +77,8 @@ export class ExpirySweeper {
     failpoint("sweep.due");
     try {
       await this.#removals.runExclusive(() => this.#terminator.end(record, request));
-    } catch (error) {
-      const { sandboxId } = record;
-      this.#logger.warn(
-        { sandboxId, err: error },
-        "an expired sandbox is not gone yet; the next sweep tries again",
-      );
+    } catch {
+      // The terminator tries again.
     } finally {
       this.#ending.delete(record);
       // It may have been used again meanwhile, and stays.
@@ -95,8 +87,7 @@ export class ExpirySweeper {
   }
 
   #armNext(): void {
-    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at
-    // once. What could not be removed is in DELETING, has no deadline any more and waits for the interval.
+    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at once.
     const waiting = this.#registry
       .live()
       .filter((record) => !this.#ending.has(record) && record.deletion === undefined);

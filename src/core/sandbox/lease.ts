@@ -48,6 +48,11 @@ export class LeaseBook {
     return this.#held.size;
   }
 
+  /** How many of those that are held do something in the sandbox. */
+  get working(): number {
+    return this.#working.size;
+  }
+
   take(sandbox: LeasedSandbox, { watches = false }: LeaseOptions = {}): Lease {
     const controller = new AbortController();
     this.#held.add(controller);

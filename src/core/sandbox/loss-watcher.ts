@@ -18,12 +18,12 @@ export class LossWatcher {
     registry: SandboxRegistry,
     terminator: SandboxTerminator,
     warmPool: WarmPool,
-    parts: { readonly logger: Logger },
+    { logger }: { readonly logger: Logger },
   ) {
     this.#registry = registry;
     this.#terminator = terminator;
     this.#warmPool = warmPool;
-    this.#logger = parts.logger;
+    this.#logger = logger;
   }
 
   onEvent(event: EngineEvent): void {
@@ -55,6 +55,15 @@ export class LossWatcher {
     }
   }
 
+  /** As {@link SandboxManager.giveUp} says. */
+  giveUp(ref: string, why: string, ifAlone: boolean): boolean {
+    const record = this.#registry.byRef(ref);
+    if (record === undefined || (ifAlone && record.leases.working > 1)) return false;
+    this.#logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
+    this.#lost(record, "UNCONTROLLABLE", why);
+    return true;
+  }
+
   #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {
     if (outOfMemory) {
       this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process for want of memory.");
@@ -68,12 +77,7 @@ export class LossWatcher {
       metadata: { cause },
     });
     record.leases.abortAll(ended);
-    this.#terminator.end(record, { cause, message, graceMs: 0 }).catch((error: unknown) => {
-      const { sandboxId } = record;
-      this.#logger.warn(
-        { sandboxId, err: error },
-        "an ended sandbox is not removed yet; the next sweep tries again",
-      );
-    });
+    // Where that fails, the terminator tries again.
+    this.#terminator.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
 }

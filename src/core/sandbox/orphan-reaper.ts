@@ -1,5 +1,6 @@
 import type { Engine, EngineSandbox } from "../ports/engine.ts";
 import type { Logger } from "../ports/logger.ts";
+import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxRegistry } from "./sandbox-registry.ts";
 import type { WarmPool } from "./warm-pool.ts";
 
@@ -13,40 +14,41 @@ export class OrphanReaper {
   readonly #registry: SandboxRegistry;
   readonly #warmPool: WarmPool;
   readonly #logger: Logger;
+  readonly #retries: RemovalRetries;
   readonly #removing = new Set<string>();
 
   constructor(
     registry: SandboxRegistry,
     warmPool: WarmPool,
-    parts: { readonly engine: Engine; readonly logger: Logger },
+    parts: { readonly engine: Engine; readonly logger: Logger; readonly retries: RemovalRetries },
   ) {
     this.#registry = registry;
     this.#warmPool = warmPool;
     this.#engine = parts.engine;
     this.#logger = parts.logger;
+    this.#retries = parts.retries;
   }
 
-  /** Removes orphans among what the engine has; what cannot be removed is tried again the next time. */
+  /** Removes orphans among what the engine has; what cannot be removed is tried again. */
   reap(present: readonly EngineSandbox[]): void {
     const owned = this.#registry.live();
     const refs = new Set(owned.flatMap(({ phase }) => refOf(phase) ?? []));
     const ids = new Set(owned.filter(({ phase }) => phase.state === "CREATING").map(idOf));
     for (const found of present) {
       const known = refs.has(found.ref) || ids.has(idOf(found)) || this.#warmPool.owns(found);
-      if (!known && !this.#removing.has(found.ref)) void this.#remove(found);
+      if (!known && !this.#removing.has(found.ref) && !this.#retries.has(found.ref)) void this.#remove(found);
     }
   }
 
-  async #remove({ ref, sandboxId, generation }: EngineSandbox): Promise<void> {
+  async #remove(found: EngineSandbox): Promise<void> {
+    const { ref, sandboxId, generation } = found;
     this.#removing.add(ref);
     try {
       await this.#engine.remove(ref);
+      this.#retries.gone(ref);
       this.#logger.info({ ref, sandboxId, generation }, "removed a sandbox that belonged to nothing");
     } catch (error) {
-      this.#logger.warn(
-        { ref, sandboxId, err: error },
-        "a sandbox that belongs to nothing is not removed yet",
-      );
+      this.#retries.failed(ref, sandboxId, error, () => this.#remove(found));
     } finally {
       this.#removing.delete(ref);
     }

@@ -165,10 +165,7 @@ export class Reconciler implements EngineFollower {
   }
 
   #end(record: SandboxRecord, { cause, message }: Termination): void {
-    const { terminator, logger } = this.#parts;
-    terminator.end(record, { cause, message, graceMs: 0 }).catch((error: unknown) => {
-      const { sandboxId } = record;
-      logger.warn({ sandboxId, err: error }, "a sandbox is not removed yet; the next sweep tries again");
-    });
+    // Where that fails, the terminator tries again.
+    this.#parts.terminator.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
 }

@@ -5,7 +5,7 @@ import type { KeyedLock } from "../keyed-lock.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { EngineSandbox } from "../ports/engine.ts";
 import type { RequestProgress } from "../state/request-log.ts";
-import type { Capacity } from "./capacity.ts";
+import type { Capacity, Reservation } from "./capacity.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
 import type { SandboxObserver } from "./lease.ts";
@@ -63,15 +63,22 @@ export class SandboxCreator {
     throwIfAborted(monitor.lost);
     const spec = resolveSpec(asked, defaults, monitor.info);
     mounts.check(owner, spec);
-    const previous = options.sandboxId === undefined ? undefined : registry.get(owner, options.sandboxId);
-    if (previous?.live) throw exists(previous);
-    const reservation = capacity.reserve();
+    const { sandboxId, signal } = options;
+    const find = (): SandboxRecord | undefined => {
+      const found = sandboxId === undefined ? undefined : registry.get(owner, sandboxId);
+      if (found?.live) throw exists(found);
+      return found;
+    };
+    find();
+    const reservation = await capacity.reserve(AbortSignal.any([signal, monitor.lost]));
+    const previous = orRelease(reservation, find);
     const warm = warmPool.claim(spec);
     const abort = new AbortController();
     const record: SandboxRecord = new SandboxRecord({
-      sandboxId: options.sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
+      sandboxId: sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
       generation: (previous?.generation ?? 0) + 1,
       owner,
+      place: journal.nextPlace(),
       spec,
       phase: { state: "CREATING", abort, warmRef: warm?.engine.ref },
       reservation,
@@ -81,7 +88,7 @@ export class SandboxCreator {
     });
     this.#begin(record, warm, options);
     failpoint(warm ? "claim.intended" : "create.intended");
-    await this.#make(record, warm, AbortSignal.any([options.signal, monitor.lost, abort.signal]));
+    await this.#make(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
     sweeper.arm(record.expiry()?.inMs);
     return record;
   }
@@ -142,5 +149,15 @@ export class SandboxCreator {
     const ready = record.leased();
     if (ready !== undefined) observer.ready(ready);
     journal.note(record, { type: "RUNNING" });
+  }
+}
+
+/** What `look` comes to; where it throws, the place is given back. */
+function orRelease<T>(reservation: Reservation, look: () => T): T {
+  try {
+    return look();
+  } catch (error) {
+    reservation.release();
+    throw error;
   }
 }

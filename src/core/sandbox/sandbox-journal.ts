@@ -17,9 +17,16 @@ export interface SandboxJournalParts {
 /** Keeps what becomes of sandboxes: where each stands and the event that tells of it, both or neither. */
 export class SandboxJournal {
   readonly #parts: SandboxJournalParts;
+  #lastPlace: number;
 
   constructor(parts: SandboxJournalParts) {
     this.#parts = parts;
+    this.#lastPlace = parts.store.lastPlace();
+  }
+
+  /** The place of a life that begins: behind all others. */
+  nextPlace(): number {
+    return ++this.#lastPlace;
   }
 
   /** The sandboxes of earlier runs, in the order in which their lives began. */
@@ -34,7 +41,7 @@ export class SandboxJournal {
    */
   intend(record: SandboxRecord, happening: SandboxHappening, also: () => void = () => {}): void {
     const { store, transaction, events } = this.#parts;
-    const event = events.next(record, happening);
+    const event = events.happened(record, happening);
     transaction(() => {
       store.put(this.#stored(record));
       events.store(event);
@@ -55,38 +62,48 @@ export class SandboxJournal {
   /** Keeps soon that a sandbox was used. */
   used(record: SandboxRecord): void {
     const { store, writeBehind } = this.#parts;
-    writeBehind.add(`used ${keyOf(record)}`, () => store.putUsed(this.#stored(record)));
+    writeBehind.add(`used ${record.place}`, () => store.putUsed(this.#stored(record)));
   }
 
-  /** Tells of something that changes nothing, and keeps it soon. */
+  /** Tells of something that changes nothing: where the disk takes nothing, as soon as it does. */
   mention(record: SandboxRecord, happening: SandboxHappening): void {
-    const { events, writeBehind } = this.#parts;
-    const event = events.next(record, happening);
-    writeBehind.add(`event ${event.sequence}`, () => events.store(event));
-    events.tell(event);
+    const { events, transaction, writeBehind } = this.#parts;
+    const event = events.happened(record, happening);
+    try {
+      transaction(() => events.store(event));
+      events.tell(event);
+    } catch {
+      events.wait(event);
+      writeBehind.add(
+        "events",
+        () => events.store(),
+        () => events.tell(),
+      );
+    }
   }
 
   /** Forgets a sandbox that ended long ago, soon. */
   forget(record: SandboxRecord): void {
     const { store, writeBehind } = this.#parts;
-    const { owner, sandboxId, generation } = record;
-    writeBehind.drop(`used ${keyOf(record)}`);
-    writeBehind.add(`sandbox ${keyOf(record)}`, () => store.remove(owner, sandboxId, generation));
+    const { place } = record;
+    writeBehind.drop(`used ${place}`);
+    writeBehind.add(`sandbox ${place}`, () => store.remove(place));
   }
 
   #noteLater(record: SandboxRecord, happening: SandboxHappening): void {
     const { store, writeBehind } = this.#parts;
     this.mention(record, happening);
-    writeBehind.add(`sandbox ${keyOf(record)}`, () => store.put(this.#stored(record)));
+    writeBehind.add(`sandbox ${record.place}`, () => store.put(this.#stored(record)));
   }
 
   #stored(record: SandboxRecord): StoredSandbox {
     const { time } = this.#parts;
-    const { owner, sandboxId, generation, spec, times } = record;
+    const { owner, sandboxId, generation, place, spec, times } = record;
     return {
       owner,
       sandboxId,
       generation,
+      place,
       spec,
       phase: this.#storedPhase(record),
       ...times,
@@ -105,8 +122,4 @@ export class SandboxJournal {
         return phase;
     }
   }
-}
-
-function keyOf({ owner, sandboxId, generation }: SandboxRecord): string {
-  return JSON.stringify([owner, sandboxId, generation]);
 }

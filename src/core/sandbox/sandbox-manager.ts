@@ -1,6 +1,7 @@
 import { BerthError, throwIfAborted } from "../errors.ts";
 import { inBatches } from "../in-batches.ts";
 import { KeyedLock } from "../keyed-lock.ts";
+import { type Slice, type Sliced, WHOLE } from "../ordered-index.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { Engine } from "../ports/engine.ts";
 import type { Logger } from "../ports/logger.ts";
@@ -13,6 +14,7 @@ import { LossWatcher } from "./loss-watcher.ts";
 import type { MountSources } from "./mount-sources.ts";
 import { OrphanReaper } from "./orphan-reaper.ts";
 import { Reconciler } from "./reconciler.ts";
+import { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
 import { type CreateOptions, SandboxCreator } from "./sandbox-creator.ts";
 import { assertGeneration, notFound, notRunning } from "./sandbox-errors.ts";
@@ -87,6 +89,7 @@ export class SandboxManager {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #locks = new KeyedLock();
+  readonly #retries: RemovalRetries;
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
   readonly #terminator: SandboxTerminator;
@@ -94,6 +97,7 @@ export class SandboxManager {
   readonly #creator: SandboxCreator;
   readonly #sweeper: ExpirySweeper;
   readonly #reconciler: Reconciler;
+  readonly #losses: LossWatcher;
   #shutdown: Promise<string[]> | undefined;
 
   constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
@@ -103,12 +107,15 @@ export class SandboxManager {
     this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#logger = parts.logger;
-    this.#capacity = new Capacity(settings.maxSandboxes);
+    this.#capacity = new Capacity(settings.maxSandboxes, parts.clock);
     this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
-    this.#terminator = new SandboxTerminator(this.#locks, this.#registry, parts);
+    this.#retries = new RemovalRetries(parts);
+    const removing = { ...parts, retries: this.#retries };
+    this.#terminator = new SandboxTerminator(this.#locks, this.#registry, removing);
     const plain = (image: string): SandboxSpec =>
       resolveSpec({ image }, settings.defaults, parts.monitor.info);
-    this.#warmPool = new WarmPool(settings.warmPools, plain, parts);
+    this.#warmPool = new WarmPool(settings.warmPools, plain, removing);
+    this.#losses = new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts);
     this.#sweeper = new ExpirySweeper(this.#registry, this.#terminator, settings.cleanupIntervalMs, parts);
     const shared = {
       ...parts,
@@ -126,8 +133,8 @@ export class SandboxManager {
     });
     this.#reconciler = new Reconciler({
       ...shared,
-      losses: new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts),
-      orphans: new OrphanReaper(this.#registry, this.#warmPool, parts),
+      losses: this.#losses,
+      orphans: new OrphanReaper(this.#registry, this.#warmPool, removing),
       onIdle: (record) => this.#sweeper.arm(record.expiry()?.inMs),
     });
   }
@@ -142,8 +149,12 @@ export class SandboxManager {
     this.#monitor.follow(this.#reconciler);
     this.#warmPool.start();
     this.#sweeper.arm(0);
-    // What could not be removed while the engine was away is tried again.
-    this.#monitor.onAvailabilityChange(() => void this.#sweeper.sweep());
+    this.#monitor.onAvailabilityChange(() => {
+      if (!this.#monitor.available) return;
+      // What could not be removed while the engine was away is tried at once.
+      this.#retries.hurry();
+      void this.#sweeper.sweep();
+    });
   }
 
   /**
@@ -165,14 +176,18 @@ export class SandboxManager {
   list(
     owner: string,
     filter: { readonly labels: Readonly<Record<string, string>>; readonly states: ReadonlySet<SandboxState> },
-  ): SandboxView[] {
-    const wanted = Object.entries(filter.labels);
-    return this.#registry
-      .all()
-      .filter((record) => record.owner === owner && filter.states.has(record.phase.state))
-      .filter((record) => wanted.every(([key, value]) => record.spec.labels[key] === value))
-      .map((record) => this.#view(record))
-      .reverse();
+    slice: Slice = WHOLE,
+  ): Sliced<SandboxView> {
+    const { states } = filter;
+    const labels = Object.entries(filter.labels);
+    const { items, next } = this.#registry.list(
+      owner,
+      states.has("TERMINATED"),
+      slice,
+      ({ phase, spec }) =>
+        states.has(phase.state) && labels.every(([key, value]) => spec.labels[key] === value),
+    );
+    return { items: items.map((record) => this.#view(record)), next };
   }
 
   /** Changes labels or deadlines; what is not named stays. */
@@ -232,6 +247,15 @@ export class SandboxManager {
   }
 
   /**
+   * Ends a sandbox at once in which code keeps Berth from ending or starting
+   * processes. Returns whether it ends, which it cannot while the engine is away.
+   * @param options `ifAlone`: only where no more than one operation is at work in it. Default false.
+   */
+  giveUp(ref: string, why: string, { ifAlone = false }: { readonly ifAlone?: boolean } = {}): boolean {
+    return this.#monitor.available && this.#losses.giveUp(ref, why, ifAlone);
+  }
+
+  /**
    * Takes the right to run an operation in a sandbox.
    * @param options `paused`: also in one that is paused, for a holder that only waits. Default false.
    * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`, `ENGINE_UNAVAILABLE`.
@@ -256,6 +280,11 @@ export class SandboxManager {
     return sandbox && record.leases.take(sandbox);
   }
 
+  /** Sandboxes, of whatever owner, that could not be removed so far. Removing them is tried again until they are gone. */
+  get stuckRemovals(): number {
+    return this.#retries.count;
+  }
+
   stats(owner: string): SandboxStats {
     const live = this.#registry.live();
     return {
@@ -266,13 +295,11 @@ export class SandboxManager {
       cleanupIntervalMs: this.#settings.cleanupIntervalMs,
       isShuttingDown: this.#shutdown !== undefined,
       warmPools: this.#warmPool.status(),
-      sandboxes: live
-        .filter((record) => record.owner === owner)
-        .map((record) => ({
-          sandboxId: record.sandboxId,
-          lastUsedMs: record.lastUsedTimeMs,
-          isActive: record.leases.count > 0,
-        })),
+      sandboxes: this.#registry.liveOf(owner).map((record) => ({
+        sandboxId: record.sandboxId,
+        lastUsedMs: record.lastUsedTimeMs,
+        isActive: record.leases.count > 0,
+      })),
     };
   }
 
@@ -294,6 +321,7 @@ export class SandboxManager {
   async #runShutdown(options: { readonly leave: boolean; readonly timeoutMs: number }): Promise<string[]> {
     this.#sweeper.stop();
     const stopping = new BerthError("SHUTTING_DOWN", "The server is shutting down.");
+    this.#capacity.close(stopping);
     for (const { phase } of this.#registry.live())
       if (phase.state === "CREATING") phase.abort.abort(stopping);
     const gone = Promise.all([
@@ -304,6 +332,7 @@ export class SandboxManager {
     const cancel = this.#clock.setTimer(options.timeoutMs, timer.resolve);
     await Promise.race([gone, timer.promise]);
     cancel();
+    this.#retries.stop();
     this.#monitor.stop();
     return this.#registry.live().map((record) => record.sandboxId);
   }

@@ -1,7 +1,7 @@
 import type { Clock } from "../ports/clock.ts";
 import type { EngineSandbox } from "../ports/engine.ts";
 import type { SandboxTimes } from "../ports/sandbox-store.ts";
-import type { Reservation } from "./capacity.ts";
+import type { Place } from "./capacity.ts";
 import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { IsolationLevel, SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 
@@ -37,9 +37,11 @@ export class SandboxRecord {
   readonly sandboxId: string;
   readonly generation: number;
   readonly owner: string;
+  /** Its place among all lives that sandboxes ever had, which tells it from every other life under its id. */
+  readonly place: number;
   readonly createTimeMs: number;
   readonly leases: LeaseBook;
-  readonly reservation: Reservation;
+  readonly reservation: Place;
   phase: Phase;
   spec: SandboxSpec;
   /** The deletion under way, and how another request joins it. */
@@ -56,9 +58,10 @@ export class SandboxRecord {
     sandboxId: string;
     generation: number;
     owner: string;
+    place: number;
     spec: SandboxSpec;
     phase: Phase;
-    reservation: Reservation;
+    reservation: Place;
     clock: Clock;
     /** Those of an earlier run, on this one's monotonic clock. Undefined: it begins now. */
     times?: SandboxTimes;
@@ -70,6 +73,7 @@ export class SandboxRecord {
     this.sandboxId = init.sandboxId;
     this.generation = init.generation;
     this.owner = init.owner;
+    this.place = init.place;
     this.spec = init.spec;
     this.phase = init.phase;
     this.reservation = init.reservation;

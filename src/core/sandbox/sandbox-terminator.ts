@@ -5,6 +5,7 @@ import type { CancelTimer, Clock } from "../ports/clock.ts";
 import type { Engine } from "../ports/engine.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import type { SandboxObserver } from "./lease.ts";
+import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination } from "./sandbox.ts";
 import type { SandboxJournal } from "./sandbox-journal.ts";
 import type { SandboxRecord, TerminationRequest } from "./sandbox-record.ts";
@@ -26,6 +27,7 @@ export class SandboxTerminator {
   readonly #journal: SandboxJournal;
   readonly #clock: Clock;
   readonly #observer: SandboxObserver;
+  readonly #retries: RemovalRetries;
 
   constructor(
     locks: KeyedLock,
@@ -36,6 +38,7 @@ export class SandboxTerminator {
       readonly journal: SandboxJournal;
       readonly clock: Clock;
       readonly observer: SandboxObserver;
+      readonly retries: RemovalRetries;
     },
   ) {
     this.#locks = locks;
@@ -45,12 +48,14 @@ export class SandboxTerminator {
     this.#journal = parts.journal;
     this.#clock = parts.clock;
     this.#observer = parts.observer;
+    this.#retries = parts.retries;
   }
 
   /**
    * Ends a sandbox and returns when it is gone.
    * @throws `ENGINE_UNAVAILABLE` when the container could not be removed; the
-   *   sandbox then stays in DELETING, keeps its place, and this may be called again.
+   *   sandbox then stays in DELETING and keeps its place, removing it is tried
+   *   again until it is gone, and this may be called again.
    */
   async end(record: SandboxRecord, request: TerminationRequest): Promise<void> {
     if (!record.live) return;
@@ -60,9 +65,14 @@ export class SandboxTerminator {
     }
     const grace = new Grace(this.#clock, request.graceMs);
     let onlyIf = request.onlyIf;
-    const done = this.#run(record, request, grace, () => onlyIf?.() ?? true).finally(() => {
-      record.deletion = undefined;
-    });
+    const done = this.#run(record, request, grace, () => onlyIf?.() ?? true)
+      .finally(() => {
+        record.deletion = undefined;
+      })
+      .catch((error: unknown) => {
+        this.#retry(record, error);
+        throw error;
+      });
     record.deletion = {
       done,
       join: (other) => {
@@ -81,6 +91,14 @@ export class SandboxTerminator {
     record.reservation.release();
     this.#registry.retire(record);
     this.#journal.note(record, { type: "TERMINATED", termination });
+  }
+
+  #retry(record: SandboxRecord, error: unknown): void {
+    const { phase, sandboxId } = record;
+    if (phase.state !== "DELETING") return;
+    record.reservation.stay();
+    const request = { ...phase.termination, graceMs: 0 };
+    this.#retries.failed(phase.engine.ref, sandboxId, error, () => this.end(record, request));
   }
 
   async #run(
@@ -112,7 +130,9 @@ export class SandboxTerminator {
       await new Grace(this.#clock, ABORT_WAIT_MS).wait(record.leases.drained());
       const sandbox = record.leased();
       if (sandbox !== undefined) this.#observer.ending(sandbox);
+      record.reservation.leave();
       await this.#engine.remove(phase.engine.ref, this.#monitor.lost);
+      this.#retries.gone(phase.engine.ref);
       failpoint("delete.removed");
       this.finish(record, { ...termination, timeMs: this.#clock.wallMs() });
       failpoint("delete.finished");

@@ -14,7 +14,8 @@ export type TerminationCause =
   | "REMOVED_EXTERNALLY"
   | "ENGINE_LOST"
   | "CREATE_FAILED"
-  | "SERVER_SHUTDOWN";
+  | "SERVER_SHUTDOWN"
+  | "UNCONTROLLABLE";
 
 /** How a sandbox ended. */
 export interface Termination {

@@ -3,6 +3,7 @@ import { newId } from "../ids.ts";
 import type { Engine, EngineSandbox } from "../ports/engine.ts";
 import type { Logger } from "../ports/logger.ts";
 import type { LeasedSandbox, SandboxObserver } from "./lease.ts";
+import type { RemovalRetries } from "./removal-retries.ts";
 import type { Resources, SandboxSpec } from "./sandbox.ts";
 
 /** How many sandboxes of an image are kept ready. */
@@ -42,6 +43,7 @@ export class WarmPool {
   readonly #engine: Engine;
   readonly #observer: SandboxObserver;
   readonly #logger: Logger;
+  readonly #retries: RemovalRetries;
   readonly #spec: (image: string) => SandboxSpec;
   readonly #pools: readonly ImagePool[];
   readonly #closing = new AbortController();
@@ -54,11 +56,17 @@ export class WarmPool {
   constructor(
     targets: readonly WarmPoolTarget[],
     spec: (image: string) => SandboxSpec,
-    parts: { readonly engine: Engine; readonly observer: SandboxObserver; readonly logger: Logger },
+    parts: {
+      readonly engine: Engine;
+      readonly observer: SandboxObserver;
+      readonly logger: Logger;
+      readonly retries: RemovalRetries;
+    },
   ) {
     this.#engine = parts.engine;
     this.#observer = parts.observer;
     this.#logger = parts.logger;
+    this.#retries = parts.retries;
     this.#spec = spec;
     this.#pools = targets.map(({ image, count }) => ({ image, target: count, ready: [], starting: 0 }));
   }
@@ -172,9 +180,11 @@ export class WarmPool {
 
   async #remove(engine: EngineSandbox): Promise<void> {
     this.#observer.ending(leasedOf(engine, this.#spec("")));
-    await this.#engine.remove(engine.ref).catch((error: unknown) => {
-      this.#logger.error({ ref: engine.ref, err: error }, "a sandbox of the warm pool could not be removed");
-    });
+    await this.#engine.remove(engine.ref).then(
+      () => this.#retries.gone(engine.ref),
+      (error: unknown) =>
+        this.#retries.failed(engine.ref, engine.sandboxId, error, () => this.#remove(engine)),
+    );
   }
 
   #track(work: Promise<void>): void {

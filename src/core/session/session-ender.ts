@@ -1,10 +1,9 @@
-import { BerthError } from "../errors.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { Logger } from "../ports/logger.ts";
 import { atMost } from "../until.ts";
 import type { SessionJournal } from "./session-journal.ts";
 import type { SessionMaker } from "./session-maker.ts";
-import type { SessionRecord } from "./session-record.ts";
+import { type SessionRecord, sessionLost } from "./session-record.ts";
 import type { SessionRegistry } from "./session-registry.ts";
 
 /** How long calls have to let go once they were aborted. */
@@ -73,11 +72,4 @@ export class SessionEnder {
   async settled(): Promise<void> {
     while (this.#work.size > 0) await Promise.all(this.#work);
   }
-}
-
-/** Makes the error for a session that can be used no more. */
-export function sessionLost({ sessionId }: SessionRecord, why: string): BerthError {
-  return new BerthError("SESSION_LOST", `The session ${JSON.stringify(sessionId)} was lost: ${why}.`, {
-    metadata: { session_id: sessionId },
-  });
 }

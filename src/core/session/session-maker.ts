@@ -1,9 +1,9 @@
-import { throwIfAborted } from "../errors.ts";
+import { BerthError, throwIfAborted } from "../errors.ts";
 import type { Resource } from "../ports/resource.ts";
 import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
 import type { RequestedSpec } from "../sandbox/spec.ts";
 import type { SessionJournal } from "./session-journal.ts";
-import type { SessionPlace, SessionRecord } from "./session-record.ts";
+import { type SessionPlace, type SessionRecord, sessionLost } from "./session-record.ts";
 
 /** Where a workspace appears in a session's sandbox. */
 const WORKSPACE_TARGET = "/workspace";
@@ -50,6 +50,19 @@ export class SessionMaker {
     using lease = this.#sandboxes.acquire({ owner, ...asked });
     const { sandboxId, generation } = lease.sandbox;
     return { sandbox: { owner, sandboxId, generation }, owned: false };
+  }
+
+  /** Why a session can be used no more: its sandbox is gone. Undefined where it is there, or is yet to be made. */
+  lossOf(record: SessionRecord): BerthError | undefined {
+    const { lost, place } = record;
+    if (lost !== undefined || place === undefined) return lost;
+    try {
+      const { state } = this.#sandboxes.get(place.sandbox);
+      if (state !== "DELETING" && state !== "TERMINATED") return undefined;
+    } catch (error) {
+      if (!(error instanceof BerthError)) throw error;
+    }
+    return sessionLost(record, "its sandbox is gone");
   }
 
   /** Initializes the resource of a session in its sandbox. */

@@ -1,6 +1,7 @@
 import { BerthError, throwIfAborted } from "../errors.ts";
 import type { JsonObject } from "../json.ts";
 import { KeyedLock } from "../keyed-lock.ts";
+import { type Slice, type Sliced, WHOLE } from "../ordered-index.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { Logger } from "../ports/logger.ts";
 import type { ResourceType } from "../ports/resource.ts";
@@ -94,7 +95,8 @@ export class SessionManager {
 
   /**
    * Makes a session for each resource asked for, side by side. One that is there
-   * already is kept as it is and lives on. What fails is told and leaves nothing.
+   * already is kept as it is and lives on, with its sandbox; one whose sandbox is
+   * gone is replaced. What fails is told and leaves nothing.
    */
   async create(
     owner: string,
@@ -138,22 +140,21 @@ export class SessionManager {
     }
   }
 
-  /** Starts the time to live of sessions anew. @param types empty: all that the worker has. */
+  /** Starts the time to live of sessions and the idle time of their sandboxes again. @param types empty: all that the worker has. */
   async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
     return this.#each(owner, workerId, types, async (key) => {
       const record = this.#live(key);
-      if (record === undefined) return { resourceType: key.resourceType, status: "NOT_FOUND" };
-      record.touch();
-      this.#onUse(record);
-      if (record.place !== undefined) this.#keepSandbox(record);
+      if (record === undefined || this.#maker.lossOf(record) !== undefined)
+        return { resourceType: key.resourceType, status: "NOT_FOUND" };
+      this.#refresh(record);
       return { resourceType: key.resourceType, status: "REFRESHED", session: record.view() };
     });
   }
 
   /**
    * Ends the worker's session of a type, where there is one, and makes another
-   * in its place: same names, workspace or sandbox and time to live.
-   * @param config undefined: as it is.
+   * in its place: same custom name, workspace or sandbox and time to live.
+   * @param config undefined: as it is. A custom name in it replaces the old one.
    * @throws `INVALID_ARGUMENT`, before anything is touched.
    */
   async reinitialize(
@@ -172,7 +173,7 @@ export class SessionManager {
       const asked: RequestedSession = {
         resourceType: type.name,
         config: config ?? init?.config,
-        customName: init?.customName ?? "",
+        customName: customNameOf(config ?? {}) || (init?.customName ?? ""),
         sandbox: place?.owned === false ? { sandboxId: place.sandbox.sandboxId } : undefined,
         workspaceId: init?.workspaceId ?? "",
         ttlMs: init?.ttlMs,
@@ -192,15 +193,12 @@ export class SessionManager {
   list(
     owner: string,
     filter: { readonly workerId: string | undefined; readonly types: ReadonlySet<string> },
-  ): SessionView[] {
-    return this.#registry
-      .all()
-      .filter(({ init }) => init.owner === owner)
-      .filter(({ init }) => filter.workerId === undefined || init.workerId === filter.workerId)
-      .filter(({ init }) => filter.types.size === 0 || filter.types.has(init.type.name))
-      .filter((record) => !record.expired && record.lost === undefined)
-      .map((record) => record.view())
-      .reverse();
+    slice: Slice = WHOLE,
+  ): Sliced<SessionView> {
+    const usable = (record: SessionRecord): boolean =>
+      !record.expired && this.#maker.lossOf(record) === undefined;
+    const { items, next } = this.#registry.list(owner, filter, slice, usable);
+    return { items: items.map((record) => record.view()), next };
   }
 
   /** Ends sessions; returns when they are gone. @param types empty: all that the worker has. */
@@ -242,11 +240,11 @@ export class SessionManager {
     return this.#locked(key, async () => {
       throwIfAborted(signal);
       const existing = this.#live(key);
-      if (existing !== undefined) {
-        existing.touch();
-        this.#onUse(existing);
+      if (existing !== undefined && this.#maker.lossOf(existing) === undefined) {
+        this.#refresh(existing);
         return { status: "EXISTS" as const, session: existing.view() };
       }
+      if (existing !== undefined) await this.#ender.end(existing, 0);
       const record = await this.#make(init, asked.sandbox, signal);
       return { status: "CREATED" as const, session: record.view() };
     });
@@ -277,8 +275,7 @@ export class SessionManager {
     temporary: boolean,
   ): SessionInit {
     const config = configOf(type, asked.config ?? {});
-    const { custom_name: named } = config;
-    const customName = asked.customName || (typeof named === "string" ? named : "");
+    const customName = asked.customName || customNameOf(config);
     return {
       ...this.#namer.next(owner, workerId, type.name, customName),
       owner,
@@ -348,9 +345,12 @@ export class SessionManager {
     if (!record.init.temporary && record.state === "ACTIVE") this.#journal.used(record);
   }
 
-  #keepSandbox({ place }: SessionRecord): void {
+  /** Its time to live and its sandbox's idle time begin again. */
+  #refresh(record: SessionRecord): void {
+    record.touch();
+    this.#onUse(record);
     try {
-      if (place !== undefined) this.#sandboxes.keepAlive(place.sandbox);
+      if (record.place !== undefined) this.#sandboxes.keepAlive(record.place.sandbox);
     } catch (error) {
       // The next call tells what is wrong with it.
       if (!(error instanceof BerthError)) throw error;
@@ -379,6 +379,11 @@ export class SessionManager {
   #assertOpen(): void {
     if (this.#closing.signal.aborted) throw shuttingDown();
   }
+}
+
+/** The custom name that a config holds; empty where it holds none. */
+function customNameOf({ custom_name: name }: JsonObject): string {
+  return typeof name === "string" ? name : "";
 }
 
 function configOf(type: ResourceType, given: JsonObject): JsonObject {

@@ -1,4 +1,4 @@
-import type { BerthError } from "../errors.ts";
+import { BerthError } from "../errors.ts";
 import type { JsonObject } from "../json.ts";
 import type { CancelTimer, Clock } from "../ports/clock.ts";
 import type { Resource, ResourceType } from "../ports/resource.ts";
@@ -134,4 +134,11 @@ export class SessionRecord {
       ...this.lastUse,
     };
   }
+}
+
+/** Makes the error for a session that can be used no more. */
+export function sessionLost({ sessionId }: SessionRecord, why: string): BerthError {
+  return new BerthError("SESSION_LOST", `The session ${JSON.stringify(sessionId)} was lost: ${why}.`, {
+    metadata: { session_id: sessionId },
+  });
 }

@@ -3,9 +3,9 @@ import type { Resource } from "../ports/resource.ts";
 import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
 import { untilAborted } from "../until.ts";
 import type { SessionCall } from "./session-calls.ts";
-import { type SessionEnder, sessionLost } from "./session-ender.ts";
+import type { SessionEnder } from "./session-ender.ts";
 import type { SessionMaker } from "./session-maker.ts";
-import type { SessionRecord } from "./session-record.ts";
+import { type SessionRecord, sessionLost } from "./session-record.ts";
 
 /** A session as a call uses it. */
 export interface SessionUse {

@@ -1,6 +1,6 @@
 import type { Clock } from "../ports/clock.ts";
 import type { Logger } from "../ports/logger.ts";
-import type { RequestStore } from "../ports/request-store.ts";
+import type { AnswerBounds, RequestStore } from "../ports/request-store.ts";
 import type { EventStore, SandboxStore, Transaction } from "../ports/sandbox-store.ts";
 import type { TimeStore } from "../ports/time-store.ts";
 import { SandboxJournal } from "../sandbox/sandbox-journal.ts";
@@ -26,11 +26,15 @@ export class DurableState {
   readonly journal: SandboxJournal;
   readonly requests: RequestLog;
 
-  constructor(store: StateStore, parts: { readonly clock: Clock; readonly logger: Logger }) {
+  /** @param parts.answers what the answers kept for retries may take; by default whatever they do. */
+  constructor(
+    store: StateStore,
+    parts: { readonly clock: Clock; readonly logger: Logger; readonly answers?: AnswerBounds },
+  ) {
     this.time = ServiceTime.resume(parts.clock, store.time);
     this.writeBehind = new WriteBehind(store.transaction, parts);
     this.events = new EventLog(parts.clock, store.events);
-    this.requests = new RequestLog(this.time, store.requests);
+    this.requests = new RequestLog(this.time, store.requests, undefined, parts.answers);
     this.journal = new SandboxJournal({ ...this, store: store.sandboxes, transaction: store.transaction });
   }
 
@@ -42,5 +46,6 @@ export class DurableState {
   stop(): void {
     this.time.stop();
     this.writeBehind.flush();
+    this.events.close();
   }
 }

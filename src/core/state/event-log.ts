@@ -1,12 +1,12 @@
 import { abortError, BerthError } from "../errors.ts";
 import type { Clock } from "../ports/clock.ts";
-import type { EventStore } from "../ports/sandbox-store.ts";
+import type { EventRange, EventStore } from "../ports/sandbox-store.ts";
 import type { SandboxEvent, SandboxHappening } from "../sandbox/sandbox-event.ts";
 
 /** What a watcher gets: an event, or the news that events from..to are gone. */
 export type WatchItem =
   | { readonly type: "event"; readonly event: SandboxEvent }
-  | { readonly type: "trimmed"; readonly from: number; readonly to: number };
+  | ({ readonly type: "trimmed" } & EventRange);
 
 /** Whom and what a watcher wants to hear of. */
 export interface WatchFilter {
@@ -17,53 +17,110 @@ export interface WatchFilter {
   readonly afterSequence: number;
 }
 
-/** The newest lifecycle events, in order, for any number of watchers. What the store has of them goes on after a restart. */
+/** What is kept of one owner's events. */
+interface History {
+  /** In their order. */
+  readonly events: SandboxEvent[];
+  /** Everything up to this sequence is gone. */
+  trimmedTo: number;
+}
+
+/** Events that a machine that lost its power may have told, and forgotten with what the disk did not have yet. */
+const LOST_WITH_POWER = 100_000;
+
+/** What happened, before it has its number. */
+export type UnnumberedEvent = Omit<SandboxEvent, "sequence">;
+
+/**
+ * The newest lifecycle events, in order, for any number of watchers, also those
+ * of earlier runs of the service.
+ *
+ * A number is told once, whatever becomes of the service: an event is stored
+ * before it is told (ADR 0033). While the disk takes nothing, events wait.
+ */
 export class EventLog {
   readonly #clock: Clock;
   readonly #store: EventStore;
   readonly #keep: number;
-  #events: SandboxEvent[];
+  readonly #histories = new Map<string, History>();
+  #count = 0;
   #last: number;
+  /** Of every owner, in order. */
+  readonly #losses: EventRange[];
+  /** Whether the store knows that this run stores events, and what was lost before it. */
+  #isOpen = false;
+  #newLoss: EventRange | undefined;
+  /** What happened and is not stored yet, in order. */
+  #waiting: UnnumberedEvent[] = [];
+  /** Whether more happened than may wait. */
+  #overflow = false;
+  /** Owners whose history was trimmed, which the store does not know yet. */
+  readonly #trimmed = new Set<string>();
   readonly #wake = new Set<() => void>();
 
-  /** @param keep how many events are kept. */
+  /** @param keep how many events are kept; beyond it the oldest of the owner with the most go first. */
   constructor(clock: Clock, store: EventStore, keep = 10_000) {
     this.#clock = clock;
     this.#store = store;
     this.#keep = keep;
-    this.#events = store.load(keep);
-    this.#last = store.last();
+    this.#last = store.newest();
+    const { openedIn } = store;
+    if (openedIn !== undefined && openedIn !== clock.bootId) {
+      this.#newLoss = { from: this.#last + 1, to: this.#last + LOST_WITH_POWER };
+      this.#last = this.#newLoss.to;
+    }
+    this.#open();
+    this.#losses = [...store.losses(), ...(this.#newLoss === undefined ? [] : [this.#newLoss])];
+    for (const [owner, trimmedTo] of store.trims()) this.#historyOf(owner).trimmedTo = trimmedTo;
+    for (const event of store.load()) this.#add(event);
   }
 
-  /** The event that comes next, where this happens now. It is to be stored, then told by {@link tell}. */
-  next(
+  /** What happens now. It is to be stored, and told once it is. */
+  happened(
     subject: { sandboxId: string; generation: number; owner: string },
     happening: SandboxHappening,
-  ): SandboxEvent {
+  ): UnnumberedEvent {
     const { sandboxId, generation, owner } = subject;
-    return {
-      sequence: this.#last + 1,
-      timeMs: this.#clock.wallMs(),
-      sandboxId,
-      generation,
-      owner,
-      happening,
-    };
+    return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, happening };
   }
 
-  /** Puts an event into the store. @throws `NO_SPACE` */
-  store(event: SandboxEvent): void {
-    this.#store.append(event);
-    if (event.sequence % Math.ceil(this.#keep / 4) === 0) this.#store.trim(event.sequence - this.#keep);
+  /** Stores what waits, and an event behind it, in a transaction of the caller's. @throws `NO_SPACE` */
+  store(event?: UnnumberedEvent): void {
+    if (!this.#isOpen) this.#store.open(this.#clock.bootId, this.#newLoss);
+    const { events, loss } = this.#next(event);
+    for (const numbered of events) this.#store.append(numbered);
+    if (loss !== undefined) this.#store.addLoss(loss);
+    for (const owner of this.#trimmed) this.#store.trim(owner, this.#historyOf(owner).trimmedTo);
   }
 
-  /** Tells watchers of an event. */
-  tell(event: SandboxEvent): void {
-    this.#last = event.sequence;
-    this.#events.push(event);
-    // Trimmed in batches, so that an append costs no shift of the whole history.
-    if (this.#events.length > this.#keep * 1.25) this.#events = this.#events.slice(-this.#keep);
+  /** Tells watchers of what {@link store} stored. To be called as soon as its transaction is over, with the same event. */
+  tell(event?: UnnumberedEvent): void {
+    const { events, loss } = this.#next(event);
+    this.#isOpen = true;
+    this.#newLoss = undefined;
+    this.#waiting = [];
+    this.#overflow = false;
+    this.#trimmed.clear();
+    for (const numbered of events) this.#add(numbered);
+    if (loss !== undefined) this.#losses.push(loss);
+    this.#last = loss?.to ?? events.at(-1)?.sequence ?? this.#last;
     for (const wake of this.#wake) wake();
+  }
+
+  /** Lets an event wait that could not be stored. */
+  wait(event: UnnumberedEvent): void {
+    if (this.#waiting.length < this.#keep) this.#waiting.push(event);
+    else this.#overflow = true;
+  }
+
+  /** Notes that everything that was told is stored. To be called once, when nothing happens any more. */
+  close(): void {
+    if (!this.#isOpen || this.#waiting.length > 0) return;
+    try {
+      this.#store.close();
+    } catch {
+      // Should the machine restart, the next run takes it that some were lost.
+    }
   }
 
   /**
@@ -87,12 +144,11 @@ export class EventLog {
     try {
       while (true) {
         if (signal.aborted) throw abortError(signal);
-        const event = this.#first(next);
-        // What was trimmed, and what a full disk kept from outliving the service.
-        const gone = (event?.sequence ?? this.#last + 1) - 1;
-        if (next <= gone) {
-          yield { type: "trimmed", from: next, to: gone };
-          next = gone + 1;
+        const event = this.#first(filter.owner, next);
+        const gone = this.#firstGone(filter.owner, next);
+        if (gone !== undefined && gone.from < (event?.sequence ?? Number.POSITIVE_INFINITY)) {
+          yield { type: "trimmed", ...gone };
+          next = gone.to + 1;
           continue;
         }
         if (event === undefined) {
@@ -102,7 +158,6 @@ export class EventLog {
           continue;
         }
         next = event.sequence + 1;
-        if (event.owner !== filter.owner) continue;
         if (filter.sandboxId !== undefined && event.sandboxId !== filter.sandboxId) continue;
         yield { type: "event", event };
       }
@@ -112,19 +167,79 @@ export class EventLog {
     }
   }
 
-  /** The first event that is kept from a sequence on. */
-  #first(sequence: number): SandboxEvent | undefined {
-    let low = 0;
-    let high = this.#events.length;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if ((this.#events[middle] as SandboxEvent).sequence < sequence) low = middle + 1;
-      else high = middle;
-    }
-    return this.#events[low];
-  }
-
   get watchers(): number {
     return this.#wake.size;
+  }
+
+  /** What waits and an event behind it, with their numbers; and the loss behind them, where not all could wait. */
+  #next(event: UnnumberedEvent | undefined): {
+    readonly events: readonly SandboxEvent[];
+    readonly loss: EventRange | undefined;
+  } {
+    const all = event === undefined ? this.#waiting : [...this.#waiting, event];
+    const events = all.map((one, index) => ({ ...one, sequence: this.#last + 1 + index }));
+    const behind = this.#last + all.length + 1;
+    return { events, loss: this.#overflow ? { from: behind, to: behind } : undefined };
+  }
+
+  #open(): void {
+    try {
+      this.#store.open(this.#clock.bootId, this.#newLoss);
+      this.#isOpen = true;
+      this.#newLoss = undefined;
+    } catch {
+      // The disk takes nothing. The first event that it takes goes with this.
+    }
+  }
+
+  #add(event: SandboxEvent): void {
+    this.#historyOf(event.owner).events.push(event);
+    // Trimmed in batches, so that an event costs no shift of a whole history.
+    if (++this.#count > this.#keep * 1.25) while (this.#count > this.#keep) this.#trimLargest();
+  }
+
+  /** Takes the oldest events of the owner with the most, until it has no more than the next one. */
+  #trimLargest(): void {
+    let owner = "";
+    let most = 0;
+    let second = 0;
+    for (const [other, { events }] of this.#histories) {
+      if (events.length > most) [owner, second, most] = [other, most, events.length];
+      else second = Math.max(second, events.length);
+    }
+    const history = this.#historyOf(owner);
+    const surplus = Math.max(1, Math.min(this.#count - this.#keep, most - second));
+    history.trimmedTo = history.events.splice(0, surplus).at(-1)?.sequence ?? history.trimmedTo;
+    this.#count -= surplus;
+    this.#trimmed.add(owner);
+  }
+
+  #historyOf(owner: string): History {
+    const known = this.#histories.get(owner);
+    if (known !== undefined) return known;
+    const history: History = { events: [], trimmedTo: 0 };
+    this.#histories.set(owner, history);
+    return history;
+  }
+
+  /** An owner's first kept event from a sequence on. */
+  #first(owner: string, sequence: number): SandboxEvent | undefined {
+    const events = this.#histories.get(owner)?.events ?? [];
+    let low = 0;
+    let high = events.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((events[middle] as SandboxEvent).sequence < sequence) low = middle + 1;
+      else high = middle;
+    }
+    return events[low];
+  }
+
+  /** The first events from a sequence on that an owner may have had and that are gone. */
+  #firstGone(owner: string, sequence: number): EventRange | undefined {
+    const trimmedTo = this.#histories.get(owner)?.trimmedTo ?? 0;
+    if (trimmedTo >= sequence) return { from: sequence, to: trimmedTo };
+    const lost = this.#losses.find(({ to }) => to >= sequence);
+    return lost && { from: Math.max(lost.from, sequence), to: lost.to };
   }
 }

@@ -1,7 +1,7 @@
 import { deserialize, serialize } from "node:v8";
 import { abortError, BerthError, throwIfAborted } from "../errors.ts";
 import { failpoint } from "../failpoints.ts";
-import type { RequestName, RequestStore, StoredRequest } from "../ports/request-store.ts";
+import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "../ports/request-store.ts";
 import type { ServiceTime } from "./service-time.ts";
 
 /** A caller's request: its id, and what it asked for in a form that can be compared. */
@@ -21,51 +21,88 @@ export interface RequestProgress {
 /** Of a request that has no id to be known by. */
 export const NO_PROGRESS: RequestProgress = { begun: undefined, begin() {} };
 
+/** What becomes of work under way. */
+export interface RequestOptions {
+  /**
+   * Whether it is canceled when the last of its callers has gone, as work is that needs what they send or read.
+   * Default false: it goes on to its answer, which a retry gets.
+   */
+  readonly endsWithCallers?: boolean;
+}
+
 interface Entry {
   readonly fingerprint: string;
   readonly expiresAt: number;
-  readonly answer: Promise<unknown>;
+  answer: Promise<unknown>;
   readonly abort: AbortController;
+  readonly endsWithCallers: boolean;
   settled: boolean;
+  /** What an answer takes that the store did not take. */
+  unstoredBytes: number;
   waiters: number;
 }
 
 const KEEP_MS = 24 * 3600 * 1000;
 /** Answers between two looks for what can be forgotten. */
 const ANSWERS_PER_TRIM = 16;
+const BYTES_PER_TRIM = 1024 * 1024;
+/** Answers that the store did not take, in memory. */
+const MOST_UNSTORED_BYTES = 32 * 1024 * 1024;
+const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: Number.POSITIVE_INFINITY };
 
 /**
  * Remembers for a day what requests were answered, also past a restart, so that
  * a retry with the same request id gets the first answer and nothing is done
- * twice. Requests that run at the same time share the work; it is canceled when
- * the last of their callers has gone. A request that failed is forgotten: its
- * retry tries again. One that the service's end interrupted runs again, and is
+ * twice. The oldest answers are dropped where all or an owner's take more than they may; the retry of such a request
+ * is refused, since it was carried out. Requests that run at the same time share the work, which goes on to its
+ * answer when their callers have gone (ADR 0032): whoever lost its connection gets
+ * that answer by a retry. What bounds the work is its own timeout, the end of its
+ * sandbox and {@link stop}. A request that failed is forgotten: its retry tries again. One that the service's end interrupted runs again, and is
  * told what it had begun.
  */
 export class RequestLog {
   readonly #time: ServiceTime;
   readonly #store: RequestStore;
   readonly #limit: number;
+  readonly #bounds: AnswerBounds;
   /** Those under way, and those answered that the store did not take. */
   readonly #entries = new Map<string, Entry>();
   #answers = 0;
+  #answerBytes = 0;
+  #unstoredBytes = 0;
 
-  /** @param limit how many answers are kept at most; the oldest go first. */
-  constructor(time: ServiceTime, store: RequestStore, limit = 100_000) {
+  /**
+   * @param limit how many answers are kept at most; the oldest go first.
+   * @param bounds what they may take; by default whatever they do.
+   */
+  constructor(time: ServiceTime, store: RequestStore, limit = 100_000, bounds = NO_BOUNDS) {
     this.#time = time;
     this.#store = store;
     this.#limit = limit;
+    this.#bounds = bounds;
+  }
+
+  /** What the answers kept take, in bytes. @param owner undefined: all. */
+  answerBytes(owner?: string): number {
+    return this.#store.answerBytes(owner);
+  }
+
+  /** What they may take. */
+  get bounds(): AnswerBounds {
+    return this.#bounds;
   }
 
   /**
    * Runs `work`, or takes the answer of the same request before it. A key
-   * without a request id always runs. Answers are plain data.
-   * @throws `REQUEST_ID_REUSED` where the id came with other parameters before.
+   * without a request id always runs, and ends with its caller. Answers are plain data.
+   * @throws `REQUEST_ID_REUSED` where the id came with other parameters before; `ANSWER_DROPPED` where the request was
+   *   carried out and its answer is not kept any more.
    */
   async run<T>(
     key: RequestKey,
     signal: AbortSignal,
     work: (signal: AbortSignal, progress: RequestProgress) => Promise<T>,
+    { endsWithCallers = false }: RequestOptions = {},
   ): Promise<T> {
     throwIfAborted(signal);
     if (key.requestId === "") return work(signal, NO_PROGRESS);
@@ -80,8 +117,14 @@ export class RequestLog {
         { metadata: { request_id: key.requestId } },
       );
     }
+    if (stored?.dropped) throw answerDropped(key);
     if (stored?.answer !== undefined) return deserialize(stored.answer) as T;
-    return this.#wait<T>(entry ?? this.#begin(name, key, stored?.subject, work), signal);
+    return this.#wait<T>(entry ?? this.#begin(name, key, stored?.subject, work, endsWithCallers), signal);
+  }
+
+  /** Cancels what is under way, for a service that stops: a retry runs again after the restart. */
+  stop(reason: BerthError): void {
+    for (const { settled, abort } of this.#entries.values()) if (!settled) abort.abort(reason);
   }
 
   #lookUp(name: string): Entry | undefined {
@@ -90,6 +133,7 @@ export class RequestLog {
     const canceled = !entry.settled && entry.abort.signal.aborted;
     if (!canceled && entry.expiresAt > this.#time.nowMs()) return entry;
     this.#entries.delete(name);
+    this.#unstoredBytes -= entry.unstoredBytes;
     return undefined;
   }
 
@@ -103,6 +147,7 @@ export class RequestLog {
     key: RequestKey,
     begun: string | undefined,
     work: (signal: AbortSignal, progress: RequestProgress) => Promise<T>,
+    endsWithCallers: boolean,
   ): Entry {
     const abort = new AbortController();
     const expiresAt = this.#time.nowMs() + KEEP_MS;
@@ -118,7 +163,9 @@ export class RequestLog {
       expiresAt,
       answer: work(abort.signal, { begun, begin }),
       abort,
+      endsWithCallers,
       settled: false,
+      unstoredBytes: 0,
       waiters: 0,
     };
     this.#entries.set(name, entry);
@@ -128,7 +175,7 @@ export class RequestLog {
         entry.settled = true;
         failpoint("request.done");
         const subject = kept?.subject;
-        const stored = this.#keep({ ...key, subject, expiresAt }, answer);
+        const stored = this.#keep({ ...key, subject, expiresAt }, answer, entry);
         failpoint("request.kept");
         if (stored && this.#entries.get(name) === entry) this.#entries.delete(name);
       },
@@ -150,22 +197,49 @@ export class RequestLog {
       return (await Promise.race([entry.answer, gone.promise])) as T;
     } finally {
       signal.removeEventListener("abort", onAbort);
-      if (--entry.waiters === 0 && !entry.settled) entry.abort.abort(signal.reason);
+      if (--entry.waiters === 0 && entry.endsWithCallers && !entry.settled) entry.abort.abort(signal.reason);
     }
   }
 
-  /** Puts an answer into the store; where that takes nothing it stays in memory, within the same bound. */
-  #keep(request: Omit<StoredRequest, "answer">, answer: unknown): boolean {
+  /** Puts an answer into the store; where that takes nothing it stays in memory, within bounds too. */
+  #keep(request: Omit<StoredRequest, "answer">, answer: unknown, entry: Entry): boolean {
+    const bytes = serialize(answer);
     try {
-      this.#store.put({ ...request, answer: serialize(answer) });
-      if (++this.#answers % ANSWERS_PER_TRIM === 0) this.#store.trim(this.#time.nowMs(), this.#limit);
+      this.#store.put({ ...request, answer: bytes });
+      this.#trim(bytes.length);
       return true;
     } catch {
-      for (const [name, { settled }] of this.#entries) {
-        if (this.#entries.size <= this.#limit) break;
-        if (settled) this.#entries.delete(name);
-      }
+      entry.unstoredBytes = bytes.length;
+      this.#unstoredBytes += bytes.length;
+      this.#trimUnstored();
       return false;
+    }
+  }
+
+  #trim(grown: number): void {
+    this.#answerBytes += grown;
+    if (++this.#answers < ANSWERS_PER_TRIM && this.#answerBytes < BYTES_PER_TRIM) return;
+    this.#answers = 0;
+    this.#answerBytes = 0;
+    this.#store.trim(this.#time.nowMs(), this.#limit);
+    this.#store.dropAnswers(this.#bounds);
+  }
+
+  #trimUnstored(): void {
+    for (const [name, entry] of this.#entries) {
+      if (this.#entries.size <= this.#limit) break;
+      if (!entry.settled) continue;
+      this.#entries.delete(name);
+      this.#unstoredBytes -= entry.unstoredBytes;
+    }
+    for (const [name, entry] of this.#entries) {
+      if (this.#unstoredBytes <= MOST_UNSTORED_BYTES) return;
+      if (entry.unstoredBytes === 0) continue;
+      this.#unstoredBytes -= entry.unstoredBytes;
+      entry.unstoredBytes = 0;
+      const [, , requestId = ""] = JSON.parse(name) as string[];
+      entry.answer = Promise.reject(answerDropped({ requestId }));
+      entry.answer.catch(() => {});
     }
   }
 
@@ -176,4 +250,12 @@ export class RequestLog {
       // It stays without an answer, and so its retry runs again all the same.
     }
   }
+}
+
+function answerDropped({ requestId }: { readonly requestId: string }): BerthError {
+  return new BerthError(
+    "ANSWER_DROPPED",
+    "request_id: the request was carried out, and its answer has been dropped to make room for newer ones. Look at what it changed before you send it again under a new id.",
+    { metadata: { request_id: requestId } },
+  );
 }

@@ -8,6 +8,11 @@ const GATHER_MS = 100;
 /** After a write that failed, as on a full disk. */
 const RETRY_MS = 1_000;
 
+interface Write {
+  readonly write: () => void;
+  readonly onWritten: () => void;
+}
+
 /**
  * Writes that nobody waits for, gathered into few transactions. A write that
  * fails is tried again until it goes through; a newer one takes its place.
@@ -16,7 +21,7 @@ export class WriteBehind {
   readonly #transaction: Transaction;
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #pending = new Map<string, () => void>();
+  readonly #pending = new Map<string, Write>();
   #cancel: CancelTimer | undefined;
   #failing = false;
 
@@ -26,9 +31,12 @@ export class WriteBehind {
     this.#logger = parts.logger;
   }
 
-  /** Writes soon; in place of an earlier write of the same key that has not been made yet. */
-  add(key: string, write: () => void): void {
-    this.#pending.set(key, write);
+  /**
+   * Writes soon; in place of an earlier write of the same key that has not been made yet.
+   * @param onWritten called once what it wrote is there to stay.
+   */
+  add(key: string, write: () => void, onWritten: () => void = () => {}): void {
+    this.#pending.set(key, { write, onWritten });
     this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : GATHER_MS, () => this.flush());
   }
 
@@ -46,8 +54,9 @@ export class WriteBehind {
     this.#pending.clear();
     try {
       this.#transaction(() => {
-        for (const [, write] of writes) write();
+        for (const [, { write }] of writes) write();
       });
+      for (const [, { onWritten }] of writes) onWritten();
       if (this.#failing) this.#logger.info({}, "the data directory takes changes again");
       this.#failing = false;
     } catch (error) {
@@ -55,16 +64,18 @@ export class WriteBehind {
       if (!this.#failing)
         this.#logger.error({ err: error }, "the data directory takes no changes; trying again");
       this.#failing = true;
-      for (const [key, write] of writes) if (!this.#pending.has(key)) this.add(key, write);
+      for (const [key, { write, onWritten }] of writes)
+        if (!this.#pending.has(key)) this.add(key, write, onWritten);
     }
     return !this.#failing;
   }
 
   /** One write that can never be made is not to keep the others. */
-  #writeEach(writes: readonly (readonly [string, () => void])[]): boolean {
-    for (const [key, write] of writes) {
+  #writeEach(writes: readonly (readonly [string, Write])[]): boolean {
+    for (const [key, { write, onWritten }] of writes) {
       try {
         this.#transaction(write);
+        onWritten();
       } catch (error) {
         this.#logger.error({ err: error, key }, "a change could not be kept");
       }

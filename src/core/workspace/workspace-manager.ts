@@ -9,6 +9,7 @@ import type { WorkspaceMounts } from "./workspace-mounts.ts";
 import type { WorkspaceQuota } from "./workspace-quota.ts";
 import type { WorkspaceRemover } from "./workspace-remover.ts";
 import type { WorkspaceSandboxes } from "./workspace-sandboxes.ts";
+import type { WorkspaceSweep } from "./workspace-sweep.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 /** What {@link WorkspaceManager} is built of. */
@@ -18,6 +19,7 @@ export interface WorkspaceManagerParts {
   readonly files: WorkspaceFiles;
   readonly mounts: WorkspaceMounts;
   readonly quota: WorkspaceQuota;
+  readonly sweep: WorkspaceSweep;
   readonly remover: WorkspaceRemover;
   readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
@@ -60,7 +62,7 @@ export class WorkspaceManager {
 
   /** Goes on with what an earlier run of the service left half done, and begins to watch the quota. Never rejects. */
   async start(): Promise<void> {
-    const { store, workspaces, remover, quota } = this.#parts;
+    const { store, workspaces, remover, quota, sweep } = this.#parts;
     const begun = store.all().filter(({ state }) => state !== "ACTIVE");
     await inBatches(begun, (record) =>
       workspaces
@@ -72,11 +74,12 @@ export class WorkspaceManager {
         .catch((error: unknown) => remover.tell(record, error)),
     );
     quota.start();
+    sweep.start();
   }
 
-  /** Ends the watch. */
-  stop(): Promise<void> {
-    return this.#parts.quota.stop();
+  /** Ends the watch and what the start began. */
+  async stop(): Promise<void> {
+    await Promise.all([this.#parts.quota.stop(), this.#parts.sweep.stop()]);
   }
 
   /** Makes a workspace where there is none. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
@@ -118,9 +121,7 @@ export class WorkspaceManager {
     }
     const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;
     if (next === undefined) {
-      const known = store.all().filter((record) => record.owner === owner);
-      const ids = known.map(({ workspaceId }) => workspaceId);
-      const strays = await files.strays(owner, ids, MOST_STRAYS);
+      const strays = await files.strays(owner, store.ids(owner), MOST_STRAYS);
       broken.push(...strays.map((stray) => ({ workspaceId: "", ...stray })));
     }
     return { workspaces: found, broken, next };

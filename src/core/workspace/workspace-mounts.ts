@@ -47,7 +47,7 @@ export class WorkspaceMounts implements MountSources {
     });
     const isTaken = mounts.some(({ target }) => target === SHARED_TARGET);
     if (names.length === 0 || isTaken) return mounts;
-    const hostPath = this.#files.sharedPathOf(owner);
+    const hostPath = await this.#files.sharedPathOf(owner);
     return [...mounts, { hostPath, target: SHARED_TARGET, readOnly: false, giveToUser: false, own: true }];
   }
 

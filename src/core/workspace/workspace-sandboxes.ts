@@ -42,7 +42,7 @@ export class WorkspaceSandboxes {
   users(name: WorkspaceName): SandboxView[] {
     return this.#sandboxes
       .list(name.owner, { labels: {}, states: LIVE })
-      .filter((sandbox) => uses(sandbox, name));
+      .items.filter((sandbox) => uses(sandbox, name));
   }
 
   /** Tells every live sandbox in which a workspace appears what became of it. */

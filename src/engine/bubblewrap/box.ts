@@ -1,12 +1,20 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../core/errors.ts";
-import type { EngineSandbox, EngineSandboxEnd } from "../../core/ports/engine.ts";
+import type { EngineSandbox, EngineSandboxEnd, OutsideControl } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
+import { OutsideView } from "../outside/control.ts";
+import { type Freezer, groupFreezer, NO_FREEZER, type Stillness } from "../outside/freezer.ts";
+import { isFull } from "../outside/group-directories.ts";
+import { numbersOf } from "../outside/host-process.ts";
+import { groupScope, namespaceScope } from "../outside/scopes.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
 import { childrenOf, startOf, stateOf } from "./process-tree.ts";
 import type { Started } from "./reports.ts";
+
+/** Counted for the bound of a sandbox without control groups, and not seen in its pid namespace: those that enter it. */
+const UNSEEN_PROCESSES = 8;
 
 /** What a {@link Box} is made of, once its main process is ready. */
 export interface BoxParts {
@@ -42,6 +50,7 @@ export class Box {
   #phase: Phase = { state: "running" };
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
+  readonly outside: OutsideControl;
 
   constructor({ sandbox, keeper, initPid, group, env, resources }: BoxParts) {
     this.#resources = resources;
@@ -50,6 +59,7 @@ export class Box {
     this.env = env;
     this.#sandbox = sandbox;
     this.#keeper = keeper;
+    this.outside = this.#seenFromOutside();
     const begun = startOf(initPid);
     this.ended = keeper.ended.then(async (exitCode) => {
       const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > 0 };
@@ -133,6 +143,44 @@ export class Box {
       this.group.thaw();
       this.#phase = { state: "running" };
     });
+  }
+
+  #seenFromOutside(): OutsideControl {
+    const { group, initPid } = this;
+    const { processes, freezer, pids } = group.outside;
+    const groupScoped = processes !== undefined;
+    const scope = groupScoped ? groupScope(processes, `/${this.#sandbox.ref}`) : namespaceScope(initPid);
+    return new OutsideView({
+      scope,
+      level: numbersOf(initPid, "NSpid").length - 1,
+      freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
+      freezeLast: false,
+      oldestStartMs: () => 0,
+      oomKills: () => (groupScoped ? group.oomKills() : undefined),
+      isFull: async () =>
+        pids === undefined
+          ? (await scope.pids()).length >= this.#resources.pidsLimit - UNSEEN_PROCESSES
+          : isFull(pids),
+    });
+  }
+
+  /** Keeps apart those who freeze it for a moment and those who pause and resume it. A pause that is under way waits for starts, so it is not waited for. */
+  #freezer(freezer: Freezer): Freezer {
+    return {
+      get paused() {
+        return freezer.paused;
+      },
+      frozen: async <T>(act: (stillness: Stillness) => Promise<T>): Promise<T> => {
+        if (this.#phase.state === "pausing") return act("running");
+        const acting = freezer.frozen(act);
+        const over = acting.then(
+          () => {},
+          () => {},
+        );
+        this.#changing = Promise.all([this.#changing, over]).then(() => {});
+        return acting;
+      },
+    };
   }
 
   /** Bounds it anew; what is bounded process by process changes for those that come. */

@@ -4,8 +4,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../core/errors.ts";
 import type { EngineUsage } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
+import { readCount } from "../outside/group-directories.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
-import { readCount, readWord, removeGroup, tryWrite } from "./group-files.ts";
+import { readWord, removeGroup, tryWrite } from "./group-files.ts";
 import type { Identity } from "./identity.ts";
 
 const PERIOD_US = 100_000;
@@ -73,11 +74,15 @@ class GroupV1 implements ControlGroup {
   readonly #dirs: ReadonlyMap<string, string>;
   readonly joinFiles: readonly string[];
   readonly shown: readonly { source: string; target: string }[];
+  readonly outside: ControlGroup["outside"];
 
   constructor(dirs: ReadonlyMap<string, string>) {
     this.#dirs = dirs;
     // A thread that moves itself waits for no other one; a whole process would, for as long as the kernel likes.
     this.joinFiles = [...new Set(dirs.values())].map((dir) => path.join(dir, "tasks"));
+    const [processes] = dirs.values();
+    const [freezer, pids] = [dirs.get("freezer"), dirs.get("pids")];
+    this.outside = { ...(processes && { processes }), ...(freezer && { freezer }), ...(pids && { pids }) };
     this.shown = ["memory", "pids"].flatMap((controller) => {
       const source = dirs.get(controller);
       return source === undefined ? [] : [{ source, target: `/sys/fs/cgroup/${controller}` }];

@@ -4,8 +4,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../core/errors.ts";
 import type { EngineUsage } from "../../core/ports/engine.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
+import { readCount } from "../outside/group-directories.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
-import { readCount, readWord, removeGroup, tryWrite } from "./group-files.ts";
+import { readWord, removeGroup, tryWrite } from "./group-files.ts";
 import type { Identity } from "./identity.ts";
 
 const PERIOD_US = 100_000;
@@ -114,10 +115,12 @@ function isBounded(dir: string): boolean {
 class GroupV2 implements ControlGroup {
   readonly joinFiles: readonly string[];
   readonly shown: readonly { source: string; target: string }[];
+  readonly outside: ControlGroup["outside"];
   readonly #dir: string;
 
   constructor(dir: string) {
     this.#dir = dir;
+    this.outside = { processes: dir, freezer: dir, pids: dir };
     this.joinFiles = [path.join(dir, "cgroup.procs")];
     this.shown = [{ source: dir, target: "/sys/fs/cgroup" }];
   }

@@ -32,6 +32,8 @@ export interface ControlGroup {
   thaw(): void;
   /** How often the kernel killed in it for want of memory. */
   oomKills(): number;
+  /** Directories by which it is seen and frozen from outside, where there are such. */
+  readonly outside: { readonly processes?: string; readonly freezer?: string; readonly pids?: string };
   /** What can be read of it. */
   usage(): Partial<EngineUsage>;
   /** Removes it, once its last process has gone. */
@@ -51,6 +53,7 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
     async freeze() {},
     thaw() {},
     oomKills: () => 0,
+    outside: {},
     usage: () => ({}),
     async remove() {},
   }),

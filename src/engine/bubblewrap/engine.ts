@@ -10,6 +10,7 @@ import type {
   EngineUsage,
   EnsureImageOptions,
   OutputSink,
+  OutsideControl,
   SpawnedProcess,
   SpawnRequest,
 } from "../../core/ports/engine.ts";
@@ -168,6 +169,12 @@ export class BubblewrapEngine implements Engine {
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
     return spawned;
+  }
+
+  async outside(ref: string): Promise<OutsideControl | undefined> {
+    const box = this.#box(ref);
+    if (!box.running) throw terminated();
+    return box.outside;
   }
 
   /** Lets go of everything. The sandboxes end: nothing of them is kept beyond the service. */

@@ -1,45 +1,21 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { rmdir } from "node:fs/promises";
 import path from "node:path";
+import { groupDirectories } from "../outside/group-directories.ts";
 import { CgroupsV1 } from "./cgroup-v1.ts";
 import { CgroupsV2 } from "./cgroup-v2.ts";
 import { type ControlGroups, NO_CONTROL_GROUPS } from "./control-group.ts";
 import type { Identity } from "./identity.ts";
 import { isLeftover } from "./leftovers.ts";
 
-/** Where the service's own control groups are: by controller for version 1, `""` for version 2. */
-export function ownGroups(cgroups: string, mountinfo: string): Map<string, string> {
-  const mounts = mountinfo.split("\n").flatMap((line) => {
-    const [left = "", right = ""] = line.split(" - ");
-    const [, , , root = "", target = ""] = left.split(" ");
-    const [type = "", , options = ""] = right.split(" ");
-    return type === "cgroup" || type === "cgroup2"
-      ? [{ root, target, type, options: options.split(",") }]
-      : [];
-  });
-  const found = new Map<string, string>();
-  for (const line of cgroups.split("\n")) {
-    const [, names, own] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
-    if (names === undefined || own === undefined) continue;
-    for (const name of names.split(",")) {
-      const mount = mounts.find(({ type, options }) =>
-        name === "" ? type === "cgroup2" : type === "cgroup" && options.includes(name),
-      );
-      if (mount === undefined) continue;
-      // Inside a container the mount shows a part of the hierarchy only.
-      const below =
-        mount.root === "/" ? own : own.startsWith(mount.root) ? own.slice(mount.root.length) : "/";
-      found.set(name, path.join(mount.target, below));
-    }
-  }
-  return found;
-}
-
 /** Opens control groups for the sandboxes of a service of this name, and clears away those of services that are gone. */
 export async function findControlGroups(name: string, identity: Identity): Promise<ControlGroups> {
   let own: Map<string, string>;
   try {
-    own = ownGroups(readFileSync("/proc/self/cgroup", "utf8"), readFileSync("/proc/self/mountinfo", "utf8"));
+    own = groupDirectories(
+      readFileSync("/proc/self/cgroup", "utf8"),
+      readFileSync("/proc/self/mountinfo", "utf8"),
+    );
   } catch {
     return NO_CONTROL_GROUPS;
   }

@@ -5,17 +5,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 /** How long the last processes of a group may take to go. */
 const REMOVE_MS = 10_000;
 
-/** A number of a file of the form `KEY NUMBER` a line, or of its one line where there is no key. Undefined where it is not there. */
-export function readCount(file: string, key?: string): number | undefined {
-  try {
-    const text = readFileSync(file, "utf8");
-    const value = key === undefined ? text : new RegExp(`^${key} (\\d+)`, "m").exec(text)?.[1];
-    return value === undefined || !/^\d/.test(value) ? undefined : Number.parseInt(value, 10);
-  } catch {
-    return undefined;
-  }
-}
-
 export function readWord(file: string): string {
   try {
     return readFileSync(file, "utf8").trim();

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { abortError, BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest, TerminalSize } from "../../core/ports/engine.ts";
+import { startSignal } from "../start-signal.ts";
 import type { Box } from "./box.ts";
 import { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { entryArguments } from "./entry-script.ts";
@@ -39,17 +40,19 @@ export async function spawnProcess(
   parts: SpawnParts,
   signal?: AbortSignal,
 ): Promise<BubblewrapProcess> {
-  throwIfAborted(signal);
+  const early = startSignal(request, signal);
+  throwIfAborted(early);
   const { argv, terminal, stdin } = request;
   const entry = {
     ...{ userNamespace: box.enter(), initPid: box.initPid, joinFiles: box.group.joinFiles },
     ...{ stdin, terminal: terminal !== undefined },
   };
   const script = jobScript({ argv, env: { ...box.env, ...request.env }, terminal, bounds: parts.bounds });
-  const attendant = await startAttendant(box, (tag) => entryArguments({ ...entry, tag }), parts, signal);
+  const attendant = await startAttendant(box, (tag) => entryArguments({ ...entry, tag }), parts, early);
   const streams = openStreams(attendant, request);
   try {
     box.enter();
+    throwIfAborted(early);
     streams.script.end(script);
     if (request.input !== undefined) streams.stdin?.write(request.input);
     const report = await reportOf(streams.stdout, signal);

@@ -12,7 +12,7 @@ const STAGE = `stage=$1 service=$2 n=$3 i=0
 shift 3
 mount -n -c -t tmpfs -o mode=755,nosuid,nodev,size=64k tmpfs "$stage" || exit 125
 while [ $i -lt $n ]; do
-  mkdir "$stage/$i" && mount -n -c --bind -- "$2" "$stage/$i" || exit 125
+  mkdir "$stage/$i" && mount -n -c -o bind,nosuid,nodev -- "$2" "$stage/$i" || exit 125
   [ "$stage/$i" -ef "/proc/$service/fd/$1" ] || { echo 'a host path leads elsewhere now' >&2; exit 125; }
   shift 2
   i=$((i+1))

@@ -1,9 +1,10 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { closeSync, constants, openSync } from "node:fs";
-import { chmod, mkdir, readdir, rename, rm, unlink } from "node:fs/promises";
+import { chmod, chown, mkdir, readdir, rename, rm, unlink } from "node:fs/promises";
 import { Socket } from "node:net";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { Logger } from "../../core/ports/logger.ts";
 
@@ -16,22 +17,33 @@ const STREAMS = ["i", "o", "e"] as const;
 const BATCH = 16;
 const MAKE_MS = 10_000;
 const STOCK = "stock";
+/** Between attempts to remove a directory. */
+const FIRST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 30_000;
 
-/** The named pipes of one process. */
-export interface ProcessPipes {
-  /** What their names in the container begin with: `i`, `o` and `e` follow. */
-  readonly inside: string;
+/** Names of three pipes, in the order of {@link STREAMS}. Each is random: none tells another. */
+type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
+
+/** The paths of the named pipes of one process. */
+export interface PipePaths {
   readonly stdin: string;
   readonly stdout: string;
   readonly stderr: string;
+}
+
+/** The named pipes of one process. */
+export interface ProcessPipes extends PipePaths {
+  /** Where the container sees them. */
+  readonly inside: PipePaths;
 }
 
 /**
  * Named pipes by which shells in containers and Berth talk past the daemon,
  * which otherwise copies every byte twice. Each container gets a directory of
  * the host's, mounted read-only: pipes in it can be opened for writing, and
- * nothing in it can be replaced. A name is as good as a key: the directory
- * cannot be listed by a user who is not root inside.
+ * nothing in it can be replaced. A process's pipes belong to the user it runs
+ * as, and no other user can open them; where they cannot be given away, nobody
+ * else learns their names (ADR 29).
  *
  * That takes a daemon that shares its files with the service. Whether it does
  * is shown by the first pipe that works; where none does, {@link disable} is called.
@@ -39,11 +51,12 @@ export interface ProcessPipes {
 export class ContainerPipes {
   readonly #root: string;
   readonly #logger: Logger;
-  readonly #stock: string[] = [];
+  readonly #stock: PipeNames[] = [];
   /** Containers whose directory was made here. */
   readonly #own = new Set<string>();
   /** Ends of earlier processes' pipes, read until nobody is left to write. */
   readonly #drains = new Set<Socket>();
+  readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
   #making: Promise<void> | undefined;
   #disabled = false;
@@ -70,27 +83,38 @@ export class ContainerPipes {
     }
   }
 
-  /** Three pipes in a container's directory; undefined where there are none. */
-  async take(container: string): Promise<ProcessPipes | undefined> {
+  /**
+   * Three pipes in a container's directory, for a process of one user; undefined where there are none.
+   * @param uid of that user on the host.
+   */
+  async take(container: string, uid: number): Promise<ProcessPipes | undefined> {
     if (this.#disabled) return undefined;
     try {
-      while (this.#stock.length === 0) await this.#refill();
-      const name = this.#stock.pop() ?? "";
+      let names = this.#stock.pop();
+      for (; names === undefined; names = this.#stock.pop()) await this.#refill();
       if (this.#stock.length < BATCH / 2) void this.#refill().catch((error) => this.disable(error));
-      const place = path.join(this.#directory(container), name);
-      for (const stream of STREAMS) await rename(path.join(this.#root, STOCK, name + stream), place + stream);
-      const inside = `${PIPES_TARGET}/${name}`;
-      return { inside, stdin: `${place}i`, stdout: `${place}o`, stderr: `${place}e` };
+      const directory = this.#directory(container);
+      await Promise.all(
+        names.map(async (name) => {
+          const made = path.join(this.#root, STOCK, name);
+          await give(made, uid);
+          await rename(made, path.join(directory, name));
+        }),
+      );
+      return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
     } catch (error) {
       this.#logger.debug({ container, err: error }, "a container has no pipes");
       return undefined;
     }
   }
 
-  /** Removes a container's directory. Idempotent. */
+  /**
+   * Removes a container's directory; returns after the first attempt, and goes
+   * on where that fails. No pipe is to be taken there any more. Idempotent.
+   */
   async remove(container: string): Promise<void> {
     this.#own.delete(container);
-    await rm(this.#directory(container), { recursive: true, force: true });
+    if (!(await this.#tryRemove(container))) void this.#keepRemoving(container);
   }
 
   /**
@@ -105,7 +129,7 @@ export class ContainerPipes {
       if (containers.has(name)) {
         await this.#drain(this.#directory(name));
         found.push(name);
-      } else await rm(this.#directory(name), { recursive: true, force: true });
+      } else await this.remove(name);
     }
     return found;
   }
@@ -120,10 +144,31 @@ export class ContainerPipes {
   /** Removes what nobody uses, and lets go of the rest. */
   async close(): Promise<void> {
     this.#disabled = true;
+    this.#closing.abort();
     await this.#making?.catch(() => {});
     for (const drain of this.#drains) drain.destroy();
     // Where it could not be made there is nothing to remove.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
+  }
+
+  async #tryRemove(container: string): Promise<boolean> {
+    try {
+      // A pipe that was being taken may still come in.
+      const inUse = { maxRetries: 5, retryDelay: 20 };
+      await rm(this.#directory(container), { recursive: true, force: true, ...inUse });
+      return true;
+    } catch (error) {
+      this.#logger.warn({ container, err: error }, "a container's pipes could not be removed; trying again");
+      return false;
+    }
+  }
+
+  async #keepRemoving(container: string): Promise<void> {
+    const { signal } = this.#closing;
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+      await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => {});
+      if (signal.aborted || (await this.#tryRemove(container))) return;
+    }
   }
 
   #directory(container: string): string {
@@ -150,9 +195,13 @@ export class ContainerPipes {
 
   async #make(): Promise<void> {
     await this.#prepare();
-    const names = Array.from({ length: BATCH }, () => randomBytes(12).toString("hex"));
-    const files = names.flatMap((name) => STREAMS.map((stream) => name + stream));
-    await makeFifos("mkfifo", ["-m", "666", ...files], {
+    const nameOf = (stream: string): string => randomBytes(12).toString("hex") + stream;
+    const [stdin, stdout, stderr] = STREAMS;
+    const names = Array.from(
+      { length: BATCH },
+      () => [nameOf(stdin), nameOf(stdout), nameOf(stderr)] as const,
+    );
+    await makeFifos("mkfifo", ["-m", "600", ...names.flat()], {
       cwd: path.join(this.#root, STOCK),
       timeout: MAKE_MS,
     });
@@ -185,3 +234,21 @@ export class ContainerPipes {
 }
 
 const makeFifos = promisify(execFile);
+
+function pathsIn(directory: string, [stdin, stdout, stderr]: PipeNames): PipePaths {
+  const pathOf = (name: string): string => path.join(directory, name);
+  return { stdin: pathOf(stdin), stdout: pathOf(stdout), stderr: pathOf(stderr) };
+}
+
+/** Lets a user open a pipe of mode 0600. */
+async function give(pipe: string, uid: number): Promise<void> {
+  if (uid === process.getuid?.()) return;
+  try {
+    await chown(pipe, uid, -1);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== "EPERM" && code !== "EINVAL") throw error;
+    // The service may not give it away. Root opens it all the same; others open it by its name, which is theirs alone.
+    if (uid !== 0) await chmod(pipe, 0o666);
+  }
+}

@@ -8,7 +8,7 @@ import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";
 import { removeContainer } from "./remove.ts";
-import { setupDone, startFailed } from "./setup.ts";
+import { type SetupReport, setupDone, startFailed } from "./setup.ts";
 import { untilAborted } from "./until-aborted.ts";
 
 /** Bounds on the steps of a create, in milliseconds. */
@@ -18,6 +18,11 @@ export interface CreateTimeouts {
   /** From attaching to the setup's word that it is ready. */
   readonly readyMs: number;
   readonly removeMs: number;
+}
+
+/** A container in which commands can be spawned. */
+export interface CreatedContainer extends SetupReport {
+  readonly id: string;
 }
 
 /** How long a caller waits for the removal of what failed. The removal itself goes on. */
@@ -46,11 +51,8 @@ export class ContainerMaker {
     this.#timeouts = timeouts;
   }
 
-  /** Returns the container's id, and its user's numbers as `uid[:[gid]]`; empty: root. */
-  async create(
-    config: NamedContainer,
-    signal?: AbortSignal,
-  ): Promise<{ readonly id: string; readonly owner: string }> {
+  /** Returns the container's id, and what it said when it was ready. */
+  async create(config: NamedContainer, signal?: AbortSignal): Promise<CreatedContainer> {
     // This request is never aborted: Docker would carry it out all the same.
     const creating = this.#daemon.call(
       "creating a container",
@@ -60,7 +62,7 @@ export class ContainerMaker {
     try {
       const { id } = await untilAborted(creating, signal);
       failpoint("create.container");
-      return { id, owner: await this.#start(id, signal) };
+      return { id, ...(await this.#start(id, signal)) };
     } catch (error) {
       await this.#discard(config.name, creating);
       throw error;
@@ -73,7 +75,7 @@ export class ContainerMaker {
     await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
-  async #start(id: string, signal?: AbortSignal): Promise<string> {
+  async #start(id: string, signal?: AbortSignal): Promise<SetupReport> {
     // Attached before the start, so that the last words of what dies at once are heard.
     const output = await this.#daemon.call(
       "attaching to a container",

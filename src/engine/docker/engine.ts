@@ -11,6 +11,7 @@ import type {
   EngineUsage,
   EnsureImageOptions,
   OutputSink,
+  OutsideControl,
   SpawnedProcess,
   SpawnRequest,
 } from "../../core/ports/engine.ts";
@@ -19,7 +20,7 @@ import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox/
 import { checkMounts } from "../mounts.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
-import { ContainerMaker, containerName } from "./create.ts";
+import { ContainerMaker, type CreatedContainer, containerName } from "./create.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
 import { answerTo, translateError } from "./errors.ts";
@@ -30,6 +31,7 @@ import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
 import { type LateTarget, lateTarget, mountLate, overlap } from "./late-mounts.ts";
 import { MountStage } from "./mount-stage.ts";
 import { daemonOpenFilesLimit } from "./open-files.ts";
+import { OutsideViews } from "./outside-views.ts";
 import { removeContainer } from "./remove.ts";
 import { Spawner } from "./spawner.ts";
 import { parseUsage } from "./usage.ts";
@@ -86,6 +88,9 @@ export interface DockerEngineOptions {
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
+/** After how long a removal is helped: Docker waits for processes that were stopped half-way into the container. */
+const STUCK_REMOVAL_MS = 1_500;
+
 /** The engine over a Docker daemon. */
 export class DockerEngine implements Engine {
   readonly name = "docker";
@@ -103,6 +108,7 @@ export class DockerEngine implements Engine {
   /** Undefined where all goes through the daemon. */
   readonly #pipes: ContainerPipes | undefined;
   readonly #spawner: Spawner;
+  readonly #outside: OutsideViews;
   #info: EngineInfo | undefined;
   /** Of what an earlier run of the service left in its pipes. */
   #recovered: Promise<void> | undefined;
@@ -122,6 +128,7 @@ export class DockerEngine implements Engine {
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
       this.#pipes = new ContainerPipes(pipesDir, options.logger);
     this.#spawner = new Spawner(this.#daemon, this.#pipes, options.logger);
+    this.#outside = new OutsideViews(this.#spawner.gate);
   }
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
@@ -162,7 +169,7 @@ export class DockerEngine implements Engine {
     const staged = await this.#stage.stage(checked);
     const inert = spec.takesMounts ? (await this.#stage.inert())?.inert : undefined;
     try {
-      const { id: ref, owner } = await this.#withPipes(name, spec, (pipes) =>
+      const { id: ref, owner } = await this.#withPipes(labels.user, name, spec, (pipes) =>
         this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal),
       );
       this.#users.set(ref, labels.user);
@@ -200,9 +207,16 @@ export class DockerEngine implements Engine {
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
-    await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
+    this.#spawner.end(ref);
+    const stuck = setTimeout(() => void this.#outside.known(ref)?.killAll(), STUCK_REMOVAL_MS).unref();
+    try {
+      await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
+    } finally {
+      clearTimeout(stuck);
+    }
     this.#users.delete(ref);
     this.#lateTargets.delete(ref);
+    this.#outside.forget(ref);
     await this.#spawner.forget(ref);
   }
 
@@ -259,6 +273,12 @@ export class DockerEngine implements Engine {
     return this.#spawner.spawn(ref, user, request, sink, signal);
   }
 
+  async outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined> {
+    // A daemon that is reached over the network has processes of another machine.
+    if (this.#daemon.socketPath === undefined) return undefined;
+    return this.#outside.of(ref, () => this.#inspect(ref, signal));
+  }
+
   async close(): Promise<void> {
     this.#spawner.close();
     await this.#pipes?.close();
@@ -292,17 +312,18 @@ export class DockerEngine implements Engine {
   }
 
   /** Makes a container with a directory of pipes, or without where it cannot have one. */
-  async #withPipes<T extends { readonly id: string }>(
+  async #withPipes(
+    user: string,
     name: string,
     { mounts }: EngineSandboxSpec,
-    make: (pipes: string | undefined) => Promise<T>,
-  ): Promise<T> {
+    make: (pipes: string | undefined) => Promise<CreatedContainer>,
+  ): Promise<CreatedContainer> {
     const covered = mounts.some(({ target }) => overlap(target, PIPES_TARGET));
     const pipes = covered ? undefined : await this.#pipes?.create(name);
     if (pipes === undefined) return make(undefined);
     try {
       const made = await make(pipes);
-      this.#spawner.know(made.id, name);
+      this.#spawner.know(made.id, name).learn(user, uidOf(made.owner), made.told);
       return made;
     } catch (error) {
       await this.#pipes?.remove(name);
@@ -372,6 +393,11 @@ export class DockerEngine implements Engine {
       { signal },
     );
   }
+}
+
+/** @param owner `uid[:[gid]]`; empty: root. */
+function uidOf(owner: string): number {
+  return Number(owner.split(":")[0]);
 }
 
 function describe(

@@ -88,10 +88,12 @@ export class PipedProcess implements SpawnedProcess {
     this.#knockTimer = setTimeout(() => {
       try {
         closeSync(openSync(this.#stdin, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW));
-        this.#knock(Math.min(delayMs * 2, LONGEST_KNOCK_MS));
-      } catch {
-        // Nobody has it open for reading, so nobody can open it again.
+      } catch (error) {
+        // Nobody has it open for reading, or it has no name any more: nobody can open it again.
+        const { code } = error as NodeJS.ErrnoException;
+        if (code === "ENXIO" || code === "ENOENT") return;
       }
+      this.#knock(Math.min(delayMs * 2, LONGEST_KNOCK_MS));
     }, delayMs).unref();
   }
 }

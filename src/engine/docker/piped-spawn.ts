@@ -2,9 +2,10 @@ import { closeSync, constants, openSync, unlink } from "node:fs";
 import { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
-import { abortError } from "../../core/errors.ts";
+import { abortError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
+import { startSignal } from "../start-signal.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
 import { ExecState, prepareExec } from "./exec-state.ts";
@@ -19,10 +20,13 @@ const LATE_OPEN_MS = 5_000;
 /**
  * Opens the pipes, says so by one byte, and becomes the program. Both outputs
  * are opened for reading too: whoever writes while the service is away waits
- * for its return and is not ended by it.
+ * for its return and is not ended by it. The names come in variables, since
+ * every user can read the arguments of a process, and only its own user the environment.
  */
-const SCRIPT = 'exec 1<>"$0o" 2<>"$0e" <"$0i" && printf . && exec "$@"';
-const SCRIPT_WITHOUT_STDIN = 'exec 1<>"$0o" 2<>"$0e" </dev/null && printf . && exec "$@"';
+const scriptFor = (stdin: string): string =>
+  `exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR" <"${stdin}" && unset BERTH_STDIN BERTH_STDOUT BERTH_STDERR && printf . && exec "$@"`;
+const SCRIPT = scriptFor("$BERTH_STDIN");
+const SCRIPT_WITHOUT_STDIN = scriptFor("/dev/null");
 
 /** Whether {@link spawnPiped} can serve a request: the shell that opens the pipes is then known to be what is asked for. */
 export function takesPipes({ argv, terminal }: SpawnRequest): boolean {
@@ -45,16 +49,20 @@ export async function spawnPiped(
   sink: OutputSink,
   signal?: AbortSignal,
 ): Promise<PipedProcess> {
+  const early = startSignal(request, signal);
   let leave: (() => void) | undefined;
   let opened: OpenedPipes | undefined;
   let state: ExecState | undefined;
   try {
-    leave = await gate.enter(containerId, signal);
+    leave = await gate.enter(containerId, early);
     opened = openPipes(pipes, request.stdin);
     if (request.input) opened.ends.stdin?.write(request.input);
-    const argv = ["/bin/sh", "-c", request.stdin ? SCRIPT : SCRIPT_WITHOUT_STDIN, pipes.inside];
-    const detached = { ...request, argv: [...argv, ...request.argv], attached: false };
-    const exec = await prepareExec(daemon, containerId, user, detached, signal);
+    const argv = ["/bin/sh", "-c", request.stdin ? SCRIPT : SCRIPT_WITHOUT_STDIN, "sh", ...request.argv];
+    const { stdin, stdout, stderr } = pipes.inside;
+    const env = { ...request.env, BERTH_STDIN: stdin, BERTH_STDOUT: stdout, BERTH_STDERR: stderr };
+    const detached = { ...request, argv, env, attached: false };
+    const exec = await prepareExec(daemon, containerId, user, detached, early);
+    throwIfAborted(early);
     state = new ExecState(daemon, exec);
     await start(daemon, exec, signal);
     await untilOpened(state, opened.stdout, signal);

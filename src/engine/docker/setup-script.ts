@@ -1,3 +1,5 @@
+import { TELL_ID_RANGES } from "./container-users.ts";
+
 /** What the setup tells on its output, each on a line of its own. */
 export const SETUP_MARKERS = {
   ready: "berth-ready",
@@ -47,6 +49,7 @@ fi
 for mount do
   [ -z "$owner" ] || chown -- "$owner" "$mount" || exit 1
 done
+${TELL_ID_RANGES}
 printf 'berth-owner %s\\n' "$owner"
 printf 'berth-%s\\n' ready
 read -r x

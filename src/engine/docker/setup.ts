@@ -6,20 +6,28 @@ import { SETUP_MARKERS } from "./setup-script.ts";
 /** How much of what a container prints before it is ready is kept. */
 const MAX_REPORT_CHARS = 2048;
 
+/** What a container said when it was ready. */
+export interface SetupReport {
+  /** Its user's numbers as `uid[:[gid]]`; empty: root. */
+  readonly owner: string;
+  /** All it printed, which tells its ranges of ids. */
+  readonly told: string;
+}
+
 /**
  * Reads what a container's main process prints, from before its start, until
- * it says that it is ready; returns the numbers of its user. A process that ends before, or says nothing in
+ * it says that it is ready. A process that ends before, or says nothing in
  * time, fails with what it printed.
  */
-export function setupDone(output: Duplex, timeoutMs: number): Promise<string> {
-  const { promise, resolve, reject } = Promise.withResolvers<string>();
+export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupReport> {
+  const { promise, resolve, reject } = Promise.withResolvers<SetupReport>();
   const text = { stdout: "", stderr: "" };
   const says = (marker: string) => text.stdout.split("\n").includes(marker);
   const owner = () => new RegExp(`^${SETUP_MARKERS.owner}(.*)$`, "m").exec(text.stdout)?.[1] ?? "";
   const report = () => `${text.stderr}\n${text.stdout.replace(/^berth-.*$/gm, "")}`.trim();
   const demux = new Demux((stream, chunk) => {
     text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);
-    if (says(SETUP_MARKERS.ready)) resolve(owner());
+    if (says(SETUP_MARKERS.ready)) resolve({ owner: owner(), told: text.stdout });
   });
   const timer = setTimeout(
     () => reject(startFailed(`it was not ready within ${timeoutMs / 1000} s`, report())),

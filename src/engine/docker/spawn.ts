@@ -1,8 +1,9 @@
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
-import { BerthError } from "../../core/errors.ts";
+import { BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
+import { startSignal } from "../start-signal.ts";
 import type { Daemon } from "./daemon.ts";
 import { DockerProcess } from "./docker-process.ts";
 import { daemonWords } from "./errors.ts";
@@ -30,10 +31,13 @@ export async function spawnProcess(
   sink: OutputSink,
   signal?: AbortSignal,
 ): Promise<DockerProcess> {
-  const leave = await gate.enter(containerId, signal);
+  const early = startSignal(request, signal);
+  const leave = await gate.enter(containerId, early);
   let exec: Exec | undefined;
   try {
-    exec = await prepareExec(daemon, containerId, user, { ...request, attached: true }, signal);
+    const prepared = await prepareExec(daemon, containerId, user, { ...request, attached: true }, early);
+    throwIfAborted(early);
+    exec = prepared;
     const spawned = await start(daemon, exec, request, sink, signal);
     leave();
     return spawned;

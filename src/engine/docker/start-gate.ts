@@ -4,8 +4,8 @@ import { untilAborted } from "./until-aborted.ts";
 interface Gate {
   /** Held across a pause, and for a moment by each start that begins. */
   readonly entrance: Mutex;
-  /** Starts under way. */
-  readonly starts: Set<Promise<void>>;
+  /** Starts under way, each with when it began, oldest first. */
+  readonly starts: Map<Promise<void>, number>;
 }
 
 /**
@@ -27,7 +27,7 @@ export class StartGate {
     try {
       const open = await untilAborted(entering, signal);
       const { promise: over, resolve: leave } = Promise.withResolvers<void>();
-      starts.add(over);
+      starts.set(over, performance.now());
       void over.then(() => starts.delete(over));
       open();
       return leave;
@@ -41,9 +41,43 @@ export class StartGate {
   async closed<T>(containerId: string, act: () => Promise<T>): Promise<T> {
     const { entrance, starts } = this.#of(containerId);
     return entrance.runExclusive(async () => {
-      await Promise.all(starts);
+      await Promise.all(starts.keys());
       return act();
     });
+  }
+
+  /**
+   * Runs `act` while nothing more begins to start in the container. Starts under way
+   * are waited for no longer than `withinMs`; a pause under way is not either, and then `act` is told so.
+   */
+  async closedWithin<T>(
+    containerId: string,
+    withinMs: number,
+    act: (closed: boolean) => Promise<T>,
+  ): Promise<T> {
+    const late = AbortSignal.timeout(withinMs);
+    const { entrance, starts } = this.#of(containerId);
+    const entering = entrance.acquire();
+    let open: () => void;
+    try {
+      open = await untilAborted(entering, late);
+    } catch {
+      void entering.then((release) => release());
+      return act(false);
+    }
+    try {
+      // One that a signal has stopped half-way in is not over before its container is.
+      await untilAborted(Promise.all(starts.keys()), late).catch(() => {});
+      return await act(true);
+    } finally {
+      open();
+    }
+  }
+
+  /** For how long the oldest start under way has been, in milliseconds; 0 where there is none. */
+  oldestStartMs(containerId: string): number {
+    const [began] = this.#gates.get(containerId)?.starts.values() ?? [];
+    return began === undefined ? 0 : performance.now() - began;
   }
 
   /** Forgets a container that is gone. */
@@ -52,7 +86,7 @@ export class StartGate {
   }
 
   #of(containerId: string): Gate {
-    const gate = this.#gates.get(containerId) ?? { entrance: new Mutex(), starts: new Set() };
+    const gate = this.#gates.get(containerId) ?? { entrance: new Mutex(), starts: new Map() };
     this.#gates.set(containerId, gate);
     return gate;
   }

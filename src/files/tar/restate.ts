@@ -1,11 +1,14 @@
 import { BerthError } from "../../core/errors.ts";
 import type { ByteString } from "../byte-string.ts";
-import type { PlainTarEntry, TarEntry } from "./tar-entry.ts";
-import { readTar } from "./tar-reader.ts";
+import { Placing } from "./sparse-map.ts";
+import type { PlainTarEntry, SparseMap, TarEntry } from "./tar-entry.ts";
+import { readTar, type TarItem } from "./tar-reader.ts";
 import { END_OF_TAR, encodeEntry, padding } from "./tar-writer.ts";
 
 /** Small pieces are put together up to so many bytes. */
 const CHUNK_BYTES = 256 * 1024;
+/** Holes of a file that are fewer bytes in all are written as zeros, which every tar reads. */
+const LEAST_HOLE_BYTES = 1024 * 1024;
 
 /**
  * Writes a tar of a directory, as any tool made it of `.`, anew in the standard
@@ -13,10 +16,15 @@ const CHUNK_BYTES = 256 * 1024;
  * @param whose what the tool is called where it writes what cannot be understood.
  * @throws `UNSUPPORTED` then.
  */
-export async function* restateTar(chunks: AsyncIterable<Uint8Array>, whose: string): AsyncGenerator<Buffer> {
+export function restateTar(chunks: AsyncIterable<Uint8Array>, whose: string): AsyncGenerator<Buffer> {
+  return restateItems(readTar(chunks), whose);
+}
+
+/** {@link restateTar} of what was read already. */
+export async function* restateItems(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
   let parts: Buffer[] = [];
   let bytes = 0;
-  for await (const part of restate(chunks, whose)) {
+  for await (const part of restate(items, whose)) {
     parts.push(part);
     bytes += part.length;
     if (bytes < CHUNK_BYTES) continue;
@@ -28,25 +36,63 @@ export async function* restateTar(chunks: AsyncIterable<Uint8Array>, whose: stri
 }
 
 /** Writes every entry anew. */
-async function* restate(chunks: AsyncIterable<Uint8Array>, whose: string): AsyncGenerator<Buffer> {
+async function* restate(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
   let size = 0;
+  let filled: FilledHoles | undefined;
   try {
-    for await (const item of readTar(chunks)) {
+    for await (const item of items) {
       if (item.type === "content") {
-        yield item.data;
+        if (filled === undefined) yield item.data;
+        else yield* filled.next(item.data);
         continue;
       }
+      if (filled !== undefined) yield* filled.rest();
       yield padding(size);
       const entry = relative(item.entry, whose);
-      size = entry?.size ?? 0;
-      if (entry !== undefined) yield encodeEntry(entry, "pax");
+      filled =
+        entry?.sparse && isNearlyWhole(entry.sparse, entry.size) ? new FilledHoles(entry.sparse) : undefined;
+      const told = filled && entry ? { ...entry, size: filled.realSize, sparse: undefined } : entry;
+      size = told?.size ?? 0;
+      if (told !== undefined) yield encodeEntry(told, "pax");
     }
   } catch (error) {
     if (!(error instanceof BerthError && error.reason === "ARCHIVE_REJECTED")) throw error;
     throw new BerthError("UNSUPPORTED", `The tar of ${whose} cannot be understood. ${error.message}`);
   }
+  if (filled !== undefined) yield* filled.rest();
   yield padding(size);
   yield END_OF_TAR;
+}
+
+function isNearlyWhole({ realSize }: SparseMap, size: number): boolean {
+  return realSize - size < LEAST_HOLE_BYTES;
+}
+
+/** Writes zeros where a file has holes. */
+class FilledHoles {
+  readonly realSize: number;
+  readonly #placing: Placing;
+  #end = 0;
+
+  constructor(map: SparseMap) {
+    this.realSize = map.realSize;
+    this.#placing = new Placing(map);
+  }
+
+  /** The next bytes of its data, after the hole before them. */
+  *next(bytes: Buffer): Generator<Buffer> {
+    for (const { offset, data } of this.#placing.place(bytes)) {
+      if (offset > this.#end) yield Buffer.alloc(offset - this.#end);
+      yield data;
+      this.#end = offset + data.length;
+    }
+  }
+
+  /** The hole at its end. */
+  *rest(): Generator<Buffer> {
+    if (this.realSize > this.#end) yield Buffer.alloc(this.realSize - this.#end);
+    this.#end = this.realSize;
+  }
 }
 
 /** An entry without the `./` that its name, and that of a hard link's target, begins with; undefined for the directory itself. */

@@ -11,6 +11,20 @@ export type TarKind =
   | "fifo"
   | "other";
 
+/** Where the data of a file with holes belongs. */
+export interface Segment {
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** A file with holes: an entry of a tar brings its data alone. */
+export interface SparseMap {
+  /** Size of the file, holes included. */
+  readonly realSize: number;
+  /** In order, none empty, none touching what is before it. What lies between reads as zeros. */
+  readonly segments: readonly Segment[];
+}
+
 /** One entry of a tar, without its content. */
 export interface TarEntry {
   /** As the tar has it. */
@@ -26,6 +40,8 @@ export interface TarEntry {
   readonly modifyTime: number;
   /** Bytes of content that follow; 0 for what has none. */
   readonly size: number;
+  /** Of a file with holes: where the content belongs. */
+  readonly sparse?: SparseMap | undefined;
   readonly deviceMajor: number;
   readonly deviceMinor: number;
 }

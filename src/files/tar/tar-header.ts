@@ -33,13 +33,13 @@ export function decodeHeader(block: Buffer): RawHeader {
     name: prefix === "" ? name : `${prefix}/${name}`,
     type: block[156] === 0 ? "0" : String.fromCharCode(block[156] ?? 0),
     linkName: text(block, 157, 100),
-    mode: number(block, 100, 8) & 0o7777,
-    uid: number(block, 108, 8),
-    gid: number(block, 116, 8),
-    size: number(block, 124, 12),
-    modifyTime: number(block, 136, 12),
-    deviceMajor: number(block, 329, 8),
-    deviceMinor: number(block, 337, 8),
+    mode: decodeNumber(block, 100, 8) & 0o7777,
+    uid: decodeNumber(block, 108, 8),
+    gid: decodeNumber(block, 116, 8),
+    size: decodeNumber(block, 124, 12),
+    modifyTime: decodeNumber(block, 136, 12),
+    deviceMajor: decodeNumber(block, 329, 8),
+    deviceMinor: decodeNumber(block, 337, 8),
   };
 }
 
@@ -74,7 +74,7 @@ function checkSum(block: Buffer): void {
     sum += byte;
     signedSum += byte < 0x80 ? byte : byte - 0x100;
   }
-  const told = number(block, CHECKSUM_AT, 8);
+  const told = decodeNumber(block, CHECKSUM_AT, 8);
   if (told !== sum && told !== signedSum) throw notTar("the checksum of a header is wrong");
 }
 
@@ -84,8 +84,8 @@ function text(block: Buffer, at: number, length: number): ByteString {
   return end < 0 ? field : field.slice(0, end);
 }
 
-/** A number in octal digits, or, with the first bit set, in two's complement. */
-function number(block: Buffer, at: number, length: number): number {
+/** A number in octal digits, or, with the first bit set, in two's complement. @throws `ARCHIVE_REJECTED`. */
+export function decodeNumber(block: Buffer, at: number, length: number): number {
   const first = block[at] ?? 0;
   if (first < 0x80) {
     const digits = text(block, at, length).trim();

@@ -1,6 +1,7 @@
 import type { ByteString } from "../byte-string.ts";
 import { ByteSource } from "./byte-source.ts";
 import { decodePax } from "./pax-records.ts";
+import { readOldGnuMap, readPaxMap } from "./sparse-map.ts";
 import { BLOCK_BYTES, paddingOf, type TarEntry } from "./tar-entry.ts";
 import { decodeHeader, kindOf, notTar, type RawHeader } from "./tar-header.ts";
 
@@ -25,8 +26,8 @@ interface Extension {
 
 /**
  * Reads a tar of any dialect as it comes: v7, ustar, GNU with its long names
- * and large numbers, pax. Names keep their bytes. What follows the end mark is
- * not looked at.
+ * and large numbers, pax. Of files with holes it reads GNU's old form and pax's
+ * form 1.0. Names keep their bytes. What follows the end mark is not looked at.
  * @throws `ARCHIVE_REJECTED` for what is no tar or breaks off; what the source throws.
  */
 export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TarItem> {
@@ -47,7 +48,7 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
       await readExtension(source, header, extension);
       continue;
     }
-    const entry = combine(header, extension);
+    const entry = await withHoles(source, block, combine(header, extension), extension);
     extension = { bytes: 0 };
     yield { type: "entry", entry };
     for (let left = entry.size; left > 0; ) {
@@ -90,10 +91,7 @@ const PER_ENTRY: ReadonlySet<string> = new Set(["path", "linkpath", "size"]);
 
 function combine(header: RawHeader, extension: Extension): TarEntry {
   const { pax } = extension;
-  if ([...(pax?.keys() ?? [])].some((key) => key.startsWith("GNU.sparse."))) {
-    return { ...header, kind: "other" };
-  }
-  const name = pax?.get("path") ?? extension.name ?? header.name;
+  const name = pax?.get(SPARSE.name) ?? pax?.get("path") ?? extension.name ?? header.name;
   // v7 tars tell directories by the slash at the end of their names.
   const kind = header.type === "0" && name.endsWith("/") ? "directory" : kindOf(header.type);
   const size = paxNumber(pax, "size") ?? header.size;
@@ -112,6 +110,37 @@ function combine(header: RawHeader, extension: Extension): TarEntry {
     // Some tars tell the size of the file that a link leads to; no content follows.
     size: kind === "file" || kind === "other" ? size : 0,
   };
+}
+
+/** Keys of pax's form of files with holes. */
+const SPARSE = {
+  prefix: "GNU.sparse.",
+  name: "GNU.sparse.name",
+  major: "GNU.sparse.major",
+  minor: "GNU.sparse.minor",
+  realSize: "GNU.sparse.realsize",
+};
+
+/** The entry with its map, which is read where it comes before the content. */
+async function withHoles(
+  source: ByteSource,
+  block: Buffer,
+  entry: TarEntry,
+  { pax }: Extension,
+): Promise<TarEntry> {
+  if (isOldGnuSparse(block)) {
+    return { ...entry, kind: "file", sparse: await readOldGnuMap(source, block, entry.size) };
+  }
+  if (![...(pax?.keys() ?? [])].some((key) => key.startsWith(SPARSE.prefix))) return entry;
+  const isKnown = pax?.get(SPARSE.major) === "1" && pax.get(SPARSE.minor) === "0" && pax.has(SPARSE.name);
+  const realSize = paxNumber(pax, SPARSE.realSize);
+  if (!isKnown || realSize === undefined || entry.kind !== "file") return { ...entry, kind: "other" };
+  const { map, size } = await readPaxMap(source, realSize, entry.size);
+  return { ...entry, size, sparse: map };
+}
+
+function isOldGnuSparse(block: Buffer): boolean {
+  return block[156] === "S".charCodeAt(0) && block.toString("latin1", 257, 265) === "ustar  \0";
 }
 
 function paxNumber(pax: Map<string, ByteString> | undefined, key: string): number | undefined {

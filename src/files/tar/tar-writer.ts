@@ -1,7 +1,8 @@
 import { isUtf8 } from "node:buffer";
 import { type ByteString, toBytes } from "../byte-string.ts";
 import { encodePax } from "./pax-records.ts";
-import { BLOCK_BYTES, type PlainTarEntry, paddingOf, type TarEntry } from "./tar-entry.ts";
+import { encodePaxMap } from "./sparse-map.ts";
+import { BLOCK_BYTES, type PlainTarEntry, paddingOf, type SparseMap, type TarEntry } from "./tar-entry.ts";
 
 /** How what does not fit into a header is written: `pax` is the standard; `gnu` is what every small tar reads too. */
 export type TarDialect = "pax" | "gnu";
@@ -14,8 +15,9 @@ export function padding(size: number): Buffer {
   return END_OF_TAR.subarray(0, paddingOf(size));
 }
 
-/** Writes the header of an entry; its content and {@link padding} follow. */
+/** Writes the header of an entry; its content and {@link padding} follow. A file with holes needs `pax`. */
 export function encodeEntry(entry: PlainTarEntry, dialect: TarDialect): Buffer {
+  if (entry.sparse !== undefined) return encodeSparse(entry, entry.sparse);
   return Buffer.concat([
     ...(dialect === "pax" ? paxExtension(entry) : gnuExtension(entry)),
     header(entry, dialect, TYPES[entry.kind]),
@@ -36,10 +38,29 @@ const NAME_BYTES = 100;
 const MOST_OCTAL_7 = 0o7777777;
 const MOST_OCTAL_11 = 0o77777777777;
 
-function paxExtension(entry: TarEntry): Buffer[] {
+/** In the form 1.0 of GNU's tar: whoever does not know it finds a file of another name. */
+function encodeSparse(entry: PlainTarEntry, map: SparseMap): Buffer {
+  const { name } = entry;
+  const text = encodePaxMap(map);
+  const cut = name.lastIndexOf("/") + 1;
+  const stored: PlainTarEntry = {
+    ...entry,
+    name: `${name.slice(0, cut)}GNUSparseFile.0/${name.slice(cut)}`,
+    size: text.length + entry.size,
+  };
+  const records = new Map([
+    ["GNU.sparse.major", "1"],
+    ["GNU.sparse.minor", "0"],
+    ["GNU.sparse.name", name],
+    ["GNU.sparse.realsize", String(map.realSize)],
+  ]);
+  return Buffer.concat([...paxExtension(stored, records), header(stored, "pax", TYPES[entry.kind]), text]);
+}
+
+function paxExtension(entry: TarEntry, more: ReadonlyMap<string, ByteString> = new Map()): Buffer[] {
   const records = new Map<string, ByteString>();
   const long = (name: ByteString): boolean => name.length > NAME_BYTES;
-  const names = [entry.name, entry.linkName].filter(long);
+  const names = [...[entry.name, entry.linkName].filter(long), ...more.values()];
   if (!names.every((name) => isUtf8(toBytes(name)))) records.set("hdrcharset", "BINARY");
   if (long(entry.name)) records.set("path", entry.name);
   if (long(entry.linkName)) records.set("linkpath", entry.linkName);
@@ -48,6 +69,7 @@ function paxExtension(entry: TarEntry): Buffer[] {
   if (entry.gid > MOST_OCTAL_7) records.set("gid", String(entry.gid));
   if (entry.modifyTime < 0 || entry.modifyTime > MOST_OCTAL_11)
     records.set("mtime", String(entry.modifyTime));
+  for (const [key, value] of more) records.set(key, value);
   return records.size === 0 ? [] : extension("x", "pax", encodePax(records));
 }
 

@@ -28,7 +28,8 @@ const run = defineTool({
     "Runs a command in the session's bash. Directory, variables, functions and background jobs stay for the next call. " +
     "Returns stdout, stderr, exit_code, cwd, timed_out, truncated, session_lost (the command ended the shell) and " +
     "session_restarted (the shell was lost before this call, and began anew). stdin is empty. What a command leaves " +
-    "running goes on; what that writes later is dropped.",
+    "running goes on; what that writes later is dropped. Past 16 of these that hold the session's output, the output of " +
+    "the newest is closed, and it ends by SIGPIPE when it writes: start servers with their output in a file.",
   params: runParams,
   timeoutMs: ({ timeout }) => secondsToMs(timeout),
   run: (bash: Bash, { command }, call) => bash.run(withoutNul("params.command", command), call),
@@ -42,9 +43,10 @@ export function bashType(host: InterpreterHost): ResourceType {
     config,
     tools: [run],
     sandbox: {},
-    initialize: async ({ sandbox }, given, signal) => {
+    initialize: async ({ sandbox, sessionId }, given, signal) => {
       const { cwd, env } = given as z.output<typeof config>;
       const place = {
+        sessionId,
         env: { ...sandbox.spec.env, ...env },
         workingDir: resolveWorkingDir(sandbox.spec.workingDir, cwd),
       };

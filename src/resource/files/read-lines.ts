@@ -13,6 +13,7 @@ export interface Lines {
 /** As much text is read at once. */
 const MOST_BYTES = 1024 * 1024;
 const NEWLINE = 0x0a;
+const NUMBER_WIDTH = 4;
 
 /**
  * Reads lines of a text file, without reading further than to their end.
@@ -59,7 +60,14 @@ export async function readLines(
   return { text: lines, count: countLines(lines), more: more || bytes > MOST_BYTES };
 }
 
-function countLines(text: string): number {
+/** Lines with their numbers, the first of which is `first`: `   1→alpha`. */
+export function numbered(text: string, first: number): string {
+  let line = first;
+  return text.replace(/[^\n]*\n|[^\n]+$/g, (each) => `${String(line++).padStart(NUMBER_WIDTH)}→${each}`);
+}
+
+/** Lines of a text; what follows its last end of a line is one too. */
+export function countLines(text: string): number {
   const ends = text.split("\n").length - 1;
   return text === "" || text.endsWith("\n") ? ends : ends + 1;
 }

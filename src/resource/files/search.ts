@@ -1,13 +1,26 @@
 import { posix } from "node:path";
-import { BerthError } from "../../core/errors.ts";
+import { setImmediate } from "node:timers/promises";
+import { BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { ResourceHost, ToolCall } from "../../core/ports/resource.ts";
+import { withoutVanished } from "../../files/failure.ts";
 import type { ProcessManager } from "../../process/process-manager.ts";
+import { Glob } from "./glob.ts";
+import { syntaxOf } from "./perl-syntax.ts";
 
 /** Names and lines of one search. */
 const MOST_OUTPUT_BYTES = 16 * 1024 * 1024;
+/** What is read of a tool's complaints. */
+const MOST_COMPLAINT_BYTES = 64 * 1024;
 /** What a search shows. */
 export const MOST_FOUND = 1000;
 const LONGEST_LINE = 500;
+/** How long a search may hold the event loop. */
+const SLICE_MS = 10;
+const NUL = 0;
+const NEWLINE = 0x0a;
+/** What a grep says that was built without Perl's syntax. */
+const NO_PERL = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
+const FORBIDDEN = /: permission denied$/i;
 
 /** A line that a pattern was found in. */
 export interface FoundLine {
@@ -26,38 +39,64 @@ export class Search {
     this.#host = host;
   }
 
-  /** Files below a directory whose path from there matches a pattern; in byte order. */
+  /**
+   * Files below a directory whose path from there matches a pattern; in byte order, and one more than are
+   * shown where there are more.
+   */
   async glob(directory: string, pattern: string, call: ToolCall): Promise<string[]> {
+    const glob = new Glob("params.pattern", pattern);
     const output = await this.#run(
       ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"],
       call,
     );
-    return output
-      .split("\0")
-      .filter((path) => path !== "" && posix.matchesGlob(posix.relative(directory, path), pattern))
-      .sort();
+    let found: string[] = [];
+    for await (const bytes of slices(output, NUL, call)) {
+      const path = bytes.toString();
+      if (path !== "" && glob.matches(relativeTo(directory, path))) found.push(path);
+      // More are neither shown nor counted; to sort few at a time does not take long.
+      if (found.length > 2 * MOST_FOUND) found = found.sort().slice(0, MOST_FOUND + 1);
+    }
+    return found.sort().slice(0, MOST_FOUND + 1);
   }
 
-  /** Lines of text files below a directory, or of one file, that an extended regular expression matches. */
+  /**
+   * Lines of text files below a directory, or of one file, that a regular
+   * expression matches: an extended one, or Perl's where it uses that syntax.
+   * @throws `UNSUPPORTED` for one that the sandbox's grep does not understand.
+   */
   async grep(path: string, pattern: string, glob: string | undefined, call: ToolCall): Promise<FoundLine[]> {
-    const argv = ["grep", "-rnIHEZ", "--exclude-dir=.git", "-e", pattern, "--", path];
-    const output = await this.#run(argv, call);
+    const wanted = glob === undefined ? undefined : nameMatcher(path, glob);
+    const { perl, extended } = syntaxOf(pattern);
+    if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
+    const argv = ["grep", perl === undefined ? "-rnIHEZ" : "-rnIHPZ"];
+    const output = await this.#run(
+      [...argv, "--exclude-dir=.git", "-e", pattern, "--", path],
+      call,
+      (said) => (perl !== undefined && NO_PERL.test(said) ? noPerl(perl) : undefined),
+    );
     const found: FoundLine[] = [];
-    for (const row of output.split("\n")) {
-      const cut = row.indexOf("\0");
+    for await (const row of slices(output, NEWLINE, call)) {
+      const cut = row.indexOf(NUL);
       const colon = row.indexOf(":", cut);
-      const file = row.slice(0, cut);
-      if (cut < 0 || colon < 0 || !matches(posix.relative(path, file), glob)) continue;
+      if (cut < 0 || colon < 0) continue;
+      const file = row.toString("utf8", 0, cut);
+      if (wanted !== undefined && !wanted(file)) continue;
       found.push({
         path: file,
-        line: Number(row.slice(cut + 1, colon)),
-        text: row.slice(colon + 1, colon + 1 + LONGEST_LINE),
+        line: Number(row.toString("utf8", cut + 1, colon)),
+        text: row.toString("utf8", colon + 1, colon + 1 + 4 * LONGEST_LINE).slice(0, LONGEST_LINE),
       });
+      if (found.length > MOST_FOUND) break;
     }
     return found;
   }
 
-  async #run(args: readonly string[], call: ToolCall): Promise<string> {
+  /** @param refusal what a tool's complaint means, where it is not of a file */
+  async #run(
+    args: readonly string[],
+    call: ToolCall,
+    refusal: (complaint: string) => BerthError | undefined = () => undefined,
+  ): Promise<Buffer> {
     const { stdout, stderr, status } = await this.#processes.run(
       {
         sandbox: this.#host.name,
@@ -79,22 +118,72 @@ export class Search {
       MOST_OUTPUT_BYTES,
       AbortSignal.any([call.signal, call.timeout]),
     );
-    // Both tools say 1 where something could not be read, or nothing was found.
-    const complaint = stderr.result().data.toString().trim();
-    if (status.exitCode > 1) {
-      throw new BerthError(
-        "UNSUPPORTED",
-        `${args[0]} failed (exit code ${status.exitCode}). ${complaint}`.trim(),
+    // find says 1 where something could not be read, grep where nothing was found, and 2 where it read all the rest.
+    const complaint = stderr.result().data.toString("utf8", 0, MOST_COMPLAINT_BYTES).trim();
+    if (status.exitCode > 1 && !isOfFiles(complaint)) {
+      throw (
+        refusal(complaint) ??
+        new BerthError("UNSUPPORTED", `${args[0]} failed (exit code ${status.exitCode}). ${complaint}`.trim())
       );
     }
     const { data, gap } = stdout.result();
     // The tail behind a gap begins in the middle of a name.
-    return data.toString("utf8", 0, gap?.from ?? data.length);
+    return data.subarray(0, gap?.from ?? data.length);
   }
 }
 
-/** A pattern without a directory is one for names, as tools have it. */
-function matches(path: string, glob: string | undefined): boolean {
-  if (glob === undefined) return true;
-  return posix.matchesGlob(glob.includes("/") ? path : posix.basename(path), glob);
+/** Whether a tool complained of nothing but files that vanished, or that it may not read. */
+function isOfFiles(complaint: string): boolean {
+  const rest = withoutVanished(complaint).split("\n");
+  return complaint !== "" && rest.every((line) => line === "" || FORBIDDEN.test(line));
+}
+
+function noPerl(construct: string): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The pattern uses Perl's syntax (${construct}), which the grep of the sandbox's image does not know. Write it as an extended regular expression, for instance [0-9] for \\d and (a|b) for (?:a|b).`,
+  );
+}
+
+function mixed(perl: string, extended: string): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The pattern mixes Perl's syntax (${perl}) with ${extended}, which Perl's does not have. Write \\b for the edge of a word.`,
+  );
+}
+
+/** Says of a file found below a path whether a glob matches it. One without a directory is for names, as tools have it. */
+function nameMatcher(path: string, pattern: string): (file: string) => boolean {
+  const glob = new Glob("params.glob", pattern);
+  const ofName = !pattern.includes("/");
+  return (file) => glob.matches(ofName ? posix.basename(file) : relativeTo(path, file));
+}
+
+/** What `find` and `grep` put behind the directory they were given. */
+function relativeTo(directory: string, path: string): string {
+  return path.slice(directory.length).replace(/^\/+/, "");
+}
+
+/**
+ * The parts of an output that end with a separator. Code of the sandbox decides
+ * how many there are, so the event loop gets its turn between them.
+ * @throws where the call was given up or has run out of time
+ */
+async function* slices(
+  output: Buffer,
+  separator: number,
+  { signal, timeout }: ToolCall,
+): AsyncGenerator<Buffer> {
+  let since = performance.now();
+  for (let at = 0; at < output.length; ) {
+    const end = output.indexOf(separator, at);
+    const next = end < 0 ? output.length : end;
+    yield output.subarray(at, next);
+    at = next + 1;
+    if (performance.now() - since < SLICE_MS) continue;
+    await setImmediate();
+    throwIfAborted(signal);
+    throwIfAborted(timeout);
+    since = performance.now();
+  }
 }

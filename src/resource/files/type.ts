@@ -15,7 +15,8 @@ import { toText } from "../../files/byte-string.ts";
 import type { FileManager, PathRequest } from "../../files/file-manager.ts";
 import type { ProcessManager } from "../../process/process-manager.ts";
 import { baseConfig } from "../common.ts";
-import { readLines } from "./read-lines.ts";
+import { countLines, numbered, readLines } from "./read-lines.ts";
+import { findAll, replaceAt } from "./replace-bytes.ts";
 import { MOST_FOUND, Search } from "./search.ts";
 import { Workspace } from "./workspace.ts";
 
@@ -25,11 +26,15 @@ const directory = z.string().describe("Where to look. Default: the session's wor
 const read = defineTool({
   name: "read",
   description:
-    "Reads lines of a text file. Returns content, start_line, line_count and truncated (the file has more).",
+    'Reads lines of a text file, each with its number in front, as in "   1→alpha". Returns content, start_line, line_count and truncated (the file has more).',
   params: z.strictObject({
     file_path: filePath,
     offset: z.int().min(1).default(1).describe("The first line, from 1."),
     limit: z.int().min(1).max(100_000).default(2000).describe("How many lines at most."),
+    numbered: z
+      .boolean()
+      .default(true)
+      .describe("Whether lines have their numbers; false: as they are in the file."),
   }),
   run: (files: Files, params, call) => files.read(params, call),
 });
@@ -37,7 +42,7 @@ const read = defineTool({
 const write = defineTool({
   name: "write",
   description:
-    "Replaces the content of a file, which is made with its directories where it is missing. Returns bytes_written.",
+    "Replaces the content of a file, which is made with its directories where it is missing. Returns bytes_written and line_count.",
   params: z.strictObject({ file_path: filePath, content: z.string().describe("What it is to hold.") }),
   run: (files: Files, params, call) => files.write(params, call),
 });
@@ -48,7 +53,10 @@ const edit = defineTool({
     "Replaces a text in a file. It must be there exactly once, unless replace_all is set. Returns replacements.",
   params: z.strictObject({
     file_path: filePath,
-    old_string: z.string().min(1).describe("The text to replace, exactly."),
+    old_string: z
+      .string()
+      .min(1)
+      .describe("The text to replace, exactly, without the numbers that read shows."),
     new_string: z.string().describe("What to put in its place."),
     replace_all: z.boolean().default(false).describe("Whether to replace it wherever it is."),
   }),
@@ -58,7 +66,7 @@ const edit = defineTool({
 const glob = defineTool({
   name: "glob",
   description:
-    'Lists files whose path below a directory matches a pattern such as "**/*.py". Returns files, in byte order, and truncated.',
+    'Lists files whose path below a directory matches a pattern such as "**/*.py" or "src/*.{ts,js}". Returns files, in byte order, and truncated.',
   params: z.strictObject({ pattern: z.string().min(1), path: directory }),
   run: (files: Files, params, call) => files.glob(params, call),
 });
@@ -66,7 +74,7 @@ const glob = defineTool({
 const grep = defineTool({
   name: "grep",
   description:
-    "Looks for lines that match an extended regular expression. Returns matches ({path, line, text}) and truncated.",
+    "Looks for lines that match a regular expression: an extended one (POSIX), or Perl's (\\d, (?:…), lookahead) where the sandbox's grep knows that. Returns matches ({path, line, text}) and truncated.",
   params: z.strictObject({
     pattern: z.string().min(1),
     path: directory,
@@ -89,6 +97,8 @@ export function filesType(files: FileManager, processes: ProcessManager): Resour
 
 /** As large as a message may be. */
 const MOST_EDITED_BYTES = 8 * 1024 * 1024;
+
+const MOST_REPLACEMENTS = 100_000;
 
 /** What is wrong with a file, and not with the call. */
 const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
@@ -114,7 +124,12 @@ class Files implements Resource {
   }
 
   read(
-    params: { readonly file_path: string; readonly offset: number; readonly limit: number },
+    params: {
+      readonly file_path: string;
+      readonly offset: number;
+      readonly limit: number;
+      readonly numbered: boolean;
+    },
     call: ToolCall,
   ): Promise<ToolResult> {
     return this.#on("file_path", params.file_path, call, async (file, signal) => {
@@ -122,7 +137,8 @@ class Files implements Resource {
       const lines = await readLines(this.#files, file, { first, limit }, signal);
       if (lines === undefined) return failed("The file is no text. Read it with FileService.");
       const { text, count, more } = lines;
-      return succeeded({ content: text, start_line: first, line_count: count, truncated: more });
+      const content = params.numbered ? numbered(text, first) : text;
+      return succeeded({ content, start_line: first, line_count: count, truncated: more });
     });
   }
 
@@ -133,7 +149,11 @@ class Files implements Resource {
     return this.#on("file_path", params.file_path, call, async (file, signal) => {
       const data = Buffer.from(params.content);
       await this.#write(file, data, signal);
-      return succeeded({ file_path: toText(file.path.bytes), bytes_written: data.length });
+      return succeeded({
+        file_path: toText(file.path.bytes),
+        bytes_written: data.length,
+        line_count: countLines(params.content),
+      });
     });
   }
 
@@ -151,16 +171,22 @@ class Files implements Resource {
       if (!part.endOfFile)
         return failed(`The file has more than ${MOST_EDITED_BYTES} bytes, too many to edit.`);
       // Bytes, so that what is no text around the place stays as it is.
-      const before = part.data.toString("latin1");
-      const parts = before.split(latin1(params.old_string));
-      const count = parts.length - 1;
+      const before = Buffer.from(part.data);
+      const old = Buffer.from(params.old_string);
+      const replacement = Buffer.from(params.new_string);
+      const places = await findAll(before, old, MOST_REPLACEMENTS, signal);
+      const count = places.length;
       if (count === 0) return failed("old_string is not in the file. Give it exactly, white space included.");
-      if (count > 1 && !params.replace_all) {
+      const times = count > MOST_REPLACEMENTS ? `more than ${MOST_REPLACEMENTS}` : count;
+      if (count > (params.replace_all ? MOST_REPLACEMENTS : 1)) {
         return failed(
-          `old_string is in the file ${count} times. Give more of its surroundings, or set replace_all.`,
+          `old_string is in the file ${times} times. Give more of its surroundings${params.replace_all ? "" : ", or set replace_all"}.`,
         );
       }
-      await this.#write(file, Buffer.from(parts.join(latin1(params.new_string)), "latin1"), signal);
+      if (before.length + count * (replacement.length - old.length) > MOST_EDITED_BYTES) {
+        return failed(`The file would have more than ${MOST_EDITED_BYTES} bytes, too many to edit.`);
+      }
+      await this.#write(file, await replaceAt(before, places, old.length, replacement, signal), signal);
       return succeeded({ file_path: toText(file.path.bytes), replacements: count });
     });
   }
@@ -216,8 +242,4 @@ class Files implements Resource {
 
 function failed(message: string): ToolResult {
   return { code: TOOL_CODE.failed, message, data: null, attachments: [], programFailed: false };
-}
-
-function latin1(text: string): string {
-  return Buffer.from(text).toString("latin1");
 }

@@ -7,17 +7,38 @@
  * tells `E` or the asked tag on both streams, the result as JSON on stdout, `P`.
  *
  * Threads and output: what a thread of an earlier turn prints is dropped, as
- * what an earlier turn's processes write is.
+ * what an earlier turn's processes write is. Each turn prints to descriptors of
+ * its own, which lead nowhere once it is over: a thread that is in the middle of
+ * `print` then does not reach the next turn. `sys.stdout` and `sys.stderr` are
+ * two streams that live as long as the interpreter and cannot be closed: CPython
+ * crashes where one is replaced while a thread is in `print`. One that the code
+ * of a turn replaced is put back for the next, and outlives it for a while.
+ *
+ * The driver has names of its own for builtins and what it calls, so that code
+ * which replaces those does not break it. A builtin that was deleted, or replaced
+ * by what cannot be called, is put back after the turn.
  */
 export const PYTHON_DRIVER = `
-import ast, base64, io, json, linecache, os, signal, sys, threading, traceback, types
+import ast, base64, builtins, collections, io, json, os, signal, sys, threading, traceback, types
+_builtins = {name: value for name, value in vars(builtins).items() if callable(value)}
+globals().update((name, value) for name, value in _builtins.items() if name[0] != '_')
+from ast import Expr, Expression, parse
+from base64 import b64encode
+from json.encoder import encode_basestring_ascii as _quoted
+from linecache import cache as _lines
+from os import _exit, close as _close, dup2, getpid, listdir, open as _open, write as _os_write, O_WRONLY
+from signal import SIGINT, signal as _set_signal
+from threading import current_thread
+from traceback import format_exception
+_scan = json.JSONDecoder().scan_once
 _control = os.fdopen(os.dup(0), 'rb')
-os.dup2(1, 211, False); os.dup2(2, 212, False)
+dup2(1, 211, False); dup2(2, 212, False)
 _null = os.open(os.devnull, os.O_RDWR)
-for _fd in (0, 1, 2): os.dup2(_null, _fd)
-MOST_TEXT, MOST_PLOTS, MOST_PLOT_BYTES = 256 * 1024, 16, 6 * 1024 * 1024
+for _fd in (0, 1, 2): dup2(_null, _fd)
+MOST_TEXT, MOST_PLOTS, MOST_PLOT_BYTES, MOST_REPLACED = 256 * 1024, 16, 6 * 1024 * 1024, 16
+TARGETS = 16
 _turn, _answer = 0, {}
-_pid = os.getpid()
+_pid = getpid()
 
 def _interrupted(number, frame):
     while frame:
@@ -30,23 +51,44 @@ def _start_thread(self):
     _start(self)
 threading.Thread.start = _start_thread
 
+def _target(turn, fd):
+    return 211 + turn % TARGETS * 2 + fd + 1
+
 class _Bytes(io.RawIOBase):
     def __init__(self, fd): self._fd = fd
     def writable(self): return True
     def fileno(self): return self._fd
+    def close(self): pass
     def write(self, data):
-        if getattr(threading.current_thread(), '_berth_turn', _turn) == _turn: _write(self._fd, data)
+        turn = getattr(current_thread(), '_berth_turn', _turn)
+        if turn == _turn: _write(_target(turn, self._fd), data)
         return len(data)
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, fd):
+        super().__init__(_Bytes(fd), 'utf-8', 'backslashreplace', write_through=True)
+    def detach(self): return self.buffer
 
 def _write(fd, data):
     view = memoryview(data).cast('B')
-    while view: view = view[os.write(fd, view):]
+    while view: view = view[_os_write(fd, view):]
 
-def _stream(fd):
-    return io.TextIOWrapper(_Bytes(fd), 'utf-8', 'backslashreplace', write_through=True)
+_streams = {'stdout': _Stream(1), 'stderr': _Stream(2)}
+sys.stdout, sys.stderr = _streams.values()
+_sys = vars(sys)
+_replaced = collections.deque(maxlen=MOST_REPLACED)
+
+def _own_streams():
+    for name, stream in _streams.items():
+        if _sys.get(name) is not stream:
+            _replaced.append(_sys.get(name))
+            _sys[name] = stream
+
+def _usable_builtins():
+    for name, value in _builtins.items():
+        if not callable(getattr(builtins, name, None)): setattr(builtins, name, value)
 
 _module = types.ModuleType('__main__')
-_module.__builtins__ = __builtins__
 sys.modules['__main__'] = _module
 sys.argv = ['']
 
@@ -58,12 +100,13 @@ def _told(text):
 
 def _run(code):
     name = '<call %d>' % _turn
-    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
-    linecache.cache.pop('<call %d>' % (_turn - 1000), None)
-    tree = ast.parse(code, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    _module.__builtins__ = builtins
+    _lines[name] = (len(code), None, code.splitlines(True), name)
+    _lines.pop('<call %d>' % (_turn - 1000), None)
+    tree = parse(code, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None
     exec(compile(tree, name, 'exec'), _module.__dict__)
-    value = last and eval(compile(ast.Expression(last.value), name, 'eval'), _module.__dict__)
+    value = last and eval(compile(Expression(last.value), name, 'eval'), _module.__dict__)
     if value is not None: _module._ = value
     return {'result': None if value is None else _told(repr(value)), 'plots': _plots()}
 
@@ -72,7 +115,8 @@ def _error(error):
     except Exception: text = '<no message: str() failed>'
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == '<string>': trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace)
+    try: lines = format_exception(type(error), error, trace)
+    except Exception: lines = [type(error).__name__, ': ', text]
     return {'name': type(error).__name__, 'value': _told(text), 'traceback': _told(''.join(lines))}
 
 def _plots():
@@ -84,41 +128,54 @@ def _plots():
         pyplot.figure(number).savefig(data, format='png')
         size += len(data.getvalue())
         if size > MOST_PLOT_BYTES: break
-        plots.append(base64.b64encode(data.getvalue()).decode())
+        plots.append(b64encode(data.getvalue()).decode())
     pyplot.close('all')
     return plots
 
 def _turn_of(code):
-    signal.signal(signal.SIGINT, _interrupted)
+    _set_signal(SIGINT, _interrupted)
+    _own_streams()
     try: answer = _run(code)
-    except BaseException as error: answer = {'error': _error(error)}
-    if os.getpid() != _pid: os._exit(0)
-    for stream in (sys.stdout, sys.stderr):
-        try: stream.flush()
-        except Exception: pass
+    except BaseException as error:
+        _usable_builtins()
+        answer = {'error': _error(error)}
+    if getpid() != _pid: _exit(0)
+    _usable_builtins()
+    for name in _streams:
+        try: _sys[name].flush()
+        except BaseException: pass
     return answer
+
+def _encoded(value):
+    if value is None: return 'null'
+    if isinstance(value, str): return _quoted(value)
+    if isinstance(value, list): return '[' + ','.join(map(_encoded, value)) + ']'
+    if isinstance(value, dict):
+        return '{' + ','.join(_quoted(key) + ':' + _encoded(item) for key, item in value.items()) + '}'
+    return str(value)
 
 def _serve(request):
     global _turn, _answer
-    out, err = [os.open(request[name], os.O_WRONLY) for name in ('stdout', 'stderr')]
+    out, err = [_open(request[name], O_WRONLY) for name in _streams]
     tag = request.get('tag', 'E')
     if 'code' in request:
         _turn += 1
-        os.dup2(out, 1); os.dup2(err, 2)
-        sys.stdout, sys.stderr = _stream(1), _stream(2)
+        for fd, pipe in ((1, out), (2, err)):
+            dup2(pipe, fd); dup2(pipe, _target(_turn, fd), False)
         _answer = _turn_of(request['code'])
-        for fd in (0, 1, 2): os.dup2(_null, fd)
+        for fd in (0, 1, 2): dup2(_null, fd)
+        for fd in (1, 2): dup2(_null, _target(_turn, fd), False)
     nonce = _control.readline().strip()
-    pids = [int(name) for name in os.listdir('/proc') if name.isdigit()]
+    pids = [int(name) for name in listdir('/proc') if name.isdigit()]
     answer = dict(_answer, pid=_pid, pids=pids)
     start, end = nonce + tag.encode() + b';', nonce + b'P;'
-    _write(out, start + json.dumps(answer).encode() + end)
+    _write(out, start + _encoded(answer).encode() + end)
     _write(err, start)
-    os.close(out); os.close(err)
+    _close(out); _close(err)
 
-signal.signal(signal.SIGINT, _interrupted)
+_set_signal(SIGINT, _interrupted)
 while True:
     _line = _control.readline()
-    if not _line: os._exit(0)
-    _serve(json.loads(_line))
+    if not _line: _exit(0)
+    _serve(_scan(_line.decode(), 0)[0])
 `;

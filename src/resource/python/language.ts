@@ -1,3 +1,5 @@
+import { z } from "zod";
+import { hasFewValues } from "../../core/json.ts";
 import type { InterpreterLanguage } from "../interpreter-process.ts";
 import type { OutputChannel } from "../output-channel.ts";
 import { PYTHON_DRIVER } from "./driver.ts";
@@ -26,15 +28,27 @@ export const PYTHON: InterpreterLanguage = {
   },
 };
 
+/** Pids and plots, far beyond what a sandbox may have; each of a forged million would take its time. */
+const MOST_VALUES = 50_000;
+
+const answer = z.object({
+  result: z.string().nullable().catch(null),
+  error: z.object({ name: z.string(), value: z.string(), traceback: z.string() }).nullable().catch(null),
+  plots: z.array(z.string()).catch([]),
+  pid: z.number().catch(0),
+  pids: z.array(z.number()).catch([]),
+});
+
 /** Reads what the driver told. What a program forged in its place is its own session's loss. */
 export function answerOf(payload: Buffer): PythonAnswer {
-  const answer: Partial<PythonAnswer> = parse(payload.toString()) ?? {};
-  return { result: null, error: null, plots: [], pid: 0, pids: [], ...answer };
+  return answer.parse(parse(payload) ?? {});
 }
 
-function parse(text: string): Partial<PythonAnswer> | undefined {
+function parse(payload: Buffer): object | undefined {
+  if (!hasFewValues(payload, MOST_VALUES)) return undefined;
   try {
-    return JSON.parse(text) as Partial<PythonAnswer>;
+    const told: unknown = JSON.parse(payload.toString());
+    return typeof told === "object" && told !== null && !Array.isArray(told) ? told : undefined;
   } catch {
     return undefined;
   }

@@ -43,9 +43,10 @@ export function pythonType(host: InterpreterHost): ResourceType {
     config,
     tools: [run],
     sandbox: {},
-    initialize: async ({ sandbox }, given, signal) => {
+    initialize: async ({ sandbox, sessionId }, given, signal) => {
       const { cwd, env } = given as z.output<typeof config>;
       const place = {
+        sessionId,
         // Without a screen, a figure is drawn into memory.
         env: { ...sandbox.spec.env, MPLBACKEND: "Agg", ...env },
         workingDir: resolveWorkingDir(sandbox.spec.workingDir, cwd),

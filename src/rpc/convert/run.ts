@@ -86,6 +86,7 @@ const EVENT_TYPES: Record<RunEvent["happening"]["type"], RunEventType> = {
 
 /** Checks what a run is to be and fills in the defaults. */
 export function fromWireSettings(request: CreateRunRequest): RunSettings {
+  const sandbox = fromWireSandbox(request);
   return {
     name: optionalCallerId("name", request.name) ?? "",
     maxSteps: integer("max_steps", request.maxSteps ?? DEFAULTS.maxSteps, { min: 1, max: 1000 }),
@@ -98,8 +99,8 @@ export function fromWireSettings(request: CreateRunRequest): RunSettings {
       positive("step_timeout", durationToMs("step_timeout", request.stepTimeout)) ?? DEFAULTS.stepTimeoutMs,
     maxDurationMs: positive("max_duration", durationToMs("max_duration", request.maxDuration)),
     nextStepPrompt: checkText("next_step_prompt", request.nextStepPrompt, MOST_PROMPT_BYTES),
-    sandbox: fromWireSandbox(request),
-    onEnd: fromWireOnEnd(request.onEnd),
+    sandbox,
+    onEnd: fromWireOnEnd(request.onEnd, sandbox),
   };
 }
 
@@ -239,9 +240,11 @@ function fromWireSandbox({ sandbox, generation }: CreateRunRequest): RunSandbox 
   }
 }
 
-function fromWireOnEnd(value: WireOnEnd): RunSettings["onEnd"] {
+function fromWireOnEnd(value: WireOnEnd, { kind }: RunSandbox): RunSettings["onEnd"] {
   switch (value) {
     case WireOnEnd.UNSPECIFIED:
+      // A run does not take away unasked what it did not make.
+      return kind === "given" ? "KEEP" : "DELETE_SANDBOX";
     case WireOnEnd.DELETE_SANDBOX:
       return "DELETE_SANDBOX";
     case WireOnEnd.KEEP:

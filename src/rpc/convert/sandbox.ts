@@ -52,6 +52,7 @@ const CAUSES: Record<TerminationCause, WireCause> = {
   ENGINE_LOST: WireCause.ENGINE_LOST,
   CREATE_FAILED: WireCause.CREATE_FAILED,
   SERVER_SHUTDOWN: WireCause.SERVER_SHUTDOWN,
+  UNCONTROLLABLE: WireCause.UNCONTROLLABLE,
 };
 
 const ISOLATION: Record<IsolationLevel, WireIsolation> = {

@@ -1,5 +1,6 @@
 import { type ZodType, z } from "zod";
 import { invalidArgument } from "../../core/errors.ts";
+import type { Position, Slice } from "../../core/ordered-index.ts";
 
 const DEFAULT_SIZE = 50;
 const MAX_SIZE = 1000;
@@ -16,37 +17,26 @@ export function pageSize(value: number, field = "page_size"): number {
   return value === 0 ? DEFAULT_SIZE : Math.min(value, MAX_SIZE);
 }
 
-/** One page of a list. */
-export interface Page<T> {
-  readonly items: readonly T[];
-  /** Empty on the last page. */
-  readonly nextPageToken: string;
+const POSITION = z.strictObject({ at: z.number(), id: z.string() });
+
+/**
+ * Reads which part of a list is asked for.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` for a bad size or token
+ */
+export function pageSlice(request: { readonly pageSize: number; readonly pageToken: string }): Slice {
+  return { limit: pageSize(request.pageSize), after: decodePageToken(request.pageToken, POSITION) };
+}
+
+/** Writes where the next page begins; empty where there is none. */
+export function nextPageToken(next: Position | undefined): string {
+  return next === undefined ? "" : encodePageToken(next);
 }
 
 /**
- * Cuts a page out of a list that keeps its order, and only grows at its front
- * or loses elements. The token names the last element that was shown.
- *
- * @throws BerthError `INVALID_ARGUMENT` for a bad size or token, and where the element it names has gone
+ * Writes where the next page begins as an opaque `next_page_token`. `position`
+ * is small and plain JSON, and means the same when the element there has gone.
  */
-export function page<T>(
-  request: { readonly pageSize: number; readonly pageToken: string },
-  all: readonly T[],
-  nameOf: (item: T) => string,
-): Page<T> {
-  const size = pageSize(request.pageSize);
-  const after = decodePageToken(request.pageToken, z.string());
-  const start = after === undefined ? 0 : all.findIndex((item) => nameOf(item) === after) + 1;
-  if (after !== undefined && start === 0) {
-    throw invalidArgument("page_token", "names an element that has gone; list again from the beginning");
-  }
-  const items = all.slice(start, start + size);
-  const last = items.at(-1);
-  const more = last !== undefined && start + size < all.length;
-  return { items, nextPageToken: more ? encodePageToken(nameOf(last)) : "" };
-}
-
-/** Writes where the next page begins as an opaque `next_page_token`. `position` is small and plain JSON. */
 export function encodePageToken(position: unknown): string {
   return Buffer.from(JSON.stringify(position)).toString("base64url");
 }

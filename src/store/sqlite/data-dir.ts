@@ -1,8 +1,25 @@
-import { mkdirSync } from "node:fs";
+import { chmodSync, closeSync, openSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { BerthError } from "../../core/errors.ts";
+import { makePrivate, type PrivateDirectory } from "../../private-directory.ts";
 import { isBusy } from "./errors.ts";
+
+const DATABASE = "berth.db";
+const LOCK = "lock";
+/** A file of SQLite's, and those that it makes beside it with the same mode. */
+const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => file + end);
+/** What the service has in its data directory. */
+const ENTRIES = new Set([
+  ...[...filesOf(DATABASE), ...filesOf(LOCK)],
+  ...["transcripts", "pipes", "workspaces", "shared"],
+]);
+const FILE_MODE = 0o600;
+
+/** The data directory as others are to be kept out of it. */
+export function privateDataDir(directory: string): PrivateDirectory {
+  return { path: directory, option: "data-dir", isOwn: (name) => ENTRIES.has(name) };
+}
 
 /** A data directory that is this service's alone while it is held. */
 export class DataDir {
@@ -15,22 +32,32 @@ export class DataDir {
   }
 
   /**
-   * Takes the directory, which is made where it is missing. The lock ends with
-   * the process, however that ends.
-   * @throws `INVALID_ARGUMENT` where it cannot be written or another service holds it, saying what to do.
+   * Takes the directory, which is made where it is missing and closed to other
+   * users. The lock ends with the process, however that ends.
+   * @throws `INVALID_ARGUMENT` where it cannot be written or closed, or another service holds it, saying what to do.
    */
   static hold(directory: string): DataDir {
     try {
-      mkdirSync(directory, { recursive: true, mode: 0o700 });
+      makePrivate(privateDataDir(directory));
+      makeFilePrivate(path.join(directory, LOCK));
     } catch (error) {
-      throw unusable(directory, error);
+      throw error instanceof BerthError ? error : unusable(directory, error);
     }
     return new DataDir(directory, lockFile(directory));
   }
 
-  /** Where a file of the directory is. */
-  file(name: string): string {
-    return path.join(this.path, name);
+  /** Where the database is. */
+  get database(): string {
+    return path.join(this.path, DATABASE);
+  }
+
+  /** Makes the database's files readable to nobody but this user. To be called before it is opened. */
+  makeDatabasePrivate(): void {
+    try {
+      makeFilePrivate(this.database);
+    } catch (error) {
+      throw unusable(this.path, error);
+    }
   }
 
   release(): void {
@@ -45,7 +72,7 @@ export class DataDir {
 function lockFile(directory: string): DatabaseSync {
   let lock: DatabaseSync | undefined;
   try {
-    lock = new DatabaseSync(path.join(directory, "lock"), { timeout: 0 });
+    lock = new DatabaseSync(path.join(directory, LOCK), { timeout: 0 });
     lock.exec("BEGIN EXCLUSIVE");
     return lock;
   } catch (error) {
@@ -56,6 +83,23 @@ function lockFile(directory: string): DatabaseSync {
       `--data-dir: ${directory} is in use by another service. Stop that one, or give this one a directory of its own.`,
       { cause: error, metadata: { field: "data-dir" } },
     );
+  }
+}
+
+/**
+ * Makes an empty file where there is none; SQLite's own would be open to
+ * readers. One that is there is not opened: closing it would end the locks that
+ * this process has on it.
+ */
+function makeFilePrivate(file: string): void {
+  try {
+    closeSync(openSync(file, "ax", FILE_MODE));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+  for (const place of filesOf(file)) {
+    const mode = statSync(place, { throwIfNoEntry: false })?.mode ?? 0;
+    if ((mode & 0o077) !== 0) chmodSync(place, FILE_MODE);
   }
 }
 

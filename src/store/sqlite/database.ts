@@ -67,6 +67,17 @@ export class Database {
     }
   }
 
+  /** As {@link transaction}, and it waits for the disk: what was committed survives a loss of power too. */
+  durably<T>(work: () => T): T {
+    if (this.#depth > 0) return work();
+    this.#sqlite.exec("PRAGMA synchronous = FULL");
+    try {
+      return this.transaction(work);
+    } finally {
+      this.#sqlite.exec("PRAGMA synchronous = NORMAL");
+    }
+  }
+
   close(): void {
     this.#statements.clear();
     this.#sqlite.close();

@@ -1,7 +1,9 @@
 import type { Database } from "./database.ts";
+import { EVENT_GAPS_SCHEMA } from "./schema/event-gaps.ts";
 import { INSTANCE_SCHEMA } from "./schema/instance.ts";
 import { PROCESSES_SCHEMA } from "./schema/processes.ts";
-import { REQUESTS_SCHEMA } from "./schema/requests.ts";
+import { ANSWER_BYTES_SCHEMA, REQUESTS_SCHEMA } from "./schema/requests.ts";
+import { RUN_LISTS_SCHEMA } from "./schema/run-lists.ts";
 import { RUNS_SCHEMA } from "./schema/runs.ts";
 import { SANDBOXES_SCHEMA } from "./schema/sandboxes.ts";
 import { SESSIONS_SCHEMA } from "./schema/sessions.ts";
@@ -16,6 +18,9 @@ export const MIGRATIONS: readonly string[] = [
   PROCESSES_SCHEMA,
   WORKSPACES_SCHEMA,
   SESSIONS_SCHEMA,
+  ANSWER_BYTES_SCHEMA,
+  RUN_LISTS_SCHEMA,
+  EVENT_GAPS_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

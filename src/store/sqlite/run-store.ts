@@ -14,6 +14,11 @@ import type { Database } from "./database.ts";
 /** Events of one run that are kept. */
 const KEPT_EVENTS = 1_000;
 
+const LIST =
+  "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
+const LIST_STATE =
+  "SELECT position, record FROM runs WHERE owner = ? AND state = ? AND position < ? ORDER BY position DESC LIMIT ?";
+
 type Row = Record<string, SQLOutputValue>;
 
 /** {@link RunStore} in SQLite. */
@@ -33,9 +38,9 @@ export class SqliteRunStore implements RunStore {
       this.#append(change);
       this.#database
         .prepare(
-          `DELETE FROM runs WHERE owner = ?1 AND unsettled = 0 AND position <= (
-             SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0
-             ORDER BY position DESC LIMIT 1 OFFSET ?2)`,
+          `DELETE FROM runs WHERE position IN (
+             SELECT position FROM runs WHERE owner = ?1 AND unsettled = 0 ORDER BY position
+             LIMIT max(0, (SELECT settled FROM run_counts WHERE owner = ?1) - ?2))`,
         )
         .run(run.owner, keep);
     });
@@ -64,20 +69,20 @@ export class SqliteRunStore implements RunStore {
     });
   }
 
-  list({ owner, states, limit, before }: RunQuery): ListedRun[] {
-    return this.#database
-      .prepare(
-        `SELECT position, record, (SELECT count(*) FROM run_messages m WHERE m.run_id = r.run_id) AS messages
-         FROM runs r
-         WHERE owner = ?1 AND position < ?2 AND (?3 = '[]' OR state IN (SELECT value FROM json_each(?3)))
-         ORDER BY position DESC LIMIT ?4`,
-      )
-      .all(owner, before ?? Number.MAX_SAFE_INTEGER, JSON.stringify([...states]), limit)
-      .map((row) => ({
-        run: record<Run>(row),
-        position: Number(row.position),
-        messageCount: Number(row.messages),
-      }));
+  list({ owner, states, limit, before = Number.MAX_SAFE_INTEGER }: RunQuery): ListedRun[] {
+    const newestFirst = (a: Row, b: Row): number => Number(b.position) - Number(a.position);
+    // A state at a time, each along its index: asked for several at once, SQLite reads and sorts all that match.
+    const rows =
+      states.size === 0
+        ? this.#database.prepare(LIST).all(owner, before, limit)
+        : [...states]
+            .flatMap((state) => this.#database.prepare(LIST_STATE).all(owner, state, before, limit))
+            .sort(newestFirst)
+            .slice(0, limit);
+    return rows.map((row) => {
+      const run = record<Run>(row);
+      return { run, position: Number(row.position), messageCount: this.messageCount(run.runId) };
+    });
   }
 
   unsettled(): Run[] {

@@ -2,12 +2,14 @@ import type { SandboxStore, StoredPhase, StoredSandbox } from "../../core/ports/
 import type { SandboxSpec } from "../../core/sandbox/sandbox.ts";
 import type { Database } from "./database.ts";
 
+/** The second conflict is with a later life under the id: what comes late of an earlier one does not touch it. */
 const PUT = `
-  INSERT INTO sandboxes (owner, sandbox_id, generation, state, phase, spec, create_time_ms, created_at, used_time_ms, used_at)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-  ON CONFLICT (owner, sandbox_id) DO UPDATE SET
+  INSERT INTO sandboxes (place, owner, sandbox_id, generation, state, phase, spec, create_time_ms, created_at, used_time_ms, used_at)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  ON CONFLICT (place) DO UPDATE SET
     state = excluded.state, phase = excluded.phase, spec = excluded.spec,
-    used_time_ms = excluded.used_time_ms, used_at = excluded.used_at`;
+    used_time_ms = excluded.used_time_ms, used_at = excluded.used_at
+  ON CONFLICT (owner, sandbox_id) DO NOTHING`;
 
 /** Sandboxes in SQLite. */
 export class SqliteSandboxStore implements SandboxStore {
@@ -21,16 +23,21 @@ export class SqliteSandboxStore implements SandboxStore {
     return this.#database.prepare("SELECT * FROM sandboxes ORDER BY place").all().map(fromRow);
   }
 
+  lastPlace(): number {
+    const row = this.#database.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'").get();
+    return Number(row?.seq ?? 0);
+  }
+
   put(sandbox: StoredSandbox): void {
-    const { owner, sandboxId, generation, phase, spec } = sandbox;
+    const { owner, sandboxId, generation, place, phase, spec } = sandbox;
     this.#database.transaction(() => {
-      // Another life under the same id is a row of its own: its place is behind the others.
       this.#database
-        .prepare("DELETE FROM sandboxes WHERE owner = ? AND sandbox_id = ? AND generation <> ?")
-        .run(owner, sandboxId, generation);
+        .prepare("DELETE FROM sandboxes WHERE owner = ? AND sandbox_id = ? AND place < ?")
+        .run(owner, sandboxId, place);
       this.#database
         .prepare(PUT)
         .run(
+          place,
           owner,
           sandboxId,
           generation,
@@ -45,18 +52,14 @@ export class SqliteSandboxStore implements SandboxStore {
     });
   }
 
-  putUsed({ owner, sandboxId, generation, usedTimeMs, usedAt }: StoredSandbox): void {
+  putUsed({ place, usedTimeMs, usedAt }: StoredSandbox): void {
     this.#database
-      .prepare(
-        "UPDATE sandboxes SET used_time_ms = ?, used_at = ? WHERE owner = ? AND sandbox_id = ? AND generation = ?",
-      )
-      .run(usedTimeMs, usedAt, owner, sandboxId, generation);
+      .prepare("UPDATE sandboxes SET used_time_ms = ?, used_at = ? WHERE place = ?")
+      .run(usedTimeMs, usedAt, place);
   }
 
-  remove(owner: string, sandboxId: string, generation: number): void {
-    this.#database
-      .prepare("DELETE FROM sandboxes WHERE owner = ? AND sandbox_id = ? AND generation = ?")
-      .run(owner, sandboxId, generation);
+  remove(place: number): void {
+    this.#database.prepare("DELETE FROM sandboxes WHERE place = ?").run(place);
   }
 }
 
@@ -65,6 +68,7 @@ function fromRow(row: Record<string, unknown>): StoredSandbox {
     owner: String(row.owner),
     sandboxId: String(row.sandbox_id),
     generation: Number(row.generation),
+    place: Number(row.place),
     phase: JSON.parse(String(row.phase)) as StoredPhase,
     spec: JSON.parse(String(row.spec)) as SandboxSpec,
     createTimeMs: Number(row.create_time_ms),

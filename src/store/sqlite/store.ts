@@ -57,8 +57,9 @@ export class SqliteStore {
     const dataDir = DataDir.hold(directory);
     let database: Database | undefined;
     try {
-      const file = dataDir.file("berth.db");
+      const file = dataDir.database;
       inspectFile(file);
+      dataDir.makeDatabasePrivate();
       database = Database.open(file);
       migrate(database);
       return new SqliteStore(dataDir, database, instance);

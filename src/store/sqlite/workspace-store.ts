@@ -40,6 +40,11 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return (rows as unknown as Row[]).map(toRecord);
   }
 
+  ids(owner: string): string[] {
+    const rows = this.#db.prepare("SELECT workspace_id FROM workspaces WHERE owner = ?").all(owner);
+    return rows.map(({ workspace_id }) => String(workspace_id));
+  }
+
   all(): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();
     return (rows as unknown as Row[]).map(toRecord);

@@ -4,6 +4,7 @@ import { BubblewrapEngine } from "../../../src/engine/bubblewrap/engine.ts";
 import { failure, run, silent, spec } from "../../engine/docker/support.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
+import { outsideSuite } from "./outside-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
 
@@ -64,3 +65,4 @@ const subject: Subject = {
 
 describe("bubblewrap, processes", () => spawnSuite(subject));
 describe("bubblewrap, sandboxes", () => lifecycleSuite(subject));
+describe("bubblewrap, processes seen from outside", () => outsideSuite(subject));

@@ -2,6 +2,7 @@ import { describe } from "vitest";
 import { spec, useEngine } from "../../engine/docker/support.ts";
 import { docker } from "../../support/docker.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
+import { outsideSuite } from "./outside-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
 
@@ -15,3 +16,4 @@ const subject: Subject = {
 
 describe("docker, processes", () => spawnSuite(subject));
 describe("docker, sandboxes", () => lifecycleSuite(subject));
+describe("docker, processes seen from outside", () => outsideSuite(subject));

@@ -51,6 +51,43 @@ const reasonOf = (work: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof BerthError ? error.reason : String(error)),
   );
 
+describe("of starts that come at once", () => {
+  test("as many succeed as there are places", async () => {
+    const bench = await RunBench.start(2);
+    const start = (): Promise<string> => reasonOf(bench.runs.start(OWNER, create(bench), undefined, never));
+    const reasons = await Promise.all(Array.from({ length: 5 }, start));
+    expect(reasons.sort()).toEqual([
+      "TOO_MANY_OPERATIONS",
+      "TOO_MANY_OPERATIONS",
+      "TOO_MANY_OPERATIONS",
+      "none",
+      "none",
+    ]);
+  });
+
+  test("a start that fails gives its place back", async () => {
+    const bench = await RunBench.start(1);
+    bench.engine.before = async (step) => {
+      if (step === "create") throw new BerthError("SANDBOX_START_FAILED", "It did not start.");
+    };
+    const runId = create(bench);
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("SANDBOX_START_FAILED");
+    bench.engine.before = async () => {};
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("none");
+  });
+
+  test("one gets a sandbox that several are to work in", async () => {
+    const bench = await RunBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    const start = (): Promise<string> => {
+      const sandbox = { kind: "given", sandboxId, generation: undefined } as const;
+      return reasonOf(bench.runs.start(OWNER, create(bench, { sandbox }), undefined, never));
+    };
+    const reasons = await Promise.all(Array.from({ length: 4 }, start));
+    expect(reasons.sort()).toEqual(["SANDBOX_IN_USE", "SANDBOX_IN_USE", "SANDBOX_IN_USE", "none"]);
+  });
+});
+
 describe("a start that is under way", () => {
   test("is the only one, and nobody can reset the run meanwhile", async () => {
     const bench = await RunBench.start();

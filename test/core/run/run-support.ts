@@ -39,8 +39,15 @@ export class RunBench {
   #alive = { yes: true };
   #stop = (): void => {};
 
-  static async start(): Promise<RunBench> {
-    const bench = new RunBench();
+  readonly #mostRunning: number | undefined;
+
+  private constructor(mostRunning: number | undefined) {
+    this.#mostRunning = mostRunning;
+  }
+
+  /** @param mostRunning how many runs may be RUNNING at once; undefined: as many as in a service. */
+  static async start(mostRunning?: number): Promise<RunBench> {
+    const bench = new RunBench(mostRunning);
     await bench.#begin();
     return bench;
   }
@@ -79,7 +86,7 @@ export class RunBench {
       },
       { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS },
     );
-    this.running = new RunningRuns();
+    this.running = new RunningRuns(this.#mostRunning);
     this.runs = new RunManager({
       store: mortal<RunStore>(this.store.runs, alive),
       transaction: this.store.transaction,

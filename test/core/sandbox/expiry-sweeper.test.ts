@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { eventually } from "../../support/eventually.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { newManager, OWNER } from "../support.ts";
 
@@ -111,26 +112,62 @@ test("a deadline that passes while a sweep looks around costs no interval", asyn
   expect([state(id), state(other)]).toEqual(["TERMINATED", "TERMINATED"]);
 });
 
-test("a removal that failed is tried again after the interval, and keeps its place until then", async () => {
-  const { create, clock, engine, state, cause, manager, log } = await started({
-    cleanupIntervalMs: 5 * MINUTE,
-  });
+test("a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone", async () => {
+  const { create, clock, engine, state, cause, manager, log } = await started();
   const id = await create({ idleTimeoutMs: MINUTE });
-  let attempts = 0;
-  engine.before = async (step) => {
-    if (step === "remove" && ++attempts < 3) throw new Error("the disk is busy");
+  const attempts: number[] = [];
+  engine.before = async (step, ref) => {
+    if (step !== "remove" || ref !== "ref-1") return;
+    attempts.push(clock.monotonicMs());
+    if (attempts.length < 9) throw new Error("the disk is busy");
   };
   await clock.advance(MINUTE);
-  expect([state(id), attempts]).toEqual(["DELETING", 1]);
-  expect(manager.stats(OWNER).totalSandboxes).toBe(1);
-  expect(log.lines).toContainEqual(expect.objectContaining({ level: "warn" }));
-  await clock.advance(5 * MINUTE - 1);
-  expect(attempts).toBe(1);
-  await clock.advance(5 * MINUTE + 1);
-  expect(attempts).toBe(3);
+  expect([state(id), attempts.length]).toEqual(["DELETING", 1]);
+  expect([manager.stats(OWNER).totalSandboxes, manager.stuckRemovals]).toEqual([1, 1]);
+  // Other sandboxes' deadlines do not hurry it.
+  await create({ idleTimeoutMs: MINUTE / 2 });
+  await clock.advance(4 * MINUTE);
+  const pauses = attempts.slice(1).map((at, i) => (at - (attempts[i] ?? 0)) / 1000);
+  expect(pauses).toEqual([1, 2, 4, 8, 16, 30, 30, 30]);
+  const warnings = log.lines.filter(
+    ({ message }) => message === "a sandbox could not be removed; trying again",
+  );
+  expect(warnings.map(({ fields }) => [fields.failures, String(fields.err)])).toEqual(
+    [1, 2, 3, 4, 5, 6, 7, 8].map((failures) => [failures, "Error: the disk is busy"]),
+  );
   expect([state(id), cause(id)]).toEqual(["TERMINATED", "IDLE_TIMEOUT"]);
-  expect(manager.stats(OWNER).totalSandboxes).toBe(0);
+  expect([manager.stats(OWNER).totalSandboxes, manager.stuckRemovals]).toEqual([0, 0]);
   expect(engine.sandboxes.size).toBe(0);
+});
+
+test("what belongs to nothing and could not be removed is tried again", async () => {
+  const { clock, engine, manager } = await started();
+  let failures = 2;
+  engine.before = async (step) => {
+    if (step === "remove" && failures-- > 0) throw new Error("the disk is busy");
+  };
+  await engine.create({ sandboxId: "orphan", generation: 1, owner: OWNER, image: "any" } as never);
+  engine.breakConnections();
+  // The engine is asked what it has once the connection is back.
+  await eventually(() => manager.stuckRemovals === 1);
+  await clock.advance(3_000);
+  expect([engine.sandboxes.size, manager.stuckRemovals]).toEqual([0, 0]);
+});
+
+test("what could not be removed while the engine was away goes at once when it is back", async () => {
+  const { create, clock, engine, state, manager } = await started();
+  const id = await create({ idleTimeoutMs: MINUTE });
+  engine.down = true;
+  engine.breakConnections();
+  await eventually(() => {
+    engine.breakConnections();
+    return manager.keepAlive({ owner: OWNER, sandboxId: id }).state === "RUNNING";
+  });
+  await clock.advance(5 * MINUTE);
+  expect([state(id), manager.stuckRemovals]).toEqual(["DELETING", 1]);
+  engine.down = false;
+  await eventually(() => state(id) === "TERMINATED");
+  expect(manager.stuckRemovals).toBe(0);
 });
 
 test("one that is hard to remove does not keep others from going at their time", async () => {

@@ -62,7 +62,7 @@ const live = (model: Model): [string, ModelSandbox][] =>
 async function compare(model: Model, { manager, world }: Service): Promise<void> {
   await settled();
   const all = new Set(["CREATING", "RUNNING", "PAUSED", "DELETING", "TERMINATED"] as const);
-  const found = manager.list(OWNER, { labels: {}, states: all });
+  const { items: found } = manager.list(OWNER, { labels: {}, states: all });
   const facts = found.map(({ sandboxId, state, generation }) => [sandboxId, state, generation]);
   const wanted = [...model.sandboxes].map(([id, { state, generation }]) => [id, state, generation]);
   expect(facts.sort()).toEqual(wanted.sort());

@@ -120,7 +120,7 @@ test("whatever happens in whatever order: the limit holds, places come back, and
           }
         };
         const check = (): void => {
-          const live = manager.list(OWNER, {
+          const { items: live } = manager.list(OWNER, {
             labels: {},
             states: new Set(["CREATING", "RUNNING", "PAUSED", "DELETING"]),
           });

@@ -105,7 +105,7 @@ describe("create", () => {
     expect(engine.sandboxes.size).toBe(2);
     await manager.delete({ owner: "alice", sandboxId: "x" });
     expect(manager.get({ owner: "bob", sandboxId: "x" }).state).toBe("RUNNING");
-    expect(manager.list("alice", { labels: {}, states: new Set(["RUNNING"]) })).toEqual([]);
+    expect(manager.list("alice", { labels: {}, states: new Set(["RUNNING"]) }).items).toEqual([]);
     expect(() => manager.get({ owner: "carol", sandboxId: "x" })).toThrow(
       expect.objectContaining({ reason: "SANDBOX_NOT_FOUND" }),
     );
@@ -307,5 +307,5 @@ test("nothing is kept for ids that never were", async () => {
   }
   expect(engine.sandboxes.size).toBe(0);
   expect(clock.pending).toBe(0);
-  expect(manager.list(OWNER, { labels: {}, states: new Set(["TERMINATED", "DELETING"]) })).toEqual([]);
+  expect(manager.list(OWNER, { labels: {}, states: new Set(["TERMINATED", "DELETING"]) }).items).toEqual([]);
 });

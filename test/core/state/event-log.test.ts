@@ -5,11 +5,11 @@ import { memoryStore } from "../../support/memory-store.ts";
 
 const KEEP = 20;
 
-function newLog() {
-  const log = new EventLog(new ManualClock(), memoryStore().events, KEEP);
+function newLog(store = memoryStore(), clock = new ManualClock(), keep = KEEP) {
+  const log = new EventLog(clock, store.events, keep);
   const append = (count: number, sandboxId = "x", owner = "me"): void => {
     for (let i = 0; i < count; i++) {
-      const event = log.next({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
+      const event = log.happened({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
       log.store(event);
       log.tell(event);
     }
@@ -19,7 +19,30 @@ function newLog() {
     const filter = { owner: "me", sandboxId: undefined, ...more, afterSequence };
     return { items: log.watch(filter, stop.signal), stop };
   };
-  return { log, append, watch };
+  return { log, append, watch, store };
+}
+
+type Log = ReturnType<typeof newLog>;
+
+/** What a watcher gets without waiting, as far as it is there. */
+async function now(
+  { watch }: Log,
+  afterSequence: number,
+  more: { owner?: string } = {},
+): Promise<WatchItem[]> {
+  const { items, stop } = watch(afterSequence, more);
+  const taken: WatchItem[] = [];
+  for (;;) {
+    const next = items.next();
+    const turn = new Promise<undefined>((resolve) => setImmediate(resolve, undefined));
+    const item = await Promise.race([next, turn]);
+    if (item === undefined || item.done) {
+      stop.abort();
+      await next.catch(() => {});
+      return taken;
+    }
+    taken.push(item.value);
+  }
 }
 
 async function take(items: AsyncGenerator<WatchItem>, count: number): Promise<WatchItem[]> {
@@ -110,5 +133,142 @@ describe("a watcher", () => {
     append(1);
     expect(sequences([(await waiting).value as WatchItem])).toEqual([4]);
     stop.abort();
+  });
+});
+
+describe("an owner's flood of events", () => {
+  test("pushes out none of another's, and nobody else is told of what it pushed out", async () => {
+    const log = newLog();
+    log.append(3, "theirs", "another");
+    log.append(200, "mine");
+    log.append(1, "theirs", "another");
+    expect(sequences(await now(log, 0, { owner: "another" }))).toEqual([1, 2, 3, 204]);
+    const [trimmed, ...rest] = await now(log, 0);
+    const oldest = rest[0]?.type === "event" ? rest[0].event.sequence : 0;
+    expect(trimmed).toEqual({ type: "trimmed", from: 1, to: oldest - 1 });
+    expect(rest).toHaveLength(204 - oldest);
+  });
+
+  test("is remembered as that over a restart", async () => {
+    const first = newLog();
+    first.append(3, "theirs", "another");
+    first.append(200, "mine");
+    first.append(2, "theirs", "another");
+    const wanted = await now(first, 10);
+    // Killed, with what it wrote.
+    const next = newLog(first.store);
+    expect(sequences(await now(next, 0, { owner: "another" }))).toEqual([1, 2, 3, 204, 205]);
+    expect(await now(next, 10)).toEqual(wanted);
+    expect(first.store.events.load().length).toBeLessThanOrEqual(KEEP * 1.25);
+  });
+
+  test("that is shared leaves each of them as much", async () => {
+    const log = newLog();
+    for (let i = 0; i < 100; i++) for (const owner of ["a", "b", "c", "me"]) log.append(1, "x", owner);
+    for (const owner of ["a", "b", "c", "me"]) {
+      const items = await now(log, 0, { owner });
+      expect(items.filter(({ type }) => type === "event").length).toBeGreaterThanOrEqual(KEEP / 4);
+    }
+  });
+});
+
+describe("an event that the disk does not take", () => {
+  const event = (log: Log, sandboxId: string) =>
+    log.log.happened({ sandboxId, generation: 1, owner: "me" }, { type: "UPDATED" });
+  const ids = (items: readonly WatchItem[]) =>
+    items.map((item) => (item.type === "event" ? item.event.sandboxId : item.type));
+
+  test("is told once it is stored, in the order in which things happened", async () => {
+    const log = newLog();
+    log.append(1, "before");
+    log.log.wait(event(log, "waits-1"));
+    log.log.wait(event(log, "waits-2"));
+    expect(ids(await now(log, 0))).toEqual(["before"]);
+    log.append(1, "after");
+    expect(ids(await now(log, 0))).toEqual(["before", "waits-1", "waits-2", "after"]);
+    expect(sequences(await now(log, 0))).toEqual([1, 2, 3, 4]);
+    expect(await now(newLog(log.store), 0)).toEqual(await now(log, 0));
+  });
+
+  test("leaves no number behind where the service is killed: no two events that were told have the same", async () => {
+    const first = newLog();
+    first.append(2);
+    first.log.wait(event(first, "never-told"));
+    const told = await now(first, 0);
+    const next = newLog(first.store);
+    next.append(1, "next");
+    expect(sequences(told)).toEqual([1, 2]);
+    expect(ids(await now(next, 2))).toEqual(["next"]);
+  });
+
+  test("and many more: what may not wait is told as a loss", async () => {
+    const log = newLog();
+    for (let i = 0; i < KEEP + 5; i++) log.log.wait(event(log, `${i}`));
+    log.append(1, "after");
+    const items = await now(log, 0);
+    expect(items.filter(({ type }) => type === "trimmed")).not.toEqual([]);
+    log.append(1, "later");
+    expect(ids(await now(log, 0)).slice(-2)).toEqual(["trimmed", "later"]);
+    expect(await now(newLog(log.store), 0)).toEqual(await now(log, 0));
+  });
+});
+
+describe("after a restart", () => {
+  const otherBoot = (): ManualClock => Object.assign(new ManualClock(), { bootId: "another" });
+
+  test("of a service that was killed, events go on where they stood", async () => {
+    const first = newLog();
+    first.append(5);
+    const next = newLog(first.store);
+    next.append(1);
+    expect(sequences(await now(next, 4))).toEqual([5, 6]);
+    await expect(newLog(first.store).watch(7).items.next()).rejects.toMatchObject({
+      reason: "OFFSET_OUT_OF_RANGE",
+    });
+  });
+
+  test("of a machine that lost its power, no number that may have been told is used again", async () => {
+    const first = newLog();
+    first.append(5);
+    // What the disk had not yet: a watcher has seen 6 and 7.
+    const next = newLog(first.store, otherBoot());
+    next.append(1, "next");
+    const [trimmed, ...rest] = await now(next, 5);
+    expect(trimmed).toMatchObject({ type: "trimmed", from: 6 });
+    const to = trimmed?.type === "trimmed" ? trimmed.to : 0;
+    expect(to).toBeGreaterThan(1_000);
+    expect(sequences(rest)).toEqual([to + 1]);
+    expect(sequences(await now(next, 7))).toEqual([[8, to], to + 1]);
+    // Known from then on.
+    const third = newLog(first.store, otherBoot());
+    expect(sequences(await now(third, 4))).toEqual([5, [6, to], to + 1]);
+  });
+
+  test("of a machine that was shut down in order, nothing is told as lost", async () => {
+    const first = newLog();
+    first.append(5);
+    first.log.close();
+    const next = newLog(first.store, otherBoot());
+    next.append(1);
+    expect(sequences(await now(next, 4))).toEqual([5, 6]);
+  });
+
+  test("of a machine that loses its power again and again, the oldest losses become one", async () => {
+    const store = memoryStore();
+    for (let i = 0; i < 250; i++) {
+      const clock = Object.assign(new ManualClock(), { bootId: `boot ${i}` });
+      newLog(store, clock, 1_000).append(1, `${i}`);
+    }
+    expect(store.events.losses().length).toBeLessThanOrEqual(100);
+    const log = newLog(store, Object.assign(new ManualClock(), { bootId: "last" }), 1_000);
+    const items = await now(log, 0);
+    let next = 1;
+    for (const item of items) {
+      const [from, to] =
+        item.type === "event" ? [item.event.sequence, item.event.sequence] : [item.from, item.to];
+      expect(from).toBe(next);
+      next = to + 1;
+    }
+    expect(items.filter(({ type }) => type === "event").length).toBeGreaterThan(90);
   });
 });

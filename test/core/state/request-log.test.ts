@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/core/errors.ts";
+import type { AnswerBounds } from "../../../src/core/ports/request-store.ts";
 import { RequestLog } from "../../../src/core/state/request-log.ts";
 import { ServiceTime } from "../../../src/core/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
@@ -14,10 +15,10 @@ const key = (requestId: string, fingerprint = "same") => ({
   fingerprint,
 });
 
-function newLog(limit?: number) {
+function newLog(limit?: number, bounds?: AnswerBounds) {
   const clock = new ManualClock();
   const store = memoryStore();
-  const log = new RequestLog(ServiceTime.resume(clock, store.time), store.requests, limit);
+  const log = new RequestLog(ServiceTime.resume(clock, store.time), store.requests, limit, bounds);
   let runs = 0;
   const count = async (): Promise<number> => ++runs;
   return { clock, log, store, count, runs: () => runs };
@@ -86,7 +87,39 @@ describe("a caller that goes away", () => {
     expect(await second).toBe("done");
   });
 
-  test("as the last one ends the work, and the next request begins anew", async () => {
+  test("as the last one leaves the work to a retry, which gets the answer", async () => {
+    const { log, count, runs } = newLog();
+    const leaving = new AbortController();
+    const gate = Promise.withResolvers<void>();
+    let canceled = false;
+    const first = log.run(key("a"), leaving.signal, async (signal) => {
+      signal.addEventListener("abort", () => {
+        canceled = true;
+      });
+      await gate.promise;
+      return count();
+    });
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(canceled).toBe(false);
+    const retry = log.run(key("a"), never, count);
+    gate.resolve();
+    expect(await retry).toBe(1);
+    expect(await log.run(key("a"), never, count)).toBe(1);
+    expect(runs()).toBe(1);
+  });
+
+  test("of a request without an id ends the work", async () => {
+    const { log } = newLog();
+    const leaving = new AbortController();
+    const work = (signal: AbortSignal): Promise<never> =>
+      new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    const only = log.run(key(""), leaving.signal, work);
+    leaving.abort(new BerthError("CANCELED", "gone"));
+    await expect(only).rejects.toMatchObject({ message: "gone" });
+  });
+
+  test("as the last one ends work that needs its callers, and the next request starts it again", async () => {
     const { log, count } = newLog();
     const leaving = new AbortController();
     let canceled = false;
@@ -98,7 +131,7 @@ describe("a caller that goes away", () => {
           setTimeout(() => reject(new Error("late")), 20);
         });
       });
-    const first = log.run(key("a"), leaving.signal, endless);
+    const first = log.run(key("a"), leaving.signal, endless, { endsWithCallers: true });
     leaving.abort();
     await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
     expect(canceled).toBe(true);
@@ -113,6 +146,18 @@ describe("a caller that goes away", () => {
     await expect(log.run(key("a"), AbortSignal.abort(), count)).rejects.toMatchObject({ reason: "CANCELED" });
     expect(runs()).toBe(0);
   });
+});
+
+test("a service that stops cancels what is under way, and a retry runs again", async () => {
+  const { log, count } = newLog();
+  const stopped = log.run(
+    key("a"),
+    never,
+    (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+  );
+  log.stop(new BerthError("SHUTTING_DOWN", "on purpose"));
+  await expect(stopped).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  expect(await log.run(key("a"), never, count)).toBe(1);
 });
 
 test("answers are kept for a day", async () => {
@@ -209,4 +254,51 @@ test("a store that takes nothing costs no answer, until the restart", async () =
   await log.run(key("a"), never, count);
   expect(await log.run(key("a"), never, count)).toBe(1);
   expect(runs()).toBe(1);
+});
+
+describe("answers beyond what may be kept", () => {
+  const MIB = 1024 * 1024;
+  const answer = async (): Promise<string> => "x".repeat(MIB);
+  const reasonOf = (work: Promise<unknown>): Promise<unknown> =>
+    work.then(
+      () => "none",
+      (error: unknown) => error instanceof BerthError && error.reason,
+    );
+
+  test("are dropped, the oldest first, and their requests are not carried out twice", async () => {
+    const { log, count, runs, store } = newLog(undefined, { bytes: 4.5 * MIB, ownerBytes: 4.5 * MIB });
+    for (const id of ["a", "b", "c", "d", "e", "f"]) await log.run(key(id), never, answer);
+    expect(log.answerBytes()).toBeLessThanOrEqual(4.5 * MIB);
+    expect(log.answerBytes("me")).toBe(log.answerBytes());
+    for (const id of ["a", "b"])
+      expect(await reasonOf(log.run(key(id), never, count))).toBe("ANSWER_DROPPED");
+    for (const id of ["c", "d", "e", "f"]) expect(await log.run(key(id), never, count)).toHaveLength(MIB);
+    expect(await reasonOf(log.run(key("a", "other"), never, count))).toBe("REQUEST_ID_REUSED");
+    expect(runs()).toBe(0);
+    store.requests.remove(key("f"));
+    expect(log.answerBytes()).toBeLessThanOrEqual(3.5 * MIB);
+  });
+
+  test("are those of the owner with too many, or with most", async () => {
+    const { log, count } = newLog(undefined, { bytes: 6.5 * MIB, ownerBytes: 4.5 * MIB });
+    await log.run({ ...key("a"), owner: "you" }, never, answer);
+    for (const id of ["a", "b", "c", "d", "e"]) await log.run(key(id), never, answer);
+    expect(log.answerBytes("me")).toBeLessThanOrEqual(4.5 * MIB);
+    expect(await log.run({ ...key("a"), owner: "you" }, never, count)).toHaveLength(MIB);
+    for (const owner of ["third", "fourth"]) await log.run({ ...key("a"), owner }, never, answer);
+    expect(log.answerBytes()).toBeLessThanOrEqual(6.5 * MIB);
+    expect(await reasonOf(log.run(key("b"), never, count))).toBe("ANSWER_DROPPED");
+    expect(await log.run({ ...key("a"), owner: "fourth" }, never, count)).toHaveLength(MIB);
+  });
+
+  test("that the store does not take are bounded too", async () => {
+    const { log, count, store, runs } = newLog();
+    store.requests.put = () => {
+      throw new BerthError("NO_SPACE", "The disk is full.");
+    };
+    for (let i = 0; i < 34; i++) await log.run(key(`${i}`), never, answer);
+    expect(await reasonOf(log.run(key("0"), never, count))).toBe("ANSWER_DROPPED");
+    expect(await log.run(key("33"), never, count)).toHaveLength(MIB);
+    expect(runs()).toBe(0);
+  });
 });

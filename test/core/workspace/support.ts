@@ -1,3 +1,4 @@
+import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { SqliteStore } from "../../../src/store/sqlite/store.ts";
 import { WorkspaceAssembly } from "../../../src/workspace-parts.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
@@ -15,7 +16,8 @@ export async function openWorkspaces(dataDir: string, workspaceQuotaBytes?: numb
     dataDir,
     defaults: { workingDir: "/workspace" },
   };
-  const own = { store: store.workspaces, clock: new ManualClock(), logger: new MemoryLog() };
+  const names = new TemporaryNames(store.instance);
+  const own = { store: store.workspaces, names, clock: new ManualClock(), logger: new MemoryLog() };
   const assembly = new WorkspaceAssembly(settings, own);
   await assembly.prepare();
   const world = newWorld();

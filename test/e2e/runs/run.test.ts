@@ -251,6 +251,19 @@ describe("cleaning up", () => {
     await eventually(async () => (await run.get()).end_time !== null, { timeoutMs: 20_000 });
   }
 
+  test.each(ends)(
+    "on %s: processes go, and a sandbox that was there stays",
+    async (_, more, end, outcome) => {
+      const { sandbox_id: id } = await service.client.createSandbox();
+      const { run, exit } = await busy({ sandbox_spec: undefined, sandbox_id: id, ...more });
+      await end(run);
+      expect(await exit).toBe("EXIT_CAUSE_CANCELED");
+      await eventually(async () => (await run.get()).outcome === `RUN_OUTCOME_${outcome}`);
+      expect(await service.client.output(id, "ps ax | grep -c '[s]leep 1000' || true")).toBe("0\n");
+      await service.client.deleteSandbox(id);
+    },
+  );
+
   test.each(ends)("on %s: processes and sandbox go, and no others", async (_, more, end, outcome) => {
     const other = await busy();
     const { run, sandboxId, exit } = await busy(more);
@@ -293,13 +306,14 @@ describe("cleaning up", () => {
     await service.client.deleteSandbox(sandboxId);
   });
 
-  test("a sandbox that was there goes too, unless it is to be kept; no two runs share one", async () => {
+  test("a sandbox that was there stays, unless it is to be deleted; no two runs share one", async () => {
     const { sandbox_id: sandboxId } = await service.client.createSandbox();
-    const first = await RunDriver.create(service.client, {
+    const first = await RunDriver.create(service.client, { sandbox_id: sandboxId });
+    expect(await first.get()).toMatchObject({ on_end: "RUN_ON_END_KEEP" });
+    const second = await RunDriver.create(service.client, {
       sandbox_id: sandboxId,
-      on_end: "RUN_ON_END_KEEP",
+      on_end: "RUN_ON_END_DELETE_SANDBOX",
     });
-    const second = await RunDriver.create(service.client, { sandbox_id: sandboxId });
     expect(await first.start()).toMatchObject({ sandbox_id: sandboxId });
     expect(await failureOf(second.start())).toMatchObject({
       code: "FAILED_PRECONDITION",
@@ -307,6 +321,7 @@ describe("cleaning up", () => {
       metadata: { run_id: first.runId },
     });
     await first.finish();
+    expect(await first.get()).toMatchObject({ sandbox_id: sandboxId });
     expect((await service.client.getSandbox(sandboxId)).state).toBe("SANDBOX_STATE_RUNNING");
     await second.start();
     await second.finish();

@@ -1,13 +1,17 @@
 import { execFile } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
 import type { Engine, OutputSink } from "../../../src/core/ports/engine.ts";
-import { PIPES_TARGET } from "../../../src/engine/docker/container-pipes.ts";
+import { ContainerPipes, PIPES_TARGET } from "../../../src/engine/docker/container-pipes.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { eventually } from "../../support/eventually.ts";
+import { BUSYBOX_IMAGE } from "../../support/images.ts";
+import { withoutDescriptors } from "../../support/no-descriptors.ts";
+import { OwnDocker } from "../../support/own-docker.ts";
+import { newInstance } from "../../support/settings.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-pipes-"));
@@ -15,6 +19,37 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const POLL = { timeoutMs: 20_000 };
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 const WHERE = ["/bin/sh", "-c", "readlink /proc/self/fd/1"];
+
+/** What the users in a container of the image of the tests are on the host; the unnamed one is the sandbox's. */
+const UIDS: Readonly<Record<string, number>> = {
+  "": 65_534,
+  nobody: 65_534,
+  root: 0,
+  "0": 0,
+  "1234": 1234,
+  "daemon:users": 1,
+};
+const own = { instance: newInstance(), logger: silent };
+
+const namesIn = (pipesDir: string): string[] => readdirSync(pipesDir).filter((entry) => entry !== "stock");
+
+/** Who owns the pipes of a process, which nobody else may open. */
+async function ownersOfPipes(engine: Engine, ref: string, user: string, pipesDir: string): Promise<number[]> {
+  const held = await engine.spawn(
+    ref,
+    { argv: ["/bin/sh", "-c", "read x"], user, stdin: true },
+    NOBODY_LISTENS,
+  );
+  const [name = ""] = namesIn(pipesDir);
+  const pipes = readdirSync(path.join(pipesDir, name)).map((file) =>
+    statSync(path.join(pipesDir, name, file)),
+  );
+  held.closeStdin();
+  expect(await held.wait()).toBe(1);
+  await eventually(() => readdirSync(path.join(pipesDir, name)).length === 0, POLL);
+  expect(pipes.map(({ mode }) => mode & 0o777)).toEqual([0o600, 0o600, 0o600]);
+  return [...new Set(pipes.map(({ uid }) => uid))];
+}
 
 /** Whether a shell's output comes through a pipe of Berth's own. */
 async function piped(engine: Engine, ref: string): Promise<boolean> {
@@ -28,7 +63,7 @@ describe("pipes between a container and the service", () => {
   test("carry what a shell writes, and are gone with it and its container", async () => {
     const { ref } = await engine.create(spec());
     expect(await piped(engine, ref)).toBe(true);
-    const [name = ""] = readdirSync(pipesDir).filter((entry) => entry !== "stock");
+    const [name = ""] = namesIn(pipesDir);
     await eventually(() => readdirSync(path.join(pipesDir, name)).length === 0, POLL);
     await engine.remove(ref);
     expect(readdirSync(pipesDir)).toEqual(["stock"]);
@@ -47,13 +82,48 @@ describe("pipes between a container and the service", () => {
       const outcome = await run(engine, ref, ["sh", "-c", attempt], { user: "0" });
       expect(outcome.exitCode, attempt).not.toBe(0);
     }
-    const [name = ""] = readdirSync(pipesDir).filter((entry) => entry !== "stock");
+    const [name = ""] = namesIn(pipesDir);
     const before = readdirSync(path.join(pipesDir, name), { withFileTypes: true });
     expect(before.length).toBe(3);
     expect(before.every((entry) => entry.isFIFO())).toBe(true);
     expect((await run(engine, ref, ["ls", PIPES_TARGET], { user: "nobody" })).exitCode).not.toBe(0);
     held.closeStdin();
     expect(await held.wait()).not.toBe(-1);
+    await engine.remove(ref);
+  });
+
+  test("do not keep a container's directory from being removed while they are opened", async () => {
+    const warnings: unknown[] = [];
+    const logger = { ...silent, warn: (fields: object) => warnings.push(fields) };
+    const pipes = new ContainerPipes(path.join(directory, "busy"), logger);
+    for (let round = 0; round < 5; round++) {
+      const container = `berth-${round}`;
+      const made = (await pipes.create(container)) ?? "";
+      const takes = Array.from({ length: 30 }, () => pipes.take(container, 0));
+      await Promise.all([takes[round], pipes.remove(container)]);
+      await Promise.all(takes);
+      expect(existsSync(made)).toBe(false);
+    }
+    expect(warnings).toEqual([]);
+    await pipes.close();
+  });
+
+  test("let who opens an ended stdin once more meet its end, though the service had no descriptor for a while", async () => {
+    const { ref } = await engine.create(spec());
+    const argv = ["/bin/sh", "-c", "cat; sleep 1.5; cat /dev/stdin; exit 3"];
+    const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
+    const over = await withoutDescriptors(700);
+    spawned.closeStdin();
+    await over;
+    expect(await spawned.wait(AbortSignal.timeout(20_000))).toBe(3);
+    await engine.remove(ref);
+  });
+
+  test("belong to the user of the process alone, however that is named", async () => {
+    const { ref } = await engine.create(spec({ user: "nobody" }));
+    for (const user of ["", "nobody", "root", "0", "1234", "daemon:users"]) {
+      expect(await ownersOfPipes(engine, ref, user, pipesDir), user).toEqual([UIDS[user]]);
+    }
     await engine.remove(ref);
   });
 
@@ -99,6 +169,29 @@ describe("pipes between a container and the service", () => {
   });
 });
 
+test("pipes belong to the user of the process where a container's ids are not the host's", async () => {
+  const remapped = await OwnDocker.start(BUSYBOX_IMAGE, {
+    liveRestore: false,
+    subIds: "daemon:100000:65536",
+  });
+  const pipesDir = path.join(directory, "remapped");
+  const engine = new DockerEngine({ ...own, host: remapped.host, pipesDir });
+  try {
+    const { ref } = await engine.create(spec({ image: BUSYBOX_IMAGE }));
+    expect(await ownersOfPipes(engine, ref, "", pipesDir)).toEqual([100_000]);
+    expect(await ownersOfPipes(engine, ref, "65534", pipesDir)).toEqual([165_534]);
+    // What the container said when it was made is not known to a service that finds it.
+    const next = new DockerEngine({ ...own, host: remapped.host, pipesDir });
+    await next.list();
+    expect(await ownersOfPipes(next, ref, "1000", pipesDir)).toEqual([101_000]);
+    await next.close();
+    await engine.remove(ref);
+  } finally {
+    await engine.close();
+    await remapped.stop();
+  }
+});
+
 describe("where there can be no pipes, output comes through Docker's streams", () => {
   test("a daemon that does not see the service's files", async () => {
     const host = path.join(directory, "unseen");
@@ -135,7 +228,7 @@ describe("where there can be no pipes, output comes through Docker's streams", (
     const { engine } = pipeless;
     const { ref } = await engine.create(spec());
     // As with a daemon that shows the directory, and not the pipes in it.
-    const [name = ""] = readdirSync(pipeless.pipesDir).filter((entry) => entry !== "stock");
+    const [name = ""] = namesIn(pipeless.pipesDir);
     rmSync(path.join(pipeless.pipesDir, name), { recursive: true });
     expect(await piped(engine, ref)).toBe(false);
     await engine.remove(ref);

@@ -11,6 +11,7 @@ import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { fromBytes, fromText } from "../../../src/files/byte-string.ts";
 import { FileManager } from "../../../src/files/file-manager.ts";
 import type { RequestedPath } from "../../../src/files/path.ts";
+import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { ProcessControl } from "../../../src/process/control.ts";
 import { Lanes } from "../../../src/process/lanes.ts";
 import { PlainRunner } from "../../../src/process/plain-runner.ts";
@@ -58,7 +59,7 @@ export class FileBench {
     const engine = new DockerEngine({ instance, logger: log, allowedHostPaths: [], allowedRuntimes: {} });
     const monitor = await EngineMonitor.connect(engine, log);
     const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, most: 16, idleMs: 60_000 }, log);
-    const control = new ProcessControl(lanes);
+    const control = new ProcessControl({ shells: lanes, engine, giveUp: () => false });
     const sandboxes = new SandboxManager(
       {
         maxSandboxes: 10,
@@ -80,7 +81,7 @@ export class FileBench {
     sandboxes.start();
     const files = new FileManager(
       { maxOperationsPerSandbox: 64 },
-      { sandboxes, runner: lanes, control, clock, logger: log },
+      { sandboxes, runner: lanes, control, names: new TemporaryNames(instance), clock, logger: log },
     );
     const { sandboxId } = await sandboxes.create(OWNER, spec, { signal: never });
     return new FileBench({ files, sandboxes, sandbox: { owner: OWNER, sandboxId }, log, instance, engine });

@@ -1,5 +1,9 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import type { PlainTarEntry, TarEntry } from "../../../src/files/tar/tar-entry.ts";
 import { readTar } from "../../../src/files/tar/tar-reader.ts";
 import { END_OF_TAR, encodeEntry, padding, type TarDialect } from "../../../src/files/tar/tar-writer.ts";
@@ -187,5 +191,84 @@ describe("what the writer writes", () => {
       const first = await readTar(cut(encodeEntry(large, dialect), 512)).next();
       expect(first.value).toMatchObject({ entry: { size: 2 ** 40 } });
     }
+  });
+});
+
+describe("files with holes", () => {
+  const sh = (directory: string, line: string, input?: Buffer) =>
+    execFileSync("/bin/sh", ["-c", line], { cwd: directory, ...(input && { input }) });
+  /** A file of 30 parts, more than fit into the first header blocks, and one that ends with a hole. */
+  function holes(): string {
+    const directory = mkdtempSync(path.join(tmpdir(), "berth-holes-"));
+    onTestFinished(() => rmSync(directory, { recursive: true }));
+    sh(
+      directory,
+      "for n in $(seq 1 30); do truncate -s ${n}M parts; printf 'part %s' $n >>parts; done; printf x >open; truncate -s 1T open; truncate -s 3M hole",
+    );
+    return directory;
+  }
+
+  test.each(["gnu", "posix"])("are read as GNU's tar writes them in its %s format", async (format) => {
+    const directory = holes();
+    const files = await read(sh(directory, `tar -cS --format=${format} -f - parts open hole`));
+    expect(files.map(({ entry }) => [entry.name, entry.kind, entry.sparse?.realSize])).toEqual([
+      ["parts", "file", statSync(path.join(directory, "parts")).size],
+      ["open", "file", 2 ** 40],
+      ["hole", "file", 3 * 2 ** 20],
+    ]);
+    const [parts, open, hole] = files;
+    expect(parts?.entry.sparse?.segments.length).toBe(30);
+    expect(parts?.content.includes("part 29")).toBe(true);
+    expect(open?.entry.sparse?.segments).toMatchObject([{ offset: 0 }]);
+    expect([hole?.entry.size, hole?.entry.sparse?.segments]).toEqual([0, []]);
+  });
+
+  test("are written so that GNU's tar unpacks them", async () => {
+    const directory = holes();
+    const long = "n".repeat(120);
+    const restated = Buffer.concat(
+      (await read(sh(directory, "tar -cSf - parts open hole"))).flatMap(({ entry, content }) => {
+        const name = `out/${long}/${entry.name}`;
+        return [encodeEntry({ ...entry, name } as PlainTarEntry, "pax"), content, padding(content.length)];
+      }),
+    );
+    const check = `tar -xf - && cd out/* && cmp parts ../../parts && stat -c '%s' open hole && du -k open | cut -f1`;
+    expect(sh(directory, check, Buffer.concat([restated, END_OF_TAR])).toString()).toMatch(
+      /^1099511627776\n3145728\n\d{1,2}\n$/,
+    );
+  });
+
+  const map = (text: string, records: Record<string, string> = {}): RawEntry[] => [
+    pax({
+      "GNU.sparse.major": "1",
+      "GNU.sparse.minor": "0",
+      "GNU.sparse.name": "file",
+      "GNU.sparse.realsize": "1000",
+      ...records,
+    }),
+    {
+      name: "GNUSparseFile.0/file",
+      content: Buffer.concat([Buffer.from(text.padEnd(512, "\0")), Buffer.from("data")]),
+    },
+  ];
+  test.each([
+    ["parts that are more than the data", "1\n0\n5\n"],
+    ["parts that are less than the data", "1\n0\n3\n"],
+    ["parts that lap over", "2\n0\n2\n1\n2\n"],
+    ["a part beyond the end", "1\n999\n4\n"],
+    ["no numbers", "1\nx\n4\n"],
+    ["a negative number", "1\n-4\n4\n"],
+    ["an endless number", "9".repeat(512)],
+    ["too many parts", "100000000\n0\n4\n"],
+    ["no end", "9\n0\n4\n"],
+  ])("with a map of %s are refused", async (_, text) => {
+    await expect(read(makeTar(map(text)))).rejects.toMatchObject({ reason: "ARCHIVE_REJECTED" });
+  });
+
+  test("of another version are of another kind", async () => {
+    const [file] = await read(makeTar(map("1\n0\n4\n", { "GNU.sparse.minor": "9" })));
+    expect(file?.entry.kind).toBe("other");
+    const [known] = await read(makeTar(map("1\n0\n4\n")));
+    expect(known?.entry).toMatchObject({ name: "file", kind: "file", size: 4, sparse: { realSize: 1000 } });
   });
 });

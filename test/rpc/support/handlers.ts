@@ -37,6 +37,11 @@ export function testRoutes(record: HandlerRecord): Routes {
   async function obey(context: HandlerContext): Promise<void> {
     const [verb, argument = ""] = (context.requestHeader.get("x-test") ?? "").split(" ");
     if (verb === "fail") throw berthError(argument);
+    if (verb === "refuse") {
+      const path = Buffer.from(argument, "base64").toString();
+      const metadata = { path, field: "path", limit: "10", directory: path };
+      throw new BerthError("FILE_NOT_FOUND", `"${path}": there is no such file.`, { metadata });
+    }
     if (verb === "crash") throw new Error(SECRET);
     if (verb === "sleep") await sleep(Number(argument), undefined, { signal: context.signal });
     if (verb === "hang") await aborted(context.signal, record);

@@ -18,6 +18,9 @@ from berth.retry import reason_of, retrying
 from berth.v1 import error_pb2, run_pb2, run_pb2_grpc, sandbox_pb2
 
 _MOST_RESULT_BYTES = 16 * 1024
+_MOST_MESSAGE_BYTES = 256 * 1024
+#: How long the making of a run is tried, before the service has said anything.
+_CREATE_S = 30
 #: Signs of life in one step timeout.
 _SIGNS_PER_TIMEOUT = 3
 _OVER = {error_pb2.ERROR_REASON_RUN_STATE, error_pb2.ERROR_REASON_RUN_NOT_FOUND}
@@ -61,7 +64,7 @@ class StepResult:
     result: str
     #: Whether the agent has reached its aim.
     finished: bool = False
-    #: What was said in it; 100 at most. Unset: the result, by the assistant.
+    #: What was said in it: 100 at most, of which each is cut off after 256 KiB. Unset: the result, by the assistant.
     messages: Sequence[Message] | None = field(default=None)
 
 
@@ -86,10 +89,13 @@ class Agent(abc.ABC):
     The service counts the steps, keeps the time, warns of going round in
     circles, and cleans up whatever happens, also when this program dies. A
     connection that breaks and a service that restarts are waited for, as long as
-    the step timeout is. A step whose run ends meanwhile is canceled.
+    the step timeout is, and for 30 s before there is a run. A step whose run
+    ends meanwhile is canceled.
 
     An agent does one run at a time; `close` takes the last one away. Times are
-    in seconds; what is not given is the service's default.
+    in seconds; what is not given is the service's default. `keep_sandbox` says
+    whether the sandbox stays after the run; unset, one that was there stays, and
+    one made for the run does not.
     """
 
     def __init__(
@@ -104,7 +110,7 @@ class Agent(abc.ABC):
         next_step_prompt: str = "",
         sandbox_spec: sandbox_pb2.SandboxSpec | None = None,
         sandbox_id: str | None = None,
-        keep_sandbox: bool = False,
+        keep_sandbox: bool | None = None,
     ) -> None:
         self.channel = channel
         self._runs = run_pb2_grpc.RunServiceStub(channel)
@@ -117,13 +123,18 @@ class Agent(abc.ABC):
             "next_step_prompt": next_step_prompt,
             "sandbox_spec": sandbox_spec,
             "sandbox_id": sandbox_id,
-            "on_end": run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX,
         }
+        if keep_sandbox is not None:
+            wanted["on_end"] = (
+                run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX
+            )
         if sandbox_spec is not None and sandbox_id is not None:
             raise ValueError("sandbox_spec and sandbox_id exclude each other")
         self._request = run_pb2.CreateRunRequest(
             **{key: value for key, value in wanted.items() if value is not None}
         )
+        # Names the making of the next run, so that it is made once however often it is asked for.
+        self._request.request_id = str(uuid.uuid4())
         self._run: run_pb2.Run | None = None
         self._state = AgentState.IDLE
         self._current_step = 0
@@ -156,7 +167,7 @@ class Agent(abc.ABC):
         self._state = AgentState.RUNNING
         try:
             if self._run is None:
-                self._run = (await self._runs.CreateRun(self._request)).run
+                self._run = await self._create()
             start = run_pb2.StartRunRequest(request_id=str(uuid.uuid4()), run_id=self.run_id, request=request)
             started = await self._call(lambda: self._runs.StartRun(start))
             return await self._loop(
@@ -189,6 +200,11 @@ class Agent(abc.ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def _create(self) -> run_pb2.Run:
+        answer = await retrying(_CREATE_S, lambda: self._runs.CreateRun(self._request))
+        self._request.request_id = str(uuid.uuid4())
+        return answer.run
 
     async def _loop(self, step: run_pb2.NextStep | None, sandbox_id: str) -> AgentRun:
         while step is not None:
@@ -226,15 +242,15 @@ class Agent(abc.ABC):
             result = StepResult(made) if isinstance(made, str) else made
             messages = [Message("ASSISTANT", result.result)] if result.messages is None else result.messages
             for message in messages:
-                report.messages.add(role=_role_of(message), content=message.content)
-            report.result = _clip(result.result)
+                report.messages.add(role=_role_of(message), content=_clip(message.content, _MOST_MESSAGE_BYTES))
+            report.result = _clip(result.result, _MOST_RESULT_BYTES)
             report.outcome = (
                 run_pb2.STEP_OUTCOME_FINISHED if result.finished else run_pb2.STEP_OUTCOME_CONTINUE
             )
             return report, None
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
             del report.messages[:]
-            report.result = _clip(str(error) or type(error).__name__)
+            report.result = _clip(str(error) or type(error).__name__, _MOST_RESULT_BYTES)
             report.outcome = run_pb2.STEP_OUTCOME_ERROR
             return report, error
 
@@ -307,6 +323,6 @@ def _role_of(message: Message) -> int:
         raise ValueError(f'"{message.role}" is not a role: USER, SYSTEM, ASSISTANT or TOOL.') from None
 
 
-def _clip(text: str) -> str:
-    """The longest beginning of a text that the service takes as a result."""
-    return text.encode("utf-8", "replace")[:_MOST_RESULT_BYTES].decode("utf-8", "ignore")
+def _clip(text: str, most_bytes: int) -> str:
+    """The longest beginning of a text that is so many bytes at most."""
+    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")

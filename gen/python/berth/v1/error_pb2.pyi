@@ -108,7 +108,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """OUT_OF_RANGE: an offset lies beyond the end."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 36
     """INTERNAL: a defect or an unexpected failure; the message carries an id that
-    the server's log also has.
+    the server's log also has. Also a gRPC message that is compressed although
+    the request names no encoding.
     """
     ERROR_REASON_ARCHIVE_REJECTED: _ErrorReason.ValueType  # 37
     """INVALID_ARGUMENT: the archive is not a tar, or holds an entry that is
@@ -132,6 +133,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SANDBOX_IN_USE: _ErrorReason.ValueType  # 43
     """FAILED_PRECONDITION: the sandbox belongs to another run that is under way."""
+    ERROR_REASON_ANSWER_DROPPED: _ErrorReason.ValueType  # 44
+    """FAILED_PRECONDITION: the request was carried out under this request id, and
+    its answer has been dropped since: the server keeps so many bytes of them.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names why a call failed, finer than the gRPC code and stable
@@ -221,7 +226,8 @@ ERROR_REASON_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 35
 """OUT_OF_RANGE: an offset lies beyond the end."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 36
 """INTERNAL: a defect or an unexpected failure; the message carries an id that
-the server's log also has.
+the server's log also has. Also a gRPC message that is compressed although
+the request names no encoding.
 """
 ERROR_REASON_ARCHIVE_REJECTED: ErrorReason.ValueType  # 37
 """INVALID_ARGUMENT: the archive is not a tar, or holds an entry that is
@@ -245,6 +251,10 @@ stands behind it died. The next call needs a new one.
 """
 ERROR_REASON_SANDBOX_IN_USE: ErrorReason.ValueType  # 43
 """FAILED_PRECONDITION: the sandbox belongs to another run that is under way."""
+ERROR_REASON_ANSWER_DROPPED: ErrorReason.ValueType  # 44
+"""FAILED_PRECONDITION: the request was carried out under this request id, and
+its answer has been dropped since: the server keeps so many bytes of them.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

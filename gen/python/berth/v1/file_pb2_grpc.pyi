@@ -141,11 +141,17 @@ class FileServiceStub:
     DownloadArchive: _grpc.UnaryStreamMultiCallable[_file_pb2.DownloadArchiveRequest, _file_pb2.DownloadArchiveResponse]
     """DownloadArchive streams a directory, or one file, as an uncompressed tar
     (POSIX pax) whose names are relative to the directory, or the file's own
-    name. Symbolic links are archived as links; sockets, and files that vanish
-    meanwhile, are left out. The archive is whole only if the call ends in OK.
+    name. Symbolic links are archived as links. Sockets, and files that vanish or
+    become something else meanwhile, are left out; a file whose size changes while
+    it is read comes with the size it had, filled up with zeros where it shrank.
+    Holes of a sparse file that are 1 MiB or more in all are kept, in the form
+    that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
+    The archive is whole only if the call ends in OK.
 
     Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-    a device, FIFO or socket, or UNSUPPORTED when the image has no tar.
+    a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
+    that knows no holes, such as busybox's, and a file of more than 1 GiB has less
+    than a sixteenth of its size on the disk.
     """
     UploadArchive: _grpc.StreamUnaryMultiCallable[_file_pb2.UploadArchiveRequest, _file_pb2.UploadArchiveResponse]
     """UploadArchive unpacks an uncompressed tar into a directory: the first message
@@ -157,7 +163,8 @@ class FileServiceStub:
     with "..", a hard link to a file outside the archive, an entry below a
     symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
     tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-    it acts as.
+    it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
+    as GNU's tar does (its old form, and GNU.sparse 1.0).
 
     Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
     ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND
@@ -291,11 +298,17 @@ class FileServiceAsyncStub(FileServiceStub):
     DownloadArchive: _aio.UnaryStreamMultiCallable[_file_pb2.DownloadArchiveRequest, _file_pb2.DownloadArchiveResponse]  # type: ignore[assignment]
     """DownloadArchive streams a directory, or one file, as an uncompressed tar
     (POSIX pax) whose names are relative to the directory, or the file's own
-    name. Symbolic links are archived as links; sockets, and files that vanish
-    meanwhile, are left out. The archive is whole only if the call ends in OK.
+    name. Symbolic links are archived as links. Sockets, and files that vanish or
+    become something else meanwhile, are left out; a file whose size changes while
+    it is read comes with the size it had, filled up with zeros where it shrank.
+    Holes of a sparse file that are 1 MiB or more in all are kept, in the form
+    that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
+    The archive is whole only if the call ends in OK.
 
     Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-    a device, FIFO or socket, or UNSUPPORTED when the image has no tar.
+    a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
+    that knows no holes, such as busybox's, and a file of more than 1 GiB has less
+    than a sixteenth of its size on the disk.
     """
     UploadArchive: _aio.StreamUnaryMultiCallable[_file_pb2.UploadArchiveRequest, _file_pb2.UploadArchiveResponse]  # type: ignore[assignment]
     """UploadArchive unpacks an uncompressed tar into a directory: the first message
@@ -307,7 +320,8 @@ class FileServiceAsyncStub(FileServiceStub):
     with "..", a hard link to a file outside the archive, an entry below a
     symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
     tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-    it acts as.
+    it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
+    as GNU's tar does (its old form, and GNU.sparse 1.0).
 
     Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
     ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND
@@ -498,11 +512,17 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_file_pb2.DownloadArchiveResponse], _abc.AsyncIterator[_file_pb2.DownloadArchiveResponse]]:
         """DownloadArchive streams a directory, or one file, as an uncompressed tar
         (POSIX pax) whose names are relative to the directory, or the file's own
-        name. Symbolic links are archived as links; sockets, and files that vanish
-        meanwhile, are left out. The archive is whole only if the call ends in OK.
+        name. Symbolic links are archived as links. Sockets, and files that vanish or
+        become something else meanwhile, are left out; a file whose size changes while
+        it is read comes with the size it had, filled up with zeros where it shrank.
+        Holes of a sparse file that are 1 MiB or more in all are kept, in the form
+        that GNU tar, bsdtar, Python's tarfile and UploadArchive read (GNU.sparse 1.0).
+        The archive is whole only if the call ends in OK.
 
         Errors: NOT_FOUND (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is
-        a device, FIFO or socket, or UNSUPPORTED when the image has no tar.
+        a device, FIFO or socket, or UNSUPPORTED when the image has no tar, or one
+        that knows no holes, such as busybox's, and a file of more than 1 GiB has less
+        than a sixteenth of its size on the disk.
         """
 
     @_abc_1.abstractmethod
@@ -520,7 +540,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         with "..", a hard link to a file outside the archive, an entry below a
         symbolic link, a device, a FIFO, more than 500,000 entries, and what is not a
         tar. Set-user-id and set-group-id bits are dropped. Files belong to the user
-        it acts as.
+        it acts as. Sparse files keep their holes: up to 10,000 parts in all, written
+        as GNU's tar does (its old form, and GNU.sparse 1.0).
 
         Errors: INVALID_ARGUMENT (INVALID_ARGUMENT for messages out of order,
         ARCHIVE_REJECTED with the entry's name in the metadata); NOT_FOUND

@@ -582,7 +582,8 @@ class RunCommandRequest(_message.Message):
     """
     request_id: _builtins.str
     """The caller's id of this request, 1-256 bytes: the same id again gets the
-    result of the process it started. Kept for 24 hours. Optional.
+    result of the process it started, which goes on when the caller leaves. Kept
+    for 24 hours. Optional.
     """
     generation: _builtins.int
     """The sandbox generation the caller knows; a replaced sandbox is refused.
@@ -1047,7 +1048,9 @@ class ListProcessesRequest(_message.Message):
     page_size: _builtins.int
     """How many at most in one answer. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the answer before. Empty for the first page. It is a
+    place in the list, and stays one when what stood there has gone.
+    """
     show_ended: _builtins.bool
     """Whether ended processes are listed too. Default false."""
     def __init__(

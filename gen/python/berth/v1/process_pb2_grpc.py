@@ -100,7 +100,8 @@ class ProcessServiceServicer(object):
         same as Exec, for callers that want one message. Output past
         max_output_bytes does not end the process: its head and tail are kept.
 
-        The process is killed when the caller goes away.
+        The process is killed when the caller goes away, unless the request has a
+        request_id.
 
         Errors: as Exec.
         """
@@ -124,11 +125,15 @@ class ProcessServiceServicer(object):
     def WriteStdin(self, request, context):
         """WriteStdin writes to the stdin of a process that was started with
         keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-        took are skipped, so that a retry writes nothing twice.
+        took are skipped, so that a retry writes nothing twice. It answers when the
+        process has room for more. The server may have taken a part of a call that
+        was given up: the same call again writes the rest.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
         bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-        stdin is closed, was never kept open, or the process has ended.
+        stdin is closed, was never kept open, or the process has ended;
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
+        read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +160,9 @@ class ProcessServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetProcess(self, request, context):
-        """GetProcess reads one process. Ended ones stay readable for 24 hours.
+        """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
+        than 10,000 ended ones on the server, the oldest of the owner with the most
+        go first.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND).
         """

@@ -62,7 +62,8 @@ class ProcessServiceStub:
     same as Exec, for callers that want one message. Output past
     max_output_bytes does not end the process: its head and tail are kept.
 
-    The process is killed when the caller goes away.
+    The process is killed when the caller goes away, unless the request has a
+    request_id.
 
     Errors: as Exec.
     """
@@ -78,11 +79,15 @@ class ProcessServiceStub:
     WriteStdin: _grpc.UnaryUnaryMultiCallable[_process_pb2.WriteStdinRequest, _process_pb2.WriteStdinResponse]
     """WriteStdin writes to the stdin of a process that was started with
     keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-    took are skipped, so that a retry writes nothing twice.
+    took are skipped, so that a retry writes nothing twice. It answers when the
+    process has room for more. The server may have taken a part of a call that
+    was given up: the same call again writes the rest.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
     bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-    stdin is closed, was never kept open, or the process has ended.
+    stdin is closed, was never kept open, or the process has ended;
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
+    read.
     """
     SignalProcess: _grpc.UnaryUnaryMultiCallable[_process_pb2.SignalProcessRequest, _process_pb2.SignalProcessResponse]
     """SignalProcess sends a signal to the process group of a process.
@@ -97,7 +102,9 @@ class ProcessServiceStub:
     (PROCESS_STATE) when it has no terminal or has ended.
     """
     GetProcess: _grpc.UnaryUnaryMultiCallable[_process_pb2.GetProcessRequest, _process_pb2.GetProcessResponse]
-    """GetProcess reads one process. Ended ones stay readable for 24 hours.
+    """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
+    than 10,000 ended ones on the server, the oldest of the owner with the most
+    go first.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND).
     """
@@ -141,7 +148,8 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     same as Exec, for callers that want one message. Output past
     max_output_bytes does not end the process: its head and tail are kept.
 
-    The process is killed when the caller goes away.
+    The process is killed when the caller goes away, unless the request has a
+    request_id.
 
     Errors: as Exec.
     """
@@ -157,11 +165,15 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     WriteStdin: _aio.UnaryUnaryMultiCallable[_process_pb2.WriteStdinRequest, _process_pb2.WriteStdinResponse]  # type: ignore[assignment]
     """WriteStdin writes to the stdin of a process that was started with
     keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-    took are skipped, so that a retry writes nothing twice.
+    took are skipped, so that a retry writes nothing twice. It answers when the
+    process has room for more. The server may have taken a part of a call that
+    was given up: the same call again writes the rest.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
     bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-    stdin is closed, was never kept open, or the process has ended.
+    stdin is closed, was never kept open, or the process has ended;
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
+    read.
     """
     SignalProcess: _aio.UnaryUnaryMultiCallable[_process_pb2.SignalProcessRequest, _process_pb2.SignalProcessResponse]  # type: ignore[assignment]
     """SignalProcess sends a signal to the process group of a process.
@@ -176,7 +188,9 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     (PROCESS_STATE) when it has no terminal or has ended.
     """
     GetProcess: _aio.UnaryUnaryMultiCallable[_process_pb2.GetProcessRequest, _process_pb2.GetProcessResponse]  # type: ignore[assignment]
-    """GetProcess reads one process. Ended ones stay readable for 24 hours.
+    """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
+    than 10,000 ended ones on the server, the oldest of the owner with the most
+    go first.
 
     Errors: NOT_FOUND (PROCESS_NOT_FOUND).
     """
@@ -229,7 +243,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         same as Exec, for callers that want one message. Output past
         max_output_bytes does not end the process: its head and tail are kept.
 
-        The process is killed when the caller goes away.
+        The process is killed when the caller goes away, unless the request has a
+        request_id.
 
         Errors: as Exec.
         """
@@ -257,11 +272,15 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_process_pb2.WriteStdinResponse, _abc.Awaitable[_process_pb2.WriteStdinResponse]]:
         """WriteStdin writes to the stdin of a process that was started with
         keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-        took are skipped, so that a retry writes nothing twice.
+        took are skipped, so that a retry writes nothing twice. It answers when the
+        process has room for more. The server may have taken a part of a call that
+        was given up: the same call again writes the rest.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
         bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-        stdin is closed, was never kept open, or the process has ended.
+        stdin is closed, was never kept open, or the process has ended;
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
+        read.
         """
 
     @_abc_1.abstractmethod
@@ -294,7 +313,9 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _process_pb2.GetProcessRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_process_pb2.GetProcessResponse, _abc.Awaitable[_process_pb2.GetProcessResponse]]:
-        """GetProcess reads one process. Ended ones stay readable for 24 hours.
+        """GetProcess reads one process. Ended ones stay readable for 24 hours; of more
+        than 10,000 ended ones on the server, the oldest of the owner with the most
+        go first.
 
         Errors: NOT_FOUND (PROCESS_NOT_FOUND).
         """

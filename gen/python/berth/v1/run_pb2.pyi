@@ -105,7 +105,9 @@ class _RunOnEnd:
 class _RunOnEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunOnEnd.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RUN_ON_END_UNSPECIFIED: _RunOnEnd.ValueType  # 0
-    """RUN_ON_END_DELETE_SANDBOX."""
+    """RUN_ON_END_DELETE_SANDBOX for a sandbox that is made for the run,
+    RUN_ON_END_KEEP for one that was there. Never sent.
+    """
     RUN_ON_END_DELETE_SANDBOX: _RunOnEnd.ValueType  # 1
     """The sandbox is deleted."""
     RUN_ON_END_KEEP: _RunOnEnd.ValueType  # 2
@@ -115,7 +117,9 @@ class RunOnEnd(_RunOnEnd, metaclass=_RunOnEndEnumTypeWrapper):
     """RunOnEnd is what happens to a run's sandbox when the run ends."""
 
 RUN_ON_END_UNSPECIFIED: RunOnEnd.ValueType  # 0
-"""RUN_ON_END_DELETE_SANDBOX."""
+"""RUN_ON_END_DELETE_SANDBOX for a sandbox that is made for the run,
+RUN_ON_END_KEEP for one that was there. Never sent.
+"""
 RUN_ON_END_DELETE_SANDBOX: RunOnEnd.ValueType  # 1
 """The sandbox is deleted."""
 RUN_ON_END_KEEP: RunOnEnd.ValueType  # 2
@@ -534,8 +538,9 @@ class CreateRunRequest(_message.Message):
     sandbox_id: _builtins.str
     """One that is there. No two runs that are RUNNING may share it."""
     on_end: Global___RunOnEnd.ValueType
-    """What happens to the sandbox when the run ends, also to one that was there.
-    Default DELETE_SANDBOX.
+    """What happens to the sandbox when the run ends. Default: DELETE_SANDBOX with
+    sandbox_spec, KEEP with sandbox_id: one that was there is deleted only where
+    DELETE_SANDBOX is set.
     """
     generation: _builtins.int
     """The generation of sandbox_id that the caller knows; a replaced sandbox is
@@ -987,7 +992,9 @@ class ListRunsRequest(_message.Message):
     page_size: _builtins.int
     """How many at most in one answer. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the answer before. Empty for the first page. It is a
+    place in the list, and stays one when what stood there has gone.
+    """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RunState.ValueType]:
         """Only runs in one of these states. Empty: in every state."""

@@ -34,8 +34,9 @@ class RunServiceStub:
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed and its sandbox is deleted, unless on_end
-    says KEEP. The end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and the sandbox that was made for it is
+    deleted; a sandbox that was there before stays. on_end can say otherwise. The
+    end of one run never touches another run's sandbox.
 
     Runs outlive a restart of the service. One that was RUNNING goes on; its lease
     runs for 10 s (or step_timeout, where that is less) from the restart at least,
@@ -142,8 +143,9 @@ class RunServiceAsyncStub(RunServiceStub):
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed and its sandbox is deleted, unless on_end
-    says KEEP. The end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and the sandbox that was made for it is
+    deleted; a sandbox that was there before stays. on_end can say otherwise. The
+    end of one run never touches another run's sandbox.
 
     Runs outlive a restart of the service. One that was RUNNING goes on; its lease
     runs for 10 s (or step_timeout, where that is less) from the restart at least,
@@ -246,8 +248,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
 
     A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
     ReportStep records a step and hands out the next, until the run ends. However
-    it ends, its processes are killed and its sandbox is deleted, unless on_end
-    says KEEP. The end of one run never touches another run's sandbox.
+    it ends, its processes are killed, and the sandbox that was made for it is
+    deleted; a sandbox that was there before stays. on_end can say otherwise. The
+    end of one run never touches another run's sandbox.
 
     Runs outlive a restart of the service. One that was RUNNING goes on; its lease
     runs for 10 s (or step_timeout, where that is less) from the restart at least,

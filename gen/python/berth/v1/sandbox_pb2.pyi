@@ -84,6 +84,10 @@ class _TerminationCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Term
     """It never became ready."""
     TERMINATION_CAUSE_SERVER_SHUTDOWN: _TerminationCause.ValueType  # 9
     """The server stopped and was told to take its sandboxes along."""
+    TERMINATION_CAUSE_UNCONTROLLABLE: _TerminationCause.ValueType  # 10
+    """Code in it kept the server from ending or starting processes there, so the
+    server ended it.
+    """
 
 class TerminationCause(_TerminationCause, metaclass=_TerminationCauseEnumTypeWrapper):
     """TerminationCause is why a sandbox ended."""
@@ -108,6 +112,10 @@ TERMINATION_CAUSE_CREATE_FAILED: TerminationCause.ValueType  # 8
 """It never became ready."""
 TERMINATION_CAUSE_SERVER_SHUTDOWN: TerminationCause.ValueType  # 9
 """The server stopped and was told to take its sandboxes along."""
+TERMINATION_CAUSE_UNCONTROLLABLE: TerminationCause.ValueType  # 10
+"""Code in it kept the server from ending or starting processes there, so the
+server ended it.
+"""
 Global___TerminationCause: _TypeAlias = TerminationCause  # noqa: Y015
 
 class _NetworkMode:
@@ -598,6 +606,12 @@ class CreateSandboxRequest(_message.Message):
     request_id: _builtins.str
     """The caller's id of this request: a retry with the same id gets the first
     answer and makes nothing new. Kept for 24 hours. 1-256 bytes. Optional.
+
+    A request with an id goes on when its caller leaves or its deadline passes,
+    so that a retry gets its answer; what ends it is its own timeout, the end of
+    its sandbox, session or run, and the end of the service. Without an id it is
+    canceled. In all RPCs, but: Exec follows on_disconnect, and an upload ends
+    with its caller. A request that failed is forgotten: its retry tries again.
     """
     sandbox_id: _builtins.str
     """The id it is to have: 1-256 bytes of UTF-8 without control characters.
@@ -727,7 +741,9 @@ class ListSandboxesRequest(_message.Message):
     page_size: _builtins.int
     """How many at most in one answer. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the answer before. Empty for the first page. It is a
+    place in the list, and stays one when what stood there has gone.
+    """
     show_terminated: _builtins.bool
     """Whether terminated sandboxes are listed too. Default false."""
     @_builtins.property
@@ -1236,6 +1252,8 @@ class GetStatsResponse(_message.Message):
     SANDBOXES_FIELD_NUMBER: _builtins.int
     WARM_POOLS_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
+    TRANSCRIPTS_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
     """Live sandboxes, those being created and deleted included."""
     active_operations: _builtins.int
@@ -1264,6 +1282,14 @@ class GetStatsResponse(_message.Message):
     def engine(self) -> Global___EngineInfo:
         """The engine."""
 
+    @_builtins.property
+    def transcripts(self) -> Global___StorageUsage:
+        """What the output of commands takes that is kept, in memory and on disk."""
+
+    @_builtins.property
+    def answers(self) -> Global___StorageUsage:
+        """What the answers take that are kept for retries by request_id."""
+
     def __init__(
         self,
         *,
@@ -1276,14 +1302,54 @@ class GetStatsResponse(_message.Message):
         sandboxes: _abc.Iterable[Global___SandboxUsage] | None = ...,
         warm_pools: _abc.Iterable[Global___WarmPoolStats] | None = ...,
         engine: Global___EngineInfo | None = ...,
+        transcripts: Global___StorageUsage | None = ...,
+        answers: Global___StorageUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "total_sandboxes", b"total_sandboxes", "warm_pools", b"warm_pools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class StorageUsage(_message.Message):
+    """StorageUsage is what something takes of what it may take."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USED_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    OWNER_USED_BYTES_FIELD_NUMBER: _builtins.int
+    OWNER_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    used_bytes: _builtins.int
+    """Bytes of all owners."""
+    memory_bytes: _builtins.int
+    """Of these, bytes in memory."""
+    limit_bytes: _builtins.int
+    """What all may take; beyond it the oldest gives way."""
+    owner_used_bytes: _builtins.int
+    """Bytes of the caller."""
+    owner_limit_bytes: _builtins.int
+    """What those of one owner may take."""
+    def __init__(
+        self,
+        *,
+        used_bytes: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        limit_bytes: _builtins.int = ...,
+        owner_used_bytes: _builtins.int = ...,
+        owner_limit_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit_bytes", b"limit_bytes", "memory_bytes", b"memory_bytes", "owner_limit_bytes", b"owner_limit_bytes", "owner_used_bytes", b"owner_used_bytes", "used_bytes", b"used_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StorageUsage: _TypeAlias = StorageUsage  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):
@@ -1441,7 +1507,10 @@ Global___SandboxEvent: _TypeAlias = SandboxEvent  # noqa: Y015
 
 @_typing.final
 class HistoryTrimmed(_message.Message):
-    """HistoryTrimmed says that events are missing from the stream."""
+    """HistoryTrimmed says that events are missing from the stream: they gave way to
+    newer ones, or were lost as the server's machine lost its power. Not every
+    sequence in the range was an event of the caller's.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

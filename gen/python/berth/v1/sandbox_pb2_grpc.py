@@ -85,11 +85,13 @@ class SandboxServiceServicer(object):
         """CreateSandbox makes a sandbox and returns when it is ready to run commands.
         A missing image is pulled first; WatchEvents tells how the pull gets on.
 
-        A call that is canceled, or that fails, leaves nothing behind.
+        A call that fails leaves nothing behind, and so does one without a request_id
+        that is canceled; with one, see CreateSandboxRequest.
 
         Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
         REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-        as many sandboxes as it may; FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+        as many sandboxes as it may (a create waits up to 10 s for the place of one
+        that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
         SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
         host path or a runtime that the operator did not allow.
         """
@@ -98,7 +100,9 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSandbox(self, request, context):
-        """GetSandbox reads one sandbox. A terminated one stays readable for 24 hours.
+        """GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
+        of more than 10,000 terminated ones on the server, the oldest of the owner
+        with the most go first.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
         """
@@ -181,8 +185,10 @@ class SandboxServiceServicer(object):
         the kept history after after_sequence, then what happens. It ends only by
         the caller's cancel or the server's shutdown (UNAVAILABLE).
 
-        A watcher that falls further behind than the kept history gets a trimmed
-        item in place of the lost events.
+        An event is sent once the server has stored it; while its disk is full,
+        events wait. The newest 10,000 are kept; beyond that the oldest of the owner
+        with the most go first. A watcher that falls further behind than its own
+        kept history gets a trimmed item in place of the lost events.
 
         Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
         after_sequence lies beyond the newest event, as after the history was lost.

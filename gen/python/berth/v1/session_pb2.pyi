@@ -919,7 +919,8 @@ class ReinitializeSessionRequest(_message.Message):
     @_builtins.property
     def config(self) -> _struct_pb2.Struct:
         """The settings to have; they replace all present ones. Unset: the present ones.
-        Custom name, sandbox_id, workspace and TTL stay as they are.
+        A custom_name in it is the new one. What else the session was created with
+        (custom name, sandbox_id, workspace and TTL) stays as it is.
         """
 
     @_builtins.property
@@ -1014,7 +1015,9 @@ class ListSessionsRequest(_message.Message):
     page_size: _builtins.int
     """How many at most in one answer. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the answer before. Empty for the first page. It is a
+    place in the list, and stays one when what stood there has gone.
+    """
     @_builtins.property
     def resource_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only sessions of these types. Empty: of every type."""
@@ -1141,7 +1144,9 @@ class ListToolsRequest(_message.Message):
     page_size: _builtins.int
     """How many tools at most in one answer. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the answer before. Empty for the first page. It is a
+    place in the list, and stays one when what stood there has gone.
+    """
     def __init__(
         self,
         *,

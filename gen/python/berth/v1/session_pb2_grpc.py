@@ -95,7 +95,8 @@ class SessionServiceServicer(object):
     def CreateSessions(self, request, context):
         """CreateSessions makes one session for each resource asked for and returns when
         they are ready. Where the worker has a session of the type already, that one
-        is kept with its config, its TTL starts anew, and its status is EXISTS. A
+        is kept with its config, its TTL and the idle time of its sandbox start again,
+        and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
         resource that fails is reported in its result and the others go on: the call
         itself then still succeeds.
 
@@ -118,7 +119,9 @@ class SessionServiceServicer(object):
         came. Every call starts the session's TTL anew, a failed one too.
 
         What the tool reports comes as code. RPC errors are for what kept it from
-        running, and for a session lost on the way.
+        running, and for a session lost on the way: where the kernel killed the
+        interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
+        metadata. The next call then starts another one in the same sandbox.
 
         Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
         have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -153,7 +156,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RefreshSessions(self, request, context):
-        """RefreshSessions starts the TTL of the worker's sessions anew.
+        """RefreshSessions starts the TTL of the worker's sessions and the idle time of
+        their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,7 +180,7 @@ class SessionServiceServicer(object):
 
     def ListSessions(self, request, context):
         """ListSessions lists sessions that have not expired, newest first. Temporary
-        ones are left out.
+        ones are left out, and so are those whose sandbox is gone.
 
         Errors: INVALID_ARGUMENT for a bad page size or token.
         """

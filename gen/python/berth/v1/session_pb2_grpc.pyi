@@ -50,7 +50,8 @@ class SessionServiceStub:
     CreateSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionsRequest, _session_pb2.CreateSessionsResponse]
     """CreateSessions makes one session for each resource asked for and returns when
     they are ready. Where the worker has a session of the type already, that one
-    is kept with its config, its TTL starts anew, and its status is EXISTS. A
+    is kept with its config, its TTL and the idle time of its sandbox start again,
+    and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
     resource that fails is reported in its result and the others go on: the call
     itself then still succeeds.
 
@@ -69,7 +70,9 @@ class SessionServiceStub:
     came. Every call starts the session's TTL anew, a failed one too.
 
     What the tool reports comes as code. RPC errors are for what kept it from
-    running, and for a session lost on the way.
+    running, and for a session lost on the way: where the kernel killed the
+    interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
+    metadata. The next call then starts another one in the same sandbox.
 
     Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
     have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -92,7 +95,9 @@ class SessionServiceStub:
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     RefreshSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.RefreshSessionsRequest, _session_pb2.RefreshSessionsResponse]
-    """RefreshSessions starts the TTL of the worker's sessions anew."""
+    """RefreshSessions starts the TTL of the worker's sessions and the idle time of
+    their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+    """
     ReinitializeSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ReinitializeSessionRequest, _session_pb2.ReinitializeSessionResponse]
     """ReinitializeSession ends the worker's session of one type and makes a new one
     in its place, with another config. The worker's other sessions are not
@@ -106,7 +111,7 @@ class SessionServiceStub:
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """ListSessions lists sessions that have not expired, newest first. Temporary
-    ones are left out.
+    ones are left out, and so are those whose sandbox is gone.
 
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
@@ -148,7 +153,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     CreateSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionsRequest, _session_pb2.CreateSessionsResponse]  # type: ignore[assignment]
     """CreateSessions makes one session for each resource asked for and returns when
     they are ready. Where the worker has a session of the type already, that one
-    is kept with its config, its TTL starts anew, and its status is EXISTS. A
+    is kept with its config, its TTL and the idle time of its sandbox start again,
+    and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
     resource that fails is reported in its result and the others go on: the call
     itself then still succeeds.
 
@@ -167,7 +173,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     came. Every call starts the session's TTL anew, a failed one too.
 
     What the tool reports comes as code. RPC errors are for what kept it from
-    running, and for a session lost on the way.
+    running, and for a session lost on the way: where the kernel killed the
+    interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
+    metadata. The next call then starts another one in the same sandbox.
 
     Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
     have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -190,7 +198,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     RefreshSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.RefreshSessionsRequest, _session_pb2.RefreshSessionsResponse]  # type: ignore[assignment]
-    """RefreshSessions starts the TTL of the worker's sessions anew."""
+    """RefreshSessions starts the TTL of the worker's sessions and the idle time of
+    their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+    """
     ReinitializeSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ReinitializeSessionRequest, _session_pb2.ReinitializeSessionResponse]  # type: ignore[assignment]
     """ReinitializeSession ends the worker's session of one type and makes a new one
     in its place, with another config. The worker's other sessions are not
@@ -204,7 +214,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """ListSessions lists sessions that have not expired, newest first. Temporary
-    ones are left out.
+    ones are left out, and so are those whose sandbox is gone.
 
     Errors: INVALID_ARGUMENT for a bad page size or token.
     """
@@ -249,7 +259,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.CreateSessionsResponse, _abc.Awaitable[_session_pb2.CreateSessionsResponse]]:
         """CreateSessions makes one session for each resource asked for and returns when
         they are ready. Where the worker has a session of the type already, that one
-        is kept with its config, its TTL starts anew, and its status is EXISTS. A
+        is kept with its config, its TTL and the idle time of its sandbox start again,
+        and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
         resource that fails is reported in its result and the others go on: the call
         itself then still succeeds.
 
@@ -274,7 +285,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         came. Every call starts the session's TTL anew, a failed one too.
 
         What the tool reports comes as code. RPC errors are for what kept it from
-        running, and for a session lost on the way.
+        running, and for a session lost on the way: where the kernel killed the
+        interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
+        metadata. The next call then starts another one in the same sandbox.
 
         Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
         have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -315,7 +328,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.RefreshSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RefreshSessionsResponse, _abc.Awaitable[_session_pb2.RefreshSessionsResponse]]:
-        """RefreshSessions starts the TTL of the worker's sessions anew."""
+        """RefreshSessions starts the TTL of the worker's sessions and the idle time of
+        their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def ReinitializeSession(
@@ -341,7 +356,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListSessionsResponse, _abc.Awaitable[_session_pb2.ListSessionsResponse]]:
         """ListSessions lists sessions that have not expired, newest first. Temporary
-        ones are left out.
+        ones are left out, and so are those whose sandbox is gone.
 
         Errors: INVALID_ARGUMENT for a bad page size or token.
         """

@@ -258,7 +258,9 @@ class ListWorkspacesRequest(_message.Message):
     page_size: _builtins.int
     """How many at most in one answer. Default 50, at most 1000."""
     page_token: _builtins.str
-    """next_page_token of the answer before. Empty for the first page."""
+    """next_page_token of the answer before. Empty for the first page. It is a
+    place in the list, and stays one when what stood there has gone.
+    """
     def __init__(
         self,
         *,

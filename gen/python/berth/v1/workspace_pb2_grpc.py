@@ -209,9 +209,10 @@ class WorkspaceServiceServicer(object):
 
     def ExportWorkspace(self, request, context):
         """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-        names relative to it. Symbolic links are archived as links; sockets, and
-        files that vanish meanwhile, are left out. The archive is whole only if the
-        call ends in OK.
+        names relative to it. Symbolic links are archived as links. Sockets, and files
+        that vanish or become something else meanwhile, are left out; holes, and files
+        whose size changes, are as in FileService.DownloadArchive. The archive is whole
+        only if the call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN), also where the server may not read all of it.

@@ -123,9 +123,10 @@ class WorkspaceServiceStub:
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-    names relative to it. Symbolic links are archived as links; sockets, and
-    files that vanish meanwhile, are left out. The archive is whole only if the
-    call ends in OK.
+    names relative to it. Symbolic links are archived as links. Sockets, and files
+    that vanish or become something else meanwhile, are left out; holes, and files
+    whose size changes, are as in FileService.DownloadArchive. The archive is whole
+    only if the call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN), also where the server may not read all of it.
@@ -240,9 +241,10 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
     """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-    names relative to it. Symbolic links are archived as links; sockets, and
-    files that vanish meanwhile, are left out. The archive is whole only if the
-    call ends in OK.
+    names relative to it. Symbolic links are archived as links. Sockets, and files
+    that vanish or become something else meanwhile, are left out; holes, and files
+    whose size changes, are as in FileService.DownloadArchive. The archive is whole
+    only if the call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN), also where the server may not read all of it.
@@ -414,9 +416,10 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_workspace_pb2.ExportWorkspaceResponse], _abc.AsyncIterator[_workspace_pb2.ExportWorkspaceResponse]]:
         """ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-        names relative to it. Symbolic links are archived as links; sockets, and
-        files that vanish meanwhile, are left out. The archive is whole only if the
-        call ends in OK.
+        names relative to it. Symbolic links are archived as links. Sockets, and files
+        that vanish or become something else meanwhile, are left out; holes, and files
+        whose size changes, are as in FileService.DownloadArchive. The archive is whole
+        only if the call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN), also where the server may not read all of it.

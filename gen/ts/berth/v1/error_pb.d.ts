@@ -348,7 +348,8 @@ export enum ErrorReason {
 
   /**
    * INTERNAL: a defect or an unexpected failure; the message carries an id that
-   * the server's log also has.
+   * the server's log also has. Also a gRPC message that is compressed although
+   * the request names no encoding.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 36;
    */
@@ -406,6 +407,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_SANDBOX_IN_USE = 43;
    */
   SANDBOX_IN_USE = 43,
+
+  /**
+   * FAILED_PRECONDITION: the request was carried out under this request id, and
+   * its answer has been dropped since: the server keeps so many bytes of them.
+   *
+   * @generated from enum value: ERROR_REASON_ANSWER_DROPPED = 44;
+   */
+  ANSWER_DROPPED = 44,
 }
 
 /**

@@ -531,7 +531,8 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
 
   /**
    * The caller's id of this request, 1-256 bytes: the same id again gets the
-   * result of the process it started. Kept for 24 hours. Optional.
+   * result of the process it started, which goes on when the caller leaves. Kept
+   * for 24 hours. Optional.
    *
    * @generated from field: string request_id = 11;
    */
@@ -1033,7 +1034,8 @@ export declare type ListProcessesRequest = Message<"berth.v1.ListProcessesReques
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the answer before. Empty for the first page. It is a
+   * place in the list, and stays one when what stood there has gone.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1264,7 +1266,8 @@ export declare const ProcessService: GenService<{
    * same as Exec, for callers that want one message. Output past
    * max_output_bytes does not end the process: its head and tail are kept.
    *
-   * The process is killed when the caller goes away.
+   * The process is killed when the caller goes away, unless the request has a
+   * request_id.
    *
    * Errors: as Exec.
    *
@@ -1294,11 +1297,15 @@ export declare const ProcessService: GenService<{
   /**
    * WriteStdin writes to the stdin of a process that was started with
    * keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
-   * took are skipped, so that a retry writes nothing twice.
+   * took are skipped, so that a retry writes nothing twice. It answers when the
+   * process has room for more. The server may have taken a part of a call that
+   * was given up: the same call again writes the rest.
    *
    * Errors: NOT_FOUND (PROCESS_NOT_FOUND); OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
    * bytes before offset are missing; FAILED_PRECONDITION (PROCESS_STATE) when
-   * stdin is closed, was never kept open, or the process has ended.
+   * stdin is closed, was never kept open, or the process has ended;
+   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when too much waits for processes to
+   * read.
    *
    * @generated from rpc berth.v1.ProcessService.WriteStdin
    */
@@ -1334,7 +1341,9 @@ export declare const ProcessService: GenService<{
     output: typeof ResizeTerminalResponseSchema;
   },
   /**
-   * GetProcess reads one process. Ended ones stay readable for 24 hours.
+   * GetProcess reads one process. Ended ones stay readable for 24 hours; of more
+   * than 10,000 ended ones on the server, the oldest of the owner with the most
+   * go first.
    *
    * Errors: NOT_FOUND (PROCESS_NOT_FOUND).
    *

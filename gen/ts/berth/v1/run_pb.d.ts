@@ -435,8 +435,9 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * What happens to the sandbox when the run ends, also to one that was there.
-   * Default DELETE_SANDBOX.
+   * What happens to the sandbox when the run ends. Default: DELETE_SANDBOX with
+   * sandbox_spec, KEEP with sandbox_id: one that was there is deleted only where
+   * DELETE_SANDBOX is set.
    *
    * @generated from field: berth.v1.RunOnEnd on_end = 10;
    */
@@ -863,7 +864,8 @@ export declare type ListRunsRequest = Message<"berth.v1.ListRunsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the answer before. Empty for the first page. It is a
+   * place in the list, and stays one when what stood there has gone.
    *
    * @generated from field: string page_token = 2;
    */
@@ -1222,7 +1224,8 @@ export declare const RunOutcomeSchema: GenEnum<RunOutcome>;
  */
 export enum RunOnEnd {
   /**
-   * RUN_ON_END_DELETE_SANDBOX.
+   * RUN_ON_END_DELETE_SANDBOX for a sandbox that is made for the run,
+   * RUN_ON_END_KEEP for one that was there. Never sent.
    *
    * @generated from enum value: RUN_ON_END_UNSPECIFIED = 0;
    */
@@ -1404,8 +1407,9 @@ export declare const RunEventTypeSchema: GenEnum<RunEventType>;
  *
  * A run is IDLE at first. StartRun makes it RUNNING and hands out step 1; each
  * ReportStep records a step and hands out the next, until the run ends. However
- * it ends, its processes are killed and its sandbox is deleted, unless on_end
- * says KEEP. The end of one run never touches another run's sandbox.
+ * it ends, its processes are killed, and the sandbox that was made for it is
+ * deleted; a sandbox that was there before stays. on_end can say otherwise. The
+ * end of one run never touches another run's sandbox.
  *
  * Runs outlive a restart of the service. One that was RUNNING goes on; its lease
  * runs for 10 s (or step_timeout, where that is less) from the restart at least,

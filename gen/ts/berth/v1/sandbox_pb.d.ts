@@ -379,6 +379,12 @@ export declare type CreateSandboxRequest = Message<"berth.v1.CreateSandboxReques
    * The caller's id of this request: a retry with the same id gets the first
    * answer and makes nothing new. Kept for 24 hours. 1-256 bytes. Optional.
    *
+   * A request with an id goes on when its caller leaves or its deadline passes,
+   * so that a retry gets its answer; what ends it is its own timeout, the end of
+   * its sandbox, session or run, and the end of the service. Without an id it is
+   * canceled. In all RPCs, but: Exec follows on_disconnect, and an upload ends
+   * with its caller. A request that failed is forgotten: its retry tries again.
+   *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
@@ -480,7 +486,8 @@ export declare type ListSandboxesRequest = Message<"berth.v1.ListSandboxesReques
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the answer before. Empty for the first page. It is a
+   * place in the list, and stays one when what stood there has gone.
    *
    * @generated from field: string page_token = 2;
    */
@@ -1041,6 +1048,20 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
    * @generated from field: berth.v1.EngineInfo engine = 9;
    */
   engine?: EngineInfo | undefined;
+
+  /**
+   * What the output of commands takes that is kept, in memory and on disk.
+   *
+   * @generated from field: berth.v1.StorageUsage transcripts = 10;
+   */
+  transcripts?: StorageUsage | undefined;
+
+  /**
+   * What the answers take that are kept for retries by request_id.
+   *
+   * @generated from field: berth.v1.StorageUsage answers = 11;
+   */
+  answers?: StorageUsage | undefined;
 };
 
 /**
@@ -1048,6 +1069,54 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
  * Use `create(GetStatsResponseSchema)` to create a new message.
  */
 export declare const GetStatsResponseSchema: GenMessage<GetStatsResponse>;
+
+/**
+ * StorageUsage is what something takes of what it may take.
+ *
+ * @generated from message berth.v1.StorageUsage
+ */
+export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
+  /**
+   * Bytes of all owners.
+   *
+   * @generated from field: int64 used_bytes = 1;
+   */
+  usedBytes: bigint;
+
+  /**
+   * Of these, bytes in memory.
+   *
+   * @generated from field: int64 memory_bytes = 2;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * What all may take; beyond it the oldest gives way.
+   *
+   * @generated from field: int64 limit_bytes = 3;
+   */
+  limitBytes: bigint;
+
+  /**
+   * Bytes of the caller.
+   *
+   * @generated from field: int64 owner_used_bytes = 4;
+   */
+  ownerUsedBytes: bigint;
+
+  /**
+   * What those of one owner may take.
+   *
+   * @generated from field: int64 owner_limit_bytes = 5;
+   */
+  ownerLimitBytes: bigint;
+};
+
+/**
+ * Describes the message berth.v1.StorageUsage.
+ * Use `create(StorageUsageSchema)` to create a new message.
+ */
+export declare const StorageUsageSchema: GenMessage<StorageUsage>;
 
 /**
  * WatchEventsRequest says where to begin.
@@ -1229,7 +1298,9 @@ export declare type SandboxEvent = Message<"berth.v1.SandboxEvent"> & {
 export declare const SandboxEventSchema: GenMessage<SandboxEvent>;
 
 /**
- * HistoryTrimmed says that events are missing from the stream.
+ * HistoryTrimmed says that events are missing from the stream: they gave way to
+ * newer ones, or were lost as the server's machine lost its power. Not every
+ * sequence in the range was an event of the caller's.
  *
  * @generated from message berth.v1.HistoryTrimmed
  */
@@ -1442,6 +1513,14 @@ export enum TerminationCause {
    * @generated from enum value: TERMINATION_CAUSE_SERVER_SHUTDOWN = 9;
    */
   SERVER_SHUTDOWN = 9,
+
+  /**
+   * Code in it kept the server from ending or starting processes there, so the
+   * server ended it.
+   *
+   * @generated from enum value: TERMINATION_CAUSE_UNCONTROLLABLE = 10;
+   */
+  UNCONTROLLABLE = 10,
 }
 
 /**
@@ -1635,11 +1714,13 @@ export declare const SandboxService: GenService<{
    * CreateSandbox makes a sandbox and returns when it is ready to run commands.
    * A missing image is pulled first; WatchEvents tells how the pull gets on.
    *
-   * A call that is canceled, or that fails, leaves nothing behind.
+   * A call that fails leaves nothing behind, and so does one without a request_id
+   * that is canceled; with one, see CreateSandboxRequest.
    *
    * Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
    * REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server holds
-   * as many sandboxes as it may; FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+   * as many sandboxes as it may (a create waits up to 10 s for the place of one
+   * that is being removed); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
    * SANDBOX_START_FAILED, UNSUPPORTED); PERMISSION_DENIED (NOT_ALLOWED) for a
    * host path or a runtime that the operator did not allow.
    *
@@ -1651,7 +1732,9 @@ export declare const SandboxService: GenService<{
     output: typeof CreateSandboxResponseSchema;
   },
   /**
-   * GetSandbox reads one sandbox. A terminated one stays readable for 24 hours.
+   * GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
+   * of more than 10,000 terminated ones on the server, the oldest of the owner
+   * with the most go first.
    *
    * Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
    *
@@ -1758,8 +1841,10 @@ export declare const SandboxService: GenService<{
    * the kept history after after_sequence, then what happens. It ends only by
    * the caller's cancel or the server's shutdown (UNAVAILABLE).
    *
-   * A watcher that falls further behind than the kept history gets a trimmed
-   * item in place of the lost events.
+   * An event is sent once the server has stored it; while its disk is full,
+   * events wait. The newest 10,000 are kept; beyond that the oldest of the owner
+   * with the most go first. A watcher that falls further behind than its own
+   * kept history gets a trimmed item in place of the lost events.
    *
    * Errors: INVALID_ARGUMENT; OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when
    * after_sequence lies beyond the newest event, as after the history was lost.

@@ -919,7 +919,8 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
 
   /**
    * The settings to have; they replace all present ones. Unset: the present ones.
-   * Custom name, sandbox_id, workspace and TTL stay as they are.
+   * A custom_name in it is the new one. What else the session was created with
+   * (custom name, sandbox_id, workspace and TTL) stays as it is.
    *
    * @generated from field: google.protobuf.Struct config = 4;
    */
@@ -1031,7 +1032,8 @@ export declare type ListSessionsRequest = Message<"berth.v1.ListSessionsRequest"
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the answer before. Empty for the first page. It is a
+   * place in the list, and stays one when what stood there has gone.
    *
    * @generated from field: string page_token = 4;
    */
@@ -1154,7 +1156,8 @@ export declare type ListToolsRequest = Message<"berth.v1.ListToolsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the answer before. Empty for the first page. It is a
+   * place in the list, and stays one when what stood there has gone.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1413,7 +1416,8 @@ export declare const SessionService: GenService<{
   /**
    * CreateSessions makes one session for each resource asked for and returns when
    * they are ready. Where the worker has a session of the type already, that one
-   * is kept with its config, its TTL starts anew, and its status is EXISTS. A
+   * is kept with its config, its TTL and the idle time of its sandbox start again,
+   * and its status is EXISTS. One whose sandbox is gone is replaced: CREATED. A
    * resource that fails is reported in its result and the others go on: the call
    * itself then still succeeds.
    *
@@ -1439,7 +1443,9 @@ export declare const SessionService: GenService<{
    * came. Every call starts the session's TTL anew, a failed one too.
    *
    * What the tool reports comes as code. RPC errors are for what kept it from
-   * running, and for a session lost on the way.
+   * running, and for a session lost on the way: where the kernel killed the
+   * interpreter for want of memory, SESSION_LOST with cause OUT_OF_MEMORY in its
+   * metadata. The next call then starts another one in the same sandbox.
    *
    * Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
    * have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
@@ -1483,7 +1489,8 @@ export declare const SessionService: GenService<{
     output: typeof ExecuteToolBatchResponseSchema;
   },
   /**
-   * RefreshSessions starts the TTL of the worker's sessions anew.
+   * RefreshSessions starts the TTL of the worker's sessions and the idle time of
+   * their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
    *
    * @generated from rpc berth.v1.SessionService.RefreshSessions
    */
@@ -1512,7 +1519,7 @@ export declare const SessionService: GenService<{
   },
   /**
    * ListSessions lists sessions that have not expired, newest first. Temporary
-   * ones are left out.
+   * ones are left out, and so are those whose sandbox is gone.
    *
    * Errors: INVALID_ARGUMENT for a bad page size or token.
    *

@@ -232,7 +232,8 @@ export declare type ListWorkspacesRequest = Message<"berth.v1.ListWorkspacesRequ
   pageSize: number;
 
   /**
-   * next_page_token of the answer before. Empty for the first page.
+   * next_page_token of the answer before. Empty for the first page. It is a
+   * place in the list, and stays one when what stood there has gone.
    *
    * @generated from field: string page_token = 2;
    */
@@ -1030,9 +1031,10 @@ export declare const WorkspaceService: GenService<{
   },
   /**
    * ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
-   * names relative to it. Symbolic links are archived as links; sockets, and
-   * files that vanish meanwhile, are left out. The archive is whole only if the
-   * call ends in OK.
+   * names relative to it. Symbolic links are archived as links. Sockets, and files
+   * that vanish or become something else meanwhile, are left out; holes, and files
+   * whose size changes, are as in FileService.DownloadArchive. The archive is whole
+   * only if the call ends in OK.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
    * (WORKSPACE_BROKEN), also where the server may not read all of it.

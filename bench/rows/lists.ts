@@ -1,0 +1,129 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { RunService, RunState } from "../../gen/ts/berth/v1/run_pb.js";
+import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
+import type { Figure, Row } from "../row.ts";
+import type { BenchService } from "../service.ts";
+import { inTurn, quantile } from "../stats.ts";
+
+const FEW = 10;
+const MANY = 10_000;
+const MOST_TIMES = 1.2;
+const AT_ONCE = 16;
+const BROKEN = "broken";
+const WARM_UP_ROUNDS = 200;
+
+/** Creates and lists where there are 10,000 of what is created and listed, against a service where there are 10. */
+export const lists: Row = {
+  name: "lists",
+  limitSeconds: 600,
+  run: async ({ scale, start, progress }) => {
+    const many = Math.max(FEW, Math.round(MANY * Math.min(1, scale)));
+    const rounds = Math.max(50, Math.round(500 * scale));
+    const roots = mkdtempSync(path.join(tmpdir(), "berth-bench-lists-"));
+    try {
+      const [small, large] = await Promise.all(
+        [FEW, many].map(async (count) => {
+          const root = path.join(roots, String(count));
+          const service = await start(["--workspaces-root", root]);
+          await fill(service, count, (kind) => progress(`${count} ${kind}`));
+          await warmUp(service);
+          return service;
+        }),
+      );
+      if (small === undefined || large === undefined) throw new Error("the services did not start");
+      const figures: Figure[] = [];
+      for (const [name, act] of Object.entries(ACTS)) {
+        progress(name);
+        const sample = await inTurn(
+          rounds,
+          () => act(large),
+          () => act(small),
+        );
+        figures.push(figure(`${name}, ${many} against ${FEW}`, sample));
+      }
+      return figures;
+    } finally {
+      rmSync(roots, { recursive: true, force: true });
+    }
+  },
+};
+
+let made = 0;
+
+const ACTS: Readonly<Record<string, (service: BenchService) => Promise<unknown>>> = {
+  CreateRun: ({ client }) => client.unary(RunService.method.createRun, {}),
+  ListRuns: ({ client }) => client.unary(RunService.method.listRuns, { pageSize: FEW }),
+  "ListRuns of a state": ({ client }) =>
+    client.unary(RunService.method.listRuns, { pageSize: FEW, states: [RunState.FINISHED] }),
+  "CreateSandbox that fails": (service) => failingCreate(service),
+  "ListSandboxes that live": ({ client }) => client.unary(SandboxService.method.listSandboxes, {}),
+  "ListSandboxes with ended ones": ({ client }) =>
+    client.unary(SandboxService.method.listSandboxes, { pageSize: FEW, showTerminated: true }),
+  CreateWorkspace: createWorkspace,
+  ListWorkspaces: ({ client }) => client.unary(WorkspaceService.method.listWorkspaces, { pageSize: 5 }),
+};
+
+/** Makes so many runs, workspaces and records of sandboxes. */
+async function fill(service: BenchService, count: number, progress: (kind: string) => void): Promise<void> {
+  const repeat = async (kind: string, act: () => Promise<unknown>): Promise<void> => {
+    let left = count;
+    const worker = async (): Promise<void> => {
+      while (left-- > 0) await act();
+    };
+    progress(kind);
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  };
+  const { workspace } = await service.client.unary(WorkspaceService.method.createWorkspace, {
+    workspaceId: BROKEN,
+  });
+  // A sandbox that cannot be made leaves a record, and no work for the engine.
+  rmSync(workspace?.path ?? "", { recursive: true, force: true });
+  await repeat("runs", () => service.client.unary(RunService.method.createRun, {}));
+  await repeat("workspaces", () => createWorkspace(service));
+  await repeat("sandboxes", () => failingCreate(service));
+}
+
+/** Lets a service that made little compile what it is measured by, and leaves a row of each at most. */
+async function warmUp(service: BenchService): Promise<void> {
+  const { client } = service;
+  for (let round = 0; round < WARM_UP_ROUNDS; round++) {
+    const { run } = await client.unary(RunService.method.createRun, {});
+    await client.unary(RunService.method.deleteRun, { runId: run?.runId ?? "" });
+    await client.unary(WorkspaceService.method.createWorkspace, { workspaceId: "warm-up" });
+    await failingCreate(service, "warm-up");
+    await client.unary(RunService.method.listRuns, { pageSize: FEW });
+    await client.unary(SandboxService.method.listSandboxes, { pageSize: FEW, showTerminated: true });
+    await client.unary(WorkspaceService.method.listWorkspaces, { pageSize: 5 });
+  }
+}
+
+function createWorkspace({ client }: BenchService): Promise<unknown> {
+  return client.unary(WorkspaceService.method.createWorkspace, { workspaceId: `workspace-${made++}` });
+}
+
+async function failingCreate({ client }: BenchService, sandboxId = ""): Promise<void> {
+  const mounts = [{ source: { case: "workspaceId" as const, value: BROKEN }, target: "/broken" }];
+  const failure = await client
+    .unary(SandboxService.method.createSandbox, { sandboxId, spec: { mounts } })
+    .then(
+      () => undefined,
+      (error: unknown) => error as Error,
+    );
+  if (failure === undefined || !failure.message.includes("workspace")) {
+    throw new Error("a sandbox with a broken workspace was to be refused", { cause: failure });
+  }
+}
+
+function figure(name: string, { berth, raw }: { readonly berth: number[]; readonly raw: number[] }): Figure {
+  const [p50, rawP50] = [quantile(berth, 0.5), quantile(raw, 0.5)];
+  return {
+    ...{ name, unit: "ms", p50, rawP50 },
+    p99: quantile(berth, 0.99),
+    ratio: rawP50 / p50,
+    goal: `p50 ≤ ${MOST_TIMES} × of ${FEW}`,
+    reached: p50 <= MOST_TIMES * rawP50,
+  };
+}

@@ -1,0 +1,87 @@
+/** A place in a list: lists go by `at`, then by `id`. It stays a place when the element that stood there has gone. */
+export interface Position {
+  readonly at: number;
+  readonly id: string;
+}
+
+/** Which part of a list is asked for. */
+export interface Slice {
+  readonly limit: number;
+  /** Only what comes after this place. Undefined: from the newest on. */
+  readonly after?: Position | undefined;
+}
+
+/** A part of a list. */
+export interface Sliced<T> {
+  readonly items: readonly T[];
+  /** Where the next part begins; undefined where nothing follows. */
+  readonly next: Position | undefined;
+}
+
+/** All of a list. */
+export const WHOLE: Slice = { limit: Number.POSITIVE_INFINITY };
+
+/**
+ * Elements under keys, those of each key in their order, so that a part of a
+ * list costs what is in it, however long the list is.
+ */
+export class OrderedIndex<T> {
+  readonly #positionOf: (item: T) => Position;
+  /** Oldest first. A new element is nearly always the last one. */
+  readonly #lists = new Map<string, T[]>();
+
+  /** @param positionOf never changes for an element, and is no other's. */
+  constructor(positionOf: (item: T) => Position) {
+    this.#positionOf = positionOf;
+  }
+
+  add(key: string, item: T): void {
+    const list = this.#lists.get(key) ?? [];
+    this.#lists.set(key, list);
+    list.splice(this.#countBefore(list, this.#positionOf(item)), 0, item);
+  }
+
+  /** Removes an element; one that is not there is gone already. */
+  delete(key: string, item: T): void {
+    const list = this.#lists.get(key);
+    const place = list && this.#countBefore(list, this.#positionOf(item));
+    if (list === undefined || place === undefined || list[place] !== item) return;
+    list.splice(place, 1);
+    if (list.length === 0) this.#lists.delete(key);
+  }
+
+  /** Elements of a key, newest first, that come after a place. The index does not change while they are read. */
+  *newestFirst(key: string, after?: Position): Generator<T> {
+    const list = this.#lists.get(key) ?? [];
+    const end = after === undefined ? list.length : this.#countBefore(list, after);
+    for (let i = end - 1; i >= 0; i--) yield list[i] as T;
+  }
+
+  /** The first elements of a key, newest first, that pass a filter. */
+  slice(key: string, { limit, after }: Slice, wanted: (item: T) => boolean = () => true): Sliced<T> {
+    const items: T[] = [];
+    for (const item of this.newestFirst(key, after)) {
+      if (!wanted(item)) continue;
+      if (items.length === limit) return { items, next: this.#positionOf(items[limit - 1] as T) };
+      items.push(item);
+    }
+    return { items, next: undefined };
+  }
+
+  #countBefore(list: readonly T[], position: Position): number {
+    let low = 0;
+    let high = list.length;
+    const last = list.at(-1);
+    if (last !== undefined && isBefore(this.#positionOf(last), position)) return high;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (isBefore(this.#positionOf(list[middle] as T), position)) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
+function isBefore(a: Position, b: Position): boolean {
+  return a.at < b.at || (a.at === b.at && a.id < b.id);
+}

@@ -1,0 +1,81 @@
+import { readFile } from "node:fs/promises";
+import type { ContainerInspectInfo } from "dockerode";
+import type { OutsideControl } from "../../core/ports/engine.ts";
+import { OutsideView } from "../outside/control.ts";
+import { type Freezer, groupFreezer, NO_FREEZER } from "../outside/freezer.ts";
+import { groupDirectories, isFull, readCount } from "../outside/group-directories.ts";
+import { numbersOf } from "../outside/host-process.ts";
+import { groupScope, groupsOf } from "../outside/scopes.ts";
+import { parseLabels } from "./labels.ts";
+import type { StartGate } from "./start-gate.ts";
+
+/** How long starts under way may keep a container from being frozen. */
+const CLOSE_MS = 200;
+
+/** The containers whose processes the service sees: those of a daemon on its own machine, while it is root there. */
+export class OutsideViews {
+  readonly #gate: StartGate;
+  readonly #views = new Map<string, OutsideControl | undefined>();
+
+  constructor(gate: StartGate) {
+    this.#gate = gate;
+  }
+
+  /** Undefined where the container's processes are not to be seen from here. */
+  async of(ref: string, inspect: () => Promise<ContainerInspectInfo>): Promise<OutsideControl | undefined> {
+    if (this.#views.has(ref)) return this.#views.get(ref);
+    const view = process.getuid?.() === 0 ? await this.#open(ref, await inspect()) : undefined;
+    this.#views.set(ref, view);
+    return view;
+  }
+
+  /** What {@link of} gave before. */
+  known(ref: string): OutsideControl | undefined {
+    return this.#views.get(ref);
+  }
+
+  /** Forgets a container that is gone. */
+  forget(ref: string): void {
+    this.#views.delete(ref);
+  }
+
+  async #open(ref: string, { State, Config }: ContainerInspectInfo): Promise<OutsideControl | undefined> {
+    // With a kernel of its own it shows no process to this one.
+    if (parseLabels(Config.Labels).isolation !== "CONTAINER" || State.Pid <= 1) return undefined;
+    const groups = groupsOf(State.Pid)
+      .split("\n")
+      // The daemon's numbers may be of another pid namespace, and then mean anybody.
+      .filter((line) => line.includes(ref));
+    const mountinfo = await readFile("/proc/self/mountinfo", "latin1");
+    const found = groupDirectories(groups.join("\n"), mountinfo);
+    const directories = new Map([...found].filter(([, directory]) => directory.includes(ref)));
+    const unified = directories.get("");
+    const freezer = directories.get("freezer") ?? unified;
+    const memory = directories.get("memory") ?? unified;
+    const pids = directories.get("pids") ?? unified;
+    const processes = freezer ?? pids;
+    if (processes === undefined) return undefined;
+    const oomFile = directories.has("memory") ? "memory.oom_control" : "memory.events";
+    return new OutsideView({
+      scope: groupScope(processes, ref),
+      level: numbersOf(State.Pid, "NSpid").length - 1,
+      freezer: freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer)),
+      // `docker exec` by hand fails in a container that is frozen.
+      freezeLast: true,
+      oldestStartMs: () => this.#gate.oldestStartMs(ref),
+      oomKills: () => (memory === undefined ? undefined : readCount(`${memory}/${oomFile}`, "oom_kill")),
+      isFull: async () => pids !== undefined && isFull(pids),
+    });
+  }
+
+  /** A start that meets a frozen container fails, and Docker's own pause is not to be undone. */
+  #gated(ref: string, freezer: Freezer): Freezer {
+    return {
+      get paused() {
+        return freezer.paused;
+      },
+      frozen: (act) =>
+        this.#gate.closedWithin(ref, CLOSE_MS, (closed) => (closed ? freezer.frozen(act) : act("running"))),
+    };
+  }
+}

@@ -1,0 +1,221 @@
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Mutex } from "async-mutex";
+import { BerthError } from "../../core/errors.ts";
+import type {
+  DoomedTree,
+  Obstacle,
+  OutsideControl,
+  ProcessName,
+  Seclusion,
+} from "../../core/ports/engine.ts";
+import type { Freezer, Stillness } from "./freezer.ts";
+import {
+  type HostProcess,
+  isExiting,
+  numbersOf,
+  type ProcessScope,
+  readProcess,
+  readProcesses,
+  Slices,
+  signalProcess,
+} from "./host-process.ts";
+import { keyOf, ProcessTree } from "./process-tree.ts";
+import { lookForSeclusion } from "./seclusion.ts";
+
+/** What an {@link OutsideView} is made of. */
+export interface OutsideParts {
+  readonly scope: ProcessScope;
+  /** Which of a process's numbers is the one that the sandbox sees. */
+  readonly level: number;
+  readonly freezer: Freezer;
+  /**
+   * Whether a tree is frozen to be killed only where it outruns being stopped process by process:
+   * where others, who know nothing of it, start processes in the sandbox too.
+   */
+  readonly freezeLast: boolean;
+  /** For how long the oldest start of a process there has been under way, in milliseconds. */
+  oldestStartMs(): number;
+  oomKills(): number | undefined;
+  /** Whether the sandbox has as many processes as it may have. */
+  isFull(): Promise<boolean>;
+}
+
+const SIGKILL = 9;
+const SIGTERM = 15;
+const SIGSTOP = 19;
+/** How long a tree may take to be ended in all. */
+const KILL_MS = 1_000;
+/** How long a tree may outrun being stopped process by process. */
+const OUTRUN_MS = KILL_MS / 4;
+/** How long killed processes are waited for: one that writes to a slow disk ends when it has. */
+const DYING_MS = 300;
+const LOOK_MS = 2;
+/** In which the kernel counts start times: the same on every Linux that Node runs on. */
+const TICK_MS = 10;
+
+/** The processes of a sandbox, by what the host's kernel shows and does. */
+export class OutsideView implements OutsideControl {
+  readonly #parts: OutsideParts;
+  /** Two who freeze must not let go of each other's. */
+  readonly #freezing = new Mutex();
+
+  constructor(parts: OutsideParts) {
+    this.#parts = parts;
+  }
+
+  async tree(leader: ProcessName): Promise<readonly ProcessName[]> {
+    const members = await this.#tree(leader).members();
+    return members.flatMap(({ pid: hostPid, startTime }) => {
+      const pid = this.#innerPid(hostPid);
+      return pid === undefined ? [] : [{ pid, startTime }];
+    });
+  }
+
+  async stateOf(leader: ProcessName): Promise<"running" | "stopped" | undefined> {
+    const found = await this.#tree(leader).leader();
+    return found && (isStopped(found.state) ? "stopped" : "running");
+  }
+
+  async signalGroup(leader: ProcessName, signal: number): Promise<boolean> {
+    const group = await this.#tree(leader).group();
+    if (signal === 0) return group.length > 0;
+    return group.filter((one) => signalProcess(this.#parts.scope, one, signal)).length > 0;
+  }
+
+  async terminateTree(leader: ProcessName): Promise<DoomedTree> {
+    const tree = this.#tree(leader);
+    await this.#send(await tree.members(), SIGTERM);
+    return { kill: () => this.#freezing.runExclusive(() => this.#kill(tree)) };
+  }
+
+  seclusion(shell: ProcessName, before?: Seclusion): Promise<Seclusion | undefined> {
+    return lookForSeclusion(this.#parts.scope, this.#parts.level, shell, before);
+  }
+
+  oomKills(): number | undefined {
+    return this.#parts.oomKills();
+  }
+
+  async isEnding(): Promise<boolean> {
+    const main = (await readProcesses(this.#parts.scope)).find(({ pid }) => this.#innerPid(pid) === 1);
+    return main === undefined || isExiting(main.pid);
+  }
+
+  async obstacle(withinMs: number): Promise<Obstacle | undefined> {
+    if (await this.#parts.isFull()) return "no-processes";
+    const entered = await this.#startedWithin(withinMs);
+    const last = entered.reduce<HostProcess | undefined>(
+      (later, one) => (later && Number(later.startTime) > Number(one.startTime) ? later : one),
+      undefined,
+    );
+    return isStopped(last?.state) ? "stopped" : undefined;
+  }
+
+  /** Ends what was started in the sandbox in the last while and stopped by a signal before it began. */
+  async endStoppedStarts(withinMs: number): Promise<void> {
+    const stopped = (await this.#startedWithin(withinMs)).filter(({ state }) => isStopped(state));
+    await this.#send(stopped, SIGKILL);
+  }
+
+  /** Ends every process of the sandbox, process 1 included. */
+  async killAll(): Promise<void> {
+    await this.#parts.freezer.frozen(async () => this.#send(await readProcesses(this.#parts.scope), SIGKILL));
+  }
+
+  /** The processes that were started in the sandbox from outside in the last while: their parents are none of its own. */
+  async #startedWithin(ms: number): Promise<HostProcess[]> {
+    const since = uptimeMs() - Math.max(ms, this.#parts.oldestStartMs());
+    const all = await readProcesses(this.#parts.scope);
+    const pids = new Set(all.map(({ pid }) => pid));
+    return all.filter(
+      ({ pid, parent, startTime }) =>
+        !pids.has(parent) && Number(startTime) * TICK_MS >= since && (this.#innerPid(pid) ?? 0) > 1,
+    );
+  }
+
+  /** A process's pid as the sandbox sees it. */
+  #innerPid(pid: number): number | undefined {
+    return numbersOf(pid, "NSpid")[this.#parts.level];
+  }
+
+  #tree(leader: ProcessName): ProcessTree {
+    const { scope, level } = this.#parts;
+    return new ProcessTree(scope, level, leader);
+  }
+
+  async #kill(tree: ProcessTree): Promise<void> {
+    const deadline = performance.now() + KILL_MS;
+    const struck = new Set<string>();
+    const { freezer, freezeLast } = this.#parts;
+    for (let round = 0; performance.now() < deadline; round++) {
+      // The second only looks whether something was started while the first went on.
+      const freezes = !freezeLast || round >= 2;
+      const { doomed, stillness, complete } = freezes
+        ? await freezer.frozen((stillness) => this.#strike(tree, stillness))
+        : await this.#strike(tree, freezer.paused ? "paused" : "running");
+      // What was killed and is still there does nothing more: it only waits for its turn to end.
+      const isOver = doomed.every((one) => struck.has(keyOf(one)));
+      if (isOver || stillness === "paused") return;
+      for (const one of doomed) struck.add(keyOf(one));
+      await this.#gone(doomed);
+      // Nothing could be started while all of it was seen and killed.
+      if (complete && stillness === "frozen") return;
+    }
+    throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
+  }
+
+  /** Kills what there is of a tree. Where it runs on meanwhile, it is stopped first, so that it starts nothing. */
+  async #strike(
+    tree: ProcessTree,
+    stillness: Stillness,
+  ): Promise<{
+    readonly doomed: readonly HostProcess[];
+    readonly stillness: Stillness;
+    readonly complete: boolean;
+  }> {
+    let complete = stillness !== "running";
+    let doomed = await tree.members();
+    const deadline = performance.now() + OUTRUN_MS;
+    // Who has the signal does nothing more, even where it gets no CPU time to stop.
+    const halted = new Set<string>();
+    while (stillness === "running" && performance.now() < deadline) {
+      const running = doomed.filter((one) => !isStopped(one.state) && !halted.has(keyOf(one)));
+      complete = running.length === 0;
+      if (complete) break;
+      await this.#send(running, SIGSTOP);
+      for (const one of running) halted.add(keyOf(one));
+      doomed = await tree.members();
+    }
+    await this.#send(doomed, SIGKILL);
+    return { doomed, stillness, complete };
+  }
+
+  async #send(processes: readonly HostProcess[], signal: number): Promise<void> {
+    const slices = new Slices();
+    for (const one of processes) {
+      signalProcess(this.#parts.scope, one, signal);
+      if (slices.over) await slices.rest();
+    }
+  }
+
+  /** Waits until killed processes are gone, though not for long. */
+  async #gone(killed: readonly HostProcess[]): Promise<void> {
+    const deadline = performance.now() + DYING_MS;
+    const slices = new Slices();
+    for (const { pid, startTime } of killed) {
+      while (readProcess(pid)?.startTime === startTime && performance.now() < deadline) await sleep(LOOK_MS);
+      if (slices.over) await slices.rest();
+    }
+  }
+}
+
+/** Since the machine's start, as the start times of processes are counted. */
+function uptimeMs(): number {
+  return Number(readFileSync("/proc/uptime", "latin1").split(" ")[0]) * 1000;
+}
+
+/** By a signal, or by a tracer. */
+function isStopped(state: string | undefined): boolean {
+  return state !== undefined && /[Tt]/.test(state);
+}

@@ -1,0 +1,73 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Whether the processes of a sandbox stand still while they are looked at. */
+export type Stillness =
+  /** For the moment. */
+  | "frozen"
+  /** The sandbox is paused. */
+  | "paused"
+  /** They run on. */
+  | "running";
+
+/** Makes the processes of a sandbox stand still for a moment. */
+export interface Freezer {
+  /** Whether the sandbox is paused. */
+  readonly paused: boolean;
+  /** Runs `act` while they stand still, as far as that can be had soon. */
+  frozen<T>(act: (stillness: Stillness) => Promise<T>): Promise<T>;
+}
+
+/** For a sandbox whose processes cannot be frozen. */
+export const NO_FREEZER: Freezer = { paused: false, frozen: (act) => act("running") };
+
+const LOOK_MS = 2;
+/** What is in the kernel for longer (a slow disk) is not waited for. */
+const FREEZE_MS = 250;
+
+/** Freezes a control group: of version 1, in the freezer's hierarchy, or of version 2. */
+export function groupFreezer(directory: string): Freezer {
+  const isV2 = readText(path.join(directory, "cgroup.freeze")) !== undefined;
+  const file = path.join(directory, isV2 ? "cgroup.freeze" : "freezer.state");
+  const [freeze, thaw] = isV2 ? ["1", "0"] : ["FROZEN", "THAWED"];
+  const asked = (): boolean => /^(1|FROZEN|FREEZING)$/.test(readText(file) ?? "");
+  const stands = (): boolean =>
+    isV2
+      ? /^frozen 1$/m.test(readText(path.join(directory, "cgroup.events")) ?? "")
+      : readText(file) === "FROZEN";
+  return {
+    get paused() {
+      return asked();
+    },
+    async frozen(act) {
+      if (asked()) return act("paused");
+      const deadline = performance.now() + FREEZE_MS;
+      try {
+        // Asked for again: version 1 may miss a process that is just being made.
+        while (tryWrite(file, freeze) && !stands() && performance.now() < deadline) await sleep(LOOK_MS);
+        return await act(stands() ? "frozen" : "running");
+      } finally {
+        tryWrite(file, thaw);
+      }
+    },
+  };
+}
+
+/** Whether the kernel took it. A group goes with its sandbox. */
+function tryWrite(file: string, text: string): boolean {
+  try {
+    writeFileSync(file, text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function readText(file: string): string | undefined {
+  try {
+    return readFileSync(file, "latin1").trim();
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,90 @@
+import { readFileSync } from "node:fs";
+import type { ProcessName, Seclusion } from "../../core/ports/engine.ts";
+import { descriptorsOf, numbersOf, type ProcessScope, readProcess, Slices } from "./host-process.ts";
+
+/** A shell's stdin, and the descriptors by which it keeps the pipes of what it runs. */
+const PIPE_FDS = ["0", "3", "4"];
+
+/** Places of `/proc/PID/stat`, counted from the state on. */
+const START_TIME = 19;
+const START_CODE = 23;
+const START_STACK = 25;
+
+/** A {@link Seclusion}, with what a later look need not find out again. */
+interface Look extends Seclusion {
+  readonly hostPid: number;
+  readonly pipes: readonly string[];
+  /** The processes of the sandbox then. */
+  readonly pids: ReadonlySet<number>;
+}
+
+/**
+ * Looks whether a shell is by itself: it waits, nobody traces it, it has no
+ * child, and no other process is of its session or holds its pipes. Processes
+ * that were there at the look before are not looked at again, so that this costs
+ * little however many there are.
+ */
+export async function lookForSeclusion(
+  scope: ProcessScope,
+  level: number,
+  shell: ProcessName,
+  before: Seclusion | undefined,
+): Promise<Seclusion | undefined> {
+  const known = before as Look | undefined;
+  const pids = await scope.pids();
+  const hostPid = known?.hostPid ?? (await findShell(pids, level, shell));
+  if (hostPid === undefined) return undefined;
+  const stat = fieldsOf(hostPid);
+  if (stat === undefined || stat[START_TIME] !== shell.startTime || !isFree(hostPid)) return undefined;
+  const pipes = descriptorsOf(hostPid, PIPE_FDS);
+  if (known !== undefined && pipes.join() !== known.pipes.join()) return undefined;
+  const slices = new Slices();
+  for (const pid of pids) {
+    if (pid === hostPid || known?.pids.has(pid)) continue;
+    if (readProcess(pid)?.session === hostPid) return undefined;
+    if (descriptorsOf(pid, "all").some((target) => pipes.includes(target))) return undefined;
+    if (slices.over) await slices.rest();
+  }
+  const look: Look = {
+    program: `${stat[START_CODE]} ${stat[START_STACK]}`,
+    hostPid,
+    pipes,
+    pids: new Set(pids),
+  };
+  return look;
+}
+
+async function findShell(
+  pids: readonly number[],
+  level: number,
+  { pid, startTime }: ProcessName,
+): Promise<number | undefined> {
+  const slices = new Slices();
+  for (const candidate of pids) {
+    if (fieldsOf(candidate)?.[START_TIME] === startTime && numbersOf(candidate, "NSpid")[level] === pid)
+      return candidate;
+    if (slices.over) await slices.rest();
+  }
+  return undefined;
+}
+
+/** Whether a process runs or waits, has one thread, no tracer and no child. */
+function isFree(pid: number): boolean {
+  const status = read(`/proc/${pid}/status`) ?? "";
+  if (!/^State:\s+[RSD]/m.test(status) || !/^TracerPid:\s+0$/m.test(status)) return false;
+  return /^Threads:\s+1$/m.test(status) && read(`/proc/${pid}/task/${pid}/children`) === "";
+}
+
+function fieldsOf(pid: number): string[] | undefined {
+  const text = read(`/proc/${pid}/stat`);
+  // The name is in parentheses and may hold anything.
+  return text?.slice(text.lastIndexOf(")") + 2).split(" ");
+}
+
+function read(file: string): string | undefined {
+  try {
+    return readFileSync(file, "latin1");
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,178 @@
+import type { Transcript } from "./transcript.ts";
+
+/** What all transcripts may hold, in bytes. */
+export interface TranscriptBounds {
+  /** In memory and on disk, all together. */
+  readonly bytes: number;
+  /** The same, of one owner. */
+  readonly ownerBytes: number;
+  /** In memory, all together; what is beyond goes to disk. */
+  readonly memoryBytes: number;
+}
+
+/** What transcripts hold, in bytes. */
+export interface TranscriptUsage {
+  readonly bytes: number;
+  readonly memoryBytes: number;
+}
+
+/** After it could not make enough room, how long it takes what comes without looking for more. */
+const LOOK_AGAIN_MS = 50;
+
+/**
+ * Bounds what the transcripts of all processes hold, and those of each owner.
+ * Where they hold too much, the owner's that holds most gives way: processes
+ * that have ended first, the oldest first, windows before heads; then the
+ * largest window of one that runs. Readers see a gap. What a lossless reader
+ * has not read stays: its process waits instead.
+ */
+export class TranscriptBudget {
+  readonly bounds: TranscriptBounds;
+  readonly #owners = new Map<string, Account>();
+  readonly #settling = new Set<Transcript>();
+  #bytes = 0;
+  #memoryBytes = 0;
+  #looking = false;
+  #lookAfter = 0;
+
+  constructor(bounds: TranscriptBounds) {
+    this.bounds = bounds;
+  }
+
+  /** Counts what a transcript holds, from now until it holds nothing. */
+  watch(owner: string, transcript: Transcript): void {
+    transcript.onHeld = () => this.#update(owner, transcript);
+    transcript.pressed = () => this.#excess(owner) > 0;
+    this.#update(owner, transcript);
+  }
+
+  /** What all transcripts hold. */
+  get usage(): TranscriptUsage {
+    return { bytes: this.#bytes, memoryBytes: this.#memoryBytes };
+  }
+
+  /** What an owner's transcripts hold in memory and on disk. */
+  ownerBytes(owner: string): number {
+    return this.#owners.get(owner)?.bytes ?? 0;
+  }
+
+  #update(owner: string, transcript: Transcript): void {
+    const account = this.#owners.get(owner) ?? new Account();
+    const grown = account.update(transcript);
+    this.#bytes += grown.bytes;
+    this.#memoryBytes += grown.memoryBytes;
+    if (account.isEmpty) this.#owners.delete(owner);
+    else this.#owners.set(owner, account);
+    const over = this.#excess(owner) > 0 || this.#memoryBytes > this.bounds.memoryBytes;
+    if (!over || this.#looking || performance.now() < this.#lookAfter) return;
+    this.#looking = true;
+    queueMicrotask(() => {
+      this.#makeRoom(owner);
+      this.#relieveMemory();
+      this.#looking = false;
+    });
+  }
+
+  /** How much more than they may the owner's transcripts hold, or all. */
+  #excess(owner: string): number {
+    const { bytes, ownerBytes } = this.bounds;
+    return Math.max(this.ownerBytes(owner) - ownerBytes, this.#bytes - bytes);
+  }
+
+  #makeRoom(owner: string): void {
+    const { bytes, ownerBytes } = this.bounds;
+    this.#owners.get(owner)?.giveWay(ownerBytes);
+    while (this.#bytes > bytes) {
+      const account = this.#largest();
+      const before = this.#bytes;
+      account?.giveWay(account.bytes - (before - bytes));
+      // What is left is for readers to read.
+      if (this.#bytes === before) break;
+    }
+    if (this.#excess(owner) > 0) this.#lookAfter = performance.now() + LOOK_AGAIN_MS;
+  }
+
+  #largest(): Account | undefined {
+    let largest: Account | undefined;
+    for (const account of this.#owners.values()) {
+      if (largest === undefined || account.bytes > largest.bytes) largest = account;
+    }
+    return largest;
+  }
+
+  #relieveMemory(): void {
+    let left = this.#memoryBytes - this.bounds.memoryBytes;
+    for (const transcript of this.#settling) left -= transcript.memoryBytes;
+    if (left <= 0) return;
+    const all = [...this.#owners.values()].flatMap((account) => [...account.inMemory()]);
+    for (const transcript of all.filter((one) => !this.#settling.has(one))) {
+      if (left <= 0) return;
+      left -= transcript.memoryBytes;
+      this.#settling.add(transcript);
+      // A disk that takes no more leaves it in memory, within its own bound.
+      const settled = transcript.settle().catch(() => {});
+      void settled.then(() => this.#settling.delete(transcript));
+    }
+  }
+}
+
+/** What the transcripts of one owner hold. */
+class Account {
+  bytes = 0;
+  readonly #held = new Map<Transcript, TranscriptUsage>();
+  /** In the order of their first output. */
+  readonly #live = new Set<Transcript>();
+  /** Ended, in that order: those with a window, and those with a head alone. */
+  readonly #whole = new Set<Transcript>();
+  readonly #heads = new Set<Transcript>();
+
+  get isEmpty(): boolean {
+    return this.#held.size === 0;
+  }
+
+  /** Takes note of what a transcript holds now; returns what that is more than before. */
+  update(transcript: Transcript): TranscriptUsage {
+    const before = this.#held.get(transcript) ?? { bytes: 0, memoryBytes: 0 };
+    const now = { bytes: transcript.heldBytes, memoryBytes: transcript.memoryBytes };
+    this.bytes += now.bytes - before.bytes;
+    if (now.bytes === 0) {
+      for (const held of [this.#held, this.#live, this.#whole, this.#heads]) held.delete(transcript);
+    } else {
+      this.#held.set(transcript, now);
+      if (!transcript.ended) this.#live.add(transcript);
+      else {
+        this.#live.delete(transcript);
+        if (!this.#heads.has(transcript)) this.#whole.add(transcript);
+      }
+    }
+    return { bytes: now.bytes - before.bytes, memoryBytes: now.memoryBytes - before.memoryBytes };
+  }
+
+  /** Drops until no more than that is held, as far as readers allow. */
+  giveWay(bytes: number): void {
+    for (const transcript of this.#whole) {
+      if (this.bytes <= bytes) return;
+      this.#whole.delete(transcript);
+      this.#heads.add(transcript);
+      transcript.shrink();
+    }
+    for (const transcript of this.#heads) {
+      if (this.bytes <= bytes) return;
+      if (transcript.ahead === 0) transcript.clear();
+    }
+    if (this.bytes <= bytes) return;
+    const largestFirst = [...this.#live].sort((a, b) => b.heldBytes - a.heldBytes);
+    for (const transcript of largestFirst) {
+      if (this.bytes <= bytes) return;
+      transcript.giveWay(this.bytes - bytes);
+    }
+  }
+
+  /** Those that hold memory, in the order in which they are to go to disk. */
+  *inMemory(): Generator<Transcript> {
+    const live = [...this.#live].sort((a, b) => b.memoryBytes - a.memoryBytes);
+    for (const transcript of [...this.#whole, ...this.#heads, ...live]) {
+      if (transcript.memoryBytes > 0) yield transcript;
+    }
+  }
+}

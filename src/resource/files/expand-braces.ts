@@ -1,0 +1,76 @@
+/**
+ * Expands the braces of a glob as shells do: `a{b,c}`, `{1..9}`, `{01..10..3}`, `{a..e}`, nested.
+ * @returns undefined where that makes more than so many patterns
+ */
+export function expandBraces(pattern: string, most: number): string[] | undefined {
+  const open = pattern.search(/(?<!\\)\{/);
+  if (open < 0) return [pattern];
+  const group = parseGroup(pattern, open);
+  // A brace that does not close is a plain character, and so is one around a single word.
+  const end = group?.end ?? open + 1;
+  const rest = expandBraces(pattern.slice(end), most);
+  const middle = group === undefined ? ["\\{"] : expandGroup(group.parts, most);
+  if (rest === undefined || middle === undefined || rest.length * middle.length > most) return undefined;
+  const before = pattern.slice(0, open);
+  return middle.flatMap((part) => rest.map((after) => before + part + after));
+}
+
+interface Group {
+  /** Between its commas. */
+  readonly parts: readonly string[];
+  /** Behind its closing brace. */
+  readonly end: number;
+}
+
+function parseGroup(pattern: string, open: number): Group | undefined {
+  const parts: string[] = [];
+  let depth = 0;
+  let from = open + 1;
+  for (let at = open; at < pattern.length; at++) {
+    const character = pattern[at];
+    if (character === "\\") at++;
+    else if (character === "{") depth++;
+    else if (character === "," && depth === 1) {
+      parts.push(pattern.slice(from, at));
+      from = at + 1;
+    } else if (character === "}" && --depth === 0) {
+      parts.push(pattern.slice(from, at));
+      return { parts, end: at + 1 };
+    }
+  }
+  return undefined;
+}
+
+function expandGroup(parts: readonly string[], most: number): string[] | undefined {
+  const [only = "", another] = parts;
+  if (another === undefined) {
+    const range = RANGE.exec(only);
+    if (range !== null) return expandRange(range, most);
+    return expandBraces(only, most)?.map((part) => `\\{${part}\\}`);
+  }
+  const all: string[] = [];
+  for (const part of parts) {
+    const expanded = expandBraces(part, most - all.length);
+    if (expanded === undefined) return undefined;
+    all.push(...expanded);
+  }
+  return all.length > most ? undefined : all;
+}
+
+const RANGE = /^(?:(-?\d{1,9})\.\.(-?\d{1,9})|([a-zA-Z])\.\.([a-zA-Z]))(?:\.\.(-?\d{1,9}))?$/;
+
+function expandRange(range: RegExpExecArray, most: number): string[] | undefined {
+  const [, first = "", last = "", firstLetter, lastLetter, step = "1"] = range;
+  const letters = firstLetter !== undefined && lastLetter !== undefined;
+  const from = letters ? firstLetter.charCodeAt(0) : Number(first);
+  const to = letters ? lastLetter.charCodeAt(0) : Number(last);
+  const by = Math.max(1, Math.abs(Number(step)));
+  const count = Math.floor(Math.abs(to - from) / by) + 1;
+  if (count > most) return undefined;
+  const width = /^-?0\d/.test(first) || /^-?0\d/.test(last) ? Math.max(first.length, last.length) : 0;
+  return Array.from({ length: count }, (_, index) => {
+    const value = from + Math.sign(to - from) * by * index;
+    if (letters) return `\\${String.fromCharCode(value)}`;
+    return value < 0 ? `-${String(-value).padStart(width - 1, "0")}` : String(value).padStart(width, "0");
+  });
+}

@@ -1,0 +1,67 @@
+/** Escapes that extended regular expressions of grep have, beside those of punctuation and back references. */
+const EXTENDED_ESCAPE = /[wWsSbB<>`'1-9]/;
+/** Of these, what means itself in Perl's syntax. */
+const NOT_PERL_ESCAPE = /[<>`']/;
+const LETTER_OR_DIGIT = /[A-Za-z0-9]/;
+const QUANTIFIER = /[*+?}]/;
+
+/** What a pattern uses of either syntax that the other does not have; undefined: nothing. */
+export interface PatternSyntax {
+  /** For instance `\d`, `(?` or `+?`. */
+  readonly perl: string | undefined;
+  /** For instance `\<`. */
+  readonly extended: string | undefined;
+}
+
+/**
+ * Tells whether a pattern is Perl's syntax or an extended regular expression.
+ * In the wrong one, most patterns are no error: they match nothing, or
+ * everything.
+ */
+export function syntaxOf(pattern: string): PatternSyntax {
+  let perl: string | undefined;
+  let extended: string | undefined;
+  let before = "";
+  const lastBracket = pattern.lastIndexOf("]");
+  for (let at = 0; at < pattern.length; at++) {
+    const character = pattern[at] ?? "";
+    const next = pattern[at + 1] ?? "";
+    if (character === "[") {
+      const set = setAt(pattern, at, lastBracket);
+      perl ??= /\\[A-Za-z\]]/.exec(set.slice(0, -1))?.[0];
+      at += set.length - 1;
+      before = "";
+      continue;
+    }
+    if (character === "\\") {
+      if (NOT_PERL_ESCAPE.test(next)) extended ??= character + next;
+      else if (LETTER_OR_DIGIT.test(next) && !EXTENDED_ESCAPE.test(next)) perl ??= character + next;
+      at++;
+      before = "";
+      continue;
+    }
+    if (character === "(" && next === "?") perl ??= "(?";
+    if (QUANTIFIER.test(before) && /[?+]/.test(character)) perl ??= before + character;
+    before = character;
+  }
+  return { perl, extended };
+}
+
+/** A class such as `[:alpha:]`, in a bracket expression. */
+const CLASS = /\[([:.=])[^\]]{1,20}\1\]/y;
+
+/** A bracket expression, from its bracket to the one that ends it. */
+function setAt(pattern: string, start: number, lastBracket: number): string {
+  let at = start + 1;
+  if (pattern[at] === "^") at++;
+  // The first one stands for itself.
+  if (pattern[at] === "]") at++;
+  while (at < pattern.length && pattern[at] !== "]") {
+    CLASS.lastIndex = at;
+    if (pattern[at] === "[" && CLASS.test(pattern)) at = CLASS.lastIndex;
+    // Perl's way to have a bracket in the set, unless no other ends it.
+    else if (pattern[at] === "\\" && pattern[at + 1] === "]" && lastBracket > at + 1) at += 2;
+    else at++;
+  }
+  return pattern.slice(start, at + 1);
+}

@@ -1,0 +1,173 @@
+import { setImmediate } from "node:timers/promises";
+import type { DescMessage } from "@bufbuild/protobuf";
+import { compressionGzip } from "@connectrpc/connect-node";
+import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
+import { assertFewJsonValues, assertFewValues } from "./message-size.ts";
+import { IGNORE_UNKNOWN_HEADER, unknownField } from "./unknown-fields.ts";
+
+/** Flags (one byte) and length (four) in front of every message, save that of a unary call in Connect. */
+const PREFIX_BYTES = 5;
+const COMPRESSED = 1;
+/** Messages of more bytes are checked and parsed in two turns of the event loop. */
+const LARGE_BYTES = 256 * 1024;
+
+/** How the messages of a request come. */
+export interface RequestFormat {
+  readonly desc: DescMessage;
+  readonly json: boolean;
+  readonly ignoreUnknown: boolean;
+  /** Whether messages have a prefix. */
+  readonly framed: boolean;
+  /** How a message is compressed that says so, or the only one; null: not at all. */
+  readonly encoding: string | null;
+  /** The response header that names the encodings that the server takes. */
+  readonly acceptHeader: string;
+  readonly maxBytes: number;
+}
+
+/** Reads from the headers of a request how its messages come. */
+export function requestFormat(desc: DescMessage, header: Headers, maxBytes: number): RequestFormat {
+  const type = header.get("content-type") ?? "";
+  const streaming = /^application\/connect\+/i.test(type);
+  const framed = streaming || /^application\/grpc/i.test(type);
+  const [encodingHeader, acceptHeader] = streaming
+    ? ["connect-content-encoding", "connect-accept-encoding"]
+    : framed
+      ? ["grpc-encoding", "grpc-accept-encoding"]
+      : ["content-encoding", "accept-encoding"];
+  const encoding = header.get(encodingHeader);
+  return {
+    desc,
+    json: /[/+]json\b/i.test(type),
+    ignoreUnknown: header.get(IGNORE_UNKNOWN_HEADER)?.toLowerCase() === "true",
+    framed,
+    encoding: encoding === "identity" ? null : encoding,
+    acceptHeader,
+    maxBytes,
+  };
+}
+
+/**
+ * Looks at each message of a request before the library parses it, and lets
+ * through what it may parse, uncompressed. What is wrong with a request in
+ * another way is the library's to refuse.
+ * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields, `INTERNAL` for one that is
+ *   compressed against its headers; ConnectError for one that cannot be decompressed
+ */
+export async function* checkedMessages(
+  body: AsyncIterable<Uint8Array>,
+  format: RequestFormat,
+): AsyncGenerator<Uint8Array> {
+  if (format.framed) return yield* checkedFrames(body, format);
+  const message = await readAll(body, format.maxBytes);
+  yield await checked(message, format.encoding !== null, format);
+}
+
+/** The encoding that requests may have. */
+export const ACCEPTED_ENCODING = compressionGzip.name;
+
+/** Whether {@link checkedMessages} decompresses what has this encoding. Any other the library refuses before it reads. */
+export function isReadable({ encoding }: RequestFormat): boolean {
+  return encoding === null || encoding === ACCEPTED_ENCODING;
+}
+
+async function* checkedFrames(
+  body: AsyncIterable<Uint8Array>,
+  format: RequestFormat,
+): AsyncGenerator<Uint8Array> {
+  const pending = new Pending();
+  for await (const chunk of body) {
+    pending.push(chunk);
+    for (;;) {
+      const prefix = pending.peek(PREFIX_BYTES);
+      if (prefix === undefined) break;
+      const length = prefix.readUInt32BE(1);
+      // The library refuses it by its prefix.
+      if (length > format.maxBytes) return yield pending.take(PREFIX_BYTES);
+      if (pending.size < PREFIX_BYTES + length) break;
+      const frame = pending.take(PREFIX_BYTES + length);
+      const flags = frame[0] ?? 0;
+      const message = frame.subarray(PREFIX_BYTES);
+      // Any other flag marks what is no message.
+      if ((flags & ~COMPRESSED) !== 0) yield frame;
+      else if (flags === 0) {
+        await check(message, format);
+        yield frame;
+      } else yield frameOf(await checked(message, true, format));
+    }
+  }
+  // A message that breaks off.
+  if (pending.size > 0) yield pending.take(pending.size);
+}
+
+async function checked(bytes: Uint8Array, compressed: boolean, format: RequestFormat): Promise<Uint8Array> {
+  if (compressed && format.encoding === null) throw compressedWithoutEncoding();
+  const message = compressed
+    ? await compressionGzip.decompress(bytes as Uint8Array<ArrayBuffer>, format.maxBytes)
+    : bytes;
+  await check(message, format);
+  return message;
+}
+
+async function check(message: Uint8Array, { desc, json, ignoreUnknown }: RequestFormat): Promise<void> {
+  if (json) {
+    assertFewJsonValues(message);
+    const unknown = ignoreUnknown ? undefined : unknownField(desc, parse(message));
+    if (unknown !== undefined) throw unknown;
+  } else assertFewValues(desc, message);
+  if (message.length > LARGE_BYTES) await setImmediate();
+}
+
+/** Undefined for what is no JSON: the library says what is wrong with it. */
+function parse(message: Uint8Array): unknown {
+  try {
+    return JSON.parse(Buffer.from(message.buffer, message.byteOffset, message.length).toString());
+  } catch {
+    return undefined;
+  }
+}
+
+function frameOf(message: Uint8Array): Buffer {
+  const prefix = Buffer.alloc(PREFIX_BYTES);
+  prefix.writeUInt32BE(message.length, 1);
+  return Buffer.concat([prefix, message]);
+}
+
+async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Buffer> {
+  const pending = new Pending();
+  for await (const chunk of body) {
+    pending.push(chunk);
+    if (pending.size > maxBytes) throw messageTooLarge(maxBytes);
+  }
+  return pending.take(pending.size);
+}
+
+/** Bytes that have come, in the pieces in which they came until some are taken. */
+class Pending {
+  #chunks: Uint8Array[] = [];
+  size = 0;
+
+  push(chunk: Uint8Array): void {
+    this.#chunks.push(chunk);
+    this.size += chunk.length;
+  }
+
+  /** The first bytes, if so many have come. */
+  peek(length: number): Buffer | undefined {
+    if (this.size < length) return undefined;
+    if ((this.#chunks[0]?.length ?? 0) < length) this.#chunks = [Buffer.concat(this.#chunks)];
+    return asBuffer(this.#chunks[0]).subarray(0, length);
+  }
+
+  /** Removes the first bytes, which have come. */
+  take(length: number): Buffer {
+    const all = this.#chunks.length === 1 ? asBuffer(this.#chunks[0]) : Buffer.concat(this.#chunks);
+    this.#chunks = length < this.size ? [all.subarray(length)] : [];
+    this.size -= length;
+    return all.subarray(0, length);
+  }
+}
+
+function asBuffer(bytes: Uint8Array = new Uint8Array()): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+}

@@ -1,0 +1,161 @@
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/core/ports/engine.ts";
+import { run, sh } from "../../engine/docker/support.ts";
+import { eventually } from "../../support/eventually.ts";
+import { type Subject, testUnless } from "./subject.ts";
+
+/** Tells its pid and start time, keeps its pipes as 3 and 4, and then does as it is told. */
+const LEADER = `exec 3>&1 4>&2
+read -r x </proc/$$/stat; set -- "$1" \${x##*) }; printf '%s:%s;' $$ \${21}
+eval "$1"`;
+
+/** Starts as many processes as there may be, again and again, and ends none. */
+const FORK_BOMB = "trap '' TERM; b() { while :; do b & done; }; b 2>/dev/null";
+
+/** What holds of {@link OutsideControl} on every engine whose machine is the service's. */
+export function outsideSuite(subject: Subject): void {
+  let ref = "";
+  let outside: OutsideControl;
+  const started: SpawnedProcess[] = [];
+
+  beforeEach(async () => {
+    ({ ref } = await subject.engine.create(subject.spec()));
+    const found = await subject.engine.outside(ref);
+    if (found === undefined) throw new Error("the sandbox's processes are not seen from outside");
+    outside = found;
+    return () => subject.engine.remove(ref);
+  });
+  afterEach(() => {
+    for (const spawned of started.splice(0)) spawned.close();
+  });
+
+  /** Starts a session leader that runs a script. */
+  async function lead(script: string): Promise<ProcessName> {
+    let said = "";
+    const spawned = await subject.engine.spawn(
+      ref,
+      { argv: ["/bin/sh", "-c", LEADER, "sh", script], stdin: true },
+      { data: (_, chunk) => (said += chunk), end() {} },
+    );
+    started.push(spawned);
+    await eventually(() => said.includes(";"));
+    const [pid, startTime = ""] = said.slice(0, said.indexOf(";")).split(":");
+    return { pid: Number(pid), startTime };
+  }
+
+  const kill = async (leader: ProcessName): Promise<void> => (await outside.terminateTree(leader)).kill();
+
+  /** How many processes of the sandbox have this in their arguments. */
+  const count = async (marker: string): Promise<number> => {
+    const script = `n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in "${marker} ") n=$((n+1));; esac; done 2>/dev/null; echo $n`;
+    return Number(await sh(subject.engine, ref, script));
+  };
+
+  test("a tree is a session, what descends from it and who holds its pipes", async () => {
+    const other = await lead("sleep 6001");
+    const leader = await lead(
+      "sleep 6002 & setsid sleep 6003 & setsid sh -c 'sleep 6004; :' >/dev/null 2>&1 3>&- 4>&- & (setsid sleep 6005 >/dev/null 2>&1 3>&- 4>&- &); wait",
+    );
+    await eventually(async () => (await count("sleep 6005")) === 1 && (await count("sleep 6004")) === 1);
+    const tree = await outside.tree(leader);
+    expect(tree).toContainEqual(leader);
+    // The leader, three of sleep and the shell around one; the one that left its parent and its pipes is on its own.
+    expect(tree).toHaveLength(5);
+    await kill(leader);
+    expect(await outside.tree(leader)).toEqual([]);
+    expect(await count("sleep 6005")).toBe(1);
+    expect(await count("sleep 6001")).toBe(1);
+    expect(await outside.tree(other)).toHaveLength(2);
+  });
+
+  test("what has lost its leader is still of its tree", async () => {
+    const leader = await lead("trap '' TERM; sleep 6011 & sleep 6012 & kill -9 $$");
+    await eventually(async () => (await count("sleep 6011")) === 1);
+    expect((await outside.tree(leader)).length).toBe(2);
+    expect(await outside.stateOf(leader)).toBeUndefined();
+    await kill(leader);
+    expect(await count("sleep 6011")).toBe(0);
+  });
+
+  test("a later process of the same pid is not the one that is meant", async () => {
+    const leader = await lead("sleep 6021");
+    const earlier = { ...leader, startTime: String(Number(leader.startTime) - 1) };
+    expect(await outside.signalGroup(earlier, 0)).toBe(false);
+    expect(await outside.tree(earlier)).toEqual([]);
+    expect([await outside.stateOf(earlier), await outside.stateOf(leader)]).toEqual([undefined, "running"]);
+    expect(await outside.signalGroup(leader, 0)).toBe(true);
+  });
+
+  test("nobody is signaled for the pid of process 1, or for none", async () => {
+    for (const pid of [1, 0, -1, Number.NaN]) {
+      expect(await outside.tree({ pid, startTime: "" })).toEqual([]);
+      expect(await outside.signalGroup({ pid, startTime: "" }, 9)).toBe(false);
+    }
+    expect((await run(subject.engine, ref, ["true"])).exitCode).toBe(0);
+  });
+
+  test("a signal reaches a process group", async () => {
+    const leader = await lead("trap 'echo >/tmp/signaled' USR1; while :; do sleep 0.05; done");
+    expect(await outside.signalGroup(leader, 10)).toBe(true);
+    await eventually(
+      async () => (await run(subject.engine, ref, ["test", "-e", "/tmp/signaled"])).exitCode === 0,
+    );
+    await kill(leader);
+    expect(await outside.signalGroup(leader, 0)).toBe(false);
+  });
+
+  describe("a tree that defends itself", () => {
+    test("a fork bomb at the bound of processes", async () => {
+      const leader = await lead(FORK_BOMB);
+      await eventually(async () => (await outside.obstacle(60_000)) === "no-processes");
+      await kill(leader);
+      expect(await outside.tree(leader)).toEqual([]);
+      expect((await run(subject.engine, ref, ["true"])).exitCode).toBe(0);
+    });
+
+    test("one that is stopped", async () => {
+      const leader = await lead("sleep 6031 & kill -STOP $! $$; wait");
+      await eventually(async () => (await outside.stateOf(leader)) === "stopped");
+      expect(await outside.obstacle(60_000)).toBe("stopped");
+      await kill(leader);
+      expect(await count("sleep 6031")).toBe(0);
+    });
+  });
+
+  testUnless("pause", subject, "a tree of a paused sandbox ends and the sandbox stays paused", async () => {
+    const leader = await lead("trap '' TERM; while :; do echo >/tmp/lives; sleep 0.02; done");
+    await subject.engine.pause(ref);
+    await kill(leader);
+    const [{ state } = { state: "" }] = (await subject.engine.list()).filter((one) => one.ref === ref);
+    expect(state).toBe("paused");
+    await subject.engine.resume(ref);
+    await eventually(async () => (await outside.tree(leader)).length === 0);
+  });
+
+  test("nothing holds the event loop, with many processes", async () => {
+    const resources = { memoryBytes: 1 << 30, cpuMillis: 1000, pidsLimit: 1024, diskBytes: undefined };
+    await subject.engine.setResources(ref, resources);
+    const pauses: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      const leader = await lead("i=0; while [ $i -lt 400 ]; do sleep 6041 & i=$((i+1)); done; wait");
+      await eventually(async () => (await outside.tree(leader)).length === 401, { timeoutMs: 60_000 });
+      pauses.push(await longestPause(() => kill(leader)));
+      expect(await outside.tree(leader)).toEqual([]);
+    }
+    // What else runs on the machine makes some longer.
+    expect(Math.min(...pauses)).toBeLessThan(100);
+  });
+}
+
+/** The longest time in milliseconds that nothing else could run meanwhile. */
+async function longestPause(act: () => Promise<void>): Promise<number> {
+  const histogram = monitorEventLoopDelay({ resolution: 1 });
+  histogram.enable();
+  await act();
+  // A pause at the end is seen when it is over.
+  await sleep(5);
+  histogram.disable();
+  return histogram.max / 1e6;
+}

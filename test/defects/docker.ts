@@ -1,0 +1,113 @@
+import type { Defect } from "./defect.ts";
+
+/** Those of the Docker engine. */
+export const DOCKER_DEFECTS: readonly Defect[] = [
+  {
+    name: "whoever has the name of a pipe can open it",
+    changes: [
+      {
+        file: "src/engine/docker/container-pipes.ts",
+        from: "          await give(made, uid);\n",
+        to: "          await chmod(made, 0o666);\n",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/pipes-attack.test.ts",
+      title: "no user in a sandbox can open or find the pipes of another's processes",
+    },
+  },
+  {
+    name: "the name of a process's pipe stands in its arguments",
+    changes: [
+      {
+        file: "src/engine/docker/piped-spawn.ts",
+        from: '"sh", ...request.argv]',
+        to: "pipes.inside.stdin, ...request.argv]",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/pipes-attack.test.ts",
+      title: "nor where the service may not give pipes away",
+    },
+  },
+  {
+    name: "a directory of pipes in use is not removed",
+    changes: [
+      {
+        file: "src/engine/docker/container-pipes.ts",
+        from: "{ maxRetries: 5, retryDelay: 20 }",
+        to: "{}",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/pipes.test.ts",
+      title: "do not keep a container's directory from being removed while they are opened",
+    },
+  },
+  {
+    name: "a removal that failed waits for somebody to ask again",
+    changes: [
+      {
+        file: "src/core/sandbox/sandbox-terminator.ts",
+        from: "        this.#retry(record, error);\n",
+        to: "        void this.#retry;\n        void record;\n",
+      },
+    ],
+    test: {
+      file: "test/core/sandbox/expiry-sweeper.test.ts",
+      title:
+        "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
+    },
+  },
+  {
+    name: "a start runs although its caller has gone before it reached the engine",
+    changes: [{ file: "src/process/plain-runner.ts", from: "        dropSignal: signal,\n", to: "" }],
+    test: {
+      file: "test/process/cancelled-starts.test.ts",
+      title: "a start whose caller has gone before it reached the engine is dropped",
+    },
+  },
+  {
+    name: "a waiting shell is waited for without a limit",
+    changes: [
+      {
+        file: "src/process/waiting-shell.ts",
+        from: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)])",
+        to: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs + 30_000)])",
+      },
+    ],
+    test: {
+      file: "test/process/cancelled-starts.test.ts",
+      title: "a shell that does not say that it waits is waited for in bounds",
+    },
+  },
+  {
+    name: "whoever opens an ended stdin is given up at the first error",
+    changes: [
+      {
+        file: "src/engine/docker/piped-process.ts",
+        from: '        if (code === "ENXIO" || code === "ENOENT") return;\n',
+        to: "        if (code) return;\n",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/pipes.test.ts",
+      title:
+        "let who opens an ended stdin once more meet its end, though the service had no descriptor for a while",
+    },
+  },
+  {
+    name: "whoever stops reading waits for the stream",
+    changes: [
+      {
+        file: "src/rpc/keepalive.ts",
+        from: "    items.return(undefined)",
+        to: "    await items.return(undefined)",
+      },
+    ],
+    test: {
+      file: "test/rpc/keepalive.test.ts",
+      title: "whoever stops reading does not wait for a stream that does not end",
+    },
+  },
+];

@@ -1,0 +1,65 @@
+import type { Defect } from "./defect.ts";
+
+const BUSY_TREE = "test/e2e/workspaces/busy-tree.test.ts";
+
+/** Those of files: archives, listings, what a lost service leaves behind. */
+export const FILE_DEFECTS: readonly Defect[] = [
+  {
+    name: "an archive of a tree in use fails at a file that vanishes",
+    changes: [
+      {
+        file: "src/files/tar/tar-complaints.ts",
+        from: "|Exiting with failure status.*)$/i;",
+        to: "|Exiting with failure status.*)$/;",
+      },
+    ],
+    test: {
+      file: BUSY_TREE,
+      title: "a workspace that changes is exported, downloaded and measured every time",
+    },
+  },
+  {
+    name: "a small tar's archive breaks off at a file that shrinks",
+    changes: [
+      {
+        file: "src/files/small-tar.ts",
+        from: "if (!running.over || !isShort(await running.ended)) throw error;",
+        to: "if (error || isShort(await running.ended)) throw error;",
+      },
+    ],
+    test: { file: "test/files/busy-tree.test.ts", title: "a tree that changes is downloaded every time" },
+  },
+  {
+    name: "every page of a listing reads the whole directory",
+    changes: [
+      {
+        file: "src/files/list.ts",
+        from: "if (more) listings.keep({ scope, path, after: last }, rest);",
+        to: "",
+      },
+    ],
+    test: { file: "test/files/list.test.ts", title: "pages of one listing read the directory once" },
+  },
+  {
+    name: "grep takes Perl's syntax for an extended regular expression",
+    changes: [
+      {
+        file: "src/resource/files/search.ts",
+        from: 'perl === undefined ? "-rnIHEZ" : "-rnIHPZ"',
+        to: '"-rnIHEZ"',
+      },
+    ],
+    test: {
+      file: "test/sessions/files.test.ts",
+      title: "grep knows Perl's syntax, or says that it does not",
+    },
+  },
+  {
+    name: "a temporary file of a service that was killed stays",
+    changes: [{ file: "src/core/workspace/workspace-manager.ts", from: "    sweep.start();\n", to: "" }],
+    test: {
+      file: "test/e2e/workspaces/left-behind.test.ts",
+      title: "what a write left is removed at the next start, and nothing else",
+    },
+  },
+];

@@ -1,0 +1,58 @@
+import type { Defect } from "./defect.ts";
+
+const HOST_USERS = {
+  file: "test/e2e/host-users.test.ts",
+  title: "other users of the host reach nothing that sandboxes leave in directories that were open",
+};
+
+/** What gave a local user of the host more than he had. */
+export const HOST_DEFECTS: readonly Defect[] = [
+  {
+    name: "a workspaces root that others may enter is used as it is",
+    changes: [
+      {
+        file: "src/workspace/workspace-directories.ts",
+        from: "makePrivate(this.#layout.privateRoot);",
+        to: "void makePrivate;\n      await mkdir(root, { recursive: true, mode: ROOT_MODE });",
+      },
+    ],
+    test: HOST_USERS,
+  },
+  {
+    name: "a shared root is made open to everybody wherever it lies",
+    changes: [
+      {
+        file: "src/workspace/shared-root.ts",
+        from: "if (isShared(root)) return makeOpen(root);",
+        to: 'if (isShared(root) || root !== "") return makeOpen(root);',
+      },
+    ],
+    test: HOST_USERS,
+  },
+  {
+    name: "the database is readable to everybody who comes to it",
+    changes: [
+      {
+        file: "src/store/sqlite/store.ts",
+        from: "      dataDir.makeDatabasePrivate();\n",
+        to: "",
+      },
+    ],
+    test: HOST_USERS,
+  },
+  {
+    name: "what an older Node started outlives it where that is killed",
+    changes: [
+      {
+        file: "bin/berth.mjs",
+        from: 'lifeline.once("close", () => process.kill(process.pid, "SIGKILL"));',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/cli/bin.test.ts",
+      title:
+        "an old Node's program ends in an orderly way when asked to, and when killed takes all it started along",
+    },
+  },
+];

@@ -1,0 +1,95 @@
+import type { Defect } from "./defect.ts";
+
+const PYTHON = "test/sessions/python.test.ts";
+const PRINTERS = "threads that print while later calls run do not crash the interpreter";
+
+const MANAGER = "src/core/session/session-manager.ts";
+const SESSIONS = "test/sessions/sessions.test.ts";
+const LOST = "test/e2e/lost-callers.test.ts";
+
+/** Those that sessions and requests with an id had. */
+export const SESSION_DEFECTS: readonly Defect[] = [
+  {
+    name: "each turn of python replaces sys.stdout under the threads that print",
+    changes: [
+      {
+        file: "src/resource/python/driver.ts",
+        from: "    _own_streams()\n    try: answer",
+        to: "    sys.stdout, sys.stderr = _Stream(1), _Stream(2)\n    try: answer",
+      },
+    ],
+    test: { file: PYTHON, title: PRINTERS },
+  },
+  {
+    name: "a tool is canceled with its caller, and a retry with the same request id runs it again",
+    changes: [
+      {
+        file: "src/core/state/request-log.ts",
+        from: "--entry.waiters === 0 && entry.endsWithCallers && !entry.settled",
+        to: "--entry.waiters === 0 && !entry.settled",
+      },
+    ],
+    test: {
+      file: LOST,
+      title: "a tool that was called with a request id runs once, and a retry gets its answer",
+    },
+  },
+  {
+    name: "a command with a request id is killed when its caller is lost",
+    changes: [
+      {
+        file: "src/rpc/process-service.ts",
+        from: 'onDisconnect: request.requestId === "" ? "KILL" : "DETACH"',
+        to: 'onDisconnect: "KILL"',
+      },
+    ],
+    test: {
+      file: LOST,
+      title: "a command that was asked for with a request id runs once, and a retry gets its result",
+    },
+  },
+  {
+    name: "a session that is created again lives on, and its sandbox expires under it",
+    changes: [
+      {
+        file: MANAGER,
+        from: "        this.#refresh(existing);",
+        to: "        existing.touch();\n        this.#onUse(existing);",
+      },
+    ],
+    test: { file: SESSIONS, title: "explicit: creating again keeps the sandbox alive too" },
+  },
+  {
+    name: "a session whose sandbox was deleted is listed as active",
+    changes: [
+      {
+        file: MANAGER,
+        from: "!record.expired && this.#maker.lossOf(record) === undefined",
+        to: "!record.expired",
+      },
+    ],
+    test: {
+      file: SESSIONS,
+      title: "a session whose sandbox is deleted is in no list, is not refreshed, and is replaced",
+    },
+  },
+  {
+    name: "a reinitialized session keeps its custom name whatever its new config says",
+    changes: [{ file: MANAGER, from: "customNameOf(config ?? {}) || (init", to: "(init" }],
+    test: {
+      file: SESSIONS,
+      title: "reinitialize: a custom name in the config is the new one, and without one the old stays",
+    },
+  },
+  {
+    name: "a shell that is killed counts as out of memory because a program of it was",
+    changes: [
+      {
+        file: "src/resource/interpreter-process.ts",
+        from: "      if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();\n",
+        to: "",
+      },
+    ],
+    test: { file: "test/sessions/out-of-memory.test.ts", title: "one that is killed otherwise is not" },
+  },
+];

@@ -1,0 +1,116 @@
+import type { Defect } from "./defect.ts";
+
+const EVENT_LOG = "src/core/state/event-log.ts";
+
+/** Of what is kept, told and listed. */
+export const STATE_DEFECTS: readonly Defect[] = [
+  {
+    name: "a late write of an ended life overwrites the next life of its id",
+    changes: [
+      {
+        file: "src/store/sqlite/sandbox-store.ts",
+        from: "  ON CONFLICT (owner, sandbox_id) DO NOTHING`;",
+        to: `  ON CONFLICT (owner, sandbox_id) DO UPDATE SET
+    generation = excluded.generation, state = excluded.state, phase = excluded.phase\`;`,
+      },
+    ],
+    test: {
+      file: "test/store/sqlite/sandbox-store.test.ts",
+      title: "what is written late of an earlier life never touches a later one",
+    },
+  },
+  {
+    name: "a page token names an element, which may go",
+    changes: [
+      {
+        file: "src/core/ordered-index.ts",
+        from: "after === undefined ? list.length : this.#countBefore(list, after);",
+        to: `after === undefined ? list.length : list.findIndex((item) => {
+      const { at, id } = this.#positionOf(item);
+      return at === after.at && id === after.id;
+    });`,
+      },
+    ],
+    test: {
+      file: "test/core/ordered-index.test.ts",
+      title: "a part goes on from a place whose element has gone",
+    },
+  },
+  {
+    name: "an event is told before it is stored",
+    changes: [
+      {
+        file: EVENT_LOG,
+        from: "    if (this.#waiting.length < this.#keep) this.#waiting.push(event);",
+        to: `    this.#last++;
+    this.#add({ ...event, sequence: this.#last });
+    if (this.#waiting.length < 0) this.#waiting.push(event);`,
+      },
+    ],
+    test: {
+      file: "test/core/state/event-log.test.ts",
+      title: "is told once it is stored, in the order in which things happened",
+    },
+  },
+  {
+    name: "after a loss of power, numbers of events are used again",
+    changes: [{ file: EVENT_LOG, from: "openedIn !== clock.bootId", to: "openedIn === undefined" }],
+    test: {
+      file: "test/core/state/event-log.test.ts",
+      title: "of a machine that lost its power, no number that may have been told is used again",
+    },
+  },
+  {
+    name: "an owner's many ended sandboxes push another owner's out of the records",
+    changes: [
+      {
+        file: "src/core/fair-share.ts",
+        from: "(next[1].sum > most[1].sum ? next : most)",
+        to: "(next[1].sum > Number.POSITIVE_INFINITY ? next : most)",
+      },
+    ],
+    test: {
+      file: "test/core/sandbox/sandbox-registry.test.ts",
+      title: "an owner's flood of ended sandboxes pushes out none of another's",
+    },
+  },
+  {
+    name: "creating a run reads all runs of its owner",
+    changes: [
+      {
+        file: "src/store/sqlite/run-store.ts",
+        from: "(SELECT settled FROM run_counts WHERE owner = ?1)",
+        to: "(SELECT count(*) FROM runs WHERE owner = ?1 AND +unsettled = 0)",
+      },
+    ],
+    test: {
+      file: "test/store/sqlite/run-store.test.ts",
+      title: "with 10,000 runs a create and a list, filtered or not, cost what they cost with 100",
+    },
+  },
+  {
+    name: "a list of live sandboxes looks at every ended one",
+    changes: [
+      {
+        file: "src/core/sandbox/sandbox-registry.ts",
+        from: "(ended ? this.#readableByOwner : this.#liveByOwner)",
+        to: "this.#readableByOwner",
+      },
+    ],
+    test: {
+      file: "test/core/sandbox/sandbox-registry.test.ts",
+      title: "a list of live sandboxes looks at no ended one, and at no more than its page",
+    },
+  },
+  {
+    name: "the service shows no figures of its process",
+    changes: [
+      { file: "src/app.ts", from: "new ProcessMetrics(metrics)", to: "new ProcessMetrics(new Registry())" },
+    ],
+    test: {
+      file: "test/e2e/metrics.test.ts",
+      title:
+        "two services of one process show its memory, descriptors and event loop, and the second goes on without the first",
+    },
+  },
+];

@@ -1,0 +1,99 @@
+import type { Defect } from "./defect.ts";
+
+const BAD_INPUT = "test/rpc/bad-input.test.ts";
+const UNKNOWN_FIELDS = "test/rpc/unknown-fields.test.ts";
+
+/** Of the wire, and of what hostile input does behind it. */
+export const WIRE_DEFECTS: readonly Defect[] = [
+  {
+    name: "a field of JSON that nobody knows is ignored",
+    changes: [
+      {
+        file: "src/rpc/request-messages.ts",
+        from: "ignoreUnknown ? undefined : unknownField(",
+        to: "!ignoreUnknown ? undefined : unknownField(",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "is refused with its name" },
+  },
+  {
+    name: "a deadline of more than 24 days is refused",
+    changes: [
+      {
+        file: "src/rpc/deadline.ts",
+        from: "if (timeoutMs !== undefined) return",
+        to: "if (timeoutMs !== undefined && timeoutMs <= MAX_TIMEOUT_MS) return",
+      },
+    ],
+    test: {
+      file: "test/rpc/grpc.test.ts",
+      title: "takes any deadline that gRPC can write, also one that no timer can hold",
+    },
+  },
+  {
+    name: "an unknown encoding is refused without those that are known",
+    changes: [
+      {
+        file: "src/rpc/library-handler.ts",
+        from: "if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);",
+        to: "",
+      },
+    ],
+    test: { file: BAD_INPUT, title: "an unknown encoding is UNIMPLEMENTED, with those that are known" },
+  },
+  {
+    name: "a parameter of gRPC's content type ends in 415",
+    changes: [
+      {
+        file: "src/rpc/rpc-protocol.ts",
+        from: 'return (type.split(";", 1)[0] ?? "").trimEnd().toLowerCase();',
+        to: "return type;",
+      },
+    ],
+    test: {
+      file: BAD_INPUT,
+      title: "parameters and case of gRPC's content type have no meaning: %s",
+      row: "application/grpc;charset=utf-8",
+    },
+  },
+  {
+    name: "trailers are bounded by characters",
+    changes: [
+      {
+        file: "src/rpc/error-conversion.ts",
+        from: "return bytes <= mostBytes && text.length <= MAX_TEXT ? start : start.slice(0, fits) + CUT;",
+        to: "return text.length <= MAX_TEXT && fits >= 0 ? start : start + CUT;",
+      },
+    ],
+    test: {
+      file: BAD_INPUT,
+      title: "trailers stay below the 8 KiB that gRPC's clients take: %s",
+      row: "CJK",
+    },
+  },
+  {
+    name: "a message may hold any number of values",
+    changes: [
+      {
+        file: "src/rpc/message-size.ts",
+        from: "if (bytes.length > SMALL_BYTES) new",
+        to: "if (bytes.length < 0) new",
+      },
+    ],
+    test: { file: "test/e2e/hostile-input.test.ts", title: "in gRPC and in JSON, of any method" },
+  },
+  {
+    name: "a glob is matched by an engine that goes back",
+    changes: [
+      {
+        file: "src/resource/files/search.ts",
+        from: "glob.matches(relativeTo(directory, path))",
+        to: "posix.matchesGlob(relativeTo(directory, path), pattern)",
+      },
+    ],
+    test: {
+      file: "test/e2e/hostile-input.test.ts",
+      title: "what it is asked to do does not hold the event loop",
+    },
+  },
+];

@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import type { StoredSandbox } from "../../../src/core/ports/sandbox-store.ts";
+import { memoryStore } from "../../support/memory-store.ts";
+
+const life = (generation: number, place: number, changes: Partial<StoredSandbox> = {}): StoredSandbox => ({
+  ...{ owner: "me", sandboxId: "box", generation, place, spec: {} as never },
+  phase: { state: "CREATING" },
+  ...{ createTimeMs: place, createdAt: place, usedTimeMs: place, usedAt: place },
+  ...changes,
+});
+const ended = (generation: number, place: number): StoredSandbox =>
+  life(generation, place, {
+    phase: { state: "TERMINATED", termination: { cause: "DELETED", message: "", timeMs: 0 }, endedAt: 0 },
+  });
+const facts = ({ generation, place, phase, usedAt }: StoredSandbox) => [
+  generation,
+  place,
+  phase.state,
+  usedAt,
+];
+
+test("a later life takes the place of an earlier one, and changes as it goes on", () => {
+  const { sandboxes } = memoryStore();
+  sandboxes.put(life(1, 1));
+  sandboxes.put(ended(1, 1));
+  sandboxes.put({ ...life(1, 2), sandboxId: "other" });
+  sandboxes.put(life(2, 3));
+  sandboxes.put(ended(2, 3));
+  expect(sandboxes.load().map(facts)).toEqual([
+    [1, 2, "CREATING", 2],
+    [2, 3, "TERMINATED", 3],
+  ]);
+  expect(sandboxes.lastPlace()).toBe(3);
+});
+
+test("what is written late of an earlier life never touches a later one", () => {
+  const { sandboxes } = memoryStore();
+  sandboxes.put(life(1, 1));
+  sandboxes.put(life(2, 2));
+  const before = sandboxes.load();
+  sandboxes.put(ended(1, 1));
+  sandboxes.putUsed({ ...life(1, 1), usedAt: 99 });
+  sandboxes.remove(1);
+  expect(sandboxes.load()).toEqual(before);
+});
+
+test("a life that began again with generation 1 is later than one that was forgotten", () => {
+  const { sandboxes } = memoryStore();
+  sandboxes.put(ended(2, 1));
+  // The removal of the forgotten one waits while the next one begins.
+  sandboxes.put(life(1, 2));
+  sandboxes.put(life(2, 3));
+  sandboxes.remove(1);
+  sandboxes.putUsed({ ...life(2, 1), usedAt: 99 });
+  expect(sandboxes.load().map(facts)).toEqual([[2, 3, "CREATING", 3]]);
+});
+
+test("a place is never used twice, also when the newest has gone", () => {
+  const { sandboxes } = memoryStore();
+  sandboxes.put(life(1, 7));
+  sandboxes.remove(7);
+  expect(sandboxes.lastPlace()).toBe(7);
+});

@@ -1,0 +1,136 @@
+import type { DescField, DescMessage } from "@bufbuild/protobuf";
+
+/** A request message that is made to take long. */
+export interface HostileMessage {
+  readonly about: string;
+  readonly bytes: Buffer;
+  /** False for more than the service takes. */
+  readonly admitted?: false;
+}
+
+/** As large as the service reads. */
+const FULL_BYTES = 4 * 1024 * 1024 - 1024;
+/** So many values are admitted; 8 for a message. */
+const ADMITTED_VALUES = 60_000;
+const ADMITTED_MESSAGES = 6_500;
+/** As deep as messages are looked into. */
+const MOST_DEPTH = 4;
+
+const UNKNOWN_FIELD = Buffer.from([0xf8, 0x7f, 0]);
+
+/**
+ * What a message of any type can do to a parser and to those behind it: floods
+ * of every field that repeats, a text as long as a message may be in every text
+ * field, fields that are not known. What is larger than is admitted is refused
+ * in the same way whatever it is: it is made for the types that are not in `seen`
+ * yet, as are floods of messages within the message.
+ */
+export function hostileMessages(desc: DescMessage, seen: Set<string>): HostileMessage[] {
+  const unknown = {
+    about: "unknown fields",
+    bytes: repeat(UNKNOWN_FIELD, FULL_BYTES / UNKNOWN_FIELD.length),
+    admitted: false,
+  };
+  const admitted = { about: "unknown fields, admitted", bytes: repeat(UNKNOWN_FIELD, ADMITTED_VALUES) };
+  const all = [unknown, admitted, ...texts(desc), ...floods(desc, (inner) => inner, "", [], seen)];
+  const first = seen.size === 0;
+  seen.add(desc.typeName);
+  return first ? all : all.filter((message) => !("admitted" in message));
+}
+
+function texts(desc: DescMessage): HostileMessage[] {
+  const fields = desc.fields.filter(({ fieldKind, scalar }) => fieldKind === "scalar" && isText(scalar));
+  if (fields.length === 0) return [];
+  const unit = Buffer.from("/*a\u8a9e");
+  const text = repeat(unit, (FULL_BYTES / fields.length - 16) / unit.length);
+  return [{ about: "texts", bytes: Buffer.concat(fields.map(({ number }) => delimited(number, text))) }];
+}
+
+/** string and bytes, as their numbers are in descriptors. */
+function isText(scalar: number | undefined): boolean {
+  return scalar === 9 || scalar === 12;
+}
+
+function floods(
+  desc: DescMessage,
+  wrap: (inner: Buffer) => Buffer,
+  path: string,
+  above: readonly string[],
+  seen: Set<string>,
+): HostileMessage[] {
+  if (above.length > MOST_DEPTH || seen.has(desc.typeName)) return [];
+  if (above.length > 0) seen.add(desc.typeName);
+  return desc.fields.flatMap((field) => {
+    const at = path === "" ? field.name : `${path}.${field.name}`;
+    const own = flood(field).map(({ bytes, ...rest }) => ({
+      ...rest,
+      about: `${at}: ${rest.about}`,
+      bytes: wrap(bytes),
+    }));
+    const { message } = field;
+    if (message === undefined) return own;
+    const inEntry = (inner: Buffer): Buffer =>
+      field.fieldKind === "map"
+        ? Buffer.concat([delimited(1, Buffer.from("k")), delimited(2, inner)])
+        : inner;
+    const deeper = (inner: Buffer): Buffer => wrap(delimited(field.number, inEntry(inner)));
+    return [...own, ...floods(message, deeper, at, [...above, desc.typeName], seen)];
+  });
+}
+
+function flood(field: DescField): HostileMessage[] {
+  if (field.fieldKind === "map") {
+    const entry = (index: number): Buffer =>
+      delimited(field.number, delimited(1, Buffer.from(index.toString(36))));
+    const entries = (count: number): Buffer =>
+      Buffer.concat(Array.from({ length: count }, (_, index) => entry(index)));
+    return [
+      { about: "entries", bytes: entries(FULL_BYTES / 12), admitted: false },
+      { about: "entries, admitted", bytes: entries(ADMITTED_MESSAGES - 100) },
+    ];
+  }
+  if (field.fieldKind !== "list") return [];
+  const element = delimited(field.number, Buffer.alloc(0));
+  const admitted = field.message === undefined ? ADMITTED_VALUES : ADMITTED_MESSAGES;
+  return [
+    { about: "elements", bytes: repeat(element, FULL_BYTES / element.length - 16), admitted: false },
+    { about: "elements, admitted", bytes: repeat(element, admitted) },
+  ];
+}
+
+function repeat(unit: Buffer, count: number): Buffer {
+  return Buffer.alloc(unit.length * Math.floor(count), unit);
+}
+
+function delimited(number: number, content: Buffer): Buffer {
+  return Buffer.concat([varint(number * 8 + 2), varint(content.length), content]);
+}
+
+function varint(value: number): Buffer {
+  const bytes: number[] = [];
+  for (let rest = value; ; rest >>>= 7) {
+    if (rest < 0x80) return Buffer.from([...bytes, rest]);
+    bytes.push((rest & 0x7f) | 0x80);
+  }
+}
+
+/** JSON that is made to take long: of what a parser makes most, and, where `full`, as much as is read. */
+export function hostileJson(
+  desc: DescMessage,
+  full: boolean,
+): { readonly about: string; readonly text: string }[] {
+  const name = desc.fields[0]?.jsonName ?? "x";
+  const unknown = Array.from({ length: 3_900 }, (_, index) => `"f${index}":0`).join();
+  const admitted = [
+    { about: "lists, admitted", text: `{"${name}":[${"[],".repeat(3_900)}[]]}` },
+    { about: "unknown fields, admitted", text: `{${unknown}}` },
+  ];
+  if (!full) return admitted;
+  return [
+    ...admitted,
+    { about: "brackets", text: "[".repeat(FULL_BYTES) },
+    { about: "lists", text: `{"${name}":[${"[],".repeat(FULL_BYTES / 3 - 20)}[]]}` },
+    { about: "an unknown field of a long name", text: `{"${"n".repeat(FULL_BYTES - 20)}":0}` },
+    { about: "escapes", text: `{"${name}":"${"\\n".repeat(FULL_BYTES / 2 - 20)}"}` },
+  ];
+}
