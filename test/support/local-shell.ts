@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { eventually } from "./eventually.ts";
 import { MAIN } from "./program.ts";
 import { TmuxTerminal } from "./tmux.ts";
 
@@ -66,8 +67,23 @@ export class LocalShell {
     return Number(children[0]);
   }
 
+  /** Brings back the program that was stopped, and waits until it has the terminal and goes on. */
+  async foreground(): Promise<void> {
+    await this.terminal.enter("fg");
+    await eventually(async () => {
+      const [state, , group, , , foreground] = statOf(await this.foregroundPid());
+      return state !== "T" && group === foreground;
+    });
+  }
+
   async dispose(): Promise<void> {
     await this.terminal.dispose();
     await rm(this.#dir, { recursive: true, force: true });
   }
+}
+
+/** What `/proc/PID/stat` tells, from the state on. */
+function statOf(pid: number): string[] {
+  const text = readFileSync(`/proc/${pid}/stat`, "latin1");
+  return text.slice(text.lastIndexOf(")") + 2).split(" ");
 }
