@@ -1,8 +1,10 @@
 import type { Leader } from "./job.ts";
 
+/** A lane's shell keeps the engine's pipes as 3 and 4, and says nothing else by itself. */
+export const PLAIN_START = "exec 3>&1 4>&2 >/dev/null 2>&1\n";
+
 /**
- * What a lane's shell is told first; plain `sh` of dash, bash and busybox. The
- * shell keeps the engine's pipes as 3 and 4 and says nothing else by itself.
+ * What a lane's shell is told after {@link PLAIN_START} or {@link PRELOADED_START}; plain `sh` of dash, bash and busybox.
  * One-letter names, because every lane of every sandbox reads this.
  *
  * - `B` notes the children of the container's first process, before a job.
@@ -19,8 +21,7 @@ import type { Leader } from "./job.ts";
  * lacks the list of children, nothing is ever found clean, and a lane serves
  * one job.
  */
-export const LANE_BOOT = `exec 3>&1 4>&2 >/dev/null 2>&1
-trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
+export const LANE_BOOT = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
 I=/proc/1/task/1/children
 [ $PPID = 0 ] || I=/-
 B() { g=-; read -r g <$I; }
@@ -70,9 +71,29 @@ L() { x=; read -r x </proc/\${1%:*}/stat
   [ "\${21}" = $1 ]; }
 `;
 
-/** The command that follows {@link LANE_BOOT}: it tells the shell's pid and start time. */
+/**
+ * Begins a shell that preloads a library where that can be read, and hands it
+ * the value of LD_PRELOAD that jobs are to have.
+ */
+export function preloadingShell(library: string): readonly string[] {
+  // A loader that cannot load it says so.
+  const quietly = PLAIN_START.trimEnd();
+  const script = `${quietly}; p=\${LD_PRELOAD-}; [ ! -r "$0" ] || export LD_PRELOAD="$0\${p:+:$p}"; exec /bin/sh -s -- "$p"`;
+  return ["/bin/sh", "-c", script, library];
+}
+
+/** Begins what a {@link preloadingShell} reads. */
+export const PRELOADED_START = `if [ "$1" ]; then LD_PRELOAD=$1; else unset LD_PRELOAD; fi\n`;
+
+/**
+ * The command that follows {@link LANE_BOOT}: it tells the shell's pid and start time, and `:u` where a process of its
+ * own user, as every job will be, is kept from seeing its environment. Who may not see that may not see or change its
+ * memory or descriptors either (ptrace(2), "Ptrace access mode checking").
+ */
 export function readyCommand(nonce: string): string {
-  return `read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}\\; >&3\n`;
+  return `u=; ({ :; } </proc/$$/environ && exit 8; exit 9); [ $? != 9 ] || u=:u
+read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}$u\\; >&3
+`;
 }
 
 /**

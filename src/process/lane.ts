@@ -13,6 +13,9 @@ import type { Leader } from "./job.ts";
 import {
   askCommand,
   LANE_BOOT,
+  PLAIN_START,
+  PRELOADED_START,
+  preloadingShell,
   RECHECK_COMMAND,
   readyCommand,
   renewCommand,
@@ -30,7 +33,7 @@ export type LaneState =
   | "idle"
   /** Runs a job, answers a question, or is held by its last job's owner. */
   | "busy"
-  /** Its last job is over; it becomes a new shell, and idle with that. */
+  /** Its last job is over, and could have changed it; it becomes a new shell, and idle with that. */
   | "renewing"
   /** Something its last job left behind still holds its pipes. */
   | "parked"
@@ -76,6 +79,8 @@ export class Lane implements Leader {
   #spent = false;
   #task: LaneTask | undefined;
   readonly #outside: OutsideControl | undefined;
+  /** Whether its jobs are kept from its memory and its pipes. */
+  readonly #undumpable: boolean;
   /** What was seen from outside when it was last by itself; undefined where that cannot be seen. */
   #seclusion: Seclusion | undefined;
 
@@ -89,6 +94,7 @@ export class Lane implements Leader {
     this.spawned = spawned;
     this.#outside = outside;
     ({ pid: this.pid, startTime: this.startTime } = parseLeader(leader));
+    this.#undumpable = leader.endsWith(":u");
     this.user = user;
     this.#owner = owner;
   }
@@ -112,13 +118,18 @@ export class Lane implements Leader {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(OPEN_TIMEOUT_MS)]);
     const onAbort = (): void => ready.reject(abortError(limit));
     limit.addEventListener("abort", onAbort, { once: true });
+    const outside = await engine.outside(sandbox.ref, limit).catch(() => undefined);
+    const library = outside?.undumpable;
     const spawned = await engine.spawn(
       sandbox.ref,
       {
-        argv: ["/bin/sh"],
+        argv: library === undefined ? ["/bin/sh"] : preloadingShell(library),
         user,
         stdin: true,
-        input: Buffer.from(LANE_BOOT + readyCommand(nonce), "latin1"),
+        input: Buffer.from(
+          (library === undefined ? PLAIN_START : PRELOADED_START) + LANE_BOOT + readyCommand(nonce),
+          "latin1",
+        ),
       },
       {
         data: (stream, chunk) => {
@@ -134,9 +145,8 @@ export class Lane implements Leader {
       limit,
     );
     try {
-      const outside = await engine.outside(sandbox.ref, limit).catch(() => undefined);
       lane = new Lane(spawned, await ready.promise, user, owner, outside);
-      lane.#seclusion = await outside?.seclusion(lane);
+      if (!lane.#undumpable) lane.#seclusion = await outside?.seclusion(lane);
       return lane;
     } catch (error) {
       spawned.close();
@@ -189,10 +199,12 @@ export class Lane implements Leader {
   /** Looks whether a parked lane has become clean. Tells its owner when it has; otherwise it stays parked. */
   async recheck(): Promise<void> {
     if (this.#state !== "parked") return;
-    // A shell that waits for a job could not answer.
-    if (this.#outside !== undefined && (await this.#outside.seclusion(this, this.#seclusion)) === undefined)
-      return;
-    if (this.#state !== "parked") return;
+    if (!this.#undumpable) {
+      // A shell that waits for a job could not answer.
+      if (this.#outside !== undefined && (await this.#outside.seclusion(this, this.#seclusion)) === undefined)
+        return;
+      if (this.#state !== "parked") return;
+    }
     this.#state = "idle";
     if ((await this.ask(RECHECK_COMMAND)) === "C") this.release();
     else this.#state = "parked";
@@ -207,9 +219,9 @@ export class Lane implements Leader {
   }
 
   /**
-   * For the job that ran: it says that it left nothing behind, and nobody holds it. A job can read and write
-   * the shell's memory, and so forge that. So the lane is free again when the shell has become another one and,
-   * where that can be seen, is by itself as seen from outside.
+   * For the job that ran: the shell says that it left nothing behind, and nobody holds it. A job that can read and
+   * write the shell's memory may have forged that. Then the lane is free again when the shell has become another one
+   * and, where that can be seen, is by itself as seen from outside.
    */
   release(): void {
     if (this.#state === "dead") return;
@@ -218,6 +230,11 @@ export class Lane implements Leader {
       return;
     }
     this.#task = undefined;
+    if (this.#undumpable) {
+      this.#state = "idle";
+      this.#owner.freed(this);
+      return;
+    }
     this.#state = "renewing";
     this.#renew().catch(() => this.#end());
   }
@@ -248,7 +265,10 @@ export class Lane implements Leader {
     const [going, there] = [newNonce(), newNonce()];
     const limit = AbortSignal.timeout(RENEW_TIMEOUT_MS);
     await untilAborted(this.#told(going, ["stdout"], renewCommand(going)), limit);
-    await untilAborted(this.#told(there, ["stdout", "stderr"], LANE_BOOT + renewedCommand(there)), limit);
+    await untilAborted(
+      this.#told(there, ["stdout", "stderr"], PLAIN_START + LANE_BOOT + renewedCommand(there)),
+      limit,
+    );
     if (before !== undefined) {
       const after = await outside?.seclusion(this, before);
       // It said that it would become another shell, and has not.

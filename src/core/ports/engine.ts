@@ -280,6 +280,11 @@ export interface ProcessName {
  * as descriptors 3 and 4.
  */
 export interface OutsideControl {
+  /**
+   * Path in the sandbox of a library that makes a program which preloads it undumpable: other processes of its user
+   * then reach neither its memory nor its descriptors, while this control still sees them. Undefined: there is none.
+   */
+  readonly undumpable: string | undefined;
   /** The processes of a leader's tree, the leader included; empty where nothing of it is left. */
   tree(leader: ProcessName): Promise<readonly ProcessName[]>;
   /** Whether the leader itself runs; undefined where it has ended. */

@@ -12,6 +12,7 @@ import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
 import { childrenOf, startOf, stateOf } from "./process-tree.ts";
 import type { Started } from "./reports.ts";
+import { UNDUMPABLE_TARGET } from "./synthetic-etc.ts";
 
 /** Counted for the bound of a sandbox without control groups, and not seen in its pid namespace: those that enter it. */
 const UNSEEN_PROCESSES = 8;
@@ -151,6 +152,8 @@ export class Box {
     const groupScoped = processes !== undefined;
     const scope = groupScoped ? groupScope(processes, `/${this.#sandbox.ref}`) : namespaceScope(initPid);
     return new OutsideView({
+      // Who is not root could not see into such a process either.
+      undumpable: process.getuid?.() === 0 ? UNDUMPABLE_TARGET : undefined,
       scope,
       level: numbersOf(initPid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),

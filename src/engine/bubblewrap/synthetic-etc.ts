@@ -1,6 +1,11 @@
 import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
 import path from "node:path";
+import { undumpableLibrary } from "../undumpable.ts";
 import { SANDBOX_USER } from "./identity.ts";
+
+const UNDUMPABLE = "berth-undumpable.so";
+/** Where sandboxes see what shells preload to be undumpable. */
+export const UNDUMPABLE_TARGET = `/etc/${UNDUMPABLE}`;
 
 /** What programs need of a system's /etc, and what tells nothing of the machine or its people. */
 const COPIED = [
@@ -64,4 +69,6 @@ export async function writeSyntheticEtc(dir: string, rootfs: string): Promise<vo
     await writeFile(path.join(dir, file), text, { mode: 0o644 });
   }
   await symlink("/proc/self/mounts", path.join(dir, "mtab"));
+  const library = undumpableLibrary();
+  if (library !== undefined) await writeFile(path.join(dir, UNDUMPABLE), library, { mode: 0o644 });
 }

@@ -1,15 +1,20 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { closeSync, constants, openSync } from "node:fs";
-import { chmod, chown, mkdir, readdir, rename, rm, unlink } from "node:fs/promises";
+import { chmod, chown, link, mkdir, readdir, rename, rm, unlink, writeFile } from "node:fs/promises";
 import { Socket } from "node:net";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { Logger } from "../../core/ports/logger.ts";
+import { undumpableLibrary } from "../undumpable.ts";
 
 /** Where a container sees its directory of pipes. */
 export const PIPES_TARGET = "/run/berth-pipes";
+/** Beside the pipes: what shells preload to be undumpable. */
+const UNDUMPABLE = "undumpable.so";
+/** Where a container sees that, if it has pipes. */
+export const UNDUMPABLE_TARGET = `${PIPES_TARGET}/${UNDUMPABLE}`;
 
 /** The standard streams, as the last letters of their pipes' names. */
 const STREAMS = ["i", "o", "e"] as const;
@@ -58,6 +63,8 @@ export class ContainerPipes {
   readonly #drains = new Set<Socket>();
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
+  /** The library that every container's directory gets a link to. */
+  #library: string | undefined;
   #making: Promise<void> | undefined;
   #disabled = false;
 
@@ -76,6 +83,7 @@ export class ContainerPipes {
       this.#own.add(container);
       await mkdir(directory);
       await chmod(directory, 0o711);
+      if (this.#library !== undefined) await link(this.#library, path.join(directory, UNDUMPABLE));
       return directory;
     } catch (error) {
       this.disable(error);
@@ -184,6 +192,12 @@ export class ContainerPipes {
     const stock = path.join(this.#root, STOCK);
     await rm(stock, { recursive: true, force: true });
     await mkdir(stock, { recursive: true, mode: 0o700 });
+    const library = undumpableLibrary();
+    if (library === undefined) return;
+    this.#library = path.join(stock, UNDUMPABLE);
+    await writeFile(this.#library, library);
+    // Every user of a container reads it, whatever the service's own umask is.
+    await chmod(this.#library, 0o644);
   }
 
   #refill(): Promise<void> {
@@ -210,6 +224,7 @@ export class ContainerPipes {
 
   async #drain(directory: string): Promise<void> {
     for (const name of await readdir(directory).catch(() => [])) {
+      if (name === UNDUMPABLE) continue;
       const file = path.join(directory, name);
       try {
         if (name.endsWith("i")) {

@@ -6,6 +6,7 @@ import { type Freezer, groupFreezer, NO_FREEZER } from "../outside/freezer.ts";
 import { groupDirectories, isFull, readCount } from "../outside/group-directories.ts";
 import { numbersOf } from "../outside/host-process.ts";
 import { groupScope, groupsOf } from "../outside/scopes.ts";
+import { UNDUMPABLE_TARGET } from "./container-pipes.ts";
 import { parseLabels } from "./labels.ts";
 import type { StartGate } from "./start-gate.ts";
 
@@ -57,6 +58,7 @@ export class OutsideViews {
     if (processes === undefined) return undefined;
     const oomFile = directories.has("memory") ? "memory.oom_control" : "memory.events";
     return new OutsideView({
+      undumpable: UNDUMPABLE_TARGET,
       scope: groupScope(processes, ref),
       level: numbersOf(State.Pid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer)),

@@ -25,6 +25,8 @@ import { lookForSeclusion } from "./seclusion.ts";
 
 /** What an {@link OutsideView} is made of. */
 export interface OutsideParts {
+  /** As in {@link OutsideControl}. */
+  readonly undumpable: string | undefined;
   readonly scope: ProcessScope;
   /** Which of a process's numbers is the one that the sandbox sees. */
   readonly level: number;
@@ -62,6 +64,10 @@ export class OutsideView implements OutsideControl {
 
   constructor(parts: OutsideParts) {
     this.#parts = parts;
+  }
+
+  get undumpable(): string | undefined {
+    return this.#parts.undumpable;
   }
 
   async tree(leader: ProcessName): Promise<readonly ProcessName[]> {

@@ -1,11 +1,24 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
 import type { Engine, OutputSink } from "../../../src/core/ports/engine.ts";
-import { ContainerPipes, PIPES_TARGET } from "../../../src/engine/docker/container-pipes.ts";
+import {
+  ContainerPipes,
+  PIPES_TARGET,
+  UNDUMPABLE_TARGET,
+} from "../../../src/engine/docker/container-pipes.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { eventually } from "../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../support/images.ts";
@@ -33,6 +46,10 @@ const own = { instance: newInstance(), logger: silent };
 
 const namesIn = (pipesDir: string): string[] => readdirSync(pipesDir).filter((entry) => entry !== "stock");
 
+/** The pipes in a container's directory, without what lies beside them. */
+const pipesIn = (pipesDir: string, name: string): string[] =>
+  readdirSync(path.join(pipesDir, name)).filter((entry) => entry !== path.basename(UNDUMPABLE_TARGET));
+
 /** Who owns the pipes of a process, which nobody else may open. */
 async function ownersOfPipes(engine: Engine, ref: string, user: string, pipesDir: string): Promise<number[]> {
   const held = await engine.spawn(
@@ -41,12 +58,10 @@ async function ownersOfPipes(engine: Engine, ref: string, user: string, pipesDir
     NOBODY_LISTENS,
   );
   const [name = ""] = namesIn(pipesDir);
-  const pipes = readdirSync(path.join(pipesDir, name)).map((file) =>
-    statSync(path.join(pipesDir, name, file)),
-  );
+  const pipes = pipesIn(pipesDir, name).map((file) => statSync(path.join(pipesDir, name, file)));
   held.closeStdin();
   expect(await held.wait()).toBe(1);
-  await eventually(() => readdirSync(path.join(pipesDir, name)).length === 0, POLL);
+  await eventually(() => pipesIn(pipesDir, name).length === 0, POLL);
   expect(pipes.map(({ mode }) => mode & 0o777)).toEqual([0o600, 0o600, 0o600]);
   return [...new Set(pipes.map(({ uid }) => uid))];
 }
@@ -64,7 +79,7 @@ describe("pipes between a container and the service", () => {
     const { ref } = await engine.create(spec());
     expect(await piped(engine, ref)).toBe(true);
     const [name = ""] = namesIn(pipesDir);
-    await eventually(() => readdirSync(path.join(pipesDir, name)).length === 0, POLL);
+    await eventually(() => pipesIn(pipesDir, name).length === 0, POLL);
     await engine.remove(ref);
     expect(readdirSync(pipesDir)).toEqual(["stock"]);
   });
@@ -83,7 +98,7 @@ describe("pipes between a container and the service", () => {
       expect(outcome.exitCode, attempt).not.toBe(0);
     }
     const [name = ""] = namesIn(pipesDir);
-    const before = readdirSync(path.join(pipesDir, name), { withFileTypes: true });
+    const before = pipesIn(pipesDir, name).map((file) => lstatSync(path.join(pipesDir, name, file)));
     expect(before.length).toBe(3);
     expect(before.every((entry) => entry.isFIFO())).toBe(true);
     expect((await run(engine, ref, ["ls", PIPES_TARGET], { user: "nobody" })).exitCode).not.toBe(0);
