@@ -263,6 +263,12 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "How much one workspace may hold: enforced on ext4 and xfs with project quotas, else watched.",
     read: (text) => parseSize(text, { least: "64KiB" }),
   }),
+  sharedQuotaBytes: value("Service", "shared-quota", {
+    placeholder: "SIZE",
+    fallback: { ...UNSET, shown: "unbounded" },
+    help: "How much what appears as /shared may hold, of each owner: enforced or watched as workspaces are.",
+    read: (text) => parseSize(text, { least: "64KiB" }),
+  }),
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",
     fallback: "30s",
