@@ -60,3 +60,26 @@ test("the watch finds a shared directory that grew, also one that an earlier ver
   await expect(second.ensurer.ensure(name, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
   await second.close();
 });
+
+test("each owner's shared directory has a quota of its own", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const world = await openWorkspaces(directory, undefined, MIB);
+  const signal = new AbortController().signal;
+  const usage = (owner: string) => world.quota.sharedUsage(owner, { measure: true, signal });
+  const full = { owner: "full", workspaceId: "same" };
+  const other = { owner: "other", workspaceId: "same" };
+  for (const name of [full, other]) {
+    const { workspace } = await world.workspaces.create(name);
+    const shared = path.join(path.dirname(workspace.path), "shared");
+    if (name === full) await writeFile(path.join(shared, "file"), Buffer.alloc(3 * MIB, 1));
+  }
+  expect((await usage("full"))?.sizeBytes).toBeGreaterThan(3 * MIB - 1);
+  expect((await usage("other"))?.sizeBytes).toBeLessThan(MIB);
+  expect(world.quota.shared.over).toBe(1);
+  await expect(world.ensurer.ensure(full, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
+  expect((await world.ensurer.ensure(other, {}, signal)).sandbox?.state).toBe("RUNNING");
+  // Nobody's shared directory is measured that is not there.
+  expect(await usage("nobody")).toMatchObject({ sizeBytes: undefined });
+  await world.close();
+});
