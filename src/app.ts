@@ -210,6 +210,16 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       () => transcripts.usage.memoryBytes,
     ],
     ["berth_answer_bytes", "Answers that are kept for retries by request_id.", () => requests.answerBytes()],
+    [
+      "berth_shared_directory_bytes",
+      "What shared directories take that have a quota, as last measured.",
+      () => workspaces.quota.shared.sizeBytes,
+    ],
+    [
+      "berth_shared_directories_over_quota",
+      "Shared directories that are past their quota.",
+      () => workspaces.quota.shared.over,
+    ],
   ];
   for (const [name, help, read] of gauges) showGauge(metrics, name, help, read);
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
@@ -304,7 +314,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
-    ...diagnoseRoots(settings),
+    ...(await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings)),
   ];
 }

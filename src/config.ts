@@ -60,6 +60,7 @@ export interface Config {
   readonly sharedRoot: string | undefined;
   /** Undefined: unbounded. */
   readonly workspaceQuotaBytes: number | undefined;
+  readonly sharedQuotaBytes: number | undefined;
 
   readonly warmPools: readonly WarmPoolTarget[];
 

@@ -6,6 +6,7 @@ import type { WorkspaceStore } from "./core/ports/workspace-store.ts";
 import type { EngineMonitor } from "./core/sandbox/engine-monitor.ts";
 import type { MountSources } from "./core/sandbox/mount-sources.ts";
 import type { SandboxManager } from "./core/sandbox/sandbox-manager.ts";
+import { SharedDirectories } from "./core/workspace/shared-directories.ts";
 import { WorkspaceEnsurer } from "./core/workspace/workspace-ensure.ts";
 import { WorkspaceManager } from "./core/workspace/workspace-manager.ts";
 import { WorkspaceMounts } from "./core/workspace/workspace-mounts.ts";
@@ -17,6 +18,7 @@ import { WorkspaceSweep } from "./core/workspace/workspace-sweep.ts";
 import { Workspaces } from "./core/workspace/workspaces.ts";
 import type { TemporaryNames } from "./files/temporary-names.ts";
 import { exposureAt, exposureFindings } from "./private-directory.ts";
+import { diagnoseQuota } from "./workspace/diagnose-quota.ts";
 import { Layout } from "./workspace/layout.ts";
 import { sharedRootExposure } from "./workspace/shared-root.ts";
 import { WorkspaceDirectories } from "./workspace/workspace-directories.ts";
@@ -29,6 +31,8 @@ export interface WorkspaceSettings {
   readonly sharedRoot: string | undefined;
   /** Bytes that one may take; undefined: no bound. */
   readonly workspaceQuotaBytes: number | undefined;
+  /** Bytes that what an owner's sandboxes share may take; undefined: no bound. */
+  readonly sharedQuotaBytes: number | undefined;
   /** Whether a workspace that cannot have a sandbox is a failure. */
   readonly dockerRequired: boolean;
 }
@@ -40,6 +44,7 @@ interface ServiceSettings {
 }
 
 type Roots = Pick<WorkspaceSettings, "workspacesRoot" | "sharedRoot"> & Pick<ServiceSettings, "dataDir">;
+type Quotas = Pick<WorkspaceSettings, "workspaceQuotaBytes" | "sharedQuotaBytes">;
 
 function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
   return {
@@ -48,12 +53,17 @@ function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
   };
 }
 
-/** Looks which roots a start would refuse since the host's users may reach what sandboxes write there. Changes nothing. */
-export function diagnoseRoots(settings: Roots): Finding[] {
+/**
+ * Looks which roots a start would refuse since the host's users may reach what sandboxes write there, and who would
+ * hold the quotas. Changes nothing.
+ */
+export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]> {
   const { root, sharedRoot } = rootsOf(settings);
   return [
     ...exposureFindings("workspaces-root", exposureAt(new Layout(root, sharedRoot).privateRoot)),
     ...exposureFindings("shared-root", sharedRootExposure(sharedRoot)),
+    ...(await diagnoseQuota("workspace-quota", settings.workspaceQuotaBytes, root)),
+    ...(await diagnoseQuota("shared-quota", settings.sharedQuotaBytes, sharedRoot)),
   ];
 }
 
@@ -68,6 +78,7 @@ export class WorkspaceAssembly {
     readonly logger: Logger;
   };
   readonly #files: WorkspaceDirectories;
+  readonly #shared: SharedDirectories;
   readonly #mounts: WorkspaceMounts;
 
   constructor(
@@ -81,9 +92,11 @@ export class WorkspaceAssembly {
   ) {
     this.#settings = settings;
     this.#parts = parts;
-    const quotaBytes = settings.workspaceQuotaBytes;
-    this.#files = new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes }, parts.logger);
-    this.#mounts = new WorkspaceMounts(parts.store, this.#files);
+    const { workspaceQuotaBytes: quotaBytes, sharedQuotaBytes } = settings;
+    const options = { ...rootsOf(settings), quotaBytes, sharedQuotaBytes };
+    this.#files = new WorkspaceDirectories(options, parts.logger);
+    this.#shared = new SharedDirectories({ ...parts, files: this.#files });
+    this.#mounts = new WorkspaceMounts(parts.store, this.#files, this.#shared);
     this.mounts = this.#mounts;
   }
 
@@ -96,10 +109,11 @@ export class WorkspaceAssembly {
   finish(sandboxes: SandboxManager, monitor: EngineMonitor) {
     const files = this.#files;
     const mounts = this.#mounts;
+    const shared = this.#shared;
     const { store, names, clock, logger } = this.#parts;
     const users = new WorkspaceSandboxes(sandboxes);
     const remover = new WorkspaceRemover({ store, files, sandboxes: users, clock, logger });
-    const workspaces = new Workspaces({ store, files, sandboxes: users, remover, clock });
+    const workspaces = new Workspaces({ store, files, shared, sandboxes: users, remover, clock });
     const quota = new WorkspaceQuota({ store, files, users, logger });
     const sweep = new WorkspaceSweep({
       store,
@@ -107,9 +121,10 @@ export class WorkspaceAssembly {
       isLeftBehind: (name) => names.isLeftBehind(name),
       logger,
     });
-    const common = { workspaces, store, files, mounts, quota, sweep, remover, users, clock, logger };
+    const common = { workspaces, store, files, shared, mounts, quota, sweep, remover, users, clock, logger };
     return {
       workspaces: new WorkspaceManager(common),
+      quota,
       references: new WorkspaceReferences(workspaces, store, clock),
       ensurer: new WorkspaceEnsurer({
         ...common,

@@ -4,7 +4,9 @@ import path from "node:path";
 import { RunService, RunState } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
-import type { Figure, Row } from "../row.ts";
+import { newId } from "../../src/core/ids.ts";
+import { SqliteStore } from "../../src/store/sqlite/store.ts";
+import type { BenchContext, Figure, Row } from "../row.ts";
 import type { BenchService } from "../service.ts";
 import { inTurn, quantile } from "../stats.ts";
 
@@ -13,22 +15,23 @@ const MANY = 10_000;
 const MOST_TIMES = 1.2;
 const AT_ONCE = 16;
 const BROKEN = "broken";
+/** Whose everything is without tokens. */
+const OWNER = "default";
 const WARM_UP_ROUNDS = 200;
 
 /** Creates and lists where there are 10,000 of what is created and listed, against a service where there are 10. */
 export const lists: Row = {
   name: "lists",
   limitSeconds: 600,
-  run: async ({ scale, start, progress }) => {
+  run: async ({ scale, ...context }) => {
+    const { progress } = context;
     const many = Math.max(FEW, Math.round(MANY * Math.min(1, scale)));
     const rounds = Math.max(50, Math.round(500 * scale));
     const roots = mkdtempSync(path.join(tmpdir(), "berth-bench-lists-"));
     try {
       const [small, large] = await Promise.all(
         [FEW, many].map(async (count) => {
-          const root = path.join(roots, String(count));
-          const service = await start(["--workspaces-root", root]);
-          await fill(service, count, (kind) => progress(`${count} ${kind}`));
+          const service = await startWith(count, path.join(roots, String(count)), context);
           await warmUp(service);
           return service;
         }),
@@ -66,24 +69,54 @@ const ACTS: Readonly<Record<string, (service: BenchService) => Promise<unknown>>
   ListWorkspaces: ({ client }) => client.unary(WorkspaceService.method.listWorkspaces, { pageSize: 5 }),
 };
 
-/** Makes so many runs, workspaces and records of sandboxes. */
-async function fill(service: BenchService, count: number, progress: (kind: string) => void): Promise<void> {
-  const repeat = async (kind: string, act: () => Promise<unknown>): Promise<void> => {
-    let left = count;
-    const worker = async (): Promise<void> => {
-      while (left-- > 0) await act();
-    };
-    progress(kind);
-    await Promise.all(Array.from({ length: AT_ONCE }, worker));
-  };
-  const { workspace } = await service.client.unary(WorkspaceService.method.createWorkspace, {
+/** A service with so many runs, workspaces and records of sandboxes. */
+async function startWith(
+  count: number,
+  dataDir: string,
+  { start, progress }: Pick<BenchContext, "start" | "progress">,
+): Promise<BenchService> {
+  const options = ["--data-dir", dataDir];
+  progress(`${count} runs and sandboxes`);
+  const first = await start(options);
+  const { workspace } = await first.client.unary(WorkspaceService.method.createWorkspace, {
     workspaceId: BROKEN,
   });
   // A sandbox that cannot be made leaves a record, and no work for the engine.
   rmSync(workspace?.path ?? "", { recursive: true, force: true });
-  await repeat("runs", () => service.client.unary(RunService.method.createRun, {}));
-  await repeat("workspaces", () => createWorkspace(service));
-  await repeat("sandboxes", () => failingCreate(service));
+  await first.client.unary(RunService.method.createRun, {});
+  await failingCreate(first);
+  await first.stop();
+  multiply(dataDir, count);
+  const service = await start(options);
+  progress(`${count} workspaces`);
+  let left = count;
+  const worker = async (): Promise<void> => {
+    while (left-- > 0) await createWorkspace(service);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  return service;
+}
+
+/** Copies the run and the sandbox of a store. Made by calls, as many take minutes on a machine that is busy. */
+function multiply(dataDir: string, count: number): void {
+  const store = SqliteStore.open(dataDir);
+  try {
+    const [listed] = store.runs.list({ owner: OWNER, states: new Set(), limit: 1, before: undefined });
+    const [sandbox] = store.sandboxes.load();
+    if (listed === undefined || sandbox === undefined) throw new Error("the service kept nothing");
+    const { run } = listed;
+    const [created] = store.runs.events(run.runId, 0, 1);
+    if (created === undefined) throw new Error("the run has no events");
+    const { happening, timeMs } = created;
+    store.transaction(() => {
+      for (let copy = 1; copy < count; copy++) {
+        store.runs.add({ run: { ...run, runId: newId("run") }, happened: [happening], timeMs }, count);
+        store.sandboxes.put({ ...sandbox, sandboxId: newId("sbx"), place: sandbox.place + copy });
+      }
+    });
+  } finally {
+    store.close();
+  }
 }
 
 /** Lets a service that made little compile what it is measured by, and leaves a row of each at most. */

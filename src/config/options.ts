@@ -148,11 +148,10 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "Image of sandboxes that name none.",
     read: readImage,
   }),
-  defaultMemoryBytes: value("Sandboxes", "default-memory", {
-    placeholder: "SIZE",
+  defaultMemoryBytes: size("Sandboxes", "default-memory", {
     fallback: "512MiB",
+    least: "6MiB",
     help: "Memory of sandboxes that name none.",
-    read: (text) => parseSize(text, { least: "6MiB" }),
   }),
   defaultCpuMillis: value("Sandboxes", "default-cpus", {
     placeholder: "N",
@@ -208,35 +207,30 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "How many commands may run in one sandbox at once.",
     read: (text) => parseCount(text, { least: 1, most: 100_000 }),
   }),
-  transcriptWindowBytes: value("Commands", "transcript-window", {
-    placeholder: "SIZE",
+  transcriptWindowBytes: size("Commands", "transcript-window", {
     fallback: "64MiB",
+    least: "64KiB",
     help: "How far a command may run ahead of its reader before it waits; most of it is on disk.",
-    read: (text) => parseSize(text, { least: "64KiB" }),
   }),
-  transcriptQuotaBytes: value("Commands", "transcript-quota", {
-    placeholder: "SIZE",
+  transcriptQuotaBytes: size("Commands", "transcript-quota", {
     fallback: "4GiB",
+    least: "1MiB",
     help: "How much output of all commands is kept, most of it on disk. Ended commands give way first, the oldest first.",
-    read: (text) => parseSize(text, { least: "1MiB" }),
   }),
-  transcriptOwnerQuotaBytes: value("Commands", "transcript-owner-quota", {
-    placeholder: "SIZE",
+  transcriptOwnerQuotaBytes: size("Commands", "transcript-owner-quota", {
     fallback: "2GiB",
+    least: "1MiB",
     help: "How much of it may be one owner's.",
-    read: (text) => parseSize(text, { least: "1MiB" }),
   }),
-  answerQuotaBytes: value("Commands", "answer-quota", {
-    placeholder: "SIZE",
+  answerQuotaBytes: size("Commands", "answer-quota", {
     fallback: "1GiB",
+    least: "1MiB",
     help: "How much the answers that are kept for retries take on disk. The oldest give way first.",
-    read: (text) => parseSize(text, { least: "1MiB" }),
   }),
-  answerOwnerQuotaBytes: value("Commands", "answer-owner-quota", {
-    placeholder: "SIZE",
+  answerOwnerQuotaBytes: size("Commands", "answer-owner-quota", {
     fallback: "512MiB",
+    least: "1MiB",
     help: "How much of it may be one owner's.",
-    read: (text) => parseSize(text, { least: "1MiB" }),
   }),
 
   dataDir: value("Service", "data-dir", {
@@ -257,11 +251,15 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "Appears as /shared in every sandbox that has a workspace; where no directory above it is closed to other users, it is closed itself and the directory shared in it appears.",
     read: readPath,
   }),
-  workspaceQuotaBytes: value("Service", "workspace-quota", {
-    placeholder: "SIZE",
+  workspaceQuotaBytes: size("Service", "workspace-quota", {
     fallback: { ...UNSET, shown: "unbounded" },
+    least: "64KiB",
     help: "How much one workspace may hold: enforced on ext4 and xfs with project quotas, else watched.",
-    read: (text) => parseSize(text, { least: "64KiB" }),
+  }),
+  sharedQuotaBytes: size("Service", "shared-quota", {
+    fallback: { ...UNSET, shown: "unbounded" },
+    least: "64KiB",
+    help: "How much what appears as /shared may hold, of each owner: enforced or watched as workspaces are.",
   }),
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",
@@ -305,6 +303,21 @@ function value<T>(
   },
 ): ConfigOption<T> {
   return { kind: "value", group, name, ...rest };
+}
+
+/** A size in bytes, `least` or more. */
+function size<T extends number | undefined = number>(
+  group: OptionGroup,
+  name: string,
+  options: {
+    readonly least: string;
+    readonly help: string;
+    readonly fallback: string | Fallback<NoInfer<T>>;
+  },
+): ConfigOption<number | T> {
+  const { least, ...rest } = options;
+  const read = (text: string) => parseSize(text, { least });
+  return value<number | T>(group, name, { ...rest, placeholder: "SIZE", read });
 }
 
 /** As the XDG base directories and the file system standard have it. */

@@ -5,6 +5,7 @@ import {
   CreateSandboxRequestSchema,
   type DeleteSandboxRequest,
   DeleteSandboxRequestSchema,
+  type GetStatsRequest,
   type GetStatsResponseSchema,
   type KeepAliveSandboxRequest,
   KeepAliveSandboxRequestSchema,
@@ -28,6 +29,7 @@ import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manage
 import type { SandboxDefaults } from "../core/sandbox/spec.ts";
 import type { EventLog } from "../core/state/event-log.ts";
 import type { RequestLog } from "../core/state/request-log.ts";
+import type { WorkspaceQuota } from "../core/workspace/workspace-quota.ts";
 import type { TranscriptBudget } from "../process/transcript-budget.ts";
 import { ownerOf } from "./call.ts";
 import {
@@ -38,6 +40,7 @@ import {
   toWireIsolation,
   toWireSandbox,
 } from "./convert/sandbox.ts";
+import { toWireSharedUsage } from "./convert/workspace.ts";
 import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
 import { callerId, optionalCallerId } from "./validate/caller-id.ts";
@@ -53,6 +56,7 @@ export interface SandboxHandlerParts {
   readonly requests: RequestLog;
   readonly monitor: EngineMonitor;
   readonly transcripts: TranscriptBudget;
+  readonly quota: WorkspaceQuota;
   readonly engineName: string;
   readonly defaults: SandboxDefaults;
   readonly keepaliveMs: number;
@@ -152,7 +156,14 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return {};
   }
 
-  getStats(_request: object, context: HandlerContext): MessageInitShape<typeof GetStatsResponseSchema> {
+  async getStats(
+    request: GetStatsRequest,
+    context: HandlerContext,
+  ): Promise<MessageInitShape<typeof GetStatsResponseSchema>> {
+    const shared = await this.#parts.quota.sharedUsage(ownerOf(context), {
+      measure: request.measureSharedDirectory,
+      signal: context.signal,
+    });
     const { sandboxes, monitor, engineName } = this.#parts;
     const stats = sandboxes.stats(ownerOf(context));
     const { capabilities, version, isolation } = monitor.info;
@@ -178,6 +189,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
         available: monitor.available,
       },
       ...this.#storage(ownerOf(context)),
+      sharedDirectory: shared && toWireSharedUsage(shared),
     };
   }
 

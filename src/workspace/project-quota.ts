@@ -33,29 +33,34 @@ export class ProjectQuota {
     this.#bucket = 0x400 + (createHash("sha256").update(root).digest().readUInt16BE() & 0x3ff);
   }
 
-  /** Finds out, in an empty directory of the root, whether its file system can do it here; else says what is missing. */
-  static async find(root: string, directory: string, tools: Tools): Promise<ProjectQuota | string> {
-    if (process.getuid?.() !== 0) return "only root may set quotas";
-    const mount = quotaMountOf(realpathSync(root), readMountinfo());
-    if (mount === undefined) return "its file system is not ext4 or xfs, mounted with prjquota";
-    for (const tool of TOOLS[mount.type]) {
-      const { code } = await tools.run({
-        argv: ["sh", "-c", 'command -v "$1"', "sh", tool],
-        directory: root,
-      });
-      if (code !== 0) return `the program ${tool} is missing`;
-    }
+  /**
+   * Finds out whether the root's file system can do it here; else says what is missing.
+   * @param directory where a directory is put under quota to try it; undefined: nowhere, since sandboxes write there
+   */
+  static async find(
+    root: string,
+    directory: string | undefined,
+    tools: Tools,
+  ): Promise<ProjectQuota | string> {
+    const mount = await mountOf(root, tools);
+    if (typeof mount === "string") return mount;
     const quota = new ProjectQuota(tools, mount, root);
-    const trial = await mkdtemp(path.join(directory, "trial-"));
+    const trial = directory === undefined ? undefined : await mkdtemp(path.join(directory, "trial-"));
     try {
-      await quota.assign(trial, 0);
+      if (trial !== undefined) await quota.assign(trial, 0);
       await quota.limit(0, LEAST_BYTES);
       return quota;
     } catch (error) {
       return `a trial failed: ${error instanceof Error ? error.message : error}`;
     } finally {
-      await rmdir(trial);
+      if (trial !== undefined) await rmdir(trial);
     }
+  }
+
+  /** What keeps {@link find} from holding quotas, as far as can be seen without a trial; undefined: nothing. */
+  static async problemOf(root: string, tools: Tools): Promise<string | undefined> {
+    const found = await mountOf(root, tools);
+    return typeof found === "string" ? found : undefined;
   }
 
   /** Puts an empty directory, and what will be in it, under a number. Idempotent. */
@@ -92,6 +97,21 @@ export class ProjectQuota {
     const { code, stderr } = await this.#tools.run({ argv, directory, capabilities: ["sys_admin"] });
     if (code !== 0) throw new Error(`${argv[0]} ended with ${code}: ${stderr.trim()}`);
   }
+}
+
+/** The mount of a directory whose file system can hold quotas here; else what is missing. */
+async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string> {
+  if (process.getuid?.() !== 0) return "only root may set quotas";
+  const mount = quotaMountOf(realpathSync(root), readMountinfo());
+  if (mount === undefined) return "its file system is not ext4 or xfs, mounted with prjquota";
+  for (const tool of TOOLS[mount.type]) {
+    const { code } = await tools.run({
+      argv: ["sh", "-c", 'command -v "$1"', "sh", tool],
+      directory: root,
+    });
+    if (code !== 0) return `the program ${tool} is missing`;
+  }
+  return mount;
 }
 
 /** The mount that a real path lies on, where it can hold project quotas. */

@@ -2,7 +2,7 @@ import type { WorkspacePlace } from "../core/ports/workspace-files.ts";
 import type { ProjectQuota } from "./project-quota.ts";
 
 /**
- * Holds workspaces to the quota by their file system. What is being imported
+ * Holds directories to one quota each by their file system. What is being imported
  * counts as the workspace's from its first byte, since nothing can be moved
  * from one hold into another; so there is as much room once more meanwhile.
  */
@@ -20,6 +20,11 @@ export class QuotaHold {
   /** Holds an empty directory, and what will be in it. Idempotent. */
   async hold({ number }: WorkspacePlace, directory: string): Promise<void> {
     await this.#quota.assign(directory, number);
+    await this.#limit(number);
+  }
+
+  /** Bounds what is held already. Idempotent. */
+  async bound({ number }: WorkspacePlace): Promise<void> {
     await this.#limit(number);
   }
 

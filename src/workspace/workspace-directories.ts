@@ -3,7 +3,7 @@ import path from "node:path";
 import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../core/ports/workspace-files.ts";
-import { type QuotaEnforcement, type WorkspaceName, workspaceBroken } from "../core/workspace/workspace.ts";
+import { isShared, type Quota, type WorkspaceName, workspaceBroken } from "../core/workspace/workspace.ts";
 import { makePrivate } from "../private-directory.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { exportDirectory } from "./export.ts";
@@ -11,7 +11,8 @@ import { Layout } from "./layout.ts";
 import { measureDirectory } from "./measure.ts";
 import { ProjectQuota } from "./project-quota.ts";
 import { QuotaHold } from "./quota-hold.ts";
-import { makeOpen, makeSharedRoot, SANDBOX_DIRECTORY_MODE } from "./shared-root.ts";
+import { SharedDirectories } from "./shared-directories.ts";
+import { SANDBOX_DIRECTORY_MODE } from "./shared-root.ts";
 import { stageImport } from "./stage.ts";
 import { sweepDirectory } from "./sweep.ts";
 import { Tools } from "./tool.ts";
@@ -21,8 +22,10 @@ import { Trash } from "./trash.ts";
 export interface WorkspaceDirectoriesOptions {
   readonly root: string;
   readonly sharedRoot: string;
-  /** Undefined: no bound. */
+  /** Of each workspace; undefined: no bound. */
   readonly quotaBytes: number | undefined;
+  /** Of each shared directory; undefined: no bound. */
+  readonly sharedQuotaBytes: number | undefined;
 }
 
 /** Nobody else goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
@@ -30,26 +33,35 @@ const ROOT_MODE = 0o700;
 
 /** {@link WorkspaceFiles} on a local disk. */
 export class WorkspaceDirectories implements WorkspaceFiles {
-  readonly quotaBytes: number | undefined;
+  readonly hasQuotas: boolean;
+  readonly #quotaBytes: number | undefined;
   readonly #layout: Layout;
   readonly #logger: Logger;
   readonly #tools: Tools;
   readonly #trash: Trash;
+  readonly #shared: SharedDirectories;
   #hold: QuotaHold | undefined;
-  /** What sandboxes of the owner without a name share, once it is made. */
-  #sharedPath: string | undefined;
 
-  constructor({ root, sharedRoot, quotaBytes }: WorkspaceDirectoriesOptions, logger: Logger) {
-    this.quotaBytes = quotaBytes;
-    this.#layout = new Layout(root, sharedRoot);
+  constructor(options: WorkspaceDirectoriesOptions, logger: Logger) {
+    this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
+    this.#quotaBytes = options.quotaBytes;
+    this.#layout = new Layout(options.root, options.sharedRoot);
     this.#logger = logger;
     this.#tools = Tools.find();
     this.#trash = new Trash(this.#tools);
+    this.#shared = new SharedDirectories({
+      layout: this.#layout,
+      quotaBytes: options.sharedQuotaBytes,
+      tools: this.#tools,
+      logger,
+    });
   }
 
-  get quotaEnforcement(): QuotaEnforcement {
-    if (this.quotaBytes === undefined) return "NONE";
-    return this.#hold === undefined ? "WATCHED" : "ENFORCED";
+  quotaOf(name: WorkspaceName): Quota {
+    if (isShared(name)) return this.#shared.quotaOf(name.owner);
+    const quotaBytes = this.#quotaBytes;
+    if (quotaBytes === undefined) return { quotaBytes, quotaEnforcement: "NONE" };
+    return { quotaBytes, quotaEnforcement: this.#hold === undefined ? "WATCHED" : "ENFORCED" };
   }
 
   async prepare(): Promise<void> {
@@ -66,11 +78,8 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       );
       return;
     }
-    // What else is wrong with it is a failure of the calls that need it.
-    await this.#openSharedRoot().catch((error: unknown) => {
-      if (error instanceof BerthError) throw error;
-    });
-    await this.#findQuota();
+    const projects = await this.#findProjects();
+    await this.#shared.prepare(projects);
     await this.#mendReplacements();
     this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
   }
@@ -79,22 +88,15 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     return this.#layout.pathOf(name);
   }
 
-  async sharedPathOf(owner: string): Promise<string> {
-    return this.#layout.sharedPathOf(owner) ?? this.#sharedPath ?? (await this.#makeShared(owner));
+  async sharedPathOf(place: WorkspacePlace): Promise<string> {
+    await this.#makeOwnerRoot(place.owner);
+    return this.#shared.make(place);
   }
 
   async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
     await this.#assertRoot();
     const directory = this.#layout.pathOf(place);
-    const ownerRoot = path.dirname(directory);
-    if (ownerRoot !== this.#layout.root) {
-      await onDisk(async () => {
-        // Not the root itself: where that is missing, its disk may be.
-        await mkdir(this.#layout.owners, { mode: ROOT_MODE }).catch(unlessThere);
-        await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
-      });
-    }
-    await this.#makeShared(place.owner);
+    await this.#makeOwnerRoot(place.owner);
     let isNew = false;
     try {
       await mkdir(directory);
@@ -135,7 +137,8 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   }
 
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    return onDisk(() => measureDirectory(this.#tools, this.#layout.pathOf(name), signal));
+    const directory = isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
+    return onDisk(() => measureDirectory(this.#tools, directory, signal));
   }
 
   sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number> {
@@ -156,7 +159,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       tools: this.#tools,
       trash: this.#trash,
       hold: this.#hold,
-      mostBytes: this.quotaBytes,
+      mostBytes: this.#quotaBytes,
     };
     return stageImport(parts, place, chunks, signal);
   }
@@ -183,33 +186,27 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     await onDisk(() => readdir(this.#layout.trash));
   }
 
-  async #makeShared(owner: string): Promise<string> {
-    const place = this.#layout.sharedPathOf(owner);
-    try {
-      return await (place === undefined ? this.#openSharedRoot() : makeOpen(place));
-    } catch (error) {
-      throw new BerthError(
-        "WORKSPACE_BROKEN",
-        "The server's shared directory (--shared-root) cannot be used. The operator has to mend that.",
-        { cause: error },
-      );
-    }
+  /** Makes what holds the directories of an owner with a name. */
+  async #makeOwnerRoot(owner: string): Promise<void> {
+    const { root, owners } = this.#layout;
+    const ownerRoot = this.#layout.ownerRoot(owner);
+    if (ownerRoot === root) return;
+    await onDisk(async () => {
+      // Not the root itself: where that is missing, its disk may be.
+      await mkdir(owners, { mode: ROOT_MODE }).catch(unlessThere);
+      await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
+    });
   }
 
-  async #openSharedRoot(): Promise<string> {
-    this.#sharedPath = await makeSharedRoot(this.#layout.sharedRoot);
-    return this.#sharedPath;
-  }
-
-  async #findQuota(): Promise<void> {
-    if (this.quotaBytes === undefined) return;
-    const found = await ProjectQuota.find(this.#layout.root, this.#layout.staging, this.#tools);
-    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.quotaBytes);
-    else
-      this.#logger.warn(
-        { root: this.#layout.root },
-        `the workspace quota is watched, not enforced: ${found}`,
-      );
+  /** Finds out how quotas can be held in the root, where there are any; else says what is missing. */
+  async #findProjects(): Promise<ProjectQuota | string> {
+    if (!this.hasQuotas) return "there are no quotas";
+    const { root, staging } = this.#layout;
+    const found = await ProjectQuota.find(root, staging, this.#tools);
+    if (this.#quotaBytes === undefined) return found;
+    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.#quotaBytes);
+    else this.#logger.warn({ root }, `the workspace quota is watched, not enforced: ${found}`);
+    return found;
   }
 
   /** Ends replacements that a crash cut in two. */

@@ -51,6 +51,25 @@ test("as a table for people, with a last line that says it all", async () => {
   expect(stdout.toString()).toMatch(/\nA service can run here: berth serve\n$/);
 });
 
+test("quotas that the file system would not hold are told, with what it takes", async () => {
+  expect((await doctor()).of("--shared-quota")).toBeUndefined();
+  // Only file systems on disks have project quotas.
+  const roots = ["--workspaces-root", "/proc/berth/workspaces", "--shared-root", "/proc/berth/shared"];
+  const { ok, of } = await doctor([...roots, "--shared-quota", "1GiB", "--workspace-quota", "2GiB"]);
+  expect(ok).toBe(true);
+  for (const [option, root] of [
+    ["--shared-quota", "/proc/berth/shared"],
+    ["--workspace-quota", "/proc/berth/workspaces"],
+  ] as const) {
+    expect(of(option)).toEqual({
+      subject: option,
+      status: "limited",
+      found: expect.stringMatching(/^it would be watched, not enforced: /),
+      mend: expect.stringContaining(`Have ${root} on ext4 or xfs mounted with prjquota`),
+    });
+  }
+});
+
 describe.concurrent("what is missing comes with what mends it, and 1", () => {
   test("an image that is neither there nor to be had", async () => {
     const { exitCode, ok, of } = await doctor(["--default-image", MISSING_IMAGE]);

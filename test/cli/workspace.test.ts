@@ -5,7 +5,7 @@ import { type ProgramOptions, ServeProcess } from "../support/program.ts";
 
 let serve: ServeProcess;
 beforeAll(async () => {
-  serve = await ServeProcess.start(["--workspace-quota", "1GiB"]);
+  serve = await ServeProcess.start(["--workspace-quota", "1GiB", "--shared-quota", "2GiB"]);
 });
 afterAll(() => serve?.stop());
 
@@ -32,6 +32,8 @@ test("a workspace's life: made, referred to, used, exported, imported, cleaned u
   const shown = await berth(["show", "--measure", "job/1"]);
   expect(shown).toContain(directory);
   expect(shown).toMatch(/quota {6}1 GiB, watched/);
+  const stats = await serve.run(["stats", "--measure"]);
+  expect(stats.stdout.toString()).toMatch(/^shared directory +\S+ [KM]?i?B of 2 GiB, watched$/m);
   expect(await berth(["ls"])).toMatch(/job\/1 +0 .*sbx_[\s\S]*job\/2 +1/);
   expect(JSON.parse(await berth(["show", "job/2", "--json"]))).toMatchObject({
     workspace: { workspaceId: "job/2", traceRefs: ["trace"], refCount: 1 },

@@ -55,6 +55,31 @@ export const FILE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "grep fails where its image has busybox's",
+    changes: [
+      {
+        file: "src/resource/files/search.ts",
+        from: "return this.#run(portableGrep(path, pattern), call);",
+        to: "return undefined;",
+      },
+    ],
+    test: {
+      file: "test/sessions/files.test.ts",
+      title: "grep finds lines of text files, whatever their names",
+    },
+  },
+  {
+    name: "grep takes the first line of a name for the end of another",
+    changes: [
+      {
+        file: "src/resource/files/search.ts",
+        from: "      if (isName) {\n        file = part.toString();",
+        to: '      if (isName) {\n        file = part.toString().split("\\n").at(-1) ?? "";',
+      },
+    ],
+    test: { file: "test/sessions/files.test.ts", title: "grep tells names from lines" },
+  },
+  {
     name: "a temporary file of a service that was killed stays",
     changes: [{ file: "src/core/workspace/workspace-manager.ts", from: "    sweep.start();\n", to: "" }],
     test: {

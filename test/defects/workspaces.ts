@@ -1,6 +1,9 @@
 import type { Defect } from "./defect.ts";
 
 const REFERENCES = "test/e2e/workspaces/references.test.ts";
+const SHARED_QUOTA = "test/e2e/workspaces/shared-quota.test.ts";
+const SHARED_IS_TOLD =
+  "past its watched quota a shared directory is told of, and workspaces get no new sandbox";
 const SANDBOXES = "test/e2e/workspaces/sandboxes.test.ts";
 
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
@@ -232,6 +235,56 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/e2e/workspaces/quota.test.ts",
       title: "an import that would pass the quota is refused as it comes, and nothing of it stays",
+    },
+  },
+  {
+    name: "a workspace gets a sandbox though what it shares is past its quota",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-ensure.ts",
+        from: "    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
+        to: "",
+      },
+    ],
+    test: { file: SHARED_QUOTA, title: SHARED_IS_TOLD },
+  },
+  {
+    name: "a shared directory past its quota is told to sandboxes that do not have it",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-sandboxes.ts",
+        from: "if (isShared(name)) return mountsShared(spec);",
+        to: "if (isShared(name)) return true;",
+      },
+    ],
+    test: { file: SHARED_QUOTA, title: SHARED_IS_TOLD },
+  },
+  {
+    name: "a shared directory is listed as a workspace",
+    changes: [
+      {
+        file: "src/store/sqlite/workspace-store.ts",
+        from: "AND workspace_id > ? ORDER BY",
+        to: "AND workspace_id >= ? ORDER BY",
+      },
+    ],
+    test: {
+      file: SHARED_QUOTA,
+      title: "a shared directory is no workspace: no call lists, names or mounts it",
+    },
+  },
+  {
+    name: "a shared directory that an earlier version made is not watched",
+    changes: [
+      {
+        file: "src/core/workspace/workspace-manager.ts",
+        from: "    for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/core/workspace/workspace-quota.test.ts",
+      title: "the watch finds a shared directory that grew, also one that an earlier version made",
     },
   },
 ];

@@ -79,6 +79,12 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
   });
 
+  test("grep tells names from lines", async () => {
+    await inside(MAKE_ODD_NAMES);
+    expect(await matchesOf(worker, { pattern: "needle", path: "odd" })).toEqual(ODD_MATCHES);
+    await inside("rm -r odd");
+  });
+
   test("grep knows Perl's syntax, or says that it does not", async () => {
     await inside("mkdir -p p; printf 'call(42)\\nword\\nfoobar\\nfoobaz\\n[\\\\d]\\n' > p/x");
     const found = async (pattern: string) => {
@@ -156,17 +162,66 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 });
 
 // bubblewrap's sandboxes have this machine's own grep.
-describe("on docker, with an image whose grep knows no Perl", () => {
+describe("on docker, with busybox's grep", () => {
   const app = useApp({ engine: "docker" });
+  let worker: Worker;
+  let sandboxId = "";
 
-  test("a pattern of that syntax is refused, with what to write", async () => {
-    const worker = new Worker(app.client, "small");
-    const { sandbox_id: sandboxId } = await app.client.createSandbox({ image: BUSYBOX_IMAGE });
+  beforeAll(async () => {
+    worker = new Worker(app.client, "small");
+    sandboxId = (await app.client.createSandbox({ image: BUSYBOX_IMAGE })).sandbox_id;
     await worker.create("files", undefined, { sandbox_id: sandboxId });
+  });
+
+  test("a pattern of Perl's syntax is refused, with what to write", async () => {
     await app.client.output(sandboxId, "echo 42 > x");
     expect(await worker.execute("files:grep", { pattern: "\\d" })).toMatchObject({
       code: 4001,
       message: expect.stringContaining("Perl's syntax (\\d)"),
     });
   });
+
+  test("grep finds lines of text files, whatever their names", async () => {
+    await app.client.output(sandboxId, MAKE_ODD_NAMES);
+    expect(await matchesOf(worker, { pattern: "need(le)", path: "odd" })).toEqual(ODD_MATCHES);
+    const one = { path: "/workspace/odd/plain.md", line: 3, text: "a needle: b" };
+    expect(await matchesOf(worker, { pattern: "needle:", path: "odd" })).toEqual([one]);
+    expect(await matchesOf(worker, { pattern: "needle:", path: "odd/plain.md" })).toEqual([one]);
+    expect(await matchesOf(worker, { pattern: "needle", path: "odd", glob: "*.md" })).toEqual([one]);
+    expect(await matchesOf(worker, { pattern: "no such thing", path: "odd" })).toEqual([]);
+    expect(await worker.execute("files:grep", { pattern: "(", path: "odd" })).toMatchObject({ code: 4001 });
+  });
 });
+
+interface Match {
+  readonly path: string;
+  readonly line: number;
+  readonly text: string;
+}
+
+/** Names that a search could take for something else, files that it leaves out, and lines to find. */
+const MAKE_ODD_NAMES = String.raw`mkdir -p odd/.git 'odd/*
+a:1:b'; cd odd
+printf 'x\n\na needle: b\n' >plain.md; echo nothing >other.md
+echo needle >.git/x; printf 'needle\n\0' >binary
+for name in '*
+a:1:b/file' a:7:needle 'back\slash' ' space ' -e 'ends
+'; do printf '\tneedle\\n' >"./$name"; done`;
+
+const ODD_MATCHES: readonly Match[] = [
+  ...[" space ", "*\na:1:b/file", "-e", "a:7:needle", "back\\slash", "ends\n"].map((name) => ({
+    path: `/workspace/odd/${name}`,
+    line: 1,
+    text: "\tneedle\\n",
+  })),
+  { path: "/workspace/odd/plain.md", line: 3, text: "a needle: b" },
+];
+
+async function matchesOf(
+  worker: Worker,
+  params: { readonly pattern: string; readonly path: string; readonly glob?: string },
+): Promise<Match[]> {
+  const { code, message, data } = await worker.execute<{ matches: Match[] }>("files:grep", params);
+  expect({ code, message }).toMatchObject({ code: 0 });
+  return data.matches.sort((a, b) => (a.path < b.path ? -1 : 1));
+}

@@ -1,6 +1,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { afterAll, beforeAll } from "vitest";
+import { Client } from "./client.ts";
 import { removeContainers } from "./docker.ts";
 import { ServeProcess, type ServeSettings } from "./program.ts";
 import { newInstance } from "./settings.ts";
@@ -69,4 +71,48 @@ export class LastingService implements AsyncDisposable {
     await removeContainers(this.instance);
     await rm(this.#dataDir, { recursive: true, force: true });
   }
+}
+
+/** A {@link LastingService} with a client of its process. */
+export interface LastingApp {
+  readonly client: Client;
+  readonly instance: string;
+  /** Kills the process, without a word. */
+  kill(): Promise<void>;
+  /** Begins the process, where it does not run. */
+  begin(): Promise<void>;
+}
+
+/** Gives the tests of a file one service, which runs before the first of them. */
+export function useLastingApp(env: Readonly<Record<string, string>>): LastingApp {
+  let service: LastingService | undefined;
+  let client: Client | undefined;
+  const get = <T>(part: T | undefined): T => {
+    if (part === undefined) throw new Error("the service is not started before the tests run");
+    return part;
+  };
+  beforeAll(async () => {
+    service = await LastingService.start(env);
+    client = new Client(service.address);
+  });
+  afterAll(async () => {
+    client?.close();
+    await service?.[Symbol.asyncDispose]();
+  });
+  return {
+    get client() {
+      return get(client);
+    },
+    get instance() {
+      return get(service).instance;
+    },
+    kill: async () => {
+      get(client).close();
+      await get(service).kill();
+    },
+    begin: async () => {
+      await get(service).begin();
+      client = new Client(get(service).address);
+    },
+  };
 }

@@ -27,6 +27,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     workspacesRoot: undefined,
     sharedRoot: undefined,
     workspaceQuotaBytes: undefined,
+    sharedQuotaBytes: undefined,
     allowHostPaths: [],
     allowRuntimes: {},
     maxSandboxes: 100,

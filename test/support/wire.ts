@@ -78,6 +78,12 @@ export interface Stats {
   };
   readonly transcripts: StorageUsage;
   readonly answers: StorageUsage;
+  readonly shared_directory: {
+    readonly size_bytes: number;
+    readonly quota_bytes: number;
+    readonly enforced: boolean;
+    readonly over_quota: boolean;
+  } | null;
 }
 
 export interface StorageUsage {

@@ -1,8 +1,9 @@
 import { mkdtempSync } from "node:fs";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { makeTar } from "../files/support/tar-builder.ts";
-import { useApp } from "../support/app.ts";
+import { startTestApp, useApp } from "../support/app.ts";
 import { failureOf } from "../support/client.ts";
+import { newDataDir, newInstance } from "../support/settings.ts";
 import { WorkspaceClient } from "../support/workspaces.ts";
 
 const MIB = 1024 * 1024;
@@ -68,5 +69,32 @@ describe.each(["ext4", "xfs"])("on %s with project quotas", (type) => {
     expect((await write(await workspaces.sandbox("again"), "file", "3M")).exitCode).toBe(0);
     await workspaces.cleanup("again", { force: true });
     expect((await write(await workspaces.sandbox("again"), "file", "3M")).exitCode).toBe(0);
+  });
+
+  test.each([
+    ["beside the workspaces", { workspacesRoot: mkdtempSync(`/run/disks/${type}/workspaces-`) }],
+    ["on a disk of its own", {}],
+  ])("a shared directory %s is held as well, also after a restart", async (_, settings) => {
+    const sharedRoot = mkdtempSync(`/run/disks/${type}/shared-`);
+    const same = { ...settings, dataDir: newDataDir(), instance: newInstance(), sharedRoot };
+    for (const sharedQuotaBytes of [QUOTA, 2 * QUOTA]) {
+      const app = await startTestApp({ engine: "bubblewrap", ...same, sharedQuotaBytes });
+      onTestFinished(() => app.app.stop().then(() => {}));
+      const sandbox = await new WorkspaceClient(() => app.client).sandbox("any");
+      const run = (line: string) => app.client.run(sandbox, line);
+      const { exit_status: exit, stderr } = await run(
+        "mkdir -p /shared/x; head -c 16M /dev/zero > /shared/x/y",
+      );
+      expect(exit.exit_code).toBe(1);
+      expect(stderr.toString()).toMatch(/quota exceeded|No space left/);
+      const { shared_directory: usage } = await app.client.call("SandboxService/GetStats", {
+        measure_shared_directory: true,
+      });
+      expect(usage).toMatchObject({ quota_bytes: sharedQuotaBytes, enforced: true, over_quota: false });
+      expect(usage?.size_bytes).toBeGreaterThan(sharedQuotaBytes - MARGIN);
+      expect((await run("head -c 16M /dev/zero > file")).exit_status.exit_code).toBe(0);
+      await run("rm file");
+      await app.stop();
+    }
   });
 });

@@ -4,6 +4,7 @@ import {
   type GetStatsResponse,
   GetStatsResponseSchema,
   IsolationLevel,
+  type SharedDirectoryUsage,
   type StorageUsage,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { EXIT } from "../exit.ts";
@@ -17,10 +18,12 @@ export function statsCommand(host: CommandHost): Command {
   return clientCommand("stats")
     .summary("show how the service stands")
     .description("Shows how many sandboxes there are, how many operations run, and what engine runs them.")
+    .option("--measure", "measure the shared directory anew")
     .action(
-      host.action(async (flags: ClientFlags) =>
+      host.action(async (flags: ClientFlags & { readonly measure?: boolean }) =>
         withClient(host, flags, EXIT.failed, async (client) => {
-          const stats = await client.sandboxes.getStats({}, { signal: host.interrupts.signal });
+          const request = { measureSharedDirectory: flags.measure === true };
+          const stats = await client.sandboxes.getStats(request, { signal: host.interrupts.signal });
           const { stdout } = host.io;
           if (flags.json) await writeJson(stdout, messageJson(GetStatsResponseSchema, stats));
           else await write(stdout, formatTable(["WHAT", "VALUE"], rows(stats)));
@@ -41,6 +44,7 @@ function rows(stats: GetStatsResponse): string[][] {
   ];
   if (stats.transcripts) lines.push(["output kept", usage(stats.transcripts)]);
   if (stats.answers) lines.push(["answers kept", usage(stats.answers)]);
+  if (stats.sharedDirectory) lines.push(["shared directory", shared(stats.sharedDirectory)]);
   for (const { image, ready, target } of stats.warmPools) {
     lines.push(["warm pool", `${image}: ${ready} of ${target} ready`]);
   }
@@ -55,6 +59,11 @@ function rows(stats: GetStatsResponse): string[][] {
 
 function usage({ usedBytes, limitBytes }: StorageUsage): string {
   return `${formatSize(Number(usedBytes))} of ${formatSize(Number(limitBytes))}`;
+}
+
+function shared({ sizeBytes, quotaBytes, enforced, overQuota }: SharedDirectoryUsage): string {
+  const how = `${enforced ? "enforced" : "watched"}${overQuota ? ", exceeded" : ""}`;
+  return `${formatSize(Number(sizeBytes))} of ${formatSize(Number(quotaBytes))}, ${how}`;
 }
 
 function span(duration: Duration | undefined): string {

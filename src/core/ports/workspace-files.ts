@@ -1,6 +1,6 @@
-import type { QuotaEnforcement, WorkspaceName } from "../workspace/workspace.ts";
+import type { Quota, WorkspaceName } from "../workspace/workspace.ts";
 
-/** The directory of one workspace. */
+/** The directory of one workspace, or what an owner's sandboxes share ({@link sharedOf}). */
 export interface WorkspacePlace extends WorkspaceName {
   /** {@link WorkspaceRecord.number}. */
   readonly number: number;
@@ -38,10 +38,10 @@ export interface Stray {
  * should be, with what to do.
  */
 export interface WorkspaceFiles {
-  /** Bytes that a workspace may take; undefined: no bound. */
-  readonly quotaBytes: number | undefined;
-  /** Who holds it. */
-  readonly quotaEnforcement: QuotaEnforcement;
+  /** Whether anything has a quota. */
+  readonly hasQuotas: boolean;
+  /** The quota of a workspace, or of a shared directory. */
+  quotaOf(name: WorkspaceName): Quota;
   /**
    * Makes the roots, removes what earlier runs left half done, and finds out how quotas can be held.
    * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
@@ -49,15 +49,15 @@ export interface WorkspaceFiles {
   prepare(): Promise<void>;
   /** Absolute path of a workspace's directory. */
   pathOf(name: WorkspaceName): string;
-  /** Absolute path of an owner's shared directory. */
-  sharedPathOf(owner: string): Promise<string>;
-  /** Makes a workspace's directory where there is none, and the shared one. `mayExist`: one that is there may be ours. */
+  /** Absolute path of an owner's shared directory, which is made where there is none. */
+  sharedPathOf(place: WorkspacePlace): Promise<string>;
+  /** Makes a workspace's directory where there is none. `mayExist`: one that is there may be ours. */
   make(place: WorkspacePlace, options: { readonly mayExist: boolean }): Promise<void>;
   /** What is wrong with a workspace's directory; undefined: nothing. */
   problemOf(name: WorkspaceName): Promise<string | undefined>;
   /** Removes a workspace's directory and all it holds, however deep and many. Idempotent. */
   discard(name: WorkspaceName): Promise<void>;
-  /** Bytes on the disk. */
+  /** Bytes on the disk, of a workspace or a shared directory. */
   measure(name: WorkspaceName, signal?: AbortSignal): Promise<number>;
   /**
    * Removes what bears a name that `isLeftBehind` knows from a directory that

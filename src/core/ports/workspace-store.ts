@@ -1,6 +1,6 @@
 import type { WorkspaceName } from "../workspace/workspace.ts";
 
-/** What is known of a workspace beside its directory. Times are wall milliseconds. */
+/** What is known of a workspace, or of a shared directory, beside itself. Times are wall milliseconds. */
 export interface WorkspaceRecord extends WorkspaceName {
   /** A small number that no other workspace ever had: its project in the file system's quota. */
   readonly number: number;
@@ -36,10 +36,10 @@ export interface WorkspaceStore {
   page(owner: string, after: string, limit: number): WorkspaceRecord[];
   /** The ids of all that an owner has. */
   ids(owner: string): string[];
-  /** Those of every owner. */
+  /** Those of every owner, shared directories among them. */
   all(): WorkspaceRecord[];
-  /** Adds one in state CREATING. */
-  insert(name: WorkspaceName, timeMs: number): WorkspaceRecord;
+  /** Adds one. */
+  insert(name: WorkspaceName, state: "CREATING" | "ACTIVE", timeMs: number): WorkspaceRecord;
   /** Its directory is there. */
   activate(name: WorkspaceName): void;
   setSandbox(name: WorkspaceName, sandboxId: string, timeMs: number): void;

@@ -8,9 +8,10 @@ export type SandboxHappening =
   | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination }
   | WorkspaceHappening;
 
-/** A workspace that the sandbox mounts was measured past its quota, or within it again. */
+/** A workspace that the sandbox mounts, or the shared directory, was measured past its quota, or within it again. */
 export interface WorkspaceHappening {
-  readonly type: "WORKSPACE_OVER_QUOTA" | "WORKSPACE_WITHIN_QUOTA";
+  readonly type: `${"WORKSPACE" | "SHARED"}_${"OVER" | "WITHIN"}_QUOTA`;
+  /** Empty: the shared directory. */
   readonly workspaceId: string;
   readonly sizeBytes: number;
   readonly quotaBytes: number;

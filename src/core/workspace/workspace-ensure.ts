@@ -4,10 +4,11 @@ import type { Clock } from "../ports/clock.ts";
 import type { Logger } from "../ports/logger.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "../ports/workspace-store.ts";
 import type { EngineMonitor } from "../sandbox/engine-monitor.ts";
-import type { SandboxView } from "../sandbox/sandbox.ts";
+import type { SandboxSpec, SandboxView } from "../sandbox/sandbox.ts";
 import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
 import type { RequestedSpec } from "../sandbox/spec.ts";
-import type { WorkspaceName, WorkspaceView } from "./workspace.ts";
+import { mountsShared } from "./shared-directories.ts";
+import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { WorkspaceQuota } from "./workspace-quota.ts";
 import type { WorkspaceSandboxes } from "./workspace-sandboxes.ts";
 import type { Workspaces } from "./workspaces.ts";
@@ -38,6 +39,8 @@ export interface Ensured {
   readonly reused: boolean;
 }
 
+type SpecWithMounts = RequestedSpec & Pick<SandboxSpec, "mounts">;
+
 /** Makes sure that workspaces have running sandboxes. */
 export class WorkspaceEnsurer {
   readonly #parts: WorkspaceEnsurerParts;
@@ -49,7 +52,8 @@ export class WorkspaceEnsurer {
   /**
    * Reuses the workspace's sandbox where it runs, resumes a paused one, and else
    * makes one: under the id of the last, one generation later.
-   * @throws as {@link Workspaces.make} and {@link SandboxManager.create}; `NO_SPACE` past a watched quota.
+   * @throws as {@link Workspaces.make} and {@link SandboxManager.create}; `NO_SPACE` past a quota, of the workspace or
+   *   of what it would share.
    */
   async ensure(name: WorkspaceName, asked: RequestedSpec, signal: AbortSignal): Promise<Ensured> {
     const spec = this.#withWorkspace(name, asked);
@@ -103,9 +107,10 @@ export class WorkspaceEnsurer {
     return undefined;
   }
 
-  async #create(record: WorkspaceRecord, spec: RequestedSpec, signal: AbortSignal): Promise<SandboxView> {
+  async #create(record: WorkspaceRecord, spec: SpecWithMounts, signal: AbortSignal): Promise<SandboxView> {
     const { quota, users, sandboxes, store, clock } = this.#parts;
     await quota.assertRoom(record, signal);
+    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
     const keeps = record.sandboxId !== "" && users.isFree(record);
     const sandboxId = keeps ? record.sandboxId : newId("sbx");
     // Known before it is there: a crash between the two leaves no sandbox that nobody finds.
@@ -113,7 +118,7 @@ export class WorkspaceEnsurer {
     return sandboxes.create(record.owner, spec, { sandboxId, signal });
   }
 
-  #withWorkspace({ workspaceId }: WorkspaceName, asked: RequestedSpec): RequestedSpec {
+  #withWorkspace({ workspaceId }: WorkspaceName, asked: RequestedSpec): SpecWithMounts {
     const target = asked.workingDir ?? this.#parts.workingDir;
     const mounts = asked.mounts ?? [];
     if (target === "/") throw invalidArgument("spec.working_dir", "a workspace cannot take the place of /.");

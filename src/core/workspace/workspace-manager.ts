@@ -3,6 +3,7 @@ import { inBatches } from "../in-batches.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { WorkspaceFiles } from "../ports/workspace-files.ts";
 import type { WorkspaceStore } from "../ports/workspace-store.ts";
+import type { SharedDirectories } from "./shared-directories.ts";
 import type { BrokenWorkspace, WorkspaceName, WorkspaceView } from "./workspace.ts";
 import { workspaceNotFound } from "./workspace.ts";
 import type { WorkspaceMounts } from "./workspace-mounts.ts";
@@ -17,6 +18,7 @@ export interface WorkspaceManagerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
   readonly files: WorkspaceFiles;
+  readonly shared: SharedDirectories;
   readonly mounts: WorkspaceMounts;
   readonly quota: WorkspaceQuota;
   readonly sweep: WorkspaceSweep;
@@ -62,8 +64,10 @@ export class WorkspaceManager {
 
   /** Goes on with what an earlier run of the service left half done, and begins to watch the quota. Never rejects. */
   async start(): Promise<void> {
-    const { store, workspaces, remover, quota, sweep } = this.#parts;
-    const begun = store.all().filter(({ state }) => state !== "ACTIVE");
+    const { store, shared, workspaces, remover, quota, sweep } = this.#parts;
+    const records = store.all();
+    for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);
+    const begun = records.filter(({ state }) => state !== "ACTIVE");
     await inBatches(begun, (record) =>
       workspaces
         .locked(record, async () => {

@@ -4,20 +4,20 @@ import type { WorkspaceFiles } from "../ports/workspace-files.ts";
 import type { WorkspaceStore } from "../ports/workspace-store.ts";
 import type { MountSources } from "../sandbox/mount-sources.ts";
 import type { SandboxSpec } from "../sandbox/sandbox.ts";
+import { mountsShared, SHARED_TARGET, type SharedDirectories } from "./shared-directories.ts";
 import { type WorkspaceName, workspaceBroken, workspaceKey, workspaceNotFound } from "./workspace.ts";
-
-/** Where the shared directory appears in every sandbox that has a workspace. */
-const SHARED_TARGET = "/shared";
 
 /** The mounts of sandboxes with workspaces: each one's directory, and the shared one. */
 export class WorkspaceMounts implements MountSources {
   readonly #store: WorkspaceStore;
   readonly #files: WorkspaceFiles;
+  readonly #shared: SharedDirectories;
   readonly #closed = new Set<string>();
 
-  constructor(store: WorkspaceStore, files: WorkspaceFiles) {
+  constructor(store: WorkspaceStore, files: WorkspaceFiles, shared: SharedDirectories) {
     this.#store = store;
     this.#files = files;
+    this.#shared = shared;
   }
 
   check(owner: string, spec: SandboxSpec): void {
@@ -35,8 +35,7 @@ export class WorkspaceMounts implements MountSources {
 
   async resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]> {
     this.check(owner, spec);
-    const names = workspacesOf(owner, spec);
-    for (const name of names) {
+    for (const name of workspacesOf(owner, spec)) {
       const problem = await this.#files.problemOf(name);
       if (problem !== undefined) throw workspaceBroken(name, problem);
     }
@@ -45,9 +44,8 @@ export class WorkspaceMounts implements MountSources {
       const hostPath = this.#files.pathOf({ owner, workspaceId: source.workspaceId });
       return { hostPath, target, readOnly, giveToUser: !readOnly, own: true };
     });
-    const isTaken = mounts.some(({ target }) => target === SHARED_TARGET);
-    if (names.length === 0 || isTaken) return mounts;
-    const hostPath = await this.#files.sharedPathOf(owner);
+    if (!mountsShared(spec)) return mounts;
+    const hostPath = await this.#shared.pathOf(owner);
     return [...mounts, { hostPath, target: SHARED_TARGET, readOnly: false, giveToUser: false, own: true }];
   }
 

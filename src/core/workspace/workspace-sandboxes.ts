@@ -3,7 +3,8 @@ import type { WorkspaceRecord } from "../ports/workspace-store.ts";
 import type { SandboxState, SandboxView } from "../sandbox/sandbox.ts";
 import type { WorkspaceHappening } from "../sandbox/sandbox-event.ts";
 import type { SandboxManager } from "../sandbox/sandbox-manager.ts";
-import type { WorkspaceName } from "./workspace.ts";
+import { mountsShared } from "./shared-directories.ts";
+import { isShared, type WorkspaceName } from "./workspace.ts";
 
 const LIVE: ReadonlySet<SandboxState> = new Set(["CREATING", "RUNNING", "PAUSED", "DELETING"]);
 
@@ -38,14 +39,14 @@ export class WorkspaceSandboxes {
     }
   }
 
-  /** Every live sandbox in which a workspace appears. */
+  /** Every live sandbox in which a workspace, or an owner's shared directory, appears. */
   users(name: WorkspaceName): SandboxView[] {
     return this.#sandboxes
       .list(name.owner, { labels: {}, states: LIVE })
       .items.filter((sandbox) => uses(sandbox, name));
   }
 
-  /** Tells every live sandbox in which a workspace appears what became of it. */
+  /** Tells {@link users} what became of it. */
   tell(name: WorkspaceName, happening: WorkspaceHappening): void {
     for (const sandbox of this.users(name)) this.#sandboxes.mention(sandbox, happening);
   }
@@ -56,8 +57,9 @@ export class WorkspaceSandboxes {
   }
 }
 
-function uses(sandbox: SandboxView, { workspaceId }: WorkspaceName): boolean {
-  return sandbox.spec.mounts.some(
-    ({ source }) => source.kind === "workspace" && source.workspaceId === workspaceId,
+function uses({ spec }: SandboxView, name: WorkspaceName): boolean {
+  if (isShared(name)) return mountsShared(spec);
+  return spec.mounts.some(
+    ({ source }) => source.kind === "workspace" && source.workspaceId === name.workspaceId,
   );
 }

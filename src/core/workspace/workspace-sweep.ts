@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "../ports/logger.ts";
 import type { WorkspaceFiles } from "../ports/workspace-files.ts";
 import type { WorkspaceStore } from "../ports/workspace-store.ts";
+import { isShared } from "./workspace.ts";
 
 /** After a look the sweep rests for so many times what it took. */
 const REST_FACTOR = 9;
@@ -31,7 +32,7 @@ export class WorkspaceSweep {
     this.#parts = parts;
   }
 
-  /** Begins; every workspace is looked through once. */
+  /** Begins; every workspace and shared directory is looked through once. */
   start(): void {
     this.#sweeping = this.#sweep();
   }
@@ -44,18 +45,13 @@ export class WorkspaceSweep {
   async #sweep(): Promise<void> {
     const { store, files, isLeftBehind, logger } = this.#parts;
     const { signal } = this.#stop;
-    const active = store.all().filter(({ state }) => state === "ACTIVE");
-    const owners = new Set(active.map(({ owner }) => owner));
-    const directories = [
-      ...Array.from(owners, (owner) => () => files.sharedPathOf(owner)),
-      ...active.map((record) => async () => files.pathOf(record)),
-    ];
-    for (const locate of directories) {
+    for (const record of store.all()) {
       if (signal.aborted) return;
+      if (record.state !== "ACTIVE") continue;
       const begin = performance.now();
       let directory: string | undefined;
       try {
-        directory = await locate();
+        directory = isShared(record) ? await files.sharedPathOf(record) : files.pathOf(record);
         const count = await files.sweep(directory, isLeftBehind, signal);
         if (count > 0) logger.info({ directory, count }, "removed temporary files of an earlier run");
       } catch (error) {

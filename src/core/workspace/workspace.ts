@@ -7,11 +7,32 @@ export interface WorkspaceName {
   readonly workspaceId: string;
 }
 
+/**
+ * What an owner's sandboxes share, at `/shared`. It has a number, a size and a
+ * quota as workspaces have, so it goes under the one id that no caller can give.
+ */
+export function sharedOf(owner: string): WorkspaceName {
+  return { owner, workspaceId: "" };
+}
+
+/** Whether it is an owner's shared directory, and no workspace. */
+export function isShared({ workspaceId }: WorkspaceName): boolean {
+  return workspaceId === "";
+}
+
 /** How a quota is held. */
 export type QuotaEnforcement = "NONE" | "ENFORCED" | "WATCHED";
 
+/** What a directory may take. */
+export interface Quota {
+  /** Undefined: no bound. */
+  readonly quotaBytes: number | undefined;
+  /** Who holds it. */
+  readonly quotaEnforcement: QuotaEnforcement;
+}
+
 /** A workspace as it was at one moment: what clients see. Times are wall milliseconds. */
-export interface WorkspaceView extends WorkspaceName {
+export interface WorkspaceView extends WorkspaceName, Quota {
   /** Absolute path of its directory on the server's machine. */
   readonly path: string;
   /** In byte order. */
@@ -22,9 +43,6 @@ export interface WorkspaceView extends WorkspaceName {
   readonly sizeBytes: number | undefined;
   readonly createTimeMs: number;
   readonly updateTimeMs: number;
-  /** Undefined: no bound. */
-  readonly quotaBytes: number | undefined;
-  readonly quotaEnforcement: QuotaEnforcement;
 }
 
 /** Whether a workspace took more than its quota when it was measured last. */

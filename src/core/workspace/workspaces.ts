@@ -2,6 +2,7 @@ import { KeyedLock } from "../keyed-lock.ts";
 import type { Clock } from "../ports/clock.ts";
 import type { WorkspaceFiles } from "../ports/workspace-files.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "../ports/workspace-store.ts";
+import type { SharedDirectories } from "./shared-directories.ts";
 import {
   type WorkspaceName,
   type WorkspaceView,
@@ -16,6 +17,7 @@ import type { WorkspaceSandboxes } from "./workspace-sandboxes.ts";
 export interface WorkspacesParts {
   readonly store: WorkspaceStore;
   readonly files: WorkspaceFiles;
+  readonly shared: SharedDirectories;
   readonly sandboxes: WorkspaceSandboxes;
   readonly remover: WorkspaceRemover;
   readonly clock: Clock;
@@ -58,15 +60,16 @@ export class Workspaces {
 
   /** Makes it where there is none. Under its lock. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
-    const { store, files, clock, remover } = this.#parts;
+    const { store, files, shared, clock, remover } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return { record: await this.findWhole(name), created: false };
     if (known?.state === "DELETING") {
       await remover.finish(known, 0);
       known = undefined;
     }
-    const record = known ?? store.insert(name, clock.wallMs());
+    const record = known ?? store.insert(name, "CREATING", clock.wallMs());
     try {
+      await shared.pathOf(name.owner);
       // Known before it is there: a directory that is there and not known is somebody else's.
       await files.make(record, { mayExist: known !== undefined });
     } catch (error) {
@@ -90,8 +93,7 @@ export class Workspaces {
       sizeBytes: record.sizeBytes,
       createTimeMs: record.createTimeMs,
       updateTimeMs: record.updateTimeMs,
-      quotaBytes: files.quotaBytes,
-      quotaEnforcement: files.quotaEnforcement,
+      ...files.quotaOf(record),
     };
   }
 }

@@ -6,6 +6,7 @@ import { withoutVanished } from "../../files/failure.ts";
 import type { ProcessManager } from "../../process/process-manager.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
+import { portableGrep } from "./portable-grep.ts";
 
 /** Names and lines of one search. */
 const MOST_OUTPUT_BYTES = 16 * 1024 * 1024;
@@ -18,8 +19,8 @@ const LONGEST_LINE = 500;
 const SLICE_MS = 10;
 const NUL = 0;
 const NEWLINE = 0x0a;
-/** What a grep says that was built without Perl's syntax. */
-const NO_PERL = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
+/** What a grep says that lacks Perl's syntax, and busybox's of most options. */
+const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
 const FORBIDDEN = /: permission denied$/i;
 
 /** A line that a pattern was found in. */
@@ -50,7 +51,7 @@ export class Search {
       call,
     );
     let found: string[] = [];
-    for await (const bytes of slices(output, NUL, call)) {
+    for await (const bytes of slices(output, [NUL], call)) {
       const path = bytes.toString();
       if (path !== "" && glob.matches(relativeTo(directory, path))) found.push(path);
       // More are neither shown nor counted; to sort few at a time does not take long.
@@ -68,34 +69,42 @@ export class Search {
     const wanted = glob === undefined ? undefined : nameMatcher(path, glob);
     const { perl, extended } = syntaxOf(pattern);
     if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
-    const argv = ["grep", perl === undefined ? "-rnIHEZ" : "-rnIHPZ"];
+    const options = perl === undefined ? "-rnIHEZ" : "-rnIHPZ";
     const output = await this.#run(
-      [...argv, "--exclude-dir=.git", "-e", pattern, "--", path],
+      ["grep", options, "--exclude-dir=.git", "-e", pattern, "--", path],
       call,
-      (said) => (perl !== undefined && NO_PERL.test(said) ? noPerl(perl) : undefined),
+      (complaint) => {
+        if (!NO_OPTION.test(complaint)) return undefined;
+        if (perl !== undefined) throw noPerl(perl);
+        return this.#run(portableGrep(path, pattern), call);
+      },
     );
     const found: FoundLine[] = [];
-    for await (const row of slices(output, NEWLINE, call)) {
-      const cut = row.indexOf(NUL);
-      const colon = row.indexOf(":", cut);
-      if (cut < 0 || colon < 0) continue;
-      const file = row.toString("utf8", 0, cut);
+    let file = "";
+    let isName = false;
+    for await (const part of slices(output, [NUL, NEWLINE], call)) {
+      isName = !isName;
+      if (isName) {
+        file = part.toString();
+        continue;
+      }
       if (wanted !== undefined && !wanted(file)) continue;
+      const colon = part.indexOf(":");
       found.push({
         path: file,
-        line: Number(row.toString("utf8", cut + 1, colon)),
-        text: row.toString("utf8", colon + 1, colon + 1 + 4 * LONGEST_LINE).slice(0, LONGEST_LINE),
+        line: Number(part.toString("utf8", 0, colon)),
+        text: part.toString("utf8", colon + 1, colon + 1 + 4 * LONGEST_LINE).slice(0, LONGEST_LINE),
       });
       if (found.length > MOST_FOUND) break;
     }
     return found;
   }
 
-  /** @param refusal what a tool's complaint means, where it is not of a file */
+  /** @param instead what takes the place of a tool that failed so, where its complaint is not of a file */
   async #run(
     args: readonly string[],
     call: ToolCall,
-    refusal: (complaint: string) => BerthError | undefined = () => undefined,
+    instead: (complaint: string) => Promise<Buffer> | undefined = () => undefined,
   ): Promise<Buffer> {
     const { stdout, stderr, status } = await this.#processes.run(
       {
@@ -121,9 +130,11 @@ export class Search {
     // find says 1 where something could not be read, grep where nothing was found, and 2 where it read all the rest.
     const complaint = stderr.result().data.toString("utf8", 0, MOST_COMPLAINT_BYTES).trim();
     if (status.exitCode > 1 && !isOfFiles(complaint)) {
-      throw (
-        refusal(complaint) ??
-        new BerthError("UNSUPPORTED", `${args[0]} failed (exit code ${status.exitCode}). ${complaint}`.trim())
+      const replacement = instead(complaint);
+      if (replacement !== undefined) return replacement;
+      throw new BerthError(
+        "UNSUPPORTED",
+        `${args[0]} failed (exit code ${status.exitCode}). ${complaint}`.trim(),
       );
     }
     const { data, gap } = stdout.result();
@@ -165,18 +176,18 @@ function relativeTo(directory: string, path: string): string {
 }
 
 /**
- * The parts of an output that end with a separator. Code of the sandbox decides
- * how many there are, so the event loop gets its turn between them.
+ * The parts of an output that end with the separators in turn. Code of the
+ * sandbox decides how many there are, so the event loop gets its turn between them.
  * @throws where the call was given up or has run out of time
  */
 async function* slices(
   output: Buffer,
-  separator: number,
+  separators: readonly number[],
   { signal, timeout }: ToolCall,
 ): AsyncGenerator<Buffer> {
   let since = performance.now();
-  for (let at = 0; at < output.length; ) {
-    const end = output.indexOf(separator, at);
+  for (let at = 0, count = 0; at < output.length; count++) {
+    const end = output.indexOf(separators[count % separators.length] ?? NUL, at);
     const next = end < 0 ? output.length : end;
     yield output.subarray(at, next);
     at = next + 1;

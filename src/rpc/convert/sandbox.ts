@@ -78,6 +78,8 @@ const EVENT_TYPES: Record<SandboxEvent["happening"]["type"], SandboxEventType> =
   TERMINATED: SandboxEventType.TERMINATED,
   WORKSPACE_OVER_QUOTA: SandboxEventType.WORKSPACE_OVER_QUOTA,
   WORKSPACE_WITHIN_QUOTA: SandboxEventType.WORKSPACE_WITHIN_QUOTA,
+  SHARED_OVER_QUOTA: SandboxEventType.SHARED_OVER_QUOTA,
+  SHARED_WITHIN_QUOTA: SandboxEventType.SHARED_WITHIN_QUOTA,
 };
 
 /** Checks a spec's form and turns it into the core's. */

@@ -1,4 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { SharedDirectoryUsageSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import {
   type BrokenWorkspaceSchema,
   ExportWorkspaceResponseSchema,
@@ -12,6 +13,7 @@ import {
   type QuotaEnforcement,
   type WorkspaceView,
 } from "../../core/workspace/workspace.ts";
+import type { QuotaUsage } from "../../core/workspace/workspace-quota.ts";
 import { withEncoding } from "../encoded.ts";
 import { msToTimestamp } from "../validate/duration.ts";
 import { encodeChunk } from "./chunk-encoding.ts";
@@ -47,4 +49,13 @@ export function toWireBroken(broken: BrokenWorkspace): MessageInitShape<typeof B
 export function toWireExportChunk(data: Buffer): MessageInitShape<typeof ExportWorkspaceResponseSchema> {
   const message = { chunk: data as Uint8Array<ArrayBuffer> };
   return withEncoding(message, encodeChunk(ExportWorkspaceResponseSchema.field.chunk.number, data));
+}
+
+export function toWireSharedUsage(usage: QuotaUsage): MessageInitShape<typeof SharedDirectoryUsageSchema> {
+  return {
+    sizeBytes: BigInt(usage.sizeBytes ?? 0),
+    quotaBytes: BigInt(usage.quotaBytes),
+    enforced: usage.quotaEnforcement === "ENFORCED",
+    overQuota: isOverQuota(usage),
+  };
 }

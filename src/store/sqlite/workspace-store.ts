@@ -41,7 +41,9 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
   }
 
   ids(owner: string): string[] {
-    const rows = this.#db.prepare("SELECT workspace_id FROM workspaces WHERE owner = ?").all(owner);
+    const rows = this.#db
+      .prepare("SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ''")
+      .all(owner);
     return rows.map(({ workspace_id }) => String(workspace_id));
   }
 
@@ -50,13 +52,13 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return (rows as unknown as Row[]).map(toRecord);
   }
 
-  insert(name: WorkspaceName, timeMs: number): WorkspaceRecord {
+  insert(name: WorkspaceName, state: WorkspaceRecord["state"], timeMs: number): WorkspaceRecord {
     return this.#db.transaction(() => {
       this.#db
         .prepare(
-          "INSERT INTO workspaces (owner, workspace_id, state, create_time_ms, update_time_ms) VALUES (?, ?, 'CREATING', ?, ?)",
+          "INSERT INTO workspaces (owner, workspace_id, state, create_time_ms, update_time_ms) VALUES (?, ?, ?, ?, ?)",
         )
-        .run(name.owner, name.workspaceId, timeMs, timeMs);
+        .run(name.owner, name.workspaceId, state, timeMs, timeMs);
       return this.#get(name);
     });
   }

@@ -6,12 +6,17 @@ import { MemoryLog } from "../../support/memory-log.ts";
 import { newManager, newWorld } from "../support.ts";
 
 /** Workspaces over a store and directories that outlive them, and an engine that a test holds up. */
-export async function openWorkspaces(dataDir: string, workspaceQuotaBytes?: number) {
+export async function openWorkspaces(
+  dataDir: string,
+  workspaceQuotaBytes?: number,
+  sharedQuotaBytes?: number,
+) {
   const store = SqliteStore.open(dataDir);
   const settings = {
     workspacesRoot: undefined,
     sharedRoot: undefined,
     workspaceQuotaBytes,
+    sharedQuotaBytes,
     dockerRequired: false,
     dataDir,
     defaults: { workingDir: "/workspace" },

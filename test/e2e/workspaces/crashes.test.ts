@@ -1,42 +1,22 @@
-import { rm, stat } from "node:fs/promises";
-import { afterAll, describe, expect, test } from "vitest";
-import { Client } from "../../support/client.ts";
+import { stat } from "node:fs/promises";
+import { describe, expect, test } from "vitest";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
-import { ServeProcess } from "../../support/program.ts";
-import { newDataDir, newInstance } from "../../support/settings.ts";
+import { useLastingApp } from "../../support/lasting-service.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const WORKSPACES = 20;
 const CHANGES = 100;
 
 describe.each(ENGINES)("on $name", ({ name }) => {
-  const dataDir = newDataDir();
-  const instance = newInstance();
-  let serve: ServeProcess | undefined;
-  let client: Client | undefined;
-  const workspaces = new WorkspaceClient(() => client as Client);
-
-  const start = async (): Promise<void> => {
-    serve = await ServeProcess.start(["--engine", name], {}, { dataDir, instance });
-    client = new Client(serve.address);
-  };
-  const kill = async (): Promise<void> => {
-    client?.close();
-    await serve?.stop("SIGKILL");
-  };
-  afterAll(async () => {
-    client?.close();
-    await serve?.stop();
-    await rm(dataDir, { recursive: true, force: true });
-  });
+  const service = useLastingApp({ BERTH_ENGINE: name });
+  const workspaces = new WorkspaceClient(() => service.client);
 
   test("100 reference changes on 20 workspaces at once, with three kills in between, leave exact references", async () => {
     // What each trace was asked to be last, and whether that was answered.
     const wanted = new Map<string, { readonly candidates: (string | undefined)[] }>();
     const idOf = (index: number) => `workspace ${index % WORKSPACES}`;
     for (let round = 0; round < 4; round++) {
-      await start();
       const changes = Array.from({ length: CHANGES }, async (_, index) => {
         const trace = `trace ${index}`;
         const before = wanted.get(trace)?.candidates ?? [undefined];
@@ -55,9 +35,10 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       if (round < 3) {
         // In the middle: some have been answered, others have not.
         await Promise.race(changes);
-        await kill();
+        await service.kill();
       }
       await Promise.all(changes);
+      if (round < 3) await service.begin();
     }
     const { workspaces: all } = await workspaces.list();
     const holders = new Map<string, string>();
@@ -76,16 +57,14 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       );
       expect(found).toBe(holders.get(trace));
     }
-    await kill();
   });
 
   test("a workspace's sandbox is known after a kill: one that lives is used again, one that ended is replaced", async () => {
-    await start();
     const made = await workspaces.ensure("known");
     const id = made.workspace.sandbox_id;
-    await client?.output(id, "echo kept > file");
-    await kill();
-    await start();
+    await service.client.output(id, "echo kept > file");
+    await service.kill();
+    await service.begin();
     const lives = name === "docker";
     await eventually(async () => (await workspaces.get("known")).sandbox_id === (lives ? id : ""), {
       timeoutMs: 30_000,
@@ -94,16 +73,17 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       reused: lives,
       sandbox: { sandbox_id: id, generation: lives ? 1 : 2 },
     });
-    expect(await client?.output(id, "cat file")).toBe("kept\n");
+    expect(await service.client.output(id, "cat file")).toBe("kept\n");
     await workspaces.cleanup("known", { force: true });
-    await kill();
   });
 
   test("a forced cleanup that a kill cut short is finished at the next start, and its retry is answered once", async () => {
-    await start();
     const { workspace } = await workspaces.ensure("cut short");
     await workspaces.addRef("cut short", "trace");
-    await client?.output(workspace.sandbox_id, "mkdir -p a/b && for i in $(seq 2000); do : > a/b/$i; done");
+    await service.client.output(
+      workspace.sandbox_id,
+      "mkdir -p a/b && for i in $(seq 2000); do : > a/b/$i; done",
+    );
     const cut = workspaces
       .cleanup("cut short", { force: true, request_id: "cleanup" })
       .catch(() => undefined);
@@ -115,9 +95,9 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       );
       if (gone) break;
     }
-    await kill();
+    await service.kill();
     const answered = await cut;
-    await start();
+    await service.begin();
     const retry = await workspaces.cleanup("cut short", { force: true, request_id: "cleanup" });
     expect(retry).toMatchObject({ deleted: true, cleared_ref_count: 1 });
     expect(answered ?? retry).toMatchObject({ deleted: true });
@@ -126,23 +106,21 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await expect(workspaces.lookup("trace")).rejects.toThrow("NOT_FOUND");
     // What was answered is over: the name is free.
     expect((await workspaces.create("cut short")).trace_refs).toEqual([]);
-    await kill();
   });
 
   test("a sandbox that was made and not answered is the workspace's after the next start", async () => {
-    await start();
     await workspaces.create("killed");
     const ensuring = workspaces.ensure("killed").catch(() => undefined);
     for (;;) {
-      const { sandboxes } = (await client?.call("SandboxService/ListSandboxes", {})) ?? { sandboxes: [] };
+      const { sandboxes } = await service.client.call("SandboxService/ListSandboxes", {});
       if (sandboxes.some(({ spec }) => JSON.stringify(spec).includes("killed"))) break;
     }
-    await kill();
+    await service.kill();
     await ensuring;
-    await start();
+    await service.begin();
     const { workspace, sandbox } = await workspaces.ensure("killed");
-    expect(await client?.output(workspace.sandbox_id, "pwd")).toBe("/workspace\n");
-    const { sandboxes } = (await client?.call("SandboxService/ListSandboxes", {})) ?? { sandboxes: [] };
+    expect(await service.client.output(workspace.sandbox_id, "pwd")).toBe("/workspace\n");
+    const { sandboxes } = await service.client.call("SandboxService/ListSandboxes", {});
     expect(sandboxes.map(({ sandbox_id: id }) => id)).toEqual([sandbox?.sandbox_id]);
     await workspaces.cleanup("killed", { force: true });
   });

@@ -1,59 +1,42 @@
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, describe, expect, onTestFinished, test } from "vitest";
-import { Client, type Request } from "../../support/client.ts";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { Request } from "../../support/client.ts";
 import { removeContainers } from "../../support/docker.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
-import { ServeProcess } from "../../support/program.ts";
-import { newDataDir, newInstance } from "../../support/settings.ts";
+import { useLastingApp } from "../../support/lasting-service.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const LOOK_ALIKE = [".berth-notes", `.berth-${"0".repeat(40)}`];
 
 describe.each(ENGINES)("on $name", ({ name }) => {
-  const dataDir = newDataDir();
-  const instance = newInstance();
-  let serve: ServeProcess | undefined;
-  let client: Client | undefined;
-  const workspaces = new WorkspaceClient(() => client as Client);
-
-  const start = async (): Promise<void> => {
-    serve = await ServeProcess.start(["--engine", name], {}, { dataDir, instance });
-    client = new Client(serve.address);
-  };
-  afterAll(async () => {
-    client?.close();
-    await serve?.stop();
-    if (name === "docker") await removeContainers(instance);
-    await rm(dataDir, { recursive: true, force: true });
-  });
+  const service = useLastingApp({ BERTH_ENGINE: name });
+  const workspaces = new WorkspaceClient(() => service.client);
 
   test("what a write left is removed at the next start, and nothing else", async () => {
-    await start();
     const id = await workspaces.sandbox("cut");
     const { path: where } = await workspaces.get("cut");
     const deep = path.join(where, "a", "b");
-    await (client as Client).output(id, "mkdir -p a/b");
+    await service.client.output(id, "mkdir -p a/b");
     const stopped = Promise.withResolvers<void>();
     async function* half(): AsyncGenerator<Request> {
       yield { header: { sandbox_id: id, path: "a/b/file" } };
       yield { chunk: Buffer.alloc(1024 * 1024) };
       await stopped.promise;
     }
-    const upload = (client as Client).upload("FileService/UploadFile", half()).catch(() => {});
+    const upload = service.client.upload("FileService/UploadFile", half()).catch(() => {});
     const temporary = async () => (await readdir(deep)).filter((each) => each.startsWith(".berth-"));
     await eventually(async () => (await temporary()).length === 1, { timeoutMs: 30_000 });
     const [left = ""] = await temporary();
     // Stopped, what writes cannot tidy up when its input ends; a container outlives the service.
-    await (client as Client).output(
+    await service.client.output(
       id,
       "for f in /proc/[0-9]*/fd/1; do case $(readlink $f) in *.berth-*) p=${f#/proc/}; kill -STOP ${p%%/*};; esac; done",
     );
-    if (name === "docker") await removeContainers(instance);
-    await serve?.stop("SIGKILL");
-    client?.close();
+    if (name === "docker") await removeContainers(service.instance);
+    await service.kill();
     stopped.resolve();
     await upload;
     expect(await temporary()).toEqual([left]);
@@ -67,9 +50,9 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await mkdir(path.join(where, left));
     await writeFile(path.join(where, left, "entry"), "x");
 
-    await start();
-    await eventually(async () => !(await readdir(where)).includes(left), { timeoutMs: 30_000 });
-    await eventually(async () => !(await readdir(deep)).includes(left), { timeoutMs: 30_000 });
+    await service.begin();
+    const isSwept = async () => ![...(await readdir(where)), ...(await readdir(deep))].includes(left);
+    await eventually(isSwept, { timeoutMs: 30_000 }).catch(() => {});
     expect((await readdir(deep)).sort()).toEqual(LOOK_ALIKE.toSorted());
     expect((await readdir(where)).sort()).toEqual(["a", "link"]);
     expect(await readdir(outside)).toEqual([left]);

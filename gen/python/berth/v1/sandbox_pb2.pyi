@@ -208,6 +208,13 @@ class _SandboxEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sand
     """
     SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: _SandboxEventType.ValueType  # 10
     """That workspace was measured to be within its quota again."""
+    SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA: _SandboxEventType.ValueType  # 11
+    """The shared directory, which the sandbox has at /shared, was measured to be
+    past its quota; workspace_usage says how far, with no workspace_id. Told
+    once, to each sandbox that has it then.
+    """
+    SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: _SandboxEventType.ValueType  # 12
+    """The shared directory was measured to be within its quota again."""
 
 class SandboxEventType(_SandboxEventType, metaclass=_SandboxEventTypeEnumTypeWrapper):
     """SandboxEventType is what happened to a sandbox."""
@@ -236,6 +243,13 @@ workspace_usage says which. Told once, to each sandbox that mounts it then.
 """
 SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: SandboxEventType.ValueType  # 10
 """That workspace was measured to be within its quota again."""
+SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA: SandboxEventType.ValueType  # 11
+"""The shared directory, which the sandbox has at /shared, was measured to be
+past its quota; workspace_usage says how far, with no workspace_id. Told
+once, to each sandbox that has it then.
+"""
+SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: SandboxEventType.ValueType  # 12
+"""The shared directory was measured to be within its quota again."""
 Global___SandboxEventType: _TypeAlias = SandboxEventType  # noqa: Y015
 
 @_typing.final
@@ -1122,12 +1136,19 @@ class GetStatsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    MEASURE_SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
+    measure_shared_directory: _builtins.bool
+    """Whether the shared directory is measured anew, which reads its whole tree.
+    Default false.
+    """
     def __init__(
         self,
+        *,
+        measure_shared_directory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_shared_directory", b"measure_shared_directory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1254,6 +1275,7 @@ class GetStatsResponse(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
+    SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
     """Live sandboxes, those being created and deleted included."""
     active_operations: _builtins.int
@@ -1290,6 +1312,12 @@ class GetStatsResponse(_message.Message):
     def answers(self) -> Global___StorageUsage:
         """What the answers take that are kept for retries by request_id."""
 
+    @_builtins.property
+    def shared_directory(self) -> Global___SharedDirectoryUsage:
+        """What the caller's sandboxes share at /shared; unset where the server sets no
+        quota for it (--shared-quota).
+        """
+
     def __init__(
         self,
         *,
@@ -1304,14 +1332,55 @@ class GetStatsResponse(_message.Message):
         engine: Global___EngineInfo | None = ...,
         transcripts: Global___StorageUsage | None = ...,
         answers: Global___StorageUsage | None = ...,
+        shared_directory: Global___SharedDirectoryUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "transcripts", b"transcripts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "shared_directory", b"shared_directory", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "shared_directory", b"shared_directory", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class SharedDirectoryUsage(_message.Message):
+    """SharedDirectoryUsage is how much of its quota a shared directory takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    QUOTA_BYTES_FIELD_NUMBER: _builtins.int
+    ENFORCED_FIELD_NUMBER: _builtins.int
+    OVER_QUOTA_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Bytes its files take on the disk, as last measured; 0 before the first
+    measurement.
+    """
+    quota_bytes: _builtins.int
+    """Most bytes that they may take."""
+    enforced: _builtins.bool
+    """Whether the file system refuses writes past the quota; else the server
+    measures it now and then.
+    """
+    over_quota: _builtins.bool
+    """Whether size_bytes is more than quota_bytes. While it is, workspaces of the
+    caller get no new sandbox by EnsureWorkspaceSandbox.
+    """
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        quota_bytes: _builtins.int = ...,
+        enforced: _builtins.bool = ...,
+        over_quota: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enforced", b"enforced", "over_quota", b"over_quota", "quota_bytes", b"quota_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharedDirectoryUsage: _TypeAlias = SharedDirectoryUsage  # noqa: Y015
 
 @_typing.final
 class StorageUsage(_message.Message):
@@ -1419,7 +1488,9 @@ Global___ImagePull: _TypeAlias = ImagePull  # noqa: Y015
 
 @_typing.final
 class WorkspaceUsage(_message.Message):
-    """WorkspaceUsage is how much of its quota a workspace takes."""
+    """WorkspaceUsage is how much of its quota a workspace, or the shared directory,
+    takes.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1427,7 +1498,7 @@ class WorkspaceUsage(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     QUOTA_BYTES_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
-    """The workspace."""
+    """The workspace. Empty: the shared directory."""
     size_bytes: _builtins.int
     """Bytes its files take on the disk, as just measured."""
     quota_bytes: _builtins.int
@@ -1483,7 +1554,9 @@ class SandboxEvent(_message.Message):
 
     @_builtins.property
     def workspace_usage(self) -> Global___WorkspaceUsage:
-        """Which workspace: set for WORKSPACE_OVER_QUOTA and WORKSPACE_WITHIN_QUOTA."""
+        """Which workspace: set for WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA,
+        SHARED_OVER_QUOTA and SHARED_WITHIN_QUOTA.
+        """
 
     def __init__(
         self,

@@ -175,6 +175,9 @@ class SandboxServiceServicer(object):
 
     def GetStats(self, request, context):
         """GetStats reads the figures of the sandbox manager.
+
+        Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
+        to be measured and is gone, or holds what the server may not read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -100,7 +100,11 @@ class SandboxServiceStub:
     Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
     """
     GetStats: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetStatsRequest, _sandbox_pb2.GetStatsResponse]
-    """GetStats reads the figures of the sandbox manager."""
+    """GetStats reads the figures of the sandbox manager.
+
+    Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
+    to be measured and is gone, or holds what the server may not read.
+    """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]
     """WatchEvents streams lifecycle events in the order of their sequence: first
     the kept history after after_sequence, then what happens. It ends only by
@@ -187,7 +191,11 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetStatsRequest, _sandbox_pb2.GetStatsResponse]  # type: ignore[assignment]
-    """GetStats reads the figures of the sandbox manager."""
+    """GetStats reads the figures of the sandbox manager.
+
+    Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
+    to be measured and is gone, or holds what the server may not read.
+    """
     WatchEvents: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """WatchEvents streams lifecycle events in the order of their sequence: first
     the kept history after after_sequence, then what happens. It ends only by
@@ -325,7 +333,11 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetStatsResponse, _abc.Awaitable[_sandbox_pb2.GetStatsResponse]]:
-        """GetStats reads the figures of the sandbox manager."""
+        """GetStats reads the figures of the sandbox manager.
+
+        Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
+        to be measured and is gone, or holds what the server may not read.
+        """
 
     @_abc_1.abstractmethod
     def WatchEvents(

@@ -136,8 +136,8 @@ class WorkspaceServiceServicer(object):
         fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
         Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
-        is past a watched quota.
+        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
+        or the shared directory that it would have, is past a quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,8 +74,8 @@ class WorkspaceServiceStub:
     fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
     Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
-    is past a watched quota.
+    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
+    or the shared directory that it would have, is past a quota.
     """
     StopWorkspaceSandbox: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.StopWorkspaceSandboxRequest, _workspace_pb2.StopWorkspaceSandboxResponse]
     """StopWorkspaceSandbox deletes the workspace's sandbox, as
@@ -192,8 +192,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
     Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
-    is past a watched quota.
+    RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
+    or the shared directory that it would have, is past a quota.
     """
     StopWorkspaceSandbox: _aio.UnaryUnaryMultiCallable[_workspace_pb2.StopWorkspaceSandboxRequest, _workspace_pb2.StopWorkspaceSandboxResponse]  # type: ignore[assignment]
     """StopWorkspaceSandbox deletes the workspace's sandbox, as
@@ -331,8 +331,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
 
         Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
-        is past a watched quota.
+        RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
+        or the shared directory that it would have, is past a quota.
         """
 
     @_abc_1.abstractmethod

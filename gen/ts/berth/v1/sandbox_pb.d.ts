@@ -855,6 +855,13 @@ export declare const DeleteSandboxResponseSchema: GenMessage<DeleteSandboxRespon
  * @generated from message berth.v1.GetStatsRequest
  */
 export declare type GetStatsRequest = Message<"berth.v1.GetStatsRequest"> & {
+  /**
+   * Whether the shared directory is measured anew, which reads its whole tree.
+   * Default false.
+   *
+   * @generated from field: bool measure_shared_directory = 1;
+   */
+  measureSharedDirectory: boolean;
 };
 
 /**
@@ -1062,6 +1069,14 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
    * @generated from field: berth.v1.StorageUsage answers = 11;
    */
   answers?: StorageUsage | undefined;
+
+  /**
+   * What the caller's sandboxes share at /shared; unset where the server sets no
+   * quota for it (--shared-quota).
+   *
+   * @generated from field: berth.v1.SharedDirectoryUsage shared_directory = 12;
+   */
+  sharedDirectory?: SharedDirectoryUsage | undefined;
 };
 
 /**
@@ -1069,6 +1084,50 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
  * Use `create(GetStatsResponseSchema)` to create a new message.
  */
 export declare const GetStatsResponseSchema: GenMessage<GetStatsResponse>;
+
+/**
+ * SharedDirectoryUsage is how much of its quota a shared directory takes.
+ *
+ * @generated from message berth.v1.SharedDirectoryUsage
+ */
+export declare type SharedDirectoryUsage = Message<"berth.v1.SharedDirectoryUsage"> & {
+  /**
+   * Bytes its files take on the disk, as last measured; 0 before the first
+   * measurement.
+   *
+   * @generated from field: int64 size_bytes = 1;
+   */
+  sizeBytes: bigint;
+
+  /**
+   * Most bytes that they may take.
+   *
+   * @generated from field: int64 quota_bytes = 2;
+   */
+  quotaBytes: bigint;
+
+  /**
+   * Whether the file system refuses writes past the quota; else the server
+   * measures it now and then.
+   *
+   * @generated from field: bool enforced = 3;
+   */
+  enforced: boolean;
+
+  /**
+   * Whether size_bytes is more than quota_bytes. While it is, workspaces of the
+   * caller get no new sandbox by EnsureWorkspaceSandbox.
+   *
+   * @generated from field: bool over_quota = 4;
+   */
+  overQuota: boolean;
+};
+
+/**
+ * Describes the message berth.v1.SharedDirectoryUsage.
+ * Use `create(SharedDirectoryUsageSchema)` to create a new message.
+ */
+export declare const SharedDirectoryUsageSchema: GenMessage<SharedDirectoryUsage>;
 
 /**
  * StorageUsage is what something takes of what it may take.
@@ -1195,13 +1254,14 @@ export declare type ImagePull = Message<"berth.v1.ImagePull"> & {
 export declare const ImagePullSchema: GenMessage<ImagePull>;
 
 /**
- * WorkspaceUsage is how much of its quota a workspace takes.
+ * WorkspaceUsage is how much of its quota a workspace, or the shared directory,
+ * takes.
  *
  * @generated from message berth.v1.WorkspaceUsage
  */
 export declare type WorkspaceUsage = Message<"berth.v1.WorkspaceUsage"> & {
   /**
-   * The workspace.
+   * The workspace. Empty: the shared directory.
    *
    * @generated from field: string workspace_id = 1;
    */
@@ -1284,7 +1344,8 @@ export declare type SandboxEvent = Message<"berth.v1.SandboxEvent"> & {
   imagePull?: ImagePull | undefined;
 
   /**
-   * Which workspace: set for WORKSPACE_OVER_QUOTA and WORKSPACE_WITHIN_QUOTA.
+   * Which workspace: set for WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA,
+   * SHARED_OVER_QUOTA and SHARED_WITHIN_QUOTA.
    *
    * @generated from field: berth.v1.WorkspaceUsage workspace_usage = 8;
    */
@@ -1692,6 +1753,22 @@ export enum SandboxEventType {
    * @generated from enum value: SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA = 10;
    */
   WORKSPACE_WITHIN_QUOTA = 10,
+
+  /**
+   * The shared directory, which the sandbox has at /shared, was measured to be
+   * past its quota; workspace_usage says how far, with no workspace_id. Told
+   * once, to each sandbox that has it then.
+   *
+   * @generated from enum value: SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA = 11;
+   */
+  SHARED_OVER_QUOTA = 11,
+
+  /**
+   * The shared directory was measured to be within its quota again.
+   *
+   * @generated from enum value: SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA = 12;
+   */
+  SHARED_WITHIN_QUOTA = 12,
 }
 
 /**
@@ -1828,6 +1905,9 @@ export declare const SandboxService: GenService<{
   },
   /**
    * GetStats reads the figures of the sandbox manager.
+   *
+   * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
+   * to be measured and is gone, or holds what the server may not read.
    *
    * @generated from rpc berth.v1.SandboxService.GetStats
    */

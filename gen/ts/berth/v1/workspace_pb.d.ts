@@ -940,8 +940,8 @@ export declare const WorkspaceService: GenService<{
    * fails it with UNAVAILABLE (ENGINE_UNAVAILABLE).
    *
    * Errors: as CreateWorkspace and SandboxService.CreateSandbox;
-   * RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace
-   * is past a watched quota.
+   * RESOURCE_EXHAUSTED (NO_SPACE) where a new sandbox is needed and the workspace,
+   * or the shared directory that it would have, is past a quota.
    *
    * @generated from rpc berth.v1.WorkspaceService.EnsureWorkspaceSandbox
    */
