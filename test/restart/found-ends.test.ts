@@ -1,3 +1,5 @@
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test } from "vitest";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
@@ -15,8 +17,6 @@ const WAYS = {
   "as another user": { user: "1000:1000" },
   "at a terminal": { terminal: { columns: 80, rows: 24 } },
 };
-/** It is kept by then that a command runs, and what it has written. */
-const KEPT_MS = 1_500;
 
 let service: ServeProcess;
 let client: Client;
@@ -42,6 +42,17 @@ afterEach(async () => {
   await expectNoContainers(service.instance);
 });
 
+/** Waits until the store has what commands wrote so far, as the service that is killed leaves it. */
+async function kept(ids: readonly string[], stdoutBytes: number): Promise<void> {
+  const store = new DatabaseSync(path.join(service.dataDir, "berth.db"), { readOnly: true });
+  const find = store.prepare("SELECT facts FROM processes WHERE process_id = ?");
+  const isKept = (id: string): boolean => {
+    const facts = find.get(id)?.facts;
+    return facts !== undefined && JSON.parse(String(facts)).written.stdout >= stdoutBytes;
+  };
+  await eventually(() => ids.every(isKept), SOON).finally(() => store.close());
+}
+
 async function statusOf(id: string) {
   return (await client.call("ProcessService/GetProcess", { process_id: id })).process.exit_status;
 }
@@ -59,7 +70,7 @@ async function startGated(sandboxId: string, then: string, more: object = {}): P
     await execution.until("on");
     ids.push(await execution.processId);
   }
-  await new Promise((resolve) => setTimeout(resolve, KEPT_MS));
+  await kept(ids, "on\n".length);
   return ids;
 }
 
@@ -100,7 +111,6 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     await again();
     const following = client.attach(ids[0] ?? "");
     await following.until("on");
-    await new Promise((resolve) => setTimeout(resolve, KEPT_MS));
     // And once more: what was found is found again.
     await kill();
     await again();
@@ -132,7 +142,7 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
     const before = await start("4811");
     const after = await start("4812");
     const shells = await start("4813");
-    await new Promise((resolve) => setTimeout(resolve, KEPT_MS));
+    await kept([...before, ...after, ...shells], 0);
     await kill();
     const find =
       'for p in /proc/[0-9]*; do case "$(tr "\\0" " " <$p/cmdline)" in "sleep 4811 ") kill -9 ${p#/proc/};; esac; done 2>/dev/null';
@@ -173,7 +183,7 @@ test("what is lost is said to be: on bubblewrap, commands end with the service t
   const execution = client.exec(id, "echo on; sleep 1000", DETACHED);
   await execution.until("on");
   const processId = await execution.processId;
-  await new Promise((resolve) => setTimeout(resolve, KEPT_MS));
+  await kept([processId], "on\n".length);
   await kill();
   service = await service.again(["--engine", "bubblewrap"]);
   client = new Client(service.address);

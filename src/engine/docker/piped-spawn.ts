@@ -9,6 +9,7 @@ import { startSignal } from "../start-signal.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
 import { ExecState, prepareExec } from "./exec-state.ts";
+import { Knocks } from "./knocks.ts";
 import type { PipePaths } from "./pipe-names.ts";
 import { PipedProcess } from "./piped-process.ts";
 import type { StartGate } from "./start-gate.ts";
@@ -77,7 +78,7 @@ export async function spawnPiped(
     return spawned;
   } catch (error) {
     // A shell that comes late finds no name to open; one that is half-way in finds the other end, and then its end.
-    forgetPipes(pipes);
+    endPipes(pipes);
     if (opened !== undefined) abandon(opened);
     // Docker goes on with a start that its caller has given up.
     if (state !== undefined) void state.startOver().finally(leave);
@@ -174,6 +175,12 @@ async function untilOpened(state: ExecState, stdout: Socket, signal: AbortSignal
     signal?.removeEventListener("abort", onAbort);
   }
   throw new Error(`the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`);
+}
+
+/** Lets nobody find pipes that were given up, and has those who found them meet their end. */
+function endPipes({ stdin, stdout, stderr }: PipePaths): void {
+  for (const file of [stdout, stderr]) unlink(file, () => {});
+  new Knocks(stdin, () => unlink(stdin, () => {})).begin();
 }
 
 /** The names of pipes are of use until both sides have opened them, and to a later run of the service until they are read to their end. */
