@@ -16,7 +16,7 @@ export interface ClaimedPipes {
   readonly left: readonly { readonly stream: OutputStream; readonly chunk: Buffer }[];
 }
 
-/** More than a pipe holds, unless its owner had it made larger. */
+/** As much as a pipe holds, unless somebody had it made larger. */
 const MOST_LEFT_BYTES = 64 * 1024;
 
 /** What an earlier run of the service left in the directories of containers that live: pipes, and in them what it had not read. */
