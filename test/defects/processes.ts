@@ -100,6 +100,20 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an earlier kill for want of memory is blamed on what is found after a restart",
+    changes: [
+      {
+        file: "src/process/process-journal.ts",
+        from: "    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
+        to: "    void sandboxes;\n",
+      },
+    ],
+    test: {
+      file: FOUND_ENDS,
+      title: "a kill for want of memory is not blamed on what a signal ends after the restart",
+    },
+  },
+  {
     name: "the code of a shell that was killed is not asked for",
     changes: [
       {

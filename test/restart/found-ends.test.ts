@@ -164,6 +164,22 @@ describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s",
   });
 });
 
+test("a kill for want of memory is not blamed on what a signal ends after the restart", async () => {
+  await begin();
+  const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 << 20 } });
+  const greedy = await client.exec(id, ["python3", "-c", "bytearray(300 << 20)"]).result;
+  expect(greedy.exit.cause).toBe("EXIT_CAUSE_OUT_OF_MEMORY");
+  const execution = client.exec(id, "echo on; exec sleep 4814", DETACHED);
+  await execution.until("on");
+  const processId = await execution.processId;
+  await kept([processId], "on\n".length);
+  await kill();
+  await again();
+  await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
+  expect(await endOf(processId)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", signal: 9 });
+  await client.deleteSandbox(id);
+});
+
 test("a command that a service left running as it stopped is found in the same way", async () => {
   await begin(["--leave-sandboxes"]);
   const { sandbox_id: id } = await client.createSandbox();
