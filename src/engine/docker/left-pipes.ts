@@ -32,10 +32,10 @@ export class LeftPipes {
     this.#logger = logger;
   }
 
-  /** Looks what is in a directory. */
+  /** Looks what pipes are in a directory. */
   async add(directory: string): Promise<void> {
-    for (const name of await readdir(directory).catch(() => []))
-      this.#unclaimed.add(path.join(directory, name));
+    for (const entry of await readdir(directory, { withFileTypes: true }).catch(() => []))
+      if (entry.isFIFO()) this.#unclaimed.add(path.join(directory, entry.name));
     if (this.#claimsOver) this.drain();
   }
 
