@@ -161,7 +161,13 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
       transcripts,
       openSpill: () => disk.open(),
-      journal: new ProcessJournal({ store: store.processes, transaction: store.transaction, state, disk }),
+      journal: new ProcessJournal({
+        store: store.processes,
+        transaction: store.transaction,
+        state,
+        disk,
+        engine,
+      }),
       killGraceMs: KILL_GRACE_MS,
     },
   );

@@ -24,7 +24,7 @@ export interface JobRequest {
 /** How a job ended. */
 export type JobEnd =
   /** Its exit code is known; 128 + n where signal n ended it. */
-  | { readonly kind: "exited"; readonly code: number }
+  | { readonly kind: "exited"; readonly code: number; readonly message?: string }
   /** Nobody can tell: the engine lost it, or its sandbox ended. */
   | { readonly kind: "lost"; readonly error: BerthError };
 
@@ -44,8 +44,18 @@ export interface Leader extends LeaderId {
   readonly unsure: boolean;
 }
 
+/** By what a later run of the service finds a job, and learns how it ends. */
+export interface JobTrace {
+  /** The {@link SpawnedProcess.handle} of the process it runs in. */
+  readonly handle: string;
+  /** What its shell marks its end with; undefined where its end is that of the process. */
+  readonly nonce: string | undefined;
+}
+
 /** A running job. */
 export interface Job extends Leader {
+  /** Undefined where it cannot outlive the service. */
+  readonly trace: JobTrace | undefined;
   /** Resolves when the command itself has ended and all it wrote has been passed on. Never rejects. */
   readonly end: Promise<JobEnd>;
   /** Stops the flow of output soon; the job then waits as for a full pipe. */

@@ -1,6 +1,6 @@
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
-import type { Job, JobEnd, JobOutput } from "./job.ts";
+import type { Job, JobEnd, JobOutput, JobTrace } from "./job.ts";
 import { ASK_ENGINE_AFTER_MS, BEGIN_TIMEOUT_MS, endAsEngineTells, tooSlow } from "./job-bounds.ts";
 import type { Lane, LaneTask } from "./lane.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
@@ -60,6 +60,11 @@ export class LaneJob implements Job, LaneTask {
   /** Resolves when it is known whether the job runs. Rejects where that cannot be known. */
   get started(): Promise<LaneStart> {
     return this.#start.promise;
+  }
+
+  get trace(): JobTrace | undefined {
+    const { handle } = this.#lane.spawned;
+    return handle === undefined ? undefined : { handle, nonce: this.#nonce };
   }
 
   get end(): Promise<JobEnd> {

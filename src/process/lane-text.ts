@@ -1,6 +1,6 @@
 import type { JobRequest } from "./job.ts";
 import { divideEnv, execArguments } from "./shell-env.ts";
-import { quote, type ShellText } from "./shell-text.ts";
+import { AWAIT_READER, quote, type ShellText } from "./shell-text.ts";
 
 /**
  * What a lane is told to run a job: note what is there before, run it, tell the
@@ -8,7 +8,7 @@ import { quote, type ShellText } from "./shell-text.ts";
  */
 export function jobText(request: JobRequest): (nonce: string) => ShellText {
   const child = childText(request, "</dev/null");
-  return (nonce) => `n=${nonce};B\n${child}`;
+  return (nonce) => `n=${nonce};trap '${AWAIT_READER}' 0;B\n${child}`;
 }
 
 /**

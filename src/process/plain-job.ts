@@ -1,6 +1,6 @@
 import { abortError, BerthError } from "../core/errors.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../core/ports/engine.ts";
-import type { Job, JobEnd, JobOutput, JobRequest } from "./job.ts";
+import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
 import {
   ASK_ENGINE_AFTER_MS,
   BEGIN_TIMEOUT_MS,
@@ -55,6 +55,12 @@ export class PlainJob implements Job {
       stderr: this.#scanner("stderr"),
     };
     this.#ready.promise.catch(() => {});
+  }
+
+  get trace(): JobTrace | undefined {
+    const handle = this.#spawned?.handle;
+    // At a terminal the job takes the place of its shell.
+    return handle === undefined ? undefined : { handle, nonce: this.#hasTerminal ? undefined : this.nonce };
   }
 
   get end(): Promise<JobEnd> {

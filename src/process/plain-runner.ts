@@ -4,6 +4,7 @@ import type { LeasedSandbox } from "../core/sandbox/lease.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { PlainJob } from "./plain-job.ts";
 import { divideEnv, execArguments } from "./shell-env.ts";
+import { AWAIT_READER } from "./shell-text.ts";
 
 /** Leaves in $BERTH_START when this shell was started. No positional parameter is touched, and no process needed. */
 const READ_START = `read -r BERTH_START 2>/dev/null </proc/$$/stat
@@ -30,7 +31,8 @@ ${READ_START}
 (printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-
 set -- $?
 printf '%sE%s;' "$BERTH_NONCE" $1 >&3
-printf '%sE%s;' "$BERTH_NONCE" $1 >&4`;
+printf '%sE%s;' "$BERTH_NONCE" $1 >&4
+${AWAIT_READER}`;
 
 /**
  * With a terminal the job takes the shell's place: the terminal's end is its

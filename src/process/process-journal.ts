@@ -1,4 +1,5 @@
 import { deserialize, serialize } from "node:v8";
+import type { Engine } from "../core/ports/engine.ts";
 import type { ProcessStore, StoredProcess } from "../core/ports/process-store.ts";
 import type { Transaction } from "../core/ports/sandbox-store.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
@@ -6,8 +7,8 @@ import type { SandboxManager } from "../core/sandbox/sandbox-manager.ts";
 import type { DurableState } from "../core/state/durable-state.ts";
 import type { Block } from "./block.ts";
 import type { ExitStatus } from "./exit-status.ts";
-import { FoundJob } from "./found-job.ts";
-import type { LeaderId } from "./job.ts";
+import type { FoundJob } from "./found-job.ts";
+import type { JobTrace, LeaderId } from "./job.ts";
 import { Process, type ProcessInit } from "./process.ts";
 import type { ProcessOptions, ProcessParts } from "./process-options.ts";
 import type { SpillDirectory, StoredPlace } from "./spill.ts";
@@ -29,8 +30,16 @@ interface Facts {
   readonly startedAt: number;
   /** Undefined: it was not known yet to run. */
   readonly leader: LeaderId | undefined;
+  /** Absent once it has ended. */
+  readonly trace?: JobTrace | undefined;
   readonly status: ExitStatus | undefined;
   readonly written: Offsets;
+}
+
+/** One that ran when the service ended. */
+interface Found {
+  readonly job: FoundJob;
+  readonly sandbox: LeasedSandbox;
 }
 
 /** A block of output: where it is on disk, or its bytes. */
@@ -42,6 +51,7 @@ export interface ProcessJournalParts {
   readonly transaction: Transaction;
   readonly state: Pick<DurableState, "time" | "writeBehind">;
   readonly disk: SpillDirectory;
+  readonly engine: Pick<Engine, "recover">;
 }
 
 /**
@@ -115,13 +125,15 @@ export class ProcessJournal {
   async recall(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
     const stored = this.#parts.store.load();
     stored.sort((a, b) => (a.endedAt ?? Number.MAX_VALUE) - (b.endedAt ?? Number.MAX_VALUE));
-    const processes = stored.map((process) => this.#recallOne(process, sandboxes, parts));
+    const found: Found[] = [];
+    const processes = stored.map((process) => this.#recallOne(process, sandboxes, parts, found));
     await this.#parts.disk.sweep();
+    await this.#recover(found, parts);
     return processes;
   }
 
-  #recallOne(stored: StoredProcess, sandboxes: SandboxManager, parts: ProcessParts): Process {
-    const facts = JSON.parse(stored.facts) as Facts;
+  #recallOne(stored: StoredProcess, sandboxes: SandboxManager, parts: ProcessParts, found: Found[]): Process {
+    const { trace, ...facts } = JSON.parse(stored.facts) as Facts;
     const init: ProcessInit = {
       ...facts,
       id: stored.processId,
@@ -136,8 +148,21 @@ export class ProcessJournal {
       this.#save(lost);
       return lost;
     }
-    const job = new FoundJob(facts.leader, lease.sandbox, facts.user, parts.control);
-    return Process.found(init, lease, parts, job);
+    const { process, job } = Process.found(init, lease, parts, { leader: facts.leader, trace });
+    found.push({ job, sandbox: lease.sandbox });
+    return process;
+  }
+
+  /** Takes over what still runs. */
+  async #recover(found: readonly Found[], { control }: ProcessParts): Promise<void> {
+    const sandboxes = new Map(found.map(({ sandbox }) => [sandbox.ref, sandbox]));
+    // What the kernel killed before is not to be blamed on what ends from now on.
+    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
+    const left = found.filter(({ job }) => job.trace !== undefined);
+    const spawned = await this.#parts.engine.recover(
+      left.map(({ job, sandbox }) => ({ ref: sandbox.ref, handle: job.trace?.handle ?? "", sink: job.sink })),
+    );
+    for (const { job } of found) job.follow(spawned[left.findIndex((one) => one.job === job)], control);
   }
 
   #lost({ written, leader }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
@@ -188,7 +213,7 @@ export class ProcessJournal {
   }
 
   #stored(process: Process): StoredProcess {
-    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader } = process;
+    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace } = process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
     const options = {
@@ -210,6 +235,7 @@ export class ProcessJournal {
       startTimeMs,
       startedAt: time.at(startedAt),
       leader,
+      ...(trace && { trace }),
       status,
       written: process.transcript.written,
     };

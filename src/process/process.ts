@@ -5,8 +5,8 @@ import type { Lease, LeasedSandbox } from "../core/sandbox/lease.ts";
 import { Callers } from "./callers.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
-import type { FoundJob } from "./found-job.ts";
-import type { Job, JobEnd, JobRequest, LeaderId } from "./job.ts";
+import { FoundJob } from "./found-job.ts";
+import type { Job, JobEnd, JobRequest, JobTrace, LeaderId } from "./job.ts";
 import type { ProcessOptions, ProcessParts, StartOptions } from "./process-options.ts";
 import { sandboxEnd } from "./shell-gone.ts";
 import { StdinWriter } from "./stdin-writer.ts";
@@ -132,18 +132,31 @@ export class Process {
     return process;
   }
 
-  /** One of an earlier run of the service that was found again. Its callers have gone with that. */
-  static found(init: ProcessInit, lease: Lease, parts: ProcessParts, job: FoundJob): Process {
-    const process = new Process(init, lease.sandbox, parts, lease);
+  /** One of an earlier run of the service that may still run, in the job returned. Its callers have gone with that. */
+  static found(
+    init: ProcessInit,
+    lease: Lease,
+    parts: ProcessParts,
+    known: { readonly leader: LeaderId; readonly trace: JobTrace | undefined },
+  ): { readonly process: Process; readonly job: FoundJob } {
+    const { sandbox } = lease;
+    const process = new Process(init, sandbox, parts, lease);
+    const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
+    const job = new FoundJob({ ...known, sandbox, user: init.user }, output);
     process.#follow(job, new Uint8Array(), lease);
     // It may have ended by itself, which is then what is told of it.
-    void job.looked.then(() => process.abandon());
-    return process;
+    void job.runs.then((runs) => runs && process.abandon());
+    return { process, job };
   }
 
   /** Its process group inside the sandbox; undefined before it is known to run. */
   get leader(): LeaderId | undefined {
     return this.#leader;
+  }
+
+  /** By what a later run of the service finds it; undefined where none can, and when it has ended. */
+  get trace(): JobTrace | undefined {
+    return this.#job?.trace;
   }
 
   /** How it ended; undefined while it runs. */
@@ -340,7 +353,7 @@ export class Process {
       // No shell answers where the sandbox has ended too; that is told soon, and then as the cause.
       else if (kills === undefined) await sandboxEnd(lease);
     }
-    this.#finish({ exitCode: end.code, message: "" });
+    this.#finish({ exitCode: end.code, message: end.message ?? "" });
   }
 
   #finish(how: { readonly exitCode: number; readonly message: string }): void {

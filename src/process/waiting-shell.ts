@@ -6,6 +6,7 @@ import { childText } from "./lane-text.ts";
 import { parseLeader } from "./leader-text.ts";
 import { PlainJob } from "./plain-job.ts";
 import { ShellGoneError, shellGone } from "./shell-gone.ts";
+import { AWAIT_READER } from "./shell-text.ts";
 
 /**
  * Says `R`, its pid and start time, then reads a nonce and lines of text up to the nonce again, and
@@ -23,7 +24,8 @@ read -r n || exit
 t=
 while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
 "; done
-eval "$t"`;
+eval "$t"
+${AWAIT_READER}`;
 
 const OPEN_TIMEOUT_MS = 15_000;
 

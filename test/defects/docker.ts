@@ -85,9 +85,9 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "whoever opens an ended stdin is given up at the first error",
     changes: [
       {
-        file: "src/engine/docker/piped-process.ts",
-        from: '        if (code === "ENXIO" || code === "ENOENT") return;\n',
-        to: "        if (code) return;\n",
+        file: "src/engine/docker/knocks.ts",
+        from: 'if (code === "ENXIO" || code === "ENOENT")',
+        to: "if (code)",
       },
     ],
     test: {

@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const ATTACK = "test/process/lane-attack.test.ts";
+const FOUND_ENDS = "test/restart/found-ends.test.ts";
 const LIMIT = "test/e2e/process-limit.test.ts";
 
 /** Of commands: their places, their lanes, what is kept of them. */
@@ -50,8 +51,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/process/transcript-budget.ts",
-        from: "    const { bytes, ownerBytes } = this.bounds;\n    return Math.max(",
-        to: "    const [bytes, ownerBytes] = [Number.MAX_VALUE, Number.MAX_VALUE];\n    return Math.max(",
+        from: "      this.#makeRoom(owner);\n",
+        to: "      void this.#makeRoom;\n",
       },
     ],
     test: {
@@ -72,5 +73,55 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       file: "test/core/state/request-log.test.ts",
       title: "are dropped, the oldest first, and their requests are not carried out twice",
     },
+  },
+  {
+    name: "how a command is found again is not kept",
+    changes: [
+      {
+        file: "src/process/process-journal.ts",
+        from: "      ...(trace && { trace }),\n",
+        to: "      ...(trace && {}),\n",
+      },
+    ],
+    test: { file: FOUND_ENDS, title: "a command that ends later is followed to its end" },
+  },
+  {
+    name: "what a command told is dropped as its shell goes, while no service is there",
+    changes: [
+      {
+        file: "src/process/shell-text.ts",
+        from: '": </proc/self/fd/0"',
+        to: '":"',
+      },
+    ],
+    test: {
+      file: FOUND_ENDS,
+      title: "a command that ended meanwhile has its exit code and what it wrote",
+    },
+  },
+  {
+    name: "an earlier kill for want of memory is blamed on what is found after a restart",
+    changes: [
+      {
+        file: "src/process/process-journal.ts",
+        from: "    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
+        to: "    void sandboxes;\n",
+      },
+    ],
+    test: {
+      file: FOUND_ENDS,
+      title: "a kill for want of memory is not blamed on what a signal ends after the restart",
+    },
+  },
+  {
+    name: "the code of a shell that was killed is not asked for",
+    changes: [
+      {
+        file: "src/process/found-job.ts",
+        from: "spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit))",
+        to: "undefined as JobEnd | undefined",
+      },
+    ],
+    test: { file: FOUND_ENDS, title: "a command that a signal ended, before or after, says which" },
   },
 ];

@@ -113,4 +113,18 @@ export const STATE_DEFECTS: readonly Defect[] = [
         "two services of one process show its memory, descriptors and event loop, and the second goes on without the first",
     },
   },
+  {
+    name: "what was removed counts as lost where its event comes late",
+    changes: [
+      {
+        file: "src/core/sandbox/loss-watcher.ts",
+        from: "      if (unseen) this",
+        to: "      if (ref || unseen) this",
+      },
+    ],
+    test: {
+      file: "test/restart/engine-trouble.test.ts",
+      title: "a container that is removed while its event is on its way was removed, and not lost",
+    },
+  },
 ];

@@ -93,7 +93,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/e2e/hostile-input.test.ts",
-      title: "what it is asked to do does not hold the event loop",
+      title: "what %s is asked to do does not hold the event loop",
+      row: "berth.v1.SessionService/ExecuteTool",
     },
   },
 ];

@@ -263,8 +263,10 @@ describe("no message holds the event loop", () => {
   });
 });
 
-describe.each(Object.keys(OWN))("%s", (name) => {
-  test("what it is asked to do does not hold the event loop", { timeout: 120_000 }, async () => {
+test.each(Object.keys(OWN))(
+  "what %s is asked to do does not hold the event loop",
+  { timeout: 120_000 },
+  async (name) => {
     for (const [about, act] of OWN[name]?.() ?? []) await expectNoPause(`${name}: ${about}`, act);
-  });
-});
+  },
+);

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestApp, type TestApp } from "../support/app.ts";
 import { failureOf } from "../support/client.ts";
+import { containerOf } from "../support/docker.ts";
 import { eventually } from "../support/eventually.ts";
 import { type Fault, FaultProxy } from "../support/fault-proxy.ts";
 import { healthOf } from "../support/health.ts";
@@ -67,3 +68,25 @@ test("what is deleted while Docker is away goes when it is back", async () => {
   );
   expect((await app.client.getSandbox(sandbox_id)).termination?.cause).toBe("TERMINATION_CAUSE_DELETED");
 });
+
+test("a container that is removed while its event is on its way was removed, and not lost", async () => {
+  const way = await FaultProxy.start();
+  const own = await startTestApp({ dockerHost: way.host });
+  try {
+    const { sandbox_id } = await own.client.createSandbox();
+    const container = await containerOf(own.instance, sandbox_id);
+    const letCome = way.holdEvents();
+    await container.remove({ force: true });
+    const ended = async (): Promise<boolean> =>
+      (await own.client.getSandbox(sandbox_id)).state === "SANDBOX_STATE_TERMINATED";
+    // Until the engine is next asked for all it has.
+    await eventually(ended, { timeoutMs: 90_000 });
+    expect((await own.client.getSandbox(sandbox_id)).termination?.cause).toBe(
+      "TERMINATION_CAUSE_REMOVED_EXTERNALLY",
+    );
+    letCome();
+  } finally {
+    await own.stop();
+    await way.stop();
+  }
+}, 120_000);

@@ -12,10 +12,15 @@ test("whoever stops reading does not wait for a stream that does not end", async
     }
   }
   const items: (string | undefined)[] = [];
-  for await (const item of withKeepalive(deaf(), 5)) {
-    items.push(item);
-    if (item === undefined) break;
-  }
+  const read = async (): Promise<string> => {
+    for await (const item of withKeepalive(deaf(), 5)) {
+      items.push(item);
+      if (item === undefined) break;
+    }
+    return "stopped";
+  };
+  const waiting = new Promise((resolve) => setTimeout(resolve, 10_000, "still waits").unref());
+  expect(await Promise.race([read(), waiting])).toBe("stopped");
   expect(items).toEqual(["first", undefined]);
   expect(ended).toBe(false);
 });

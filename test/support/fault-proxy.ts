@@ -20,6 +20,8 @@ export class FaultProxy {
   readonly path = path.join(newDataDir(), "docker.sock");
   readonly #server = net.createServer({ allowHalfOpen: true }, (client) => this.#accept(client));
   readonly #pairs = new Set<readonly [net.Socket, net.Socket]>();
+  /** The daemon's ends of connections on which events come. */
+  readonly #events = new Set<net.Socket>();
   #fault: Fault = "pass";
 
   static async start(): Promise<FaultProxy> {
@@ -45,6 +47,14 @@ export class FaultProxy {
     }
   }
 
+  /** Lets no event through, and everything else; returns how to let them come. */
+  holdEvents(): () => void {
+    for (const socket of this.#events) socket.pause();
+    return () => {
+      for (const socket of this.#events) socket.resume();
+    };
+  }
+
   async stop(): Promise<void> {
     for (const pair of this.#pairs) for (const socket of pair) socket.destroy();
     this.#server.close();
@@ -61,7 +71,11 @@ export class FaultProxy {
     const pair = [client, docker] as const;
     this.#pairs.add(pair);
     let answered = 0;
-    client.on("data", (data) => docker.write(data));
+    client.on("data", (data) => {
+      if (data.includes("GET /events")) this.#events.add(docker);
+      docker.write(data);
+    });
+    docker.once("close", () => this.#events.delete(docker));
     docker.on("data", (data) => {
       answered += data.length;
       client.write(data);

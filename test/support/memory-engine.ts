@@ -8,6 +8,7 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
+  LeftProcess,
   SpawnedProcess,
 } from "../../src/core/ports/engine.ts";
 
@@ -129,6 +130,10 @@ export class MemoryEngine implements Engine {
 
   async spawn(): Promise<SpawnedProcess> {
     throw new BerthError("UNSUPPORTED", "This engine starts no processes.");
+  }
+
+  async recover(left: readonly LeftProcess[]): Promise<readonly undefined[]> {
+    return left.map(() => undefined);
   }
 
   async outside(): Promise<undefined> {

@@ -82,6 +82,15 @@ export interface Engine {
   spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
 
   /**
+   * Called once, at start: takes over what an earlier run of the service spawned
+   * and left running. Of the processes named, what nobody has read of their
+   * output goes to their sinks; their stdin ended with that run. Whatever else
+   * that run spawned is let go of. Returns, in their order, those that the engine
+   * still knows: of the others how they ended cannot be learnt.
+   */
+  recover(left: readonly LeftProcess[]): Promise<readonly (SpawnedProcess | undefined)[]>;
+
+  /**
    * The processes of a running sandbox as seen from outside it; undefined where
    * the engine's machine is not the service's, or the service may not act there.
    */
@@ -240,8 +249,19 @@ export interface OutputSink {
   end(error?: Error): void;
 }
 
+/** A process that an earlier run of the service spawned, for {@link Engine.recover}. */
+export interface LeftProcess {
+  /** Of its sandbox. */
+  readonly ref: string;
+  /** Its {@link SpawnedProcess.handle}. */
+  readonly handle: string;
+  readonly sink: OutputSink;
+}
+
 /** A process started by {@link Engine.spawn}. Letting go of it does not end it. */
 export interface SpawnedProcess {
+  /** Names it to {@link Engine.recover} in a later run of the service; undefined where it cannot outlive this one. */
+  readonly handle: string | undefined;
   /** Stops the flow to the sink soon; the process then waits as for a full pipe. */
   pause(): void;
   /** Lets the flow go on. */

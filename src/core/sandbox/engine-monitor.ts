@@ -7,11 +7,12 @@ import type { Logger } from "../ports/logger.ts";
 export interface EngineFollower {
   onEvent(event: EngineEvent): void;
   /**
-   * Events may have been missed: called before the engine is asked for all
-   * sandboxes there are. What it returns takes the answer, which says nothing of
-   * those made since.
+   * Called before the engine is asked for all sandboxes there are. What it
+   * returns takes the answer, which says nothing of those made since.
+   * @param unseen whether something may have happened since the last time that no event tells: the connection was
+   *   down. Otherwise events tell all, though some may still be on their way.
    */
-  beginSync(): (present: readonly EngineSandbox[]) => void;
+  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void;
 }
 
 /** What callers are told to wait. */
@@ -93,7 +94,7 @@ export class EngineMonitor {
         let next = events.next();
         next.catch(() => {});
         this.#info = await this.#engine.info(watch);
-        await this.#sync(follower, watch);
+        await this.#sync(follower, true, watch);
         this.#setAvailable(true);
         retryMs = FIRST_RETRY_MS;
         const pings = this.#ping(follower, watch);
@@ -120,12 +121,12 @@ export class EngineMonitor {
     for (let pings = 0; !signal.aborted; pings++) {
       await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });
       this.#info = await this.#engine.info(AbortSignal.any([signal, AbortSignal.timeout(PING_TIMEOUT_MS)]));
-      if (pings % PINGS_PER_SYNC === 0) await this.#sync(follower, signal);
+      if (pings % PINGS_PER_SYNC === 0) await this.#sync(follower, false, signal);
     }
   }
 
-  async #sync(follower: EngineFollower, signal: AbortSignal): Promise<void> {
-    const compare = follower.beginSync();
+  async #sync(follower: EngineFollower, unseen: boolean, signal: AbortSignal): Promise<void> {
+    const compare = follower.beginSync(unseen);
     compare(await this.#engine.list(signal));
   }
 

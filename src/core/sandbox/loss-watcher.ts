@@ -30,26 +30,30 @@ export class LossWatcher {
     const record = this.#registry.byRef(event.ref);
     if (record === undefined) this.#warmPool.lost(event.ref);
     else if (event.type === "ended") this.#ended(record, event.end);
-    else this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
+    else this.#removed(record);
   }
 
-  /** Called before the engine is asked for all it has; what it returns takes the answer. */
-  beginSync(): (present: readonly EngineSandbox[]) => void {
+  /** As {@link EngineFollower.beginSync} says. */
+  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
     const live = this.#registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
     const known = [...live, ...this.#warmPool.refs()];
     return (present) => {
       const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
-      for (const ref of known) this.compare(ref, byRef.get(ref));
+      for (const ref of known) this.compare(ref, byRef.get(ref), unseen);
     };
   }
 
-  /** Holds what was known before the engine was asked against what it answered. */
-  compare(ref: string, found: EngineSandbox | undefined): void {
+  /**
+   * Holds what was known before the engine was asked against what it answered. An engine that was followed all the
+   * time forgets no sandbox by itself: one that is gone was removed, and the event that says so is on its way.
+   */
+  compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
     const record = this.#registry.byRef(ref);
     if (record === undefined) {
       if (found?.state !== "running") this.#warmPool.lost(ref);
     } else if (found === undefined) {
-      this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
+      if (unseen) this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
+      else this.#removed(record);
     } else if (found.state === "ended") {
       this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
     }
@@ -62,6 +66,10 @@ export class LossWatcher {
     this.#logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
     this.#lost(record, "UNCONTROLLABLE", why);
     return true;
+  }
+
+  #removed(record: SandboxRecord): void {
+    this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
   #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {

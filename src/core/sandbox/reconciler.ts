@@ -68,8 +68,8 @@ export class Reconciler implements EngineFollower {
     this.#parts.losses.onEvent(event);
   }
 
-  beginSync(): (present: readonly EngineSandbox[]) => void {
-    const compare = this.#parts.losses.beginSync();
+  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
+    const compare = this.#parts.losses.beginSync(unseen);
     return (present) => {
       compare(present);
       this.#parts.orphans.reap(present);
@@ -134,7 +134,7 @@ export class Reconciler implements EngineFollower {
     const { losses, journal, observer, logger } = this.#parts;
     const found = present.find(({ ref }) => ref === phase.engine.ref);
     if (found === undefined || found.state === "ended") {
-      losses.compare(phase.engine.ref, found);
+      losses.compare(phase.engine.ref, found, true);
       return;
     }
     const state = found.state === "paused" ? "PAUSED" : "RUNNING";

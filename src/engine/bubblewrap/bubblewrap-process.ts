@@ -19,6 +19,8 @@ export interface ProcessParts {
 
 /** A process inside, behind its pipes. Paused until {@link resume} is called. */
 export class BubblewrapProcess implements SpawnedProcess {
+  /** It ends with the service. */
+  readonly handle = undefined;
   readonly #parts: ProcessParts;
   readonly #streams: PipeStreams;
   /** Resolves with its exit code. */

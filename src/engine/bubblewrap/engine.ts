@@ -9,6 +9,7 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
+  LeftProcess,
   OutputSink,
   OutsideControl,
   SpawnedProcess,
@@ -169,6 +170,11 @@ export class BubblewrapEngine implements Engine {
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
     return spawned;
+  }
+
+  /** Nothing outlives the service. */
+  async recover(left: readonly LeftProcess[]): Promise<readonly undefined[]> {
+    return left.map(() => undefined);
   }
 
   async outside(ref: string): Promise<OutsideControl | undefined> {

@@ -1,13 +1,13 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { closeSync, constants, openSync } from "node:fs";
-import { chmod, chown, link, mkdir, readdir, rename, rm, unlink, writeFile } from "node:fs/promises";
-import { Socket } from "node:net";
+import { chmod, chown, link, mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { Logger } from "../../core/ports/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
+import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";
+import { type PipeNames, type PipePaths, pathsIn } from "./pipe-names.ts";
 
 /** Where a container sees its directory of pipes. */
 export const PIPES_TARGET = "/run/berth-pipes";
@@ -25,16 +25,6 @@ const STOCK = "stock";
 /** Between attempts to remove a directory. */
 const FIRST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 30_000;
-
-/** Names of three pipes, in the order of {@link STREAMS}. Each is random: none tells another. */
-type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
-
-/** The paths of the named pipes of one process. */
-export interface PipePaths {
-  readonly stdin: string;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 /** The named pipes of one process. */
 export interface ProcessPipes extends PipePaths {
@@ -59,8 +49,7 @@ export class ContainerPipes {
   readonly #stock: PipeNames[] = [];
   /** Containers whose directory was made here. */
   readonly #own = new Set<string>();
-  /** Ends of earlier processes' pipes, read until nobody is left to write. */
-  readonly #drains = new Set<Socket>();
+  readonly #left: LeftPipes;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
   /** The library that every container's directory gets a link to. */
@@ -72,6 +61,7 @@ export class ContainerPipes {
   constructor(root: string, logger: Logger) {
     this.#root = root;
     this.#logger = logger;
+    this.#left = new LeftPipes(logger);
   }
 
   /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where there are to be no pipes. */
@@ -127,19 +117,29 @@ export class ContainerPipes {
 
   /**
    * Takes over from an earlier run of the service: what is left of containers
-   * that are gone goes too, and pipes of the others are read to their end, so
-   * that nobody waits for ever to write to them. Returns who has a directory.
+   * that are gone goes too, and pipes of the others are kept for {@link claim}.
+   * Returns who has a directory.
    */
   async recover(containers: ReadonlySet<string>): Promise<string[]> {
     const found: string[] = [];
     for (const name of await readdir(this.#root).catch(() => [])) {
       if (name === STOCK || this.#own.has(name)) continue;
       if (containers.has(name)) {
-        await this.#drain(this.#directory(name));
+        await this.#left.add(this.#directory(name));
         found.push(name);
       } else await this.remove(name);
     }
     return found;
+  }
+
+  /** The pipes of a process of an earlier run, with what has not been read yet; undefined where they are not there any more. */
+  claim(container: string, names: PipeNames): ClaimedPipes | undefined {
+    return this.#left.claim(pathsIn(this.#directory(container), names));
+  }
+
+  /** Reads what nobody has claimed to its end, so that nobody waits for ever to write to it. */
+  drainUnclaimed(): void {
+    this.#left.drain();
   }
 
   /** Says that the daemon does not share its files with the service, or that pipes cannot be had. */
@@ -154,7 +154,7 @@ export class ContainerPipes {
     this.#disabled = true;
     this.#closing.abort();
     await this.#making?.catch(() => {});
-    for (const drain of this.#drains) drain.destroy();
+    this.#left.close();
     // Where it could not be made there is nothing to remove.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
   }
@@ -221,39 +221,9 @@ export class ContainerPipes {
     });
     this.#stock.push(...names);
   }
-
-  async #drain(directory: string): Promise<void> {
-    for (const name of await readdir(directory).catch(() => [])) {
-      if (name === UNDUMPABLE) continue;
-      const file = path.join(directory, name);
-      try {
-        if (name.endsWith("i")) {
-          // Whoever still waits for somebody to open it meets its end.
-          closeSync(openSync(file, constants.O_RDWR | constants.O_NONBLOCK));
-          await unlink(file);
-          continue;
-        }
-        const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
-        const drain = new Socket({ fd, readable: true, writable: false });
-        this.#drains.add(drain);
-        drain.on("error", () => {}).resume();
-        drain.once("close", () => {
-          this.#drains.delete(drain);
-          unlink(file).catch(() => {});
-        });
-      } catch (error) {
-        this.#logger.debug({ file, err: error }, "an earlier process's pipe could not be read to its end");
-      }
-    }
-  }
 }
 
 const makeFifos = promisify(execFile);
-
-function pathsIn(directory: string, [stdin, stdout, stderr]: PipeNames): PipePaths {
-  const pathOf = (name: string): string => path.join(directory, name);
-  return { stdin: pathOf(stdin), stdout: pathOf(stdout), stderr: pathOf(stderr) };
-}
 
 /** Lets a user open a pipe of mode 0600. */
 async function give(pipe: string, uid: number): Promise<void> {

@@ -7,9 +7,11 @@ import type { Daemon } from "./daemon.ts";
 import { Demux } from "./demux.ts";
 import { answerTo, translateError } from "./errors.ts";
 import { ExecState } from "./exec-state.ts";
+import { handleOf } from "./handle.ts";
 
 /** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
 export class DockerProcess implements SpawnedProcess {
+  readonly handle: string;
   readonly #daemon: Daemon;
   readonly #exec: Exec;
   readonly #state: ExecState;
@@ -27,9 +29,10 @@ export class DockerProcess implements SpawnedProcess {
     options: { readonly tty: boolean; readonly stdin: boolean },
     sink: OutputSink,
   ) {
+    this.handle = handleOf(exec.id);
     this.#daemon = daemon;
     this.#exec = exec;
-    this.#state = new ExecState(daemon, exec);
+    this.#state = new ExecState(daemon, exec.id);
     this.#socket = socket;
     this.#takesStdin = options.stdin;
     this.#sink = sink;

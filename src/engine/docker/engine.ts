@@ -10,6 +10,7 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
+  LeftProcess,
   OutputSink,
   OutsideControl,
   SpawnedProcess,
@@ -271,6 +272,10 @@ export class DockerEngine implements Engine {
   ): Promise<SpawnedProcess> {
     const user = request.user || (await this.#userOf(ref, signal));
     return this.#spawner.spawn(ref, user, request, sink, signal);
+  }
+
+  async recover(left: readonly LeftProcess[]): Promise<readonly SpawnedProcess[]> {
+    return this.#spawner.recover(left);
   }
 
   async outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined> {

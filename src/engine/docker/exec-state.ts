@@ -42,18 +42,18 @@ export function prepareExec(
 
 /** What Docker knows of a process it has started by `exec`. */
 export class ExecState {
+  readonly id: string;
   readonly #daemon: Daemon;
-  readonly #exec: Exec;
 
-  constructor(daemon: Daemon, exec: Exec) {
+  constructor(daemon: Daemon, id: string) {
     this.#daemon = daemon;
-    this.#exec = exec;
+    this.id = id;
   }
 
   inspect(signal?: AbortSignal): Promise<ExecInspectInfo> {
     return this.#daemon.call(
       "asking for a process's state",
-      (_, abortSignal) => this.#exec.inspect({ abortSignal }),
+      (docker, abortSignal) => docker.getExec(this.id).inspect({ abortSignal }),
       { signal },
     );
   }

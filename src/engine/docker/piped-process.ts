@@ -1,32 +1,26 @@
-import { closeSync, constants, openSync } from "node:fs";
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess } from "../../core/ports/engine.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import type { ExecState } from "./exec-state.ts";
-
-/** How soon somebody who opens an ended stdin once more meets its end. */
-const FIRST_KNOCK_MS = 2;
-const LONGEST_KNOCK_MS = 250;
+import { handleOf } from "./handle.ts";
+import { Knocks } from "./knocks.ts";
+import type { PipePaths } from "./pipe-names.ts";
 
 /** A running `exec` whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
 export class PipedProcess implements SpawnedProcess {
+  readonly handle: string;
   readonly #state: ExecState;
   readonly #streams: PipeStreams;
-  /** Name of the pipe of its stdin. */
-  readonly #stdin: string;
-  #knockTimer: NodeJS.Timeout | undefined;
-  #silent = false;
+  readonly #knocks: Knocks;
   #dropped = false;
 
-  /** @param stdin name of the pipe of its stdin, while that is there. */
-  constructor(state: ExecState, stdin: string, ends: PipeEnds, sink: OutputSink) {
+  /** @param pipes paths of its pipes, while they are there. */
+  constructor(state: ExecState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink) {
+    this.handle = handleOf(state.id, pipes);
     this.#state = state;
-    this.#stdin = stdin;
+    this.#knocks = new Knocks(pipes.stdin);
     this.#streams = new PipeStreams(ends, sink, () => state.whyEnded());
-    void this.ended.then(() => {
-      this.#silent = true;
-      clearTimeout(this.#knockTimer);
-    });
+    void this.ended.then(() => this.#knocks.stop());
   }
 
   /** Settles, never rejects, when its output has ended. */
@@ -53,7 +47,7 @@ export class PipedProcess implements SpawnedProcess {
 
   closeStdin(): void {
     this.#streams.closeStdin();
-    if (this.#knockTimer === undefined) this.#knock(FIRST_KNOCK_MS);
+    this.#knocks.beginOnce();
   }
 
   async resize(): Promise<void> {
@@ -67,33 +61,15 @@ export class PipedProcess implements SpawnedProcess {
   }
 
   close(): void {
-    this.closeStdin();
     this.#streams.close(canceled());
+    this.#knocks.begin();
   }
 
-  /** Drops the pipes too. Who still writes then waits until a later run of the service reads on. */
+  /** Drops the pipes too. Who still writes, or has told its end, then waits until a later run of the service reads on. */
   destroy(): void {
     this.#dropped = true;
-    this.close();
+    this.#knocks.stop();
+    this.#streams.close(canceled());
     this.#streams.destroy();
-  }
-
-  /**
-   * Unlike other pipes, one with a name lets nobody open it for reading while
-   * nobody has it open for writing. So whoever opens /dev/stdin after its end
-   * would wait for ever, were it not opened for a moment now and then.
-   */
-  #knock(delayMs: number): void {
-    if (this.#silent) return;
-    this.#knockTimer = setTimeout(() => {
-      try {
-        closeSync(openSync(this.#stdin, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW));
-      } catch (error) {
-        // Nobody has it open for reading, or it has no name any more: nobody can open it again.
-        const { code } = error as NodeJS.ErrnoException;
-        if (code === "ENXIO" || code === "ENOENT") return;
-      }
-      this.#knock(Math.min(delayMs * 2, LONGEST_KNOCK_MS));
-    }, delayMs).unref();
   }
 }

@@ -9,6 +9,8 @@ import { startSignal } from "../start-signal.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
 import { ExecState, prepareExec } from "./exec-state.ts";
+import { Knocks } from "./knocks.ts";
+import type { PipePaths } from "./pipe-names.ts";
 import { PipedProcess } from "./piped-process.ts";
 import type { StartGate } from "./start-gate.ts";
 
@@ -63,20 +65,20 @@ export async function spawnPiped(
     const detached = { ...request, argv, env, attached: false };
     const exec = await prepareExec(daemon, containerId, user, detached, early);
     throwIfAborted(early);
-    state = new ExecState(daemon, exec);
+    state = new ExecState(daemon, exec.id);
     await start(daemon, exec, signal);
     await untilOpened(state, opened.stdout, signal);
     opened.letGo();
     leave();
-    const spawned = new PipedProcess(state, pipes.stdin, opened.ends, sink);
+    const spawned = new PipedProcess(state, pipes, opened.ends, sink);
     void spawned.ended.then(() => {
-      if (!spawned.dropped) forget(pipes);
+      if (!spawned.dropped) forgetPipes(pipes);
     });
     spawned.resume();
     return spawned;
   } catch (error) {
     // A shell that comes late finds no name to open; one that is half-way in finds the other end, and then its end.
-    forget(pipes);
+    endPipes(pipes);
     if (opened !== undefined) abandon(opened);
     // Docker goes on with a start that its caller has given up.
     if (state !== undefined) void state.startOver().finally(leave);
@@ -175,7 +177,13 @@ async function untilOpened(state: ExecState, stdout: Socket, signal: AbortSignal
   throw new Error(`the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`);
 }
 
+/** Lets nobody find pipes that were given up, and has those who found them meet their end. */
+function endPipes({ stdin, stdout, stderr }: PipePaths): void {
+  for (const file of [stdout, stderr]) unlink(file, () => {});
+  new Knocks(stdin, () => unlink(stdin, () => {})).begin();
+}
+
 /** The names of pipes are of use until both sides have opened them, and to a later run of the service until they are read to their end. */
-function forget({ stdin, stdout, stderr }: ProcessPipes): void {
+export function forgetPipes({ stdin, stdout, stderr }: PipePaths): void {
   for (const file of [stdin, stdout, stderr]) unlink(file, () => {});
 }

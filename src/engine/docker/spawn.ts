@@ -43,7 +43,7 @@ export async function spawnProcess(
     return spawned;
   } catch (error) {
     // Docker goes on with a start that its caller has given up.
-    if (exec) void new ExecState(daemon, exec).startOver().finally(leave);
+    if (exec) void new ExecState(daemon, exec.id).startOver().finally(leave);
     else leave();
     throw error;
   }

@@ -1,12 +1,16 @@
 import { BerthError, throwIfAborted } from "../../core/errors.ts";
-import type { OutputSink, SpawnedProcess, SpawnRequest } from "../../core/ports/engine.ts";
+import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import { startSignal } from "../start-signal.ts";
 import type { ContainerPipes } from "./container-pipes.ts";
 import { ContainerUsers, TELL_IDS } from "./container-users.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
-import { spawnPiped, takesPipes } from "./piped-spawn.ts";
+import { ExecState } from "./exec-state.ts";
+import { parseHandle } from "./handle.ts";
+import { LeftExec } from "./left-exec.ts";
+import { PipedProcess } from "./piped-process.ts";
+import { forgetPipes, spawnPiped, takesPipes } from "./piped-spawn.ts";
 import { spawnProcess } from "./spawn.ts";
 import { StartGate } from "./start-gate.ts";
 import { untilAborted } from "./until-aborted.ts";
@@ -81,14 +85,41 @@ export class Spawner {
     const spawned =
       (await this.#spawnPiped(containerId, user, request, sink, signal)) ??
       (await spawnProcess(this.#daemon, this.gate, containerId, user, request, sink, signal));
-    this.#running.add(spawned);
-    void spawned.ended.then(() => this.#running.delete(spawned));
-    return spawned;
+    return this.#keep(spawned);
+  }
+
+  /** As {@link Engine.recover} says. */
+  recover(left: readonly LeftProcess[]): readonly SpawnedProcess[] {
+    const found = left.map((process) => this.#keep(this.#recoverOne(process)));
+    this.#pipes?.drainUnclaimed();
+    return found;
   }
 
   /** Lets go of all processes. */
   close(): void {
     for (const spawned of this.#running) spawned.destroy();
+  }
+
+  #keep(spawned: Spawned): Spawned {
+    this.#running.add(spawned);
+    void spawned.ended.then(() => this.#running.delete(spawned));
+    return spawned;
+  }
+
+  #recoverOne({ ref, handle, sink }: LeftProcess): Spawned {
+    const { exec, pipes } = parseHandle(handle);
+    const state = new ExecState(this.#daemon, exec);
+    const container = this.#piped.get(ref);
+    const claimed = pipes && container && this.#pipes?.claim(container.name, pipes);
+    if (claimed === undefined) return new LeftExec(state);
+    const spawned = new PipedProcess(state, claimed.paths, claimed.ends, sink);
+    void spawned.ended.then(() => {
+      if (!spawned.dropped) forgetPipes(claimed.paths);
+    });
+    for (const { stream, chunk } of claimed.left) if (chunk.length > 0) sink.data(stream, chunk);
+    spawned.closeStdin();
+    spawned.resume();
+    return spawned;
   }
 
   /** Undefined where the daemon's streams are to be tried. */

@@ -114,9 +114,12 @@ describe("pipes between a container and the service", () => {
     for (let round = 0; round < 5; round++) {
       const container = `berth-${round}`;
       const made = (await pipes.create(container)) ?? "";
-      const takes = Array.from({ length: 30 }, () => pipes.take(container, 0));
-      await Promise.all([takes[round], pipes.remove(container)]);
-      await Promise.all(takes);
+      await pipes.take(container, 0);
+      // What is removed takes so long that pipes come in between its being listed and its being gone.
+      for (let i = 0; i < 500; i++) writeFileSync(path.join(made, `file${i}`), "");
+      const removed = pipes.remove(container);
+      for (let taken = 0; taken < 12; taken++) await pipes.take(container, 0);
+      await removed;
       expect(existsSync(made)).toBe(false);
     }
     expect(warnings).toEqual([]);
@@ -127,10 +130,11 @@ describe("pipes between a container and the service", () => {
     const { ref } = await engine.create(spec());
     const argv = ["/bin/sh", "-c", "cat; sleep 1.5; cat /dev/stdin; exit 3"];
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
-    const over = await withoutDescriptors(700);
+    const { over } = await withoutDescriptors(700);
     spawned.closeStdin();
     await over;
-    expect(await spawned.wait(AbortSignal.timeout(20_000))).toBe(3);
+    const ended = spawned.wait(AbortSignal.timeout(20_000));
+    expect(await ended.catch((error: Error) => error.message)).toBe(3);
     await engine.remove(ref);
   });
 
@@ -172,6 +176,7 @@ describe("pipes between a container and the service", () => {
     const second = new DockerEngine({ instance, logger: silent, pipesDir: left });
     mkdirSync(path.join(left, "berth-of-nobody"));
     expect((await second.list()).map((sandbox) => sandbox.ref)).toContain(ref);
+    await second.recover([]);
     await eventually(
       async () => (await run(second, ref, ["cat", "/tmp/wrote"])).stdout.toString() === "0\n",
       POLL,

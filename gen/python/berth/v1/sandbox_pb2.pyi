@@ -77,9 +77,13 @@ class _TerminationCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Term
     TERMINATION_CAUSE_EXITED: _TerminationCause.ValueType  # 5
     """Its main process ended."""
     TERMINATION_CAUSE_REMOVED_EXTERNALLY: _TerminationCause.ValueType  # 6
-    """Somebody removed the container outside Berth."""
+    """Somebody removed the container outside Berth, while the server followed the
+    engine.
+    """
     TERMINATION_CAUSE_ENGINE_LOST: _TerminationCause.ValueType  # 7
-    """The engine lost it, for instance in a crash of the daemon."""
+    """The engine does not know it any more, and the server could not see why: the
+    daemon crashed, or the container was removed while the server was away.
+    """
     TERMINATION_CAUSE_CREATE_FAILED: _TerminationCause.ValueType  # 8
     """It never became ready."""
     TERMINATION_CAUSE_SERVER_SHUTDOWN: _TerminationCause.ValueType  # 9
@@ -105,9 +109,13 @@ TERMINATION_CAUSE_OUT_OF_MEMORY: TerminationCause.ValueType  # 4
 TERMINATION_CAUSE_EXITED: TerminationCause.ValueType  # 5
 """Its main process ended."""
 TERMINATION_CAUSE_REMOVED_EXTERNALLY: TerminationCause.ValueType  # 6
-"""Somebody removed the container outside Berth."""
+"""Somebody removed the container outside Berth, while the server followed the
+engine.
+"""
 TERMINATION_CAUSE_ENGINE_LOST: TerminationCause.ValueType  # 7
-"""The engine lost it, for instance in a crash of the daemon."""
+"""The engine does not know it any more, and the server could not see why: the
+daemon crashed, or the container was removed while the server was away.
+"""
 TERMINATION_CAUSE_CREATE_FAILED: TerminationCause.ValueType  # 8
 """It never became ready."""
 TERMINATION_CAUSE_SERVER_SHUTDOWN: TerminationCause.ValueType  # 9

@@ -1548,14 +1548,16 @@ export enum TerminationCause {
   EXITED = 5,
 
   /**
-   * Somebody removed the container outside Berth.
+   * Somebody removed the container outside Berth, while the server followed the
+   * engine.
    *
    * @generated from enum value: TERMINATION_CAUSE_REMOVED_EXTERNALLY = 6;
    */
   REMOVED_EXTERNALLY = 6,
 
   /**
-   * The engine lost it, for instance in a crash of the daemon.
+   * The engine does not know it any more, and the server could not see why: the
+   * daemon crashed, or the container was removed while the server was away.
    *
    * @generated from enum value: TERMINATION_CAUSE_ENGINE_LOST = 7;
    */
