@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { closeSync, constants, openSync } from "node:fs";
-import { chmod, chown, mkdir, readdir, rename, rm, unlink } from "node:fs/promises";
+import { chmod, chown, mkdir, readdir, rename, rm, rmdir, unlink } from "node:fs/promises";
 import { Socket } from "node:net";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -149,6 +149,8 @@ export class ContainerPipes {
     for (const drain of this.#drains) drain.destroy();
     // Where it could not be made there is nothing to remove.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
+    // Where containers are left, so are their pipes.
+    await rmdir(this.#root).catch(() => {});
   }
 
   async #tryRemove(container: string): Promise<boolean> {
