@@ -1,4 +1,3 @@
-import path from "node:path";
 import type { Finding } from "../core/diagnosis.ts";
 import { BerthError } from "../core/errors.ts";
 import type { Engine } from "../core/ports/engine.ts";
@@ -10,6 +9,7 @@ import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/eng
 import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
+import { pipesDirectory } from "./docker/pipes-directory.ts";
 
 /** What decides which engine a service runs its sandboxes with, and how that is set up. */
 export interface EngineSettings {
@@ -145,7 +145,7 @@ function dockerOptions(settings: EngineSettings, instance: string, logger: Logge
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
     allowedHostPaths: settings.allowHostPaths,
     allowedRuntimes: settings.allowRuntimes,
-    pipesDir: path.join(settings.dataDir, "pipes"),
+    pipesDir: pipesDirectory(settings.dataDir, instance),
   };
 }
 

@@ -1,21 +1,29 @@
 import { realpath, stat } from "node:fs/promises";
 import path from "node:path";
-import { BerthError } from "../core/errors.ts";
+import { BerthError, invalidArgument } from "../core/errors.ts";
 import type { EngineMount } from "../core/ports/engine.ts";
 
 /** Directories that would hand the machine over, whatever the operator allowed. */
 const NEVER = ["/proc", "/sys", "/dev"];
 
+/** File systems of the kernel's that a sandbox does not work without. */
+const KERNELS = ["/proc", "/sys", "/dev"];
+
 /**
  * Finds the real directory behind each mount and refuses those that are not
  * an allowed root or below one, or that would show the sandbox one of `hidden`,
  * an engine's socket. `allowedRoots` are absolute directories of this machine.
+ * @throws `NOT_ALLOWED`; `INVALID_ARGUMENT` for a target where nothing can be mounted.
  */
 export async function checkMounts(
   mounts: readonly EngineMount[],
   allowedRoots: readonly string[],
   hidden: readonly string[],
 ): Promise<EngineMount[]> {
+  for (const [index, { target }] of mounts.entries()) {
+    const kernels = KERNELS.find((one) => isWithin(target, one) && !isWithin(target, "/dev/shm"));
+    if (kernels !== undefined) throw badTarget(index, target, `${kernels} is the kernel's own`);
+  }
   const roots = (await Promise.all(allowedRoots.map(realPath))).filter((root) => root !== undefined);
   const sockets = await Promise.all(hidden.map(async (socket) => (await realPath(socket)) ?? socket));
   return Promise.all(
@@ -30,6 +38,28 @@ export async function checkMounts(
       return { ...mount, hostPath: real };
     }),
   );
+}
+
+/**
+ * The error for a sandbox that was not made because the kernel refused a mount; undefined where that was not why.
+ * @param named what an engine's words hold where they are of a mount with a target.
+ */
+export function refusedMount(
+  mounts: readonly EngineMount[],
+  words: string,
+  named: (target: string) => string,
+): BerthError | undefined {
+  const index = mounts.findIndex(({ target }) => words.includes(named(target)));
+  const target = mounts[index]?.target;
+  if (target === undefined) return undefined;
+  const why = /read-only file system|not a directory|permission denied|is inside \/\w+/i.exec(words)?.[0];
+  return badTarget(index, target, why?.toLowerCase() ?? "the kernel refuses it");
+}
+
+/** Mounts keep the order of the request. */
+function badTarget(index: number, target: string, why: string): BerthError {
+  const field = `spec.mounts[${index}].target`;
+  return invalidArgument(field, `nothing can be mounted at ${JSON.stringify(target)}: ${why}.`);
 }
 
 /** Whether `child` is `parent` or lies below it; both absolute and resolved. */

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, throwIfAborted } from "../core/errors.ts";
 import type { CancelTimer, Clock } from "../core/ports/clock.ts";
+import { atMost } from "../core/until.ts";
 import { type ByteString, fromBytes, fromText } from "./byte-string.ts";
 import { type Subject, scriptError } from "./failure.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
@@ -22,10 +23,12 @@ const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 
 /** How long it may take to clear up after a script that was killed. */
 const CLEAR_UP_MS = 30_000;
+/** How long a caller waits for scripts to end and to be cleared up after. What takes longer goes on without it. */
+const END_MS = 1_500;
 
 /**
  * One operation on the files of a sandbox. It holds the sandbox's lease until
- * it is closed. When the call is aborted, the sandbox goes, or nothing has moved
+ * it is closed and nothing of it is left. When the call is aborted, the sandbox goes, or nothing has moved
  * for the sandbox's command timeout, its script is stopped.
  */
 export class Operation {
@@ -36,7 +39,10 @@ export class Operation {
   #cancelTimer: CancelTimer = () => {};
   #movedAt = 0;
   #running: Promise<RunningScript> | undefined;
+  #abandoning: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
+  /** On the monotonic clock. Undefined while nothing ends. */
+  #endBy: number | undefined;
 
   constructor(init: OperationInit) {
     this.#init = init;
@@ -117,17 +123,28 @@ export class Operation {
 
   /**
    * Gives a script up, and runs another to clear up after it where it was
-   * killed and could not do so itself. Never rejects.
+   * killed and could not do so itself. Returns when that is done, or goes on
+   * without the caller. Never rejects.
    */
-  async abandon(running: RunningScript, clearUp: string): Promise<void> {
-    await running.stop(new BerthError("CANCELED", "The operation was given up."));
-    if (!(await running.endedInOrder)) await this.#clearUp(clearUp);
+  abandon(running: RunningScript, clearUp: string): Promise<void> {
+    this.#abandoning ??= this.#abandon(running, clearUp);
+    return this.#notForLong(this.#abandoning);
   }
 
-  /** Stops what runs and releases the lease. Idempotent, never rejects. */
+  /**
+   * Stops what runs and releases the lease. Returns when that is done, or goes
+   * on without the caller. Idempotent, never rejects.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close();
-    return this.#closing;
+    return this.#notForLong(this.#closing);
+  }
+
+  /** Waits for an end, though not beyond the time that the first of them has. */
+  #notForLong(end: Promise<void>): Promise<void> {
+    const { clock } = this.#init;
+    this.#endBy ??= clock.monotonicMs() + END_MS;
+    return atMost(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
   }
 
   /** Looks again when the time would be over; most of the time something has moved meanwhile. */
@@ -149,6 +166,7 @@ export class Operation {
   async #close(): Promise<void> {
     this.#cancelTimer();
     this.signal.removeEventListener("abort", this.#onAbort);
+    await this.#abandoning;
     await this.#stop();
     this.#init.lease.release();
     this.#init.onClose();
@@ -160,6 +178,11 @@ export class Operation {
     await running?.stop(
       signal.aborted ? abortError(signal) : new BerthError("CANCELED", "The operation is over."),
     );
+  }
+
+  async #abandon(running: RunningScript, clearUp: string): Promise<void> {
+    await running.stop(new BerthError("CANCELED", "The operation was given up."));
+    if (!(await running.endedInOrder)) await this.#clearUp(clearUp);
   }
 
   async #clearUp(text: string): Promise<void> {

@@ -18,8 +18,9 @@ export interface ScriptHost {
 
 /** Of stderr, so much of its end is kept. */
 const MOST_STDERR = 16 * 1024;
-/** A script that reads stdin takes its end for "give up", and tidies up; so long it may take. */
+/** A script that reads stdin takes its end for "give up", and tidies up; so long it may take, unless a signal stops it. */
 const TIDY_MS = 20_000;
+const LOOK_MS = 500;
 /** From here on an exit code tells of a signal. */
 const FIRST_SIGNAL_CODE = 128;
 /** Between SIGTERM and SIGKILL. */
@@ -37,6 +38,8 @@ export class RunningScript {
   #stderr = "";
   #over = false;
   #stopping: Promise<void> | undefined;
+  /** Lets go of who waits for the script to read. */
+  #onStop: () => void = () => {};
 
   private constructor(host: ScriptHost, takesStdin: boolean) {
     this.#host = host;
@@ -99,12 +102,15 @@ export class RunningScript {
     return this.#output.next();
   }
 
-  /** Writes to stdin; resolves when it takes more. What nobody reads any more is dropped: {@link ended} tells why. */
+  /** Writes to stdin; resolves when it takes more. One at a time. What nobody reads any more is dropped: {@link ended} tells why. */
   async write(data: Uint8Array): Promise<void> {
-    if (this.#over || this.#job === undefined) return;
-    await this.#job.writeStdin(data).catch((error: unknown) => {
+    if (this.#over || this.#job === undefined || this.#stopping !== undefined) return;
+    const stopped = Promise.withResolvers<void>();
+    this.#onStop = stopped.resolve;
+    const written = this.#job.writeStdin(data).catch((error: unknown) => {
       if (!(error instanceof BerthError && error.reason === "PROCESS_STATE")) throw error;
     });
+    await Promise.race([written, stopped.promise]);
   }
 
   closeStdin(): void {
@@ -141,16 +147,27 @@ export class RunningScript {
 
   async #stop(reason: BerthError): Promise<void> {
     this.#output.end(reason);
+    this.#onStop();
     const job = this.#job;
     if (this.#over || job === undefined) return;
     // A sandbox that goes takes its processes along.
     const { signal } = this.#host.lease;
     if (this.#takesStdin && !signal.aborted) {
       job.closeStdin();
-      await within(job.end, TIDY_MS);
+      await this.#tidiedUp(job);
     }
     if (!this.#over && !signal.aborted) await this.#kill(job);
     job.close();
+  }
+
+  async #tidiedUp(job: Job): Promise<void> {
+    const { control, lease } = this.#host;
+    const since = performance.now();
+    while (!this.#over && performance.now() - since < TIDY_MS) {
+      await within(job.end, LOOK_MS);
+      const outside = this.#over ? undefined : await control.outside(lease.sandbox);
+      if ((await outside?.stateOf(job)) === "stopped") return;
+    }
   }
 
   async #kill(job: Job): Promise<void> {

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError, invalidArgument } from "../core/errors.ts";
 import type { SpawnedProcess } from "../core/ports/engine.ts";
+import { signalOf } from "./exit-status.ts";
 import type { JobEnd, JobRequest } from "./job.ts";
 
 /** How long a shell may take to begin a job. */
@@ -32,6 +33,14 @@ export async function endAsEngineTells(
       error: new BerthError("ENGINE_UNAVAILABLE", "The engine lost the process.", { cause }),
     };
   }
+}
+
+/**
+ * Whether a shell that tells the end of a job, with this code, and never told
+ * its beginning could make no child for it. Else a signal ended that at once.
+ */
+export function isChildless(code: number): boolean {
+  return signalOf(code) === 0;
 }
 
 /** The error for a job that did not begin in time. */

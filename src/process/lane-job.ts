@@ -1,7 +1,13 @@
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { Job, JobEnd, JobOutput, JobTrace } from "./job.ts";
-import { ASK_ENGINE_AFTER_MS, BEGIN_TIMEOUT_MS, endAsEngineTells, tooSlow } from "./job-bounds.ts";
+import {
+  ASK_ENGINE_AFTER_MS,
+  BEGIN_TIMEOUT_MS,
+  endAsEngineTells,
+  isChildless,
+  tooSlow,
+} from "./job-bounds.ts";
 import type { Lane, LaneTask } from "./lane.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
@@ -13,6 +19,8 @@ export type LaneStart =
   | "started"
   /** The working directory cannot be entered; nothing ran, the lane is free again. */
   | "no-directory"
+  /** The shell could make no child; nothing ran. */
+  | "no-child"
   /** The lane's shell ended before the job began; nothing ran. */
   | "lane-gone";
 
@@ -145,8 +153,7 @@ export class LaneJob implements Job, LaneTask {
     }
     if (kind === "E") {
       this.#codes.set(stream, Number(found.text.slice(1)));
-      // The beginning comes before it on stdout, unless the shell could make no child.
-      if (stream === "stdout" && !this.#started) this.#begin();
+      if (stream === "stdout" && !this.#started) this.#beganNothing(Number(found.text.slice(1)));
       // What comes now is of something the job left behind, and nobody's output.
       this.#scanners[stream] = new MarkerScanner(this.#nonce, () => {});
       if (this.#codes.size === 2) this.#finish({ kind: "exited", code: this.#codes.get("stdout") ?? -1 });
@@ -162,6 +169,12 @@ export class LaneJob implements Job, LaneTask {
     clearTimeout(this.#beginTimer);
     this.#start.resolve("started");
     this.#watch();
+  }
+
+  /** An end without a beginning. */
+  #beganNothing(code: number): void {
+    if (isChildless(code)) this.#start.resolve("no-child");
+    this.#begin();
   }
 
   #judge(): void {

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Engine, OutsideControl } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
@@ -10,15 +11,16 @@ import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { signalCommand } from "./lane-script.ts";
 import { jobText } from "./lane-text.ts";
-import { type StartWatchParts, watchStart } from "./start-watch.ts";
+import { noProcesses, type StartWatchParts, watchStart } from "./start-watch.ts";
 import { WaitingShells } from "./waiting-shells.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */
 const LONGEST_TEXT = 32 * 1024;
 const SIGKILL = 9;
+const SIGCONT = 18;
 const READY_ANSWER_MS = 500;
-/** After how long a shell that has not begun its job is looked at. */
-const STUCK_MS = 500;
+/** After how long a shell that has not begun its job is looked at, and looked at again. */
+const STUCK_MS = 250;
 const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
 
 /** What is kept ready in one sandbox. */
@@ -90,12 +92,13 @@ export class Lanes implements JobRunner, Shells {
       onStopped: () => this.#giveUp(sandbox, STOPPED, { ifAlone: true }),
       timeoutMs: request.timeoutMs,
     };
-    return watchStart(watch, async (limit) => {
+    const start = async (limit: AbortSignal): Promise<Job> => {
       const ready = this.#ready.get(sandbox.ref);
       const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
       const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));
       return job || this.#plain.start(sandbox, { ...request, limit }, output, signal);
-    });
+    };
+    return watchStart(watch, start, signal);
   }
 
   /** Starts a job in a shell that is ready; undefined when it is to be started another way. */
@@ -114,11 +117,13 @@ export class Lanes implements JobRunner, Shells {
     const lane = ready.lanes.takeIdle() ?? (await ready.lanes.take(AbortSignal.any([signal, limit])));
     if (lane === undefined) return undefined;
     const job = LaneJob.run(lane, jobText(request), output);
-    switch (await this.#unlessStuck(sandbox, lane, limit, job.started)) {
+    switch (await this.#unlessStuck(sandbox, lane, limit, job.started, () => job.hold())) {
       case "started":
         return job;
       case "no-directory":
         throw workingDirMissing(request);
+      case "no-child":
+        throw noProcesses();
       case "lane-gone":
         return undefined;
     }
@@ -126,29 +131,48 @@ export class Lanes implements JobRunner, Shells {
 
   /**
    * Waits for what a shell makes of a job. One that a signal has stopped is
-   * killed, so that the job begins elsewhere; one that is not waited for any
-   * longer is too, so that it does not begin the job after all.
+   * continued; where it is stopped again it is killed, so that the job begins
+   * elsewhere. One that is not waited for any longer is killed too, so that it
+   * does not begin the job after all.
+   * @param hold keeps the shell from another job while it is killed; undefined where it may have one already.
    */
   async #unlessStuck<T>(
     sandbox: LeasedSandbox,
     shell: LeaderId,
     limit: AbortSignal,
     begun: Promise<T>,
+    hold: () => (() => void) | undefined = () => () => {},
   ): Promise<T> {
-    const kill = async (onlyStopped: boolean): Promise<void> => {
-      const outside = await this.#outside(sandbox);
-      if (onlyStopped && (await outside?.stateOf(shell)) !== "stopped") return;
-      await (await outside?.terminateTree(shell))?.kill();
-    };
     const fail = (error: unknown): void =>
       this.#logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a stuck shell could not be ended");
-    const look = setTimeout(() => kill(true).catch(fail), STUCK_MS).unref();
-    const onLimit = (): void => void kill(false).catch(fail);
+    const over = new AbortController();
+    const help = async (): Promise<void> => {
+      for (let wasStopped = false; !over.signal.aborted; ) {
+        await sleep(STUCK_MS, undefined, { signal: over.signal, ref: false });
+        const outside = await this.#outside(sandbox);
+        const isStopped = (await outside?.stateOf(shell)) === "stopped";
+        if (over.signal.aborted) return;
+        if (isStopped && wasStopped) return kill();
+        if (isStopped) await outside?.signalGroup(shell, SIGCONT);
+        wasStopped = isStopped;
+      }
+    };
+    const kill = async (): Promise<void> => {
+      const release = hold();
+      if (release === undefined) return;
+      try {
+        await (await this.#outside(sandbox))?.killTree(shell);
+      } finally {
+        release();
+      }
+    };
+    help().catch((error) => over.signal.aborted || fail(error));
+    const onLimit = (): void => void kill().catch(fail);
     limit.addEventListener("abort", onLimit, { once: true });
     try {
       return await begun;
     } finally {
-      clearTimeout(look);
+      over.abort();
       limit.removeEventListener("abort", onLimit);
     }
   }

@@ -5,6 +5,7 @@ import {
   ASK_ENGINE_AFTER_MS,
   BEGIN_TIMEOUT_MS,
   endAsEngineTells,
+  isChildless,
   tooSlow,
   workingDirMissing,
 } from "./job-bounds.ts";
@@ -12,6 +13,7 @@ import { parseLeader } from "./leader-text.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
 import { shellGone } from "./shell-gone.ts";
+import { noProcesses } from "./start-watch.ts";
 
 /** More text than this before the first marker is no message of an engine. */
 const LONGEST_PREAMBLE = 16 * 1024;
@@ -137,10 +139,11 @@ export class PlainJob implements Job {
     const kind = found.text[0];
     if (kind === "E") {
       this.#codes.set(stream, Number(found.text.slice(1)));
-      // The beginning comes before it on stdout, unless the shell could make no child.
-      const childless = stream === "stdout" && !this.#began;
-      if (childless) this.#ready.resolve();
-      if (childless || this.#codes.size === 2)
+      // The beginning comes before it on stdout.
+      const beganNothing = stream === "stdout" && !this.#began;
+      if (beganNothing && isChildless(this.#codes.get("stdout") ?? -1)) this.#ready.reject(noProcesses());
+      if (beganNothing) this.#ready.resolve();
+      if (beganNothing || this.#codes.size === 2)
         this.#finish({ kind: "exited", code: this.#codes.get("stdout") ?? -1 });
       return;
     }

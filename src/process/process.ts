@@ -15,8 +15,8 @@ import type { TranscriptReader } from "./transcript-reader.ts";
 
 /** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
 const TERMINAL_AHEAD_BYTES = 128 * 1024;
-/** How long the end of a process may take in all, once it is to end. */
-const END_MS = 2_900;
+/** How long the end of a process may take in all, once it is to end, or its time is over. */
+const END_MS = 2_600;
 /** How long a killed job may take to tell how it ended, and has at least. */
 const AFTER_KILL_MS = { most: 2_000, least: 100 };
 
@@ -322,7 +322,8 @@ export class Process {
 
   async #kill(graceMs: number): Promise<void> {
     const { control, clock } = this.#parts;
-    const endBy = clock.monotonicMs() + END_MS;
+    // One that began late is late for its end as well.
+    const endBy = Math.min(clock.monotonicMs(), this.startedAt + this.options.timeoutMs) + END_MS;
     const job = this.#assertRunning();
     const release = job.hold();
     if (release === undefined) return;

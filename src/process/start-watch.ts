@@ -1,9 +1,14 @@
-import { BerthError } from "../core/errors.ts";
+import { abortError, BerthError } from "../core/errors.ts";
 import type { Obstacle, OutsideControl } from "../core/ports/engine.ts";
 import { BEGIN_TIMEOUT_MS } from "./job-bounds.ts";
 
-/** After how long a job that has not begun is looked at from outside, and how often then. */
-const LOOK_MS = 1_500;
+/** After how long a job that has not begun is looked at from outside, first and at most. */
+const FIRST_LOOK_MS = 300;
+const LONGEST_LOOK_MS = 1_000;
+/** An obstacle that is seen for so long is none that goes away by itself. */
+const OBSTACLE_MS = 1_500;
+/** How long a start may go on that nobody waits for any more: it may be just about to come to something. */
+const LEFT_MS = 800;
 
 /** A loaded machine may need this long to start a command that may run for a moment only. */
 const LEAST_BEGIN_MS = 10_000;
@@ -23,12 +28,14 @@ export interface StartWatchParts {
 /**
  * Starts a job, which may take its time to begin and no longer. Where something
  * in the sandbox keeps it from that for good, as can be seen from outside, that
- * is said at once. The signal that `start` gets says that it is not waited for any more.
+ * is said soon. The signal that `start` gets says that it is not waited for any more.
+ * @param signal the caller's: once it is aborted, the start has a moment to come to something.
  * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its bound of processes; `DEADLINE_EXCEEDED`.
  */
 export async function watchStart<T>(
   { outside, onStopped, timeoutMs = BEGIN_TIMEOUT_MS }: StartWatchParts,
   start: (limit: AbortSignal) => Promise<T>,
+  signal: AbortSignal,
 ): Promise<T> {
   const beginMs = Math.min(Math.max(timeoutMs + LATE_BEGIN_MS, LEAST_BEGIN_MS), BEGIN_TIMEOUT_MS);
   const limit = new AbortController();
@@ -38,48 +45,79 @@ export async function watchStart<T>(
     limit.abort(error);
     givenUp.reject(error);
   };
-  let seen: Obstacle | undefined;
-  let over = false;
   const begun = performance.now();
+  let seen: { readonly obstacle: Obstacle; readonly since: number } | undefined;
+  let over = false;
   const look = async (): Promise<void> => {
     const view = await outside();
-    const obstacle = await view?.obstacle(performance.now() - begun);
+    const sinceMs = performance.now() - begun;
+    const obstacle = await view?.obstacle(sinceMs);
     if (over) return;
-    // Left alone, it would begin when it is continued. On Docker all later starts wait for it until then.
-    if (obstacle === "stopped") await view?.endStoppedStarts(performance.now() - begun);
-    if (over) return;
-    // Seen twice, it is none that goes away by itself.
-    if (obstacle !== undefined && obstacle === seen) {
-      if (obstacle === "stopped") onStopped();
-      giveUp(obstacle === "stopped" ? stopped() : noProcesses());
+    if (obstacle !== seen?.obstacle) seen = obstacle && { obstacle, since: performance.now() };
+    const isLasting = seen !== undefined && performance.now() - seen.since >= OBSTACLE_MS;
+    if (obstacle === "stopped") {
+      if (isLasting) {
+        await view?.endStoppedStarts(sinceMs);
+        if (!over) onStopped();
+      } else await view?.continueStarts(sinceMs);
     }
-    seen = obstacle;
-    looking = setTimeout(onLook, LOOK_MS).unref();
+    if (isLasting && obstacle !== undefined) giveUp(errorOf(obstacle));
   };
-  const onLook = (): void => void look().catch(() => {});
-  let looking = setTimeout(onLook, LOOK_MS).unref();
+  let lookMs = FIRST_LOOK_MS;
+  const onLook = (): void => {
+    const next = (): void => {
+      lookMs = Math.min(lookMs * 1.5, LONGEST_LOOK_MS);
+      if (!over) looking = setTimeout(onLook, lookMs).unref();
+    };
+    look().then(next, next);
+  };
+  let looking = setTimeout(onLook, lookMs).unref();
   const late = setTimeout(() => giveUp(tooLate(beginMs)), beginMs).unref();
+  let left: NodeJS.Timeout | undefined;
+  const onLeft = (): void => {
+    left = setTimeout(async () => {
+      // Where it cannot be killed, it is to be known when it begins after all.
+      if ((await outside()) !== undefined && !over) giveUp(abortError(signal));
+    }, LEFT_MS).unref();
+  };
+  signal.addEventListener("abort", onLeft, { once: true });
+  if (signal.aborted) onLeft();
   try {
     return await Promise.race([start(limit.signal), givenUp.promise]);
+  } catch (error) {
+    if (limit.signal.aborted || !mayBeObstacle(error)) throw error;
+    const obstacle = await (await outside())?.obstacle(performance.now() - begun);
+    throw obstacle === undefined ? error : errorOf(obstacle, error);
   } finally {
     over = true;
-    clearTimeout(looking);
-    clearTimeout(late);
+    signal.removeEventListener("abort", onLeft);
+    for (const timer of [looking, late, left]) clearTimeout(timer);
   }
 }
 
-function stopped(): BerthError {
+/** Whether a start may have failed because of an {@link Obstacle}. */
+function mayBeObstacle(error: unknown): boolean {
+  return error instanceof BerthError && /^(ENGINE_UNAVAILABLE|TOO_MANY_OPERATIONS)$/.test(error.reason);
+}
+
+function errorOf(obstacle: Obstacle, cause?: unknown): BerthError {
+  return obstacle === "stopped" ? stopped(cause) : noProcesses(cause);
+}
+
+function stopped(cause: unknown): BerthError {
   return new BerthError(
     "DEADLINE_EXCEEDED",
     "The command could not begin: something in the sandbox stops every process that is started there (SIGSTOP). End it, or delete the sandbox.",
+    { cause },
   );
 }
 
-function noProcesses(): BerthError {
+/** The error for a command that found every place for a process taken. */
+export function noProcesses(cause?: unknown): BerthError {
   return new BerthError(
     "TOO_MANY_OPERATIONS",
-    "The process could not be started: the sandbox has reached its bound of processes or memory.",
-    { retryAfterMs: 1000 },
+    "The command could not begin: the sandbox runs as many processes as its pids_limit allows. End some of them, for instance by ending the command that started them, or raise the limit.",
+    { cause, retryAfterMs: 1000 },
   );
 }
 

@@ -61,15 +61,15 @@ const SIGKILL = 9;
 /** How an interpreter is interrupted: what is sent, and how long that may take. Then it is killed. */
 const INTERRUPTIONS: readonly { readonly own: number; readonly children: number; readonly waitMs: number }[] =
   [
-    ...[100, 200, 400, 800].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
-    ...[200, 400, 800].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
+    ...[100, 200, 500].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
+    ...[200, 300].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
   ];
 /** How long interrupting may take in all, where shells of the sandbox do not answer: its end is to come soon after. */
-const INTERRUPT_MS = 1_500;
+const INTERRUPT_MS = 1_300;
 /** Between SIGTERM and SIGKILL, when it is ended. Interactive shells ignore SIGTERM. */
 const KILL_GRACE_MS = 300;
 /** How long its end may take after it was killed. */
-const AFTER_KILL_MS = 1_000;
+const AFTER_KILL_MS = 500;
 /** As shells tell of SIGKILL. */
 const KILLED = 137;
 /** Outputs of earlier turns that something may still hold. Past them the newest is closed: who writes to it gets SIGPIPE. */
@@ -161,7 +161,12 @@ export class InterpreterProcess {
 
   /** Runs code. One turn at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
   async run(code: string, bounds: TurnBounds): Promise<TurnOutcome> {
-    const channel = await this.#freeChannel(bounds.stop);
+    const channel = await this.#freeChannel(bounds.stop).catch(async (error: unknown) => {
+      // One that is asked for nothing but a mark, and does not answer, would keep all later calls waiting too.
+      if (this.#emptying !== undefined && bounds.stop.aborted) await within(this.#emptying, INTERRUPT_MS);
+      if (this.#emptying !== undefined && bounds.stop.aborted) await this.close(false);
+      throw error;
+    });
     const turn = new Turn((stream, chunk) => {
       const wait = bounds.output(stream, chunk);
       if (wait === undefined) return;
@@ -226,7 +231,12 @@ export class InterpreterProcess {
     const result = Promise.race([turn.end, ended.promise])
       .then(async (): Promise<TurnOutcome> => {
         const end = this.#end;
-        if (end === undefined) return { kind: "done", end: await turn.end, interrupted: stop.aborted };
+        if (end === undefined) {
+          const done = await turn.end;
+          if (this.#closing === undefined) return { kind: "done", end: done, interrupted: stop.aborted };
+          // One that was stopped goes on for a moment when it is ended.
+          return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
+        }
         if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
         // One that was killed with all its shells may leave nobody who knows how it ended.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
@@ -291,10 +301,15 @@ export class InterpreterProcess {
   ): Promise<void> {
     const limit = AbortSignal.timeout(INTERRUPT_MS);
     for (const { waitMs, ...signals } of INTERRUPTIONS) {
-      if (limit.aborted) break;
+      if (limit.aborted || (await this.#isStopped())) break;
       const tag = turn.interrupt();
-      await this.#ask(interruptQuestion(this.#pid, this.#known, signals), limit).catch(() => "");
+      const question = interruptQuestion(this.#pid, this.#known, signals);
+      const isAnswered = await this.#ask(question, limit).then(
+        () => true,
+        () => false,
+      );
       if (over()) return;
+      if (!isAnswered) break;
       this.#write(this.#language.tellEnd(turn.nonce, tag, channel));
       await within(result, waitMs);
       if (over()) return;
@@ -302,18 +317,25 @@ export class InterpreterProcess {
     await this.close(false);
   }
 
+  /** Whether a signal has stopped what it was started by, and so most likely itself: then it takes no interruption. */
+  async #isStopped(): Promise<boolean> {
+    const outside = await this.#host.control.outside(this.#sandbox);
+    return (await outside?.stateOf(this.#job)) === "stopped";
+  }
+
   /** Looks whether anything that the last turn left behind still holds its channel. */
   async #judge(signal: AbortSignal): Promise<void> {
     if (this.#unjudged === undefined) return;
     const { channel, end } = this.#unjudged;
-    this.#unjudged = undefined;
     const { seen } = this.#language.pidsOf(end.payload);
     if (seen.length > 0 && seen.every((pid) => this.#known.has(pid))) {
+      this.#unjudged = undefined;
       if (seen.length < this.#known.size) this.#known = new Set(seen);
       return;
     }
     const spare = seen.length > 0 ? this.#known : this.#first;
-    const held = await this.#isHeld(channel, spare);
+    const held = await this.#isHeld(channel, spare, signal);
+    this.#unjudged = undefined;
     this.#known = new Set([...seen, ...this.#first]);
     if (!held) return this.#empty(channel, signal);
     this.#held.push(channel);
@@ -349,7 +371,7 @@ export class InterpreterProcess {
     await this.#judge(signal);
     if (!this.#channelHeld) return this.#channel;
     for (const channel of this.#held) {
-      if (await this.#isHeld(channel, this.#first)) continue;
+      if (await this.#isHeld(channel, this.#first, signal)) continue;
       this.#held.splice(this.#held.indexOf(channel), 1);
       this.#take(channel);
       await this.#empty(channel, signal);
@@ -364,11 +386,11 @@ export class InterpreterProcess {
     return channel;
   }
 
-  async #isHeld(channel: OutputChannel, spare: ReadonlySet<number>): Promise<boolean> {
+  async #isHeld(channel: OutputChannel, spare: ReadonlySet<number>, signal: AbortSignal): Promise<boolean> {
     const { stdout, stderr } = channel.job === this.#job ? this.#ownPipes() : channel;
     const holders = [this.#pid, this.#job.pid, channel.job.pid, Number(channel.stdout.split("/")[2])];
     const own = holders.filter((pid) => pid > 0);
-    return (await this.#ask(holdersQuestion({ stdout, stderr }, [...spare, ...own]))) !== "n";
+    return (await this.#ask(holdersQuestion({ stdout, stderr }, [...spare, ...own]), signal)) !== "n";
   }
 
   /** The interpreter's own pipes, as others see them. */
@@ -378,7 +400,7 @@ export class InterpreterProcess {
     return { stdout: named(stdout), stderr: named(stderr) };
   }
 
-  #ask(question: string, within?: AbortSignal): Promise<string> {
+  #ask(question: string, within: AbortSignal): Promise<string> {
     return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(question), within);
   }
 

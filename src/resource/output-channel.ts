@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../core/errors.ts";
 import type { OutputStream } from "../core/ports/engine.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
+import { untilAborted } from "../core/until.ts";
 import type { Job, JobRunner } from "../process/job.ts";
 
 /** Tells its pid and keeps its pipes open until it is let go of; what it is told meanwhile it tells both. */
@@ -60,7 +61,7 @@ export class OutputChannel {
     });
     late.catch(() => {});
     try {
-      const pid = await Promise.race([ready.promise, gone, late]);
+      const pid = await untilAborted(Promise.race([ready.promise, gone, late]), signal);
       channel = new OutputChannel(job, { stdout: `/proc/${pid}/fd/1`, stderr: `/proc/${pid}/fd/2` });
       return channel;
     } catch (error) {

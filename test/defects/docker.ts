@@ -110,4 +110,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "whoever stops reading does not wait for a stream that does not end",
     },
   },
+  {
+    name: "a container sees where the data directory is",
+    changes: [
+      {
+        file: "src/engine/docker/pipes-directory.ts",
+        from: "  return process.getuid?.() === 0 && isOwn",
+        to: "  return process.getuid?.() === 0 && isOwn && run === dataDir",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/pipes-directory.test.ts",
+      title: "its pipes tell nothing of the data directory",
+    },
+  },
 ];

@@ -55,4 +55,34 @@ export const HOST_DEFECTS: readonly Defect[] = [
         "an old Node's program ends in an orderly way when asked to, and when killed takes all it started along",
     },
   },
+  {
+    name: "a mount that the kernel refuses says that the sandbox did not start",
+    changes: [
+      {
+        file: "src/engine/mounts.ts",
+        from: "  if (target === undefined) return undefined;",
+        to: "  if (target === undefined || words !== undefined) return undefined;",
+      },
+    ],
+    test: {
+      file: "test/e2e/mount-targets.test.ts",
+      title: "a mount at %s is refused with its field",
+      row: "/etc/hosts",
+    },
+  },
+  {
+    name: "a mount may hide what the sandbox needs of the kernel",
+    changes: [
+      {
+        file: "src/engine/mounts.ts",
+        from: '!isWithin(target, "/dev/shm"));',
+        to: '!isWithin(target, "/"));',
+      },
+    ],
+    test: {
+      file: "test/e2e/mount-targets.test.ts",
+      title: "a mount at %s is refused with its field",
+      row: "/sys",
+    },
+  },
 ];

@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const ATTACK = "test/process/lane-attack.test.ts";
 const FOUND_ENDS = "test/restart/found-ends.test.ts";
+const HOSTILE = "test/e2e/hostile-processes.test.ts";
 const LIMIT = "test/e2e/process-limit.test.ts";
 
 /** Of commands: their places, their lanes, what is kept of them. */
@@ -123,5 +124,59 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: FOUND_ENDS, title: "a command that a signal ended, before or after, says which" },
+  },
+  {
+    name: "a start that was stopped half-way into a container stays so when who stopped it is gone",
+    changes: [
+      {
+        file: "src/engine/outside/control.ts",
+        from: "      await this.continueStarts(0);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/half-way-starts.test.ts",
+      title: "a start that is stopped half-way in goes on once nobody stops it",
+    },
+  },
+  {
+    name: "of what enters a container only that is seen which is in its control group",
+    changes: [
+      {
+        file: "src/engine/docker/outside-views.ts",
+        from: "      entering: namespaceScope(State.Pid, this.#namespaces),",
+        to: "      entering: { pids: async () => [], holds: () => false },",
+      },
+    ],
+    test: {
+      file: "test/engine/docker/half-way-starts.test.ts",
+      title: "a start that is stopped half-way in goes on once nobody stops it",
+    },
+  },
+  {
+    name: "a command that finds every place for a process taken says that the engine failed",
+    changes: [
+      {
+        file: "src/process/start-watch.ts",
+        from: "    throw obstacle === undefined ? error : errorOf(obstacle, error);",
+        to: "    throw error;",
+      },
+    ],
+    test: {
+      file: HOSTILE,
+      title: "calls end in time beside a command that %s, and their sessions work on",
+      row: "has every process that there may be",
+    },
+  },
+  {
+    name: "what is stopped takes SIGTERM when its grace is over",
+    changes: [
+      {
+        file: "src/engine/outside/control.ts",
+        from: "    await this.#send(members.filter(isStopped), SIGCONT);\n",
+        to: "",
+      },
+    ],
+    test: { file: HOSTILE, title: "a command that is stopped takes SIGTERM at once" },
   },
 ];

@@ -311,8 +311,10 @@ export interface OutsideControl {
   stateOf(leader: ProcessName): Promise<"running" | "stopped" | undefined>;
   /** Sends a signal to the leader's process group; 0 sends none. Returns whether it has a process. */
   signalGroup(leader: ProcessName, signal: number): Promise<boolean>;
-  /** Sends SIGTERM to a tree. Returns the tree for its {@link DoomedTree.kill}. */
+  /** Sends SIGTERM to a tree, and has what is stopped of it go on to take it. Returns the tree for its {@link DoomedTree.kill}. */
   terminateTree(leader: ProcessName): Promise<DoomedTree>;
+  /** Kills a tree at once, as {@link DoomedTree.kill} does: what is stopped of it does nothing more. */
+  killTree(leader: ProcessName): Promise<void>;
   /**
    * Whether a shell that Berth started is by itself: it runs nothing, nothing
    * that came since `before` is of its session or holds its pipes, and nobody
@@ -324,7 +326,12 @@ export interface OutsideControl {
   oomKills(): number | undefined;
   /** Whether the sandbox's main process is ending or has ended, which takes all others along. */
   isEnding(): Promise<boolean>;
-  /** Ends what Berth started in the last while and what a signal has stopped: nobody waits for it any more. */
+  /**
+   * Continues what a signal has stopped before it began, of what is being started in the sandbox or was in the last
+   * while. On Docker whatever is stopped half-way in keeps all later starts, and the container's removal, waiting.
+   */
+  continueStarts(withinMs: number): Promise<void>;
+  /** Ends what {@link continueStarts} would continue and what runs nothing yet: nobody waits for it any more. */
   endStoppedStarts(withinMs: number): Promise<void>;
   /** Ends every process of the sandbox at once. */
   killAll(): Promise<void>;
@@ -338,7 +345,7 @@ export interface Seclusion {
   readonly program: string;
 }
 
-/** Why nothing can be started: a signal stopped what was started last, or there are as many processes as there may be. */
+/** Why nothing can be started: a signal stopped what was started, or there are as many processes as there may be. */
 export type Obstacle = "stopped" | "no-processes";
 
 /** A process tree that is to end. */

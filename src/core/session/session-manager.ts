@@ -73,7 +73,7 @@ export class SessionManager {
     this.#time = parts.time;
     this.#maker = new SessionMaker(parts.sandboxes, this.#journal);
     this.#ender = new SessionEnder(this.#registry, this.#maker, { ...parts, journal: this.#journal });
-    this.#turns = new SessionTurns(parts.sandboxes, this.#maker, this.#ender);
+    this.#turns = new SessionTurns(parts.sandboxes, this.#maker, this.#ender, parts.clock);
   }
 
   /**
@@ -123,18 +123,24 @@ export class SessionManager {
    * temporary session that ends with it, whatever comes of it.
    * @throws `SESSION_LOST` where the session is ended meanwhile or its sandbox is gone, `TOO_MANY_OPERATIONS`; for a
    *   temporary session what {@link create} may fail with; and what `work` throws.
+   * @param timeoutMs how long the call may last. Default: the sandbox's command timeout.
    */
-  async use<T>(key: SessionKey, signal: AbortSignal, work: (use: SessionUse) => Promise<T>): Promise<T> {
+  async use<T>(
+    key: SessionKey,
+    signal: AbortSignal,
+    work: (use: SessionUse) => Promise<T>,
+    timeoutMs?: number,
+  ): Promise<T> {
     this.#assertOpen();
     const found = await this.#locked(key, async () => {
       throwIfAborted(signal);
       const record = this.#live(key);
       return record && { record, call: record.calls.begin() };
     });
-    if (found === undefined) return this.#useTemporary(key, signal, work);
+    if (found === undefined) return this.#useTemporary(key, signal, work, timeoutMs);
     const { record, call } = found;
     try {
-      return await this.#turns.run(record, call, signal, work);
+      return await this.#turns.run(record, call, signal, work, timeoutMs);
     } finally {
       call.end();
     }
@@ -254,13 +260,14 @@ export class SessionManager {
     key: SessionKey,
     signal: AbortSignal,
     work: (use: SessionUse) => Promise<T>,
+    timeoutMs: number | undefined,
   ): Promise<T> {
     const type = this.#catalog.type("tool", key.resourceType);
     const asked = { config: {}, customName: "", workspaceId: "", ttlMs: undefined };
     const record = await this.#make(this.#init(key, type, asked, true), undefined, signal);
     const call = record.calls.begin();
     try {
-      return await this.#turns.run(record, call, signal, work);
+      return await this.#turns.run(record, call, signal, work, timeoutMs);
     } finally {
       call.end();
       // Its caller need not wait until all is gone; a stop does.

@@ -79,7 +79,8 @@ export class ToolRunner {
     const entry = this.#catalog.find(request.tool);
     const params = parseWith(entry.tool.params, "params", request.params);
     const key = { owner, workerId, resourceType: entry.type.name };
-    return this.#sessions.use(key, signal, async (use) => {
+    const givenMs = shortest(request.timeoutMs, entry.tool.timeoutMs?.(params));
+    const work = async (use: SessionUse): Promise<ToolReport> => {
       const meta: ToolMeta = {
         tool: entry.tool.name,
         fullName: entry.fullName,
@@ -90,12 +91,13 @@ export class ToolRunner {
       };
       observer.started(meta);
       const startedAt = this.#clock.monotonicMs();
-      const timeoutMs = shortest(request.timeoutMs, entry.tool.timeoutMs?.(params)) ?? use.commandTimeoutMs;
+      const timeoutMs = givenMs ?? use.commandTimeoutMs;
       const result = await this.#runWithin(entry, params, use, timeoutMs, observer.output);
       const executionTimeMs = this.#clock.monotonicMs() - startedAt;
       this.#logger.debug({ ...meta, code: result.code, executionTimeMs }, "a tool ran");
       return { ...result, meta: { ...meta, executionTimeMs } };
-    });
+    };
+    return this.#sessions.use(key, signal, work, givenMs);
   }
 
   async #runWithin(

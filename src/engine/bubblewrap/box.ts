@@ -6,7 +6,7 @@ import { OutsideView } from "../outside/control.ts";
 import { type Freezer, groupFreezer, NO_FREEZER, type Stillness } from "../outside/freezer.ts";
 import { isFull } from "../outside/group-directories.ts";
 import { numbersOf } from "../outside/host-process.ts";
-import { groupScope, namespaceScope } from "../outside/scopes.ts";
+import { groupScope, NO_SCOPE, namespaceScope } from "../outside/scopes.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
@@ -41,8 +41,8 @@ export class Box {
   #resources: Resources;
   readonly #sandbox: EngineSandbox;
   readonly #keeper: Keeper;
-  /** Starts of processes that are under way. */
-  readonly #starting = new Set<Promise<unknown>>();
+  /** Starts of processes that are under way, each with when it began, oldest first. */
+  readonly #starting = new Map<Promise<unknown>, number>();
   /** The host's own processes that wait for one inside. */
   readonly #attendants = new Set<number>();
   /** Resolves when its main process has ended, and with it all others. */
@@ -106,7 +106,7 @@ export class Box {
 
   /** Keeps a pause away while a process starts, which would be frozen half-way in. */
   async starting<T>(start: Promise<T>): Promise<T> {
-    this.#starting.add(start);
+    this.#starting.set(start, performance.now());
     try {
       return await start;
     } finally {
@@ -130,7 +130,7 @@ export class Box {
       if (this.#phase.state === "paused") return;
       this.#phase = { state: "pausing" };
       try {
-        await Promise.allSettled(this.#starting);
+        await Promise.allSettled(this.#starting.keys());
         if (this.running) await this.group.freeze(signal);
         if (this.running) this.#phase = { state: "paused" };
       } finally {
@@ -155,10 +155,16 @@ export class Box {
       // Who is not root could not see into such a process either.
       undumpable: process.getuid?.() === 0 ? UNDUMPABLE_TARGET : undefined,
       scope,
+      // Nothing in the sandbox may signal what enters it before that has joined its group.
+      entering: NO_SCOPE,
+      isHalfWayIn: () => false,
       level: numbersOf(initPid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
       freezeLast: false,
-      oldestStartMs: () => 0,
+      oldestStartMs: () => {
+        const [began] = this.#starting.values();
+        return began === undefined ? 0 : performance.now() - began;
+      },
       oomKills: () => (groupScoped ? group.oomKills() : undefined),
       isFull: async () =>
         pids === undefined

@@ -3,6 +3,7 @@ import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
 import { abortError, invalidArgument, throwIfAborted } from "../../core/errors.ts";
 import type { EngineSandbox, EngineSandboxSpec } from "../../core/ports/engine.ts";
+import { refusedMount } from "../mounts.ts";
 import { BWRAP_FDS, bwrapArguments } from "./arguments.ts";
 import { Box } from "./box.ts";
 import type { ControlGroup } from "./control-group.ts";
@@ -86,10 +87,10 @@ async function becomeReady(
     throw error;
   }
   try {
-    const ended = keeper.ended.then(() => Promise.reject(endedAtOnce(keeper)));
+    const ended = keeper.ended.then(() => Promise.reject(endedAtOnce(keeper, plan)));
     await Promise.race([ready.promise, ended, failed]);
     const initPid = await Promise.race([keeper.initPid, failed]);
-    if (initPid === undefined) throw endedAtOnce(keeper);
+    if (initPid === undefined) throw endedAtOnce(keeper, plan);
     keeper.hearNoMore();
     const { spec, sandbox, group } = plan;
     const env = { PATH: DEFAULT_PATH, HOME: SANDBOX_USER.home, HOSTNAME: "sandbox", ...spec.env };
@@ -101,8 +102,11 @@ async function becomeReady(
   }
 }
 
-function endedAtOnce({ said, markers }: Keeper): Error {
+function endedAtOnce({ said, markers }: Keeper, { spec }: StartPlan): Error {
   if (markers.includes(SETUP_MARKERS.badWorkingDir)) return invalidArgument("spec.working_dir", said);
+  const refused = /^bwrap: Can't .*$/m.exec(said)?.[0] ?? "";
+  const mount = refusedMount(spec.mounts, refused, (target) => `${target}: `);
+  if (mount !== undefined) return mount;
   return startFailed("its main process ended at once. The system needs a working /bin/sh", said);
 }
 

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { chmod, chown, link, mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -157,6 +157,8 @@ export class ContainerPipes {
     this.#left.close();
     // Where it could not be made there is nothing to remove.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
+    // Where containers are left, so are their pipes.
+    await rmdir(this.#root).catch(() => {});
   }
 
   async #tryRemove(container: string): Promise<boolean> {

@@ -18,7 +18,7 @@ import type {
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox/sandbox.ts";
-import { checkMounts } from "../mounts.ts";
+import { checkMounts, refusedMount } from "../mounts.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
 import { ContainerMaker, type CreatedContainer, containerName } from "./create.ts";
@@ -177,6 +177,9 @@ export class DockerEngine implements Engine {
       const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
       if (late !== undefined) this.#lateTargets.set(ref, late);
       return { ...describe(ref, labels, { state: "running" }), ...(late && { takesMounts: true }) };
+    } catch (error) {
+      const words = answerTo(error)?.text ?? "";
+      throw refusedMount(spec.mounts, words, (target) => ` to rootfs at ${JSON.stringify(target)}`) ?? error;
     } finally {
       await staged.release();
     }

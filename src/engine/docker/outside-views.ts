@@ -5,18 +5,21 @@ import { OutsideView } from "../outside/control.ts";
 import { type Freezer, groupFreezer, NO_FREEZER } from "../outside/freezer.ts";
 import { groupDirectories, isFull, readCount } from "../outside/group-directories.ts";
 import { numbersOf } from "../outside/host-process.ts";
-import { groupScope, groupsOf } from "../outside/scopes.ts";
+import { groupScope, groupsOf, NamespaceTable, namespaceScope } from "../outside/scopes.ts";
 import { UNDUMPABLE_TARGET } from "./container-pipes.ts";
 import { parseLabels } from "./labels.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long starts under way may keep a container from being frozen. */
 const CLOSE_MS = 200;
+/** How old an answer to who is half-way into a container may be. Many starts on a loaded machine ask at the same time. */
+const LOOK_EVERY_MS = 100;
 
 /** The containers whose processes the service sees: those of a daemon on its own machine, while it is root there. */
 export class OutsideViews {
   readonly #gate: StartGate;
   readonly #views = new Map<string, OutsideControl | undefined>();
+  readonly #namespaces = new NamespaceTable(LOOK_EVERY_MS);
 
   constructor(gate: StartGate) {
     this.#gate = gate;
@@ -60,6 +63,9 @@ export class OutsideViews {
     return new OutsideView({
       undumpable: UNDUMPABLE_TARGET,
       scope: groupScope(processes, ref),
+      // The runtime puts a process into the container's group when that can see and stop it already.
+      entering: namespaceScope(State.Pid, this.#namespaces),
+      isHalfWayIn: (name) => name.startsWith("runc:["),
       level: numbersOf(State.Pid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer)),
       // `docker exec` by hand fails in a container that is frozen.

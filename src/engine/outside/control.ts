@@ -28,6 +28,10 @@ export interface OutsideParts {
   /** As in {@link OutsideControl}. */
   readonly undumpable: string | undefined;
   readonly scope: ProcessScope;
+  /** Those that enter it and are not in `scope` yet. */
+  readonly entering: ProcessScope;
+  /** Whether a process that has entered is known by its name to be half-way in: it has not become a program of the sandbox yet. */
+  isHalfWayIn(name: string): boolean;
   /** Which of a process's numbers is the one that the sandbox sees. */
   readonly level: number;
   readonly freezer: Freezer;
@@ -45,6 +49,7 @@ export interface OutsideParts {
 
 const SIGKILL = 9;
 const SIGTERM = 15;
+const SIGCONT = 18;
 const SIGSTOP = 19;
 /** How long a tree may take to be ended in all. */
 const KILL_MS = 1_000;
@@ -80,7 +85,7 @@ export class OutsideView implements OutsideControl {
 
   async stateOf(leader: ProcessName): Promise<"running" | "stopped" | undefined> {
     const found = await this.#tree(leader).leader();
-    return found && (isStopped(found.state) ? "stopped" : "running");
+    return found && (isStopped(found) ? "stopped" : "running");
   }
 
   async signalGroup(leader: ProcessName, signal: number): Promise<boolean> {
@@ -91,8 +96,15 @@ export class OutsideView implements OutsideControl {
 
   async terminateTree(leader: ProcessName): Promise<DoomedTree> {
     const tree = this.#tree(leader);
-    await this.#send(await tree.members(), SIGTERM);
-    return { kill: () => this.#freezing.runExclusive(() => this.#kill(tree)) };
+    const members = await tree.members();
+    await this.#send(members, SIGTERM);
+    // What is stopped takes it when it goes on.
+    await this.#send(members.filter(isStopped), SIGCONT);
+    return { kill: () => this.#end(tree) };
+  }
+
+  killTree(leader: ProcessName): Promise<void> {
+    return this.#end(this.#tree(leader));
   }
 
   seclusion(shell: ProcessName, before?: Seclusion): Promise<Seclusion | undefined> {
@@ -110,17 +122,17 @@ export class OutsideView implements OutsideControl {
 
   async obstacle(withinMs: number): Promise<Obstacle | undefined> {
     if (await this.#parts.isFull()) return "no-processes";
-    const entered = await this.#startedWithin(withinMs);
-    const last = entered.reduce<HostProcess | undefined>(
-      (later, one) => (later && Number(later.startTime) > Number(one.startTime) ? later : one),
-      undefined,
-    );
-    return isStopped(last?.state) ? "stopped" : undefined;
+    return (await this.#stoppedStarts(withinMs)).length > 0 ? "stopped" : undefined;
   }
 
-  /** Ends what was started in the sandbox in the last while and stopped by a signal before it began. */
+  async continueStarts(withinMs: number): Promise<void> {
+    await this.#send(await this.#stoppedStarts(withinMs), SIGCONT);
+  }
+
   async endStoppedStarts(withinMs: number): Promise<void> {
-    const stopped = (await this.#startedWithin(withinMs)).filter(({ state }) => isStopped(state));
+    const all = await this.#processes();
+    const parents = new Set([...all.values()].map(({ parent }) => parent));
+    const stopped = (await this.#stoppedStarts(withinMs)).filter(({ pid }) => !parents.has(pid));
     await this.#send(stopped, SIGKILL);
   }
 
@@ -129,15 +141,29 @@ export class OutsideView implements OutsideControl {
     await this.#parts.freezer.frozen(async () => this.#send(await readProcesses(this.#parts.scope), SIGKILL));
   }
 
-  /** The processes that were started in the sandbox from outside in the last while: their parents are none of its own. */
-  async #startedWithin(ms: number): Promise<HostProcess[]> {
-    const since = uptimeMs() - Math.max(ms, this.#parts.oldestStartMs());
-    const all = await readProcesses(this.#parts.scope);
-    const pids = new Set(all.map(({ pid }) => pid));
-    return all.filter(
-      ({ pid, parent, startTime }) =>
-        !pids.has(parent) && Number(startTime) * TICK_MS >= since && (this.#innerPid(pid) ?? 0) > 1,
+  /**
+   * What a signal has stopped of what was started in the sandbox from outside, in the last while or since the oldest
+   * start that is under way began, or is half-way in. Parents of those are none of the sandbox's own. A program at a
+   * terminal is its user's to stop.
+   */
+  async #stoppedStarts(withinMs: number): Promise<HostProcess[]> {
+    const { isHalfWayIn, oldestStartMs } = this.#parts;
+    const since = uptimeMs() - Math.max(withinMs, oldestStartMs());
+    const isStart = ({ name, startTime, hasTerminal }: HostProcess): boolean =>
+      isHalfWayIn(name) || (!hasTerminal && Number(startTime) * TICK_MS >= since);
+    const all = await this.#processes();
+    return [...all.values()].filter(
+      (one) => isStopped(one) && !all.has(one.parent) && isStart(one) && (this.#innerPid(one.pid) ?? 0) > 1,
     );
+  }
+
+  /** All processes of the sandbox, those included that just enter it, by pid. */
+  async #processes(): Promise<Map<number, HostProcess>> {
+    const { scope, entering } = this.#parts;
+    const found = new Map<number, HostProcess>();
+    for (const one of [scope, entering])
+      for (const process of await readProcesses(one)) found.set(process.pid, process);
+    return found;
   }
 
   /** A process's pid as the sandbox sees it. */
@@ -148,6 +174,15 @@ export class OutsideView implements OutsideControl {
   #tree(leader: ProcessName): ProcessTree {
     const { scope, level } = this.#parts;
     return new ProcessTree(scope, level, leader);
+  }
+
+  async #end(tree: ProcessTree): Promise<void> {
+    try {
+      await this.#freezing.runExclusive(() => this.#kill(tree));
+    } finally {
+      // What the tree had stopped of others' is not to keep them waiting.
+      await this.continueStarts(0);
+    }
   }
 
   async #kill(tree: ProcessTree): Promise<void> {
@@ -186,7 +221,7 @@ export class OutsideView implements OutsideControl {
     // Who has the signal does nothing more, even where it gets no CPU time to stop.
     const halted = new Set<string>();
     while (stillness === "running" && performance.now() < deadline) {
-      const running = doomed.filter((one) => !isStopped(one.state) && !halted.has(keyOf(one)));
+      const running = doomed.filter((one) => !isStopped(one) && !halted.has(keyOf(one)));
       complete = running.length === 0;
       if (complete) break;
       await this.#send(running, SIGSTOP);
@@ -198,9 +233,10 @@ export class OutsideView implements OutsideControl {
   }
 
   async #send(processes: readonly HostProcess[], signal: number): Promise<void> {
+    const { scope, entering } = this.#parts;
     const slices = new Slices();
     for (const one of processes) {
-      signalProcess(this.#parts.scope, one, signal);
+      signalProcess(scope, one, signal) || signalProcess(entering, one, signal);
       if (slices.over) await slices.rest();
     }
   }
@@ -222,6 +258,6 @@ function uptimeMs(): number {
 }
 
 /** By a signal, or by a tracer. */
-function isStopped(state: string | undefined): boolean {
-  return state !== undefined && /[Tt]/.test(state);
+function isStopped({ state }: HostProcess): boolean {
+  return /[Tt]/.test(state);
 }

@@ -4,6 +4,8 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 /** A process of a sandbox as the host sees it: all numbers are the host's. */
 export interface HostProcess {
   readonly pid: number;
+  /** As it names itself, in 15 bytes at most. */
+  readonly name: string;
   /** When it began, as the kernel counts: tells it from a later process of the same pid. */
   readonly startTime: string;
   /** The letter of its state, for instance `T` where a signal stopped it. */
@@ -11,6 +13,7 @@ export interface HostProcess {
   readonly parent: number;
   readonly group: number;
   readonly session: number;
+  readonly hasTerminal: boolean;
 }
 
 /** The processes of the host that belong to one sandbox, and nobody else's. */
@@ -29,14 +32,18 @@ const SLICE_MS = 2;
 /** One process; undefined where it is none or has ended. */
 export function readProcess(pid: number): HostProcess | undefined {
   const text = readText(`/proc/${pid}/stat`);
+  if (text === undefined) return undefined;
   // The name is in parentheses and may hold anything.
-  const fields = text?.slice(text.lastIndexOf(")") + 2).split(" ");
-  const [state, parent, group, session] = fields ?? [];
-  const startTime = fields?.[19];
+  const nameEnd = text.lastIndexOf(")");
+  const name = text.slice(text.indexOf("(") + 1, nameEnd);
+  const fields = text.slice(nameEnd + 2).split(" ");
+  const [state, parent, group, session, terminal] = fields;
+  const startTime = fields[19];
   if (state === undefined || startTime === undefined) return undefined;
   // The first thread may have ended before the others.
-  if (DEAD.test(state) && !(Number(fields?.[17]) > 1)) return undefined;
-  return { pid, startTime, state, parent: Number(parent), group: Number(group), session: Number(session) };
+  if (DEAD.test(state) && !(Number(fields[17]) > 1)) return undefined;
+  const numbers = { parent: Number(parent), group: Number(group), session: Number(session) };
+  return { pid, name, startTime, state, ...numbers, hasTerminal: terminal !== "0" };
 }
 
 /** Every process of a scope that has not ended. Lets other work run in between. */

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
-import { type ProcessScope, pidNamespaceOf, Slices } from "./host-process.ts";
+import { type ProcessScope, pidNamespaceOf, readProcess, Slices } from "./host-process.ts";
 
 /**
  * The processes of a control group that are not in the service's own pid
@@ -22,22 +22,59 @@ export function groupScope(directory: string, id: string): ProcessScope {
   return { pids, holds };
 }
 
-/** The processes of the pid namespace that a process has made, for a sandbox without a control group. */
-export function namespaceScope(initPid: number): ProcessScope {
+/** For a sandbox whose processes are all in another scope. */
+export const NO_SCOPE: ProcessScope = { pids: async () => [], holds: () => false };
+
+/**
+ * The processes of the pid namespace that a process has made: of a sandbox without a control group, or those that
+ * enter one and are not in its group yet. Empty once that process has ended: others may then get its number, and the namespace's.
+ */
+export function namespaceScope(initPid: number, table = new NamespaceTable(0)): ProcessScope {
   const own = pidNamespaceOf("self");
   const namespace = pidNamespaceOf(initPid);
-  const holds = (pid: number): boolean =>
-    namespace !== undefined && namespace !== own && pidNamespaceOf(pid) === namespace;
-  const pids = async (): Promise<number[]> => {
-    const slices = new Slices();
-    const found: number[] = [];
-    for (const name of await readdir("/proc")) {
-      if (/^\d+$/.test(name) && holds(Number(name))) found.push(Number(name));
-      if (slices.over) await slices.rest();
-    }
-    return found;
+  const started = readProcess(initPid)?.startTime;
+  const stands = (): boolean =>
+    namespace !== undefined && namespace !== own && readProcess(initPid)?.startTime === started;
+  return {
+    holds: (pid) => stands() && pidNamespaceOf(pid) === namespace,
+    pids: async () => (stands() && namespace !== undefined ? table.pidsIn(namespace) : []),
   };
-  return { pids, holds };
+}
+
+/** Which processes of the host are in which pid namespace. Those that ask at about the same time share one look. */
+export class NamespaceTable {
+  readonly #keepMs: number;
+  #looked = Number.NEGATIVE_INFINITY;
+  #table: Promise<ReadonlyMap<string, readonly number[]>> | undefined;
+
+  /** @param keepMs how old an answer may be. */
+  constructor(keepMs: number) {
+    this.#keepMs = keepMs;
+  }
+
+  async pidsIn(namespace: string): Promise<readonly number[]> {
+    const now = performance.now();
+    if (this.#table === undefined || now - this.#looked > this.#keepMs) {
+      this.#looked = now;
+      this.#table = lookForNamespaces();
+    }
+    return (await this.#table).get(namespace) ?? [];
+  }
+}
+
+async function lookForNamespaces(): Promise<Map<string, number[]>> {
+  const slices = new Slices();
+  const found = new Map<string, number[]>();
+  for (const name of await readdir("/proc")) {
+    const namespace = /^\d+$/.test(name) ? pidNamespaceOf(Number(name)) : undefined;
+    if (namespace !== undefined) {
+      const pids = found.get(namespace) ?? [];
+      found.set(namespace, pids);
+      pids.push(Number(name));
+    }
+    if (slices.over) await slices.rest();
+  }
+  return found;
 }
 
 /** The paths of a process's control groups; empty where it has ended. */

@@ -341,8 +341,8 @@ class Mount(_message.Message):
     before that check.
     """
     target: _builtins.str
-    """Where it appears: an absolute path inside the sandbox, without "..".
-    Required.
+    """Where it appears: an absolute path inside the sandbox, without "..". Not in
+    /proc, /sys or /dev (except /dev/shm), and not where a file is. Required.
     """
     read_only: _builtins.bool
     """Whether the sandbox may only read it. Default false."""

@@ -108,8 +108,8 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Where it appears: an absolute path inside the sandbox, without "..".
-   * Required.
+   * Where it appears: an absolute path inside the sandbox, without "..". Not in
+   * /proc, /sys or /dev (except /dev/shm), and not where a file is. Required.
    *
    * @generated from field: string target = 3;
    */
