@@ -38,6 +38,8 @@ export class FoundJob implements Job {
 
   resume(): void {}
 
+  trickle(): void {}
+
   async writeStdin(): Promise<void> {
     throw new BerthError(
       "PROCESS_STATE",

@@ -194,8 +194,10 @@ export class Lane implements Leader {
       return;
     if (this.#state !== "parked") return;
     this.#state = "idle";
-    if ((await this.ask(RECHECK_COMMAND)) === "C") this.release();
-    else this.#state = "parked";
+    this.spawned.resume();
+    if ((await this.ask(RECHECK_COMMAND)) === "C") return this.release();
+    this.#state = "parked";
+    this.spawned.trickle();
   }
 
   /**
@@ -217,6 +219,7 @@ export class Lane implements Leader {
       this.discard();
       return;
     }
+    this.spawned.resume();
     this.#task = undefined;
     this.#state = "renewing";
     this.#renew().catch(() => this.#end());
@@ -227,6 +230,7 @@ export class Lane implements Leader {
     if (this.#state === "dead") return;
     this.#task = undefined;
     this.#state = "parked";
+    this.spawned.trickle();
     this.#owner.parked(this);
   }
 

@@ -6,7 +6,10 @@ import { Socket } from "node:net";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
+import { throwIfAborted } from "../../core/errors.ts";
 import type { Logger } from "../../core/ports/logger.ts";
+import { SlowDrain } from "../slow-drain.ts";
+import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 
 /** Where a container sees its directory of pipes. */
 export const PIPES_TARGET = "/run/berth-pipes";
@@ -20,6 +23,8 @@ const STOCK = "stock";
 /** Between attempts to remove a directory. */
 const FIRST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 30_000;
+/** Of what is read of an earlier run's pipes: a command that still runs may write to them, and is to get on. */
+const RECOVERED_TURN_MS = 25;
 
 /** Names of three pipes, in the order of {@link STREAMS}. Each is random: none tells another. */
 type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
@@ -37,6 +42,24 @@ export interface ProcessPipes extends PipePaths {
   readonly inside: PipePaths;
 }
 
+/** What a shell's use of pipes comes to. The first call counts. */
+export interface PipesAttempt {
+  worked(): void;
+  failed(reason: unknown): void;
+  /** It tells nothing of the pipes. */
+  cancel(): void;
+}
+
+/** A container's directory of pipes. */
+export interface PipesDirectory {
+  /** On the host. */
+  readonly path: string;
+  /** The container has it, or was not made for another reason. */
+  settled(): void;
+  /** The daemon cannot mount it. */
+  refused(reason: unknown): void;
+}
+
 /**
  * Named pipes by which shells in containers and Berth talk past the daemon,
  * which otherwise copies every byte twice. Each container gets a directory of
@@ -45,8 +68,8 @@ export interface ProcessPipes extends PipePaths {
  * as, and no other user can open them; where they cannot be given away, nobody
  * else learns their names (ADR 29).
  *
- * That takes a daemon that shares its files with the service. Whether it does
- * is shown by the first pipe that works; where none does, {@link disable} is called.
+ * That takes a daemon that shares its files with the service. Whether it does is shown by the first pipe that works.
+ * Until then a failure keeps everybody from pipes for a while, and from then on those whose own pipes failed.
  */
 export class ContainerPipes {
   readonly #root: string;
@@ -56,10 +79,13 @@ export class ContainerPipes {
   readonly #own = new Set<string>();
   /** Ends of earlier processes' pipes, read until nobody is left to write. */
   readonly #drains = new Set<Socket>();
+  readonly #slowDrain = new SlowDrain(RECOVERED_TURN_MS);
+  /** Whether containers can be given directories, and, until a pipe has worked, shells pipes. */
+  readonly #sharing = new CircuitBreaker();
+  #proven = false;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
   #making: Promise<void> | undefined;
-  #disabled = false;
 
   /** @param root a directory of the service's own; made where it is missing. */
   constructor(root: string, logger: Logger) {
@@ -67,45 +93,72 @@ export class ContainerPipes {
     this.#logger = logger;
   }
 
-  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where there are to be no pipes. */
-  async create(container: string): Promise<string | undefined> {
-    if (this.#disabled) return undefined;
+  /** Whether no shell gets pipes at the moment. */
+  get failing(): boolean {
+    return !this.#proven && this.#sharing.open;
+  }
+
+  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where it is to have none. */
+  async create(container: string): Promise<PipesDirectory | undefined> {
+    const attempt = this.#closing.signal.aborted ? undefined : this.#sharing.begin();
+    if (attempt === undefined) return undefined;
     try {
       await this.#prepare();
       const directory = this.#directory(container);
       this.#own.add(container);
       await mkdir(directory);
       await chmod(directory, 0o711);
-      return directory;
+      return {
+        path: directory,
+        settled: () => (this.#proven ? attempt.succeed() : attempt.cancel()),
+        refused: (reason) => this.#failed(attempt, reason),
+      };
     } catch (error) {
-      this.disable(error);
+      this.#failed(attempt, error);
       return undefined;
     }
   }
 
+  /** For a shell that is to have pipes; undefined where none is to, at the moment. */
+  begin(): PipesAttempt | undefined {
+    const attempt = this.#proven ? undefined : this.#sharing.begin();
+    if (!this.#proven && attempt === undefined) return undefined;
+    return {
+      worked: () => {
+        this.#proven = true;
+        attempt?.succeed();
+      },
+      failed: (reason) => {
+        if (attempt !== undefined && !this.#proven) this.#failed(attempt, reason);
+      },
+      cancel: () => attempt?.cancel(),
+    };
+  }
+
   /**
-   * Three pipes in a container's directory, for a process of one user; undefined where there are none.
+   * Three pipes in a container's directory, for a process of one user. Rejects where they cannot be had.
    * @param uid of that user on the host.
    */
-  async take(container: string, uid: number): Promise<ProcessPipes | undefined> {
-    if (this.#disabled) return undefined;
+  async take(container: string, uid: number): Promise<ProcessPipes> {
+    throwIfAborted(this.#closing.signal);
+    let names = this.#stock.pop();
+    for (; names === undefined; names = this.#stock.pop()) await this.#refill();
+    // Who needs them meets the error of a refill that failed.
+    if (this.#stock.length < BATCH / 2) void this.#refill().catch(() => {});
+    const directory = this.#directory(container);
+    const inStock = (name: string): string => path.join(this.#root, STOCK, name);
     try {
-      let names = this.#stock.pop();
-      for (; names === undefined; names = this.#stock.pop()) await this.#refill();
-      if (this.#stock.length < BATCH / 2) void this.#refill().catch((error) => this.disable(error));
-      const directory = this.#directory(container);
       await Promise.all(
         names.map(async (name) => {
-          const made = path.join(this.#root, STOCK, name);
-          await give(made, uid);
-          await rename(made, path.join(directory, name));
+          await give(inStock(name), uid);
+          await rename(inStock(name), path.join(directory, name));
         }),
       );
-      return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
     } catch (error) {
-      this.#logger.debug({ container, err: error }, "a container has no pipes");
-      return undefined;
+      for (const name of names) unlink(inStock(name)).catch(() => {});
+      throw error;
     }
+    return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
   }
 
   /**
@@ -134,21 +187,22 @@ export class ContainerPipes {
     return found;
   }
 
-  /** Says that the daemon does not share its files with the service, or that pipes cannot be had. */
-  disable(reason: unknown): void {
-    if (this.#disabled) return;
-    this.#disabled = true;
-    this.#logger.info({ err: reason }, "output comes through Docker's own streams, which is slower");
-  }
-
   /** Removes what nobody uses, and lets go of the rest. */
   async close(): Promise<void> {
-    this.#disabled = true;
     this.#closing.abort();
     await this.#making?.catch(() => {});
     for (const drain of this.#drains) drain.destroy();
     // Where it could not be made there is nothing to remove.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
+  }
+
+  #failed(attempt: Attempt, reason: unknown): void {
+    const retryMs = attempt.fail();
+    if (retryMs === undefined) return;
+    this.#logger.warn(
+      { err: reason, retryMs },
+      "new sandboxes have no pipes: their output comes through Docker's own streams, which is slower",
+    );
   }
 
   async #tryRemove(container: string): Promise<boolean> {
@@ -176,7 +230,10 @@ export class ContainerPipes {
   }
 
   #prepare(): Promise<void> {
-    this.#prepared ??= this.#makeStock();
+    this.#prepared ??= this.#makeStock().catch((error: unknown) => {
+      this.#prepared = undefined;
+      throw error;
+    });
     return this.#prepared;
   }
 
@@ -221,7 +278,7 @@ export class ContainerPipes {
         const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
         const drain = new Socket({ fd, readable: true, writable: false });
         this.#drains.add(drain);
-        drain.on("error", () => {}).resume();
+        this.#slowDrain.start(drain.on("error", () => {}));
         drain.once("close", () => {
           this.#drains.delete(drain);
           unlink(file).catch(() => {});

@@ -1,6 +1,7 @@
 import { closeSync, constants, openSync } from "node:fs";
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import type { ExecState } from "./exec-state.ts";
 
@@ -19,10 +20,10 @@ export class PipedProcess implements SpawnedProcess {
   #dropped = false;
 
   /** @param stdin name of the pipe of its stdin, while that is there. */
-  constructor(state: ExecState, stdin: string, ends: PipeEnds, sink: OutputSink) {
+  constructor(state: ExecState, stdin: string, ends: PipeEnds, sink: OutputSink, leftovers: Leftovers) {
     this.#state = state;
     this.#stdin = stdin;
-    this.#streams = new PipeStreams(ends, sink, () => state.whyEnded());
+    this.#streams = new PipeStreams(ends, sink, leftovers, () => state.whyEnded());
     void this.ended.then(() => {
       this.#silent = true;
       clearTimeout(this.#knockTimer);
@@ -45,6 +46,10 @@ export class PipedProcess implements SpawnedProcess {
 
   resume(): void {
     this.#streams.resume();
+  }
+
+  trickle(): void {
+    this.#streams.trickle();
   }
 
   writeStdin(data: Uint8Array): Promise<void> {
