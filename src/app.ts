@@ -206,6 +206,16 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       () => sandboxes.stuckRemovals,
     ],
     [
+      "berth_sandboxes_without_pipes",
+      "Sandboxes whose output comes through Docker's own streams, which is slower; the log says why. Berth keeps retrying.",
+      () => engine.figures().sandboxesWithoutPipes,
+    ],
+    [
+      "berth_orphaned_pipes",
+      "Commands that are over, and whose output something that they left behind still holds.",
+      () => engine.figures().orphanedPipes,
+    ],
+    [
       "berth_transcript_bytes",
       "Output of commands that is kept, in memory and on disk.",
       () => transcripts.usage.bytes,

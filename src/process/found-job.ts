@@ -88,6 +88,8 @@ export class FoundJob implements Job {
     this.#spawned?.resume();
   }
 
+  trickle(): void {}
+
   async writeStdin(): Promise<void> {
     throw new BerthError(
       "PROCESS_STATE",

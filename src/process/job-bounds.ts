@@ -15,14 +15,17 @@ const LATE_OUTPUT_MS = 500;
  * Learns from the engine how the shell around a job ended: where no marker
  * tells, because the shell was killed or the connection broke. Undefined when
  * the signal is aborted meanwhile.
+ * @param hasEnded called when the shell has ended and its markers may be on their way.
  */
 export async function endAsEngineTells(
   spawned: SpawnedProcess,
   streamsOver: () => boolean,
   signal: AbortSignal,
+  hasEnded = (): void => {},
 ): Promise<JobEnd | undefined> {
   try {
     const code = await spawned.wait(signal);
+    hasEnded();
     if (!streamsOver()) await sleep(LATE_OUTPUT_MS, undefined, { signal, ref: false });
     return { kind: "exited", code };
   } catch (cause) {

@@ -61,6 +61,8 @@ export interface Job extends Leader {
   /** Stops the flow of output soon; the job then waits as for a full pipe. */
   pause(): void;
   resume(): void;
+  /** Lets output flow slowly, since nobody wants it, until {@link pause} or {@link resume} is called. */
+  trickle(): void;
   /** Resolves when more may be written. */
   writeStdin(data: Uint8Array): Promise<void>;
   /** Ends stdin. Idempotent. */

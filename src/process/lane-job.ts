@@ -87,6 +87,10 @@ export class LaneJob implements Job, LaneTask {
     if (!this.#ended) this.#lane.spawned.resume();
   }
 
+  trickle(): void {
+    if (!this.#ended) this.#lane.spawned.trickle();
+  }
+
   async writeStdin(): Promise<void> {
     throw new BerthError("PROCESS_STATE", "The process was started without stdin.");
   }
@@ -220,7 +224,8 @@ export class LaneJob implements Job, LaneTask {
   #finish(end: JobEnd): void {
     if (this.#ended) return;
     clearTimeout(this.#beginTimer);
-    this.#lane.spawned.resume();
+    // What comes now but a verdict is of something that it left behind.
+    this.#lane.spawned.trickle();
     this.#ended = true;
     clearTimeout(this.#watchTimer);
     this.#asking?.abort();

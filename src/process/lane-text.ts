@@ -18,7 +18,8 @@ export function jobText(request: JobRequest): (nonce: string) => ShellText {
  * shell itself traps signals, and one sent before there is a child would be lost.
  *
  * The pipes are opened anew through /proc: a job that sets O_NONBLOCK on its
- * own would otherwise cut what follows it. A shell line is an argument of its
+ * own would otherwise cut what follows it. They are opened for reading too:
+ * whoever writes when nobody else reads waits, and is not ended. A shell line is an argument of its
  * own shell, so its syntax errors stay there.
  */
 export function childText(request: JobRequest, stdin: string): ShellText {
@@ -28,7 +29,7 @@ export function childText(request: JobRequest, stdin: string): ShellText {
   return (
     `if cd -P -- ${quote(request.workingDir)};then ` +
     `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
-    `${stdin} >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-\n` +
+    `${stdin} 1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-\n` +
     `s=$?;E;else W "\${n}D;";fi\n`
   );
 }

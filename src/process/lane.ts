@@ -206,8 +206,10 @@ export class Lane implements Leader {
       if (this.#state !== "parked") return;
     }
     this.#state = "idle";
-    if ((await this.ask(RECHECK_COMMAND)) === "C") this.release();
-    else this.#state = "parked";
+    this.spawned.resume();
+    if ((await this.ask(RECHECK_COMMAND)) === "C") return this.release();
+    this.#state = "parked";
+    this.spawned.trickle();
   }
 
   /**
@@ -229,6 +231,7 @@ export class Lane implements Leader {
       this.discard();
       return;
     }
+    this.spawned.resume();
     this.#task = undefined;
     if (this.#undumpable) {
       this.#state = "idle";
@@ -244,6 +247,7 @@ export class Lane implements Leader {
     if (this.#state === "dead") return;
     this.#task = undefined;
     this.#state = "parked";
+    this.spawned.trickle();
     this.#owner.parked(this);
   }
 

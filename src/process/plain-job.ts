@@ -43,6 +43,7 @@ export class PlainJob implements Job {
   #spawned: SpawnedProcess | undefined;
   #asked: Promise<void> | undefined;
   #streamsOver = false;
+  #trickles = false;
   #ended = false;
 
   /** @param startTime of its shell; empty where the shell tells that as the job begins. */
@@ -96,11 +97,18 @@ export class PlainJob implements Job {
   }
 
   pause(): void {
+    this.#trickles = false;
     this.#spawned?.pause();
   }
 
   resume(): void {
+    this.#trickles = false;
     this.#spawned?.resume();
+  }
+
+  trickle(): void {
+    this.#trickles = true;
+    this.#spawned?.trickle();
   }
 
   async writeStdin(data: Uint8Array): Promise<void> {
@@ -182,7 +190,15 @@ export class PlainJob implements Job {
 
   async #learnEnd(spawned: SpawnedProcess): Promise<void> {
     this.#asking = new AbortController();
-    const end = await endAsEngineTells(spawned, () => this.#streamsOver, this.#asking.signal);
+    const end = await endAsEngineTells(
+      spawned,
+      () => this.#streamsOver,
+      this.#asking.signal,
+      // The markers may come after much of what nobody wants.
+      () => {
+        if (this.#trickles) this.resume();
+      },
+    );
     if (end === undefined) return;
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     this.#finish(end);

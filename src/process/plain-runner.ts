@@ -15,7 +15,8 @@ for BERTH_START in \${BERTH_START##*) }; do [ $((BERTH_NTH=BERTH_NTH+1)) = 20 ] 
  * Runs "$@" as a child, so that its end is told even while others hold its
  * pipes. The nonce comes over stdin: a job can read its parent's arguments and
  * environment, not what it has read. Reopening the pipes through /proc keeps a
- * job's O_NONBLOCK from the marker that follows. Traps let the shell outlive a
+ * job's O_NONBLOCK from the marker that follows; for reading too, so that whoever writes when
+ * nobody else reads waits, and is not ended. Traps let the shell outlive a
  * signal to its process group; the child, which has none, tells the beginning.
  * The command's environment is the shell's own: its variables have names that
  * no command misses.
@@ -28,7 +29,7 @@ case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
 shift 2
 exec 3>&1 4>&2 >/dev/null 2>&1
 ${READ_START}
-(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 >/proc/self/fd/3 2>/proc/self/fd/4 3>&- 4>&- 5<&-
+(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-
 set -- $?
 printf '%sE%s;' "$BERTH_NONCE" $1 >&3
 printf '%sE%s;' "$BERTH_NONCE" $1 >&4

@@ -5,14 +5,20 @@ import type { Job } from "./job.ts";
 /** Handed to the job at once. So much of a write that is given up may still be on its way. */
 const PIECE_BYTES = 256 * 1024;
 
+/** What is known of the room that the job has for more. */
+type Room =
+  | { readonly state: "free" }
+  /** `wake`, of the writer that waits, is called when there is room again, or there will be none. */
+  | { readonly state: "full"; wake: (() => void) | undefined }
+  | { readonly state: "failed"; readonly error: unknown };
+
 /** Writes a job's stdin in order, each byte once. */
 export class StdinWriter {
   readonly #job: Job;
   /** Those who wait for their turn, in order. A turn lasts for one write, so that the next knows how far it got. */
   readonly #waiting = new Set<() => void>();
   #writing = false;
-  /** Settles when the job has room for more than it was handed. */
-  #room: Promise<void> = Promise.resolve();
+  #room: Room = { state: "free" };
   /** Bytes handed to the job. */
   #taken = 0;
   #closed = false;
@@ -44,7 +50,9 @@ export class StdinWriter {
         throw new BerthError("PROCESS_STATE", "The stdin of the process is closed.");
       }
       for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
-        await this.#hand(fresh.subarray(at, at + PIECE_BYTES), signal);
+        const piece = fresh.subarray(at, at + PIECE_BYTES);
+        // A part that is on its way is not to keep the whole.
+        await this.#hand(fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece, signal);
       }
       if (close && !this.#closed) {
         this.#closed = true;
@@ -58,18 +66,45 @@ export class StdinWriter {
 
   /** Hands over a piece, once there is room, and waits for room again. */
   async #hand(piece: Uint8Array, signal: AbortSignal): Promise<void> {
-    await untilAborted(this.#room, signal);
-    const room = this.#job.writeStdin(piece);
-    room.catch(() => {});
-    this.#room = room;
+    await this.#untilRoom(signal);
+    this.#send(piece);
     this.#taken += piece.length;
     try {
-      await untilAborted(room, signal);
+      await this.#untilRoom(signal);
     } catch (error) {
       // Whether the job got it is not known: a retry is to fail as this did.
       if (!signal.aborted) this.#taken -= piece.length;
       throw error;
     }
+  }
+
+  #send(piece: Uint8Array): void {
+    const full: Room = { state: "full", wake: undefined };
+    this.#room = full;
+    const settle = (room: Room): void => {
+      this.#room = room;
+      full.wake?.();
+    };
+    this.#job.writeStdin(piece).then(
+      () => settle({ state: "free" }),
+      (error: unknown) => settle({ state: "failed", error }),
+    );
+  }
+
+  /** Each wait has a promise of its own: one that they shared would keep what every wait that was given up refers to. */
+  async #untilRoom(signal: AbortSignal): Promise<void> {
+    throwIfAborted(signal);
+    const room = this.#room;
+    if (room.state === "full") {
+      const changed = Promise.withResolvers<void>();
+      room.wake = changed.resolve;
+      try {
+        await untilAborted(changed.promise, signal);
+      } finally {
+        room.wake = undefined;
+      }
+    }
+    if (this.#room.state === "failed") throw this.#room.error;
   }
 
   async #turn(signal: AbortSignal): Promise<void> {

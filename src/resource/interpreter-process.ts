@@ -171,7 +171,9 @@ export class InterpreterProcess {
       const wait = bounds.output(stream, chunk);
       if (wait === undefined) return;
       channel.job.pause();
-      wait.then(() => channel.job.resume());
+      wait.then(() => {
+        if (channel.taker !== undefined) channel.job.resume();
+      });
     });
     channel.taker = (stream, chunk) => turn.data(stream, chunk);
     try {

@@ -12,7 +12,7 @@ const OPEN_TIMEOUT_MS = 30_000;
 /**
  * A pair of pipes that an interpreter writes a turn's output to, by opening
  * them anew under /proc. What comes between turns is of something that a turn
- * left behind, and goes nowhere.
+ * left behind, and goes nowhere; it comes slowly.
  */
 export class OutputChannel {
   /** Paths in the sandbox. */
@@ -20,12 +20,23 @@ export class OutputChannel {
   readonly stderr: string;
   /** The job whose pipes these are. */
   readonly job: Job;
-  taker: ((stream: OutputStream, chunk: Buffer) => void) | undefined;
+  #taker: ((stream: OutputStream, chunk: Buffer) => void) | undefined;
 
   constructor(job: Job, paths: { readonly stdout: string; readonly stderr: string }) {
     this.job = job;
     this.stdout = paths.stdout;
     this.stderr = paths.stderr;
+  }
+
+  /** Takes what is written. Undefined: nobody does. */
+  get taker(): ((stream: OutputStream, chunk: Buffer) => void) | undefined {
+    return this.#taker;
+  }
+
+  set taker(taker: ((stream: OutputStream, chunk: Buffer) => void) | undefined) {
+    this.#taker = taker;
+    if (taker === undefined) this.job.trickle();
+    else this.job.resume();
   }
 
   /** Opens another one, with a process of its own that holds it. */

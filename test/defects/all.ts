@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
 import { FILE_DEFECTS } from "./files.ts";
 import { HOST_DEFECTS } from "./host.ts";
+import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
 import { SESSION_DEFECTS } from "./sessions.ts";
@@ -14,6 +15,7 @@ export const DEFECTS: readonly Defect[] = [
   ...DOCKER_DEFECTS,
   ...FILE_DEFECTS,
   ...HOST_DEFECTS,
+  ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,
   ...SESSION_DEFECTS,

@@ -7,8 +7,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/container-pipes.ts",
-        from: "          await give(made, uid);\n",
-        to: "          await chmod(made, 0o666);\n",
+        from: "          await give(inStock(name), uid);\n",
+        to: "          await chmod(inStock(name), 0o666);\n",
       },
     ],
     test: {

@@ -179,4 +179,32 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: { file: HOSTILE, title: "a command that is stopped takes SIGTERM at once" },
   },
+  {
+    name: "a write that was given up is kept until the process reads",
+    changes: [
+      {
+        file: "src/process/stdin-writer.ts",
+        from: "      const changed = Promise.withResolvers<void>();\n",
+        to: "      const shared = room as typeof room & { changed?: PromiseWithResolvers<void> };\n      shared.changed ??= Promise.withResolvers<void>();\n      const { changed } = shared;\n",
+      },
+    ],
+    test: {
+      file: "test/e2e/exec/stdin-given-up.test.ts",
+      title: "of 40 writes that were given up nothing is kept but a piece on its way",
+    },
+  },
+  {
+    name: "a piece on its way keeps all of its write",
+    changes: [
+      {
+        file: "src/process/stdin-writer.ts",
+        from: "fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece",
+        to: "piece",
+      },
+    ],
+    test: {
+      file: "test/e2e/exec/stdin-given-up.test.ts",
+      title: "of 40 writes that were given up nothing is kept but a piece on its way",
+    },
+  },
 ];

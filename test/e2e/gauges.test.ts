@@ -11,6 +11,8 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     const response = await fetch(`http://${service.app.address}/metrics`);
     const lines = (await response.text()).split("\n");
     expect(lines).toContain("berth_sandboxes_stuck_deleting 0");
+    expect(lines).toContain("berth_sandboxes_without_pipes 0");
+    expect(lines).toContain("berth_orphaned_pipes 0");
     await service.client.deleteSandbox(id);
   });
 });

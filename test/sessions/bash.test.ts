@@ -82,4 +82,13 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await worker.bash('echo "[$lost]"')).toMatchObject({ stdout: "[]\n", session_restarted: true });
     expect(await worker.bash("echo ok")).toMatchObject({ stdout: "ok\n", session_restarted: false });
   });
+
+  test("exit ends the shell with a status also while something left behind writes to its output", async () => {
+    const leaver = new Worker(app.client, "leaver");
+    await leaver.create("bash");
+    await leaver.bash("yes late & yes late >&2 &");
+    for (let i = 0; i < 3; i++) expect((await leaver.bash(`echo ${i}`)).stdout).toBe(`${i}\n`);
+    expect(await leaver.bash("echo out; exit 3")).toMatchObject({ stdout: "out\n", exit_code: 3 });
+    await leaver.destroy();
+  });
 });

@@ -2,6 +2,7 @@ import { abortError, BerthError } from "../../src/core/errors.ts";
 import type {
   Engine,
   EngineEvent,
+  EngineFigures,
   EngineInfo,
   EngineSandbox,
   EngineSandboxEnd,
@@ -138,6 +139,10 @@ export class MemoryEngine implements Engine {
 
   async outside(): Promise<undefined> {
     return undefined;
+  }
+
+  figures(): EngineFigures {
+    return { orphanedPipes: 0, sandboxesWithoutPipes: 0 };
   }
 
   async close(): Promise<void> {}

@@ -96,6 +96,9 @@ export interface Engine {
    */
   outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined>;
 
+  /** How it fares right now. */
+  figures(): EngineFigures;
+
   /** Lets go of connections. Sandboxes stay. */
   close(): Promise<void>;
 }
@@ -207,6 +210,14 @@ export interface EngineUsage {
   readonly pids: number;
 }
 
+/** How an engine fares. */
+export interface EngineFigures {
+  /** Processes that are over, and whose output something that they left behind still holds. */
+  readonly orphanedPipes: number;
+  /** Sandboxes whose output takes a slower way, because pipes to them failed. 0 where the engine has one way only. */
+  readonly sandboxesWithoutPipes: number;
+}
+
 /** Size of a terminal in characters. */
 export interface TerminalSize {
   readonly columns: number;
@@ -266,6 +277,11 @@ export interface SpawnedProcess {
   pause(): void;
   /** Lets the flow go on. */
   resume(): void;
+  /**
+   * Lets output flow slowly, until {@link pause} or {@link resume}: for output that nobody wants. Whoever writes it is
+   * slowed down to some hundred KiB a second.
+   */
+  trickle(): void;
   /** Writes to stdin; resolves when more may be written. Rejects with `PROCESS_STATE` when nobody reads it any more. */
   writeStdin(data: Uint8Array): Promise<void>;
   /** Ends stdin. Idempotent. */
@@ -279,7 +295,11 @@ export interface SpawnedProcess {
    * Nothing is watched before the first call.
    */
   wait(signal?: AbortSignal): Promise<number>;
-  /** Lets go of the process: no more output, and its stdin ends. Idempotent. Does not end the process. */
+  /**
+   * Lets go of the process: no more output, and its stdin ends. Idempotent. Does not end the process, nor what it left
+   * behind: whoever writes on is slowed down as by {@link trickle}, and waits for ever where too many such processes
+   * are left.
+   */
   close(): void;
 }
 

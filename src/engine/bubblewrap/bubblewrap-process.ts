@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { abortError, BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import { stateOf } from "./process-tree.ts";
 import type { Started } from "./reports.ts";
@@ -27,9 +28,9 @@ export class BubblewrapProcess implements SpawnedProcess {
   readonly #exited: Promise<number>;
   #hasExited = false;
 
-  constructor(parts: ProcessParts, sink: OutputSink) {
+  constructor(parts: ProcessParts, sink: OutputSink, leftovers: Leftovers) {
     this.#parts = parts;
-    this.#streams = new PipeStreams(parts.ends, sink);
+    this.#streams = new PipeStreams(parts.ends, sink, leftovers);
     this.#exited = parts.attendant.code;
     void this.#exited.then(() => {
       this.#hasExited = true;
@@ -48,6 +49,10 @@ export class BubblewrapProcess implements SpawnedProcess {
 
   resume(): void {
     this.#streams.resume();
+  }
+
+  trickle(): void {
+    this.#streams.trickle();
   }
 
   writeStdin(data: Uint8Array): Promise<void> {

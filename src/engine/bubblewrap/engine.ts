@@ -4,6 +4,7 @@ import { randomBase32 } from "../../core/ids.ts";
 import type {
   Engine,
   EngineEvent,
+  EngineFigures,
   EngineInfo,
   EngineSandbox,
   EngineSandboxSpec,
@@ -17,6 +18,7 @@ import type {
 } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { Resources } from "../../core/sandbox/sandbox.ts";
+import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import type { Box } from "./box.ts";
 import type { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { type StartPlan, startBox } from "./create.ts";
@@ -41,6 +43,8 @@ export interface BubblewrapEngineOptions {
   readonly allowedHostPaths?: readonly string[];
   /** How long a sandbox may take until it is ready, in milliseconds. Default 30 s. */
   readonly readyMs?: number;
+  /** How many pipes are kept that something left behind holds. Default: as {@link OrphanedPipes} has it. */
+  readonly orphanedPipes?: OrphanedPipesBounds;
 }
 
 const READY_MS = 30_000;
@@ -56,12 +60,14 @@ export class BubblewrapEngine implements Engine {
   readonly #boxes = new Map<string, Box>();
   readonly #starting = new Set<Promise<unknown>>();
   readonly #processes = new Set<BubblewrapProcess>();
+  readonly #orphanedPipes: OrphanedPipes;
   readonly #events = new EventFeed();
   readonly #closing = new AbortController();
   #setup: Promise<BubblewrapSetup> | undefined;
 
   constructor(options: BubblewrapEngineOptions) {
     this.#options = options;
+    this.#orphanedPipes = new OrphanedPipes(options.orphanedPipes);
   }
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
@@ -165,7 +171,7 @@ export class BubblewrapEngine implements Engine {
       pids: groups.limits.pids || !setup.info.capabilities.pidsLimit ? undefined : pidsLimit,
       memoryBytes: groups.limits.memory ? undefined : memoryBytes,
     };
-    const parts = { launcher: attendants, bounds };
+    const parts = { launcher: attendants, bounds, leftovers: this.#orphanedPipes.of(ref) };
     const spawned = await box.starting(spawnProcess(box, request, sink, parts, signal));
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
@@ -181,6 +187,10 @@ export class BubblewrapEngine implements Engine {
     const box = this.#box(ref);
     if (!box.running) throw terminated();
     return box.outside;
+  }
+
+  figures(): EngineFigures {
+    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0 };
   }
 
   /** Lets go of everything. The sandboxes end: nothing of them is kept beyond the service. */

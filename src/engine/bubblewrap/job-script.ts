@@ -14,6 +14,9 @@ export const JOB_COMMAND = ["setsid", "/bin/sh", `/proc/self/fd/${JOB_FDS.script
 /** What the shell reports before it becomes the program. */
 export const JOB_REPORT = { started: "r", failed: "x", noTerminal: "t" } as const;
 
+/** The outputs are open for reading too: whoever writes when the service has let go of them waits, and is not ended. */
+const OWN_OUTPUTS = `exec ${JOB_FDS.report}>&- 1<>/proc/self/fd/1 2<>/proc/self/fd/2`;
+
 /** What a process is started with, in the sandbox. */
 export interface Job {
   readonly argv: readonly string[];
@@ -50,7 +53,7 @@ case $1 in
   while [ "$1" ] && [ "$p" ] && [ $c != 0 ]; do d=\${p%%:*} p=\${p#*:}; try "\${d:-.}/$1"; done ;;
 esac
 [ $c = 0 ] || { printf '${JOB_REPORT.failed}%s;' $c >&${JOB_FDS.report}; exit $c; }
-${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};' >&${JOB_FDS.report} || exit\nexec ${JOB_FDS.report}>&-\n${run}`}
+${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};' >&${JOB_FDS.report} || exit\n${OWN_OUTPUTS}\n${run}`}
 `;
 }
 

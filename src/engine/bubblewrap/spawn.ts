@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { abortError, BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest, TerminalSize } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import { startSignal } from "../start-signal.ts";
 import type { Box } from "./box.ts";
 import { BubblewrapProcess } from "./bubblewrap-process.ts";
@@ -17,6 +18,7 @@ export interface SpawnParts {
   readonly launcher: Launcher;
   /** As in {@link Job}. */
   readonly bounds: Job["bounds"];
+  readonly leftovers: Leftovers;
 }
 
 /** What a process that does not start may print. */
@@ -64,6 +66,7 @@ export async function spawnProcess(
         resizeTerminal: terminal && ((size) => resizeTerminal(box, report.slice(1), size, parts)),
       },
       sink,
+      parts.leftovers,
     );
     box.attend(attendant);
     spawned.resume();

@@ -1,11 +1,13 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, writeFile } from "node:fs/promises";
+import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
+import { throwIfAborted } from "../../core/errors.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
+import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";
 import { type PipeNames, type PipePaths, pathsIn } from "./pipe-names.ts";
 
@@ -32,6 +34,24 @@ export interface ProcessPipes extends PipePaths {
   readonly inside: PipePaths;
 }
 
+/** What a shell's use of pipes comes to. The first call counts. */
+export interface PipesAttempt {
+  worked(): void;
+  failed(reason: unknown): void;
+  /** It tells nothing of the pipes. */
+  cancel(): void;
+}
+
+/** A container's directory of pipes. */
+export interface PipesDirectory {
+  /** On the host. */
+  readonly path: string;
+  /** The container has it, or was not made for another reason. */
+  settled(): void;
+  /** The daemon cannot mount it. */
+  refused(reason: unknown): void;
+}
+
 /**
  * Named pipes by which shells in containers and Berth talk past the daemon,
  * which otherwise copies every byte twice. Each container gets a directory of
@@ -40,8 +60,8 @@ export interface ProcessPipes extends PipePaths {
  * as, and no other user can open them; where they cannot be given away, nobody
  * else learns their names (ADR 29).
  *
- * That takes a daemon that shares its files with the service. Whether it does
- * is shown by the first pipe that works; where none does, {@link disable} is called.
+ * That takes a daemon that shares its files with the service. Whether it does is shown by the first pipe that works.
+ * Until then a failure keeps everybody from pipes for a while, and from then on those whose own pipes failed.
  */
 export class ContainerPipes {
   readonly #root: string;
@@ -50,12 +70,14 @@ export class ContainerPipes {
   /** Containers whose directory was made here. */
   readonly #own = new Set<string>();
   readonly #left: LeftPipes;
+  /** Whether containers can be given directories, and, until a pipe has worked, shells pipes. */
+  readonly #sharing = new CircuitBreaker();
+  #proven = false;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
   /** The library that every container's directory gets a link to. */
   #library: string | undefined;
   #making: Promise<void> | undefined;
-  #disabled = false;
 
   /** @param root a directory of the service's own; made where it is missing. */
   constructor(root: string, logger: Logger) {
@@ -64,9 +86,15 @@ export class ContainerPipes {
     this.#left = new LeftPipes(logger);
   }
 
-  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where there are to be no pipes. */
-  async create(container: string): Promise<string | undefined> {
-    if (this.#disabled) return undefined;
+  /** Whether no shell gets pipes at the moment. */
+  get failing(): boolean {
+    return !this.#proven && this.#sharing.open;
+  }
+
+  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where it is to have none. */
+  async create(container: string): Promise<PipesDirectory | undefined> {
+    const attempt = this.#closing.signal.aborted ? undefined : this.#sharing.begin();
+    if (attempt === undefined) return undefined;
     try {
       await this.#prepare();
       const directory = this.#directory(container);
@@ -74,36 +102,57 @@ export class ContainerPipes {
       await mkdir(directory);
       await chmod(directory, 0o711);
       if (this.#library !== undefined) await link(this.#library, path.join(directory, UNDUMPABLE));
-      return directory;
+      return {
+        path: directory,
+        settled: () => (this.#proven ? attempt.succeed() : attempt.cancel()),
+        refused: (reason) => this.#failed(attempt, reason),
+      };
     } catch (error) {
-      this.disable(error);
+      this.#failed(attempt, error);
       return undefined;
     }
   }
 
+  /** For a shell that is to have pipes; undefined where none is to, at the moment. */
+  begin(): PipesAttempt | undefined {
+    const attempt = this.#proven ? undefined : this.#sharing.begin();
+    if (!this.#proven && attempt === undefined) return undefined;
+    return {
+      worked: () => {
+        this.#proven = true;
+        attempt?.succeed();
+      },
+      failed: (reason) => {
+        if (attempt !== undefined && !this.#proven) this.#failed(attempt, reason);
+      },
+      cancel: () => attempt?.cancel(),
+    };
+  }
+
   /**
-   * Three pipes in a container's directory, for a process of one user; undefined where there are none.
+   * Three pipes in a container's directory, for a process of one user. Rejects where they cannot be had.
    * @param uid of that user on the host.
    */
-  async take(container: string, uid: number): Promise<ProcessPipes | undefined> {
-    if (this.#disabled) return undefined;
+  async take(container: string, uid: number): Promise<ProcessPipes> {
+    throwIfAborted(this.#closing.signal);
+    let names = this.#stock.pop();
+    for (; names === undefined; names = this.#stock.pop()) await this.#refill();
+    // Who needs them meets the error of a refill that failed.
+    if (this.#stock.length < BATCH / 2) void this.#refill().catch(() => {});
+    const directory = this.#directory(container);
+    const inStock = (name: string): string => path.join(this.#root, STOCK, name);
     try {
-      let names = this.#stock.pop();
-      for (; names === undefined; names = this.#stock.pop()) await this.#refill();
-      if (this.#stock.length < BATCH / 2) void this.#refill().catch((error) => this.disable(error));
-      const directory = this.#directory(container);
       await Promise.all(
         names.map(async (name) => {
-          const made = path.join(this.#root, STOCK, name);
-          await give(made, uid);
-          await rename(made, path.join(directory, name));
+          await give(inStock(name), uid);
+          await rename(inStock(name), path.join(directory, name));
         }),
       );
-      return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
     } catch (error) {
-      this.#logger.debug({ container, err: error }, "a container has no pipes");
-      return undefined;
+      for (const name of names) unlink(inStock(name)).catch(() => {});
+      throw error;
     }
+    return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
   }
 
   /**
@@ -142,16 +191,8 @@ export class ContainerPipes {
     this.#left.drain();
   }
 
-  /** Says that the daemon does not share its files with the service, or that pipes cannot be had. */
-  disable(reason: unknown): void {
-    if (this.#disabled) return;
-    this.#disabled = true;
-    this.#logger.info({ err: reason }, "output comes through Docker's own streams, which is slower");
-  }
-
   /** Removes what nobody uses, and lets go of the rest. */
   async close(): Promise<void> {
-    this.#disabled = true;
     this.#closing.abort();
     await this.#making?.catch(() => {});
     this.#left.close();
@@ -159,6 +200,15 @@ export class ContainerPipes {
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
     // Where containers are left, so are their pipes.
     await rmdir(this.#root).catch(() => {});
+  }
+
+  #failed(attempt: Attempt, reason: unknown): void {
+    const retryMs = attempt.fail();
+    if (retryMs === undefined) return;
+    this.#logger.warn(
+      { err: reason, retryMs },
+      "new sandboxes have no pipes: their output comes through Docker's own streams, which is slower",
+    );
   }
 
   async #tryRemove(container: string): Promise<boolean> {
@@ -186,7 +236,10 @@ export class ContainerPipes {
   }
 
   #prepare(): Promise<void> {
-    this.#prepared ??= this.#makeStock();
+    this.#prepared ??= this.#makeStock().catch((error: unknown) => {
+      this.#prepared = undefined;
+      throw error;
+    });
     return this.#prepared;
   }
 

@@ -3,6 +3,7 @@ import type { Duplex } from "node:stream";
 import type { Exec } from "dockerode";
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import type { Daemon } from "./daemon.ts";
 import { Demux } from "./demux.ts";
 import { answerTo, translateError } from "./errors.ts";
@@ -21,6 +22,10 @@ export class DockerProcess implements SpawnedProcess {
   readonly ended: Promise<void>;
   /** Where output goes; undefined once the sink has been told of the end. */
   #sink: OutputSink | undefined;
+  readonly #leftovers: Leftovers;
+  /** Ends what reads the output slowly. */
+  #stopDrain = (): void => {};
+  #closed = false;
 
   constructor(
     daemon: Daemon,
@@ -28,6 +33,7 @@ export class DockerProcess implements SpawnedProcess {
     socket: Duplex,
     options: { readonly tty: boolean; readonly stdin: boolean },
     sink: OutputSink,
+    leftovers: Leftovers,
   ) {
     this.handle = handleOf(exec.id);
     this.#daemon = daemon;
@@ -36,6 +42,7 @@ export class DockerProcess implements SpawnedProcess {
     this.#socket = socket;
     this.#takesStdin = options.stdin;
     this.#sink = sink;
+    this.#leftovers = leftovers;
     socket.pause();
     const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -56,11 +63,21 @@ export class DockerProcess implements SpawnedProcess {
   }
 
   pause(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
     this.#socket.pause();
   }
 
   resume(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
     this.#socket.resume();
+  }
+
+  trickle(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#stopDrain = this.#leftovers.drain(this.#socket);
   }
 
   async writeStdin(data: Uint8Array): Promise<void> {
@@ -112,7 +129,10 @@ export class DockerProcess implements SpawnedProcess {
   close(): void {
     this.#end(canceled());
     this.closeStdin();
-    this.#socket.resume();
+    if (this.#closed) return;
+    this.trickle();
+    this.#closed = true;
+    this.#leftovers.keep({ silent: this.ended, destroy: () => this.#socket.destroy() });
   }
 
   /** Drops the connection, whatever that makes of the exit code. */

@@ -3,6 +3,7 @@ import { BerthError } from "../../core/errors.ts";
 import type {
   Engine,
   EngineEvent,
+  EngineFigures,
   EngineInfo,
   EngineMount,
   EngineSandbox,
@@ -19,6 +20,7 @@ import type {
 import type { Logger } from "../../core/ports/logger.ts";
 import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox/sandbox.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
+import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
 import { ContainerMaker, type CreatedContainer, containerName } from "./create.ts";
@@ -86,6 +88,8 @@ export interface DockerEngineOptions {
   readonly egressDns?: readonly string[];
   /** Where named pipes to containers are made; a directory of this service alone. Default: Docker's own streams are used. */
   readonly pipesDir?: string;
+  /** How many pipes are kept that something left behind holds. Default: as {@link OrphanedPipes} has it. */
+  readonly orphanedPipes?: OrphanedPipesBounds;
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
@@ -108,6 +112,7 @@ export class DockerEngine implements Engine {
   readonly #lateTargets = new Map<string, LateTarget>();
   /** Undefined where all goes through the daemon. */
   readonly #pipes: ContainerPipes | undefined;
+  readonly #orphanedPipes: OrphanedPipes;
   readonly #spawner: Spawner;
   readonly #outside: OutsideViews;
   #info: EngineInfo | undefined;
@@ -128,7 +133,8 @@ export class DockerEngine implements Engine {
     // A daemon that is reached over the network has no files in common with the service.
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
       this.#pipes = new ContainerPipes(pipesDir, options.logger);
-    this.#spawner = new Spawner(this.#daemon, this.#pipes, options.logger);
+    this.#orphanedPipes = new OrphanedPipes(options.orphanedPipes);
+    this.#spawner = new Spawner(this.#daemon, this.#pipes, this.#orphanedPipes, options.logger);
     this.#outside = new OutsideViews(this.#spawner.gate);
   }
 
@@ -287,6 +293,10 @@ export class DockerEngine implements Engine {
     return this.#outside.of(ref, () => this.#inspect(ref, signal));
   }
 
+  figures(): EngineFigures {
+    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: this.#spawner.withoutPipes };
+  }
+
   async close(): Promise<void> {
     this.#spawner.close();
     await this.#pipes?.close();
@@ -328,18 +338,28 @@ export class DockerEngine implements Engine {
   ): Promise<CreatedContainer> {
     const covered = mounts.some(({ target }) => overlap(target, PIPES_TARGET));
     const pipes = covered ? undefined : await this.#pipes?.create(name);
-    if (pipes === undefined) return make(undefined);
+    if (pipes === undefined) return this.#withoutPipes(make);
     try {
-      const made = await make(pipes);
+      const made = await make(pipes.path);
       this.#spawner.know(made.id, name).learn(user, uidOf(made.owner), made.told);
       return made;
     } catch (error) {
       await this.#pipes?.remove(name);
       // The daemon does not see the service's files.
       if (!answerTo(error)?.text.includes("bind source path does not exist")) throw error;
-      this.#pipes?.disable(error);
-      return make(undefined);
+      pipes.refused(error);
+      return this.#withoutPipes(make);
+    } finally {
+      pipes.settled();
     }
+  }
+
+  async #withoutPipes(
+    make: (pipes: string | undefined) => Promise<CreatedContainer>,
+  ): Promise<CreatedContainer> {
+    const made = await make(undefined);
+    this.#spawner.know(made.id, undefined);
+    return made;
   }
 
   /** Takes over the pipes of containers of an earlier run of the service. */
@@ -348,6 +368,7 @@ export class DockerEngine implements Engine {
     for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
       this.#spawner.know(names.get(name) ?? "", name);
     }
+    for (const { Id: id } of containers) if (!this.#spawner.knows(id)) this.#spawner.know(id, undefined);
   }
 
   async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {

@@ -22,6 +22,8 @@ export class LeftExec implements SpawnedProcess {
 
   resume(): void {}
 
+  trickle(): void {}
+
   async writeStdin(): Promise<void> {
     throw new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
   }

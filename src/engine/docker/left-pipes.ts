@@ -5,6 +5,7 @@ import path from "node:path";
 import type { OutputStream } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
+import { SlowDrain } from "../slow-drain.ts";
 import { Knocks } from "./knocks.ts";
 import type { PipePaths } from "./pipe-names.ts";
 
@@ -18,6 +19,8 @@ export interface ClaimedPipes {
 
 /** As much as a pipe holds, unless somebody had it made larger. */
 const MOST_LEFT_BYTES = 64 * 1024;
+/** Between two reads of what nobody has claimed: a command that still runs may write to it, and is to get on. */
+const TURN_MS = 25;
 
 /** What an earlier run of the service left in the directories of containers that live: pipes, and in them what it had not read. */
 export class LeftPipes {
@@ -25,6 +28,7 @@ export class LeftPipes {
   /** Paths that are neither claimed nor drained. */
   readonly #unclaimed = new Set<string>();
   readonly #draining = new Set<Socket>();
+  readonly #slowDrain = new SlowDrain(TURN_MS);
   readonly #knocks = new Set<Knocks>();
   #claimsOver = false;
 
@@ -75,7 +79,8 @@ export class LeftPipes {
     if (fd === undefined) return;
     const socket = socketOf(fd);
     this.#draining.add(socket);
-    socket.resume().once("close", () => {
+    this.#slowDrain.start(socket);
+    socket.once("close", () => {
       if (this.#draining.delete(socket) && socket.readableEnded) unlink(file, () => {});
     });
   }

@@ -1,5 +1,6 @@
 import { BerthError, canceled } from "../../core/errors.ts";
 import type { OutputSink, SpawnedProcess } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import type { ExecState } from "./exec-state.ts";
 import { handleOf } from "./handle.ts";
@@ -15,11 +16,11 @@ export class PipedProcess implements SpawnedProcess {
   #dropped = false;
 
   /** @param pipes paths of its pipes, while they are there. */
-  constructor(state: ExecState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink) {
+  constructor(state: ExecState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink, leftovers: Leftovers) {
     this.handle = handleOf(state.id, pipes);
     this.#state = state;
     this.#knocks = new Knocks(pipes.stdin);
-    this.#streams = new PipeStreams(ends, sink, () => state.whyEnded());
+    this.#streams = new PipeStreams(ends, sink, leftovers, () => state.whyEnded());
     void this.ended.then(() => this.#knocks.stop());
   }
 
@@ -39,6 +40,10 @@ export class PipedProcess implements SpawnedProcess {
 
   resume(): void {
     this.#streams.resume();
+  }
+
+  trickle(): void {
+    this.#streams.trickle();
   }
 
   writeStdin(data: Uint8Array): Promise<void> {

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { abortError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
 import { startSignal } from "../start-signal.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
@@ -49,6 +50,7 @@ export async function spawnPiped(
   request: SpawnRequest,
   pipes: ProcessPipes,
   sink: OutputSink,
+  leftovers: Leftovers,
   signal?: AbortSignal,
 ): Promise<PipedProcess> {
   const early = startSignal(request, signal);
@@ -70,7 +72,7 @@ export async function spawnPiped(
     await untilOpened(state, opened.stdout, signal);
     opened.letGo();
     leave();
-    const spawned = new PipedProcess(state, pipes, opened.ends, sink);
+    const spawned = new PipedProcess(state, pipes, opened.ends, sink, leftovers);
     void spawned.ended.then(() => {
       if (!spawned.dropped) forgetPipes(pipes);
     });

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
 import { startSignal } from "../start-signal.ts";
 import type { Daemon } from "./daemon.ts";
 import { DockerProcess } from "./docker-process.ts";
@@ -29,6 +30,7 @@ export async function spawnProcess(
   user: string,
   request: SpawnRequest,
   sink: OutputSink,
+  leftovers: Leftovers,
   signal?: AbortSignal,
 ): Promise<DockerProcess> {
   const early = startSignal(request, signal);
@@ -38,7 +40,7 @@ export async function spawnProcess(
     const prepared = await prepareExec(daemon, containerId, user, { ...request, attached: true }, early);
     throwIfAborted(early);
     exec = prepared;
-    const spawned = await start(daemon, exec, request, sink, signal);
+    const spawned = await start(daemon, exec, request, sink, leftovers, signal);
     leave();
     return spawned;
   } catch (error) {
@@ -54,6 +56,7 @@ async function start(
   exec: Exec,
   request: SpawnRequest,
   sink: OutputSink,
+  leftovers: Leftovers,
   signal?: AbortSignal,
 ): Promise<DockerProcess> {
   const tty = request.terminal !== undefined;
@@ -69,7 +72,7 @@ async function start(
   try {
     if (request.input) socket.write(request.input);
     await proveStarted(daemon, exec, socket, tty, signal);
-    const spawned = new DockerProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink);
+    const spawned = new DockerProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink, leftovers);
     // A process that has ended already needs no terminal.
     if (request.terminal) await spawned.resize(request.terminal).catch(() => {});
     spawned.resume();

@@ -1,8 +1,10 @@
 import { BerthError, throwIfAborted } from "../../core/errors.ts";
 import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../../core/ports/engine.ts";
 import type { Logger } from "../../core/ports/logger.ts";
+import type { OrphanedPipes } from "../orphaned-pipes.ts";
 import { startSignal } from "../start-signal.ts";
-import type { ContainerPipes } from "./container-pipes.ts";
+import { CircuitBreaker } from "./circuit-breaker.ts";
+import type { ContainerPipes, PipesAttempt } from "./container-pipes.ts";
 import { ContainerUsers, TELL_IDS } from "./container-users.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
@@ -19,14 +21,34 @@ import { untilAborted } from "./until-aborted.ts";
 const ANSWER_TIMEOUT_MS = 10_000;
 const MOST_TOLD_CHARS = 4096;
 
-/** A container with a directory of pipes. */
-interface PipedContainer {
-  /** Of the directory. */
-  readonly name: string;
+/** What is known of a container. */
+interface KnownContainer {
+  /** Of its directory of pipes; undefined where it has none. */
+  readonly name: string | undefined;
   readonly users: ContainerUsers;
+  readonly breaker: CircuitBreaker;
   /** It is being removed. */
   ending: boolean;
 }
+
+/** What is to be started. */
+interface Start {
+  readonly containerId: string;
+  readonly user: string;
+  readonly request: SpawnRequest;
+  readonly sink: OutputSink;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** A start that is to have pipes. */
+interface PipedStart extends Start, PipesAttempt {
+  readonly container: KnownContainer;
+  /** Of the container's directory. */
+  readonly name: string;
+}
+
+/** Pipes could not be had, or not been opened; the daemon's own streams may serve. */
+class PipesFailedError extends Error {}
 
 interface Spawned extends SpawnedProcess {
   /** Settles, never rejects, when its output has ended. */
@@ -40,38 +62,60 @@ export class Spawner {
   readonly gate = new StartGate();
   readonly #daemon: Daemon;
   readonly #pipes: ContainerPipes | undefined;
+  readonly #orphanedPipes: OrphanedPipes;
   readonly #logger: Logger;
-  /** Containers that have a directory of pipes. */
-  readonly #piped = new Map<string, PipedContainer>();
+  readonly #containers = new Map<string, KnownContainer>();
   /** Those whose output still comes. */
   readonly #running = new Set<Spawned>();
-  #pipesWork = false;
 
-  constructor(daemon: Daemon, pipes: ContainerPipes | undefined, logger: Logger) {
+  constructor(
+    daemon: Daemon,
+    pipes: ContainerPipes | undefined,
+    orphanedPipes: OrphanedPipes,
+    logger: Logger,
+  ) {
     this.#daemon = daemon;
     this.#pipes = pipes;
+    this.#orphanedPipes = orphanedPipes;
     this.#logger = logger;
   }
 
-  /** Says under which name a container has a directory of pipes. Returns what is known of its users, for what is known already. */
-  know(containerId: string, name: string): ContainerUsers {
+  /** Containers whose shells get no pipes, where there are pipes at all. */
+  get withoutPipes(): number {
+    if (this.#pipes === undefined) return 0;
+    if (this.#pipes.failing) return this.#containers.size;
+    let count = 0;
+    for (const { name, breaker } of this.#containers.values())
+      if (name === undefined || breaker.open) count++;
+    return count;
+  }
+
+  /**
+   * Takes note of a container. Returns what is known of its users, for what is known already.
+   * @param name of its directory of pipes; undefined where it has none.
+   */
+  know(containerId: string, name: string | undefined): ContainerUsers {
     const users = new ContainerUsers((user) => this.#askIds(containerId, user));
-    this.#piped.set(containerId, { name, users, ending: false });
+    this.#containers.set(containerId, { name, users, breaker: new CircuitBreaker(), ending: false });
     return users;
+  }
+
+  knows(containerId: string): boolean {
+    return this.#containers.has(containerId);
   }
 
   /** Takes no pipes any more for a container that is about to be removed. */
   end(containerId: string): void {
-    const container = this.#piped.get(containerId);
+    const container = this.#containers.get(containerId);
     if (container !== undefined) container.ending = true;
   }
 
   /** Forgets a container that is gone. */
   async forget(containerId: string): Promise<void> {
     this.gate.forget(containerId);
-    const container = this.#piped.get(containerId);
-    this.#piped.delete(containerId);
-    if (container !== undefined) await this.#pipes?.remove(container.name);
+    const container = this.#containers.get(containerId);
+    this.#containers.delete(containerId);
+    if (container?.name !== undefined) await this.#pipes?.remove(container.name);
   }
 
   /** @param user name or `uid[:gid]`; empty: root. */
@@ -82,10 +126,7 @@ export class Spawner {
     sink: OutputSink,
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
-    const spawned =
-      (await this.#spawnPiped(containerId, user, request, sink, signal)) ??
-      (await spawnProcess(this.#daemon, this.gate, containerId, user, request, sink, signal));
-    return this.#keep(spawned);
+    return this.#keep(await this.#spawn({ containerId, user, request, sink, signal }));
   }
 
   /** As {@link Engine.recover} says. */
@@ -109,10 +150,11 @@ export class Spawner {
   #recoverOne({ ref, handle, sink }: LeftProcess): Spawned {
     const { exec, pipes } = parseHandle(handle);
     const state = new ExecState(this.#daemon, exec);
-    const container = this.#piped.get(ref);
-    const claimed = pipes && container && this.#pipes?.claim(container.name, pipes);
+    const name = this.#containers.get(ref)?.name;
+    const claimed = pipes && name !== undefined ? this.#pipes?.claim(name, pipes) : undefined;
     if (claimed === undefined) return new LeftExec(state);
-    const spawned = new PipedProcess(state, claimed.paths, claimed.ends, sink);
+    const leftovers = this.#orphanedPipes.of(ref);
+    const spawned = new PipedProcess(state, claimed.paths, claimed.ends, sink, leftovers);
     void spawned.ended.then(() => {
       if (!spawned.dropped) forgetPipes(claimed.paths);
     });
@@ -122,26 +164,77 @@ export class Spawner {
     return spawned;
   }
 
-  /** Undefined where the daemon's streams are to be tried. */
-  async #spawnPiped(
-    containerId: string,
-    user: string,
-    request: SpawnRequest,
-    sink: OutputSink,
-    signal?: AbortSignal,
-  ): Promise<Spawned | undefined> {
-    const container = this.#piped.get(containerId);
-    if (container === undefined || !takesPipes(request)) return undefined;
+  async #spawn(start: Start): Promise<Spawned> {
+    const piped = this.#beginPiped(start);
+    if (piped === undefined) return this.#spawnUnpiped(start);
+    try {
+      const spawned = await this.#spawnPiped(piped);
+      if (spawned === undefined) return await this.#spawnUnpiped(start);
+      piped.worked();
+      return spawned;
+    } catch (error) {
+      if (!(error instanceof PipesFailedError)) throw error;
+      const spawned = await this.#spawnUnpiped(start);
+      // Where nothing can be started that is not for the pipes.
+      piped.failed(error.cause);
+      return spawned;
+    } finally {
+      piped.cancel();
+    }
+  }
+
+  #spawnUnpiped({ containerId, user, request, sink, signal }: Start): Promise<Spawned> {
+    const leftovers = this.#orphanedPipes.of(containerId);
+    return spawnProcess(this.#daemon, this.gate, containerId, user, request, sink, leftovers, signal);
+  }
+
+  /** Undefined where pipes are not to be tried. */
+  #beginPiped(start: Start): PipedStart | undefined {
+    const { containerId } = start;
+    const container = this.#containers.get(containerId);
+    const name = container?.name;
+    if (container === undefined || name === undefined || container.ending || !takesPipes(start.request))
+      return undefined;
+    const own = container.breaker.begin();
+    const attempt = own && this.#pipes?.begin();
+    if (attempt === undefined) {
+      own?.cancel();
+      return undefined;
+    }
+    return {
+      ...start,
+      ...{ container, name },
+      worked: () => {
+        own?.succeed();
+        attempt.worked();
+      },
+      failed: (err) => {
+        const retryMs = container.ending ? undefined : own?.fail();
+        if (retryMs === undefined) return;
+        this.#logger.warn(
+          { containerId, err, retryMs },
+          "a sandbox's pipes failed: its output comes through Docker's own streams, which is slower",
+        );
+        attempt.failed(err);
+      },
+      cancel: () => {
+        own?.cancel();
+        attempt.cancel();
+      },
+    };
+  }
+
+  /** Undefined where the daemon's streams are to be tried. @throws PipesFailedError */
+  async #spawnPiped(start: PipedStart): Promise<Spawned | undefined> {
+    const { containerId, container, name, user, request, sink, signal } = start;
     const early = startSignal(request, signal);
     try {
       const uid = await container.users.uidOnHost(user, early);
       if (uid === undefined || container.ending) return undefined;
-      const pipes = await this.#pipes?.take(container.name, uid);
-      if (pipes === undefined) {
-        this.#piped.delete(containerId);
-        return undefined;
-      }
-      const spawned = await spawnPiped(
+      const pipes = await this.#pipes?.take(name, uid);
+      if (pipes === undefined) return undefined;
+      const leftovers = this.#orphanedPipes.of(containerId);
+      return await spawnPiped(
         this.#daemon,
         this.gate,
         containerId,
@@ -149,10 +242,9 @@ export class Spawner {
         request,
         pipes,
         sink,
+        leftovers,
         signal,
       );
-      this.#pipesWork = true;
-      return spawned;
     } catch (error) {
       throwIfAborted(early);
       if (error instanceof BerthError) {
@@ -161,10 +253,7 @@ export class Spawner {
         throw error;
       }
       container.users.forget(user);
-      this.#logger.debug({ containerId, err: error }, "a process could not open its pipes");
-      this.#piped.delete(containerId);
-      if (!this.#pipesWork) this.#pipes?.disable(error);
-      return undefined;
+      throw new PipesFailedError("a process could not open its pipes", { cause: error });
     }
   }
 
@@ -179,7 +268,7 @@ export class Spawner {
       end: () => over.resolve(),
     };
     const request = { argv: ["/bin/sh", "-c", TELL_IDS], stdin: false };
-    const spawned = await spawnProcess(this.#daemon, this.gate, containerId, user, request, sink);
+    const spawned = await this.#spawnUnpiped({ containerId, user, request, sink, signal: undefined });
     const limit = AbortSignal.timeout(ANSWER_TIMEOUT_MS);
     try {
       await untilAborted(over.promise, limit);

@@ -29,6 +29,32 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       { deadline: Date.now() + ms },
     );
 
+  /** Gives up writes to a process that does not read, some at a time. */
+  const giveUpWrites = async (rounds: number): Promise<() => Promise<unknown>> => {
+    const execution = client.exec(sandboxId, "sleep 1000", { keep_stdin_open: true });
+    const processId = await execution.processId;
+    const data = Buffer.alloc(3 * MIB, "x");
+    for (let round = 0; round < rounds; round++) {
+      const failures = await Promise.all(
+        Array.from({ length: 10 }, () => failureOf(write(processId, 0, data, {}, 400))),
+      );
+      for (const { code } of failures) expect(code).toBe("DEADLINE_EXCEEDED");
+    }
+    return async () => {
+      await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
+      await execution.result;
+    };
+  };
+
+  test("of 40 writes that were given up nothing is kept but a piece on its way", async () => {
+    const end = await giveUpWrites(1);
+    await end();
+    const before = await service.live();
+    const endThese = await giveUpWrites(4);
+    expect((await service.live()) - before).toBeLessThan(1.5 * MIB);
+    await endThese();
+  });
+
   test("what was taken of one that was given up is not written twice, and nothing is left out", async () => {
     const execution = reader("/tmp/go-2");
     const processId = await execution.processId;

@@ -5,12 +5,14 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
 import type { Engine, OutputSink } from "../../../src/core/ports/engine.ts";
@@ -71,6 +73,10 @@ async function piped(engine: Engine, ref: string): Promise<boolean> {
   return (await run(engine, ref, WHERE)).stdout.toString().startsWith(PIPES_TARGET);
 }
 
+/** The same, of a shell that is started within a while. */
+const pipedSoon = (engine: Engine, ref: string): Promise<boolean> =>
+  eventually(() => piped(engine, ref), { timeoutMs: 12_000 }).catch(() => false);
+
 describe("pipes between a container and the service", () => {
   const pipesDir = path.join(directory, "shared");
   const { engine, instance } = useEngine({ pipesDir });
@@ -113,12 +119,12 @@ describe("pipes between a container and the service", () => {
     const pipes = new ContainerPipes(path.join(directory, "busy"), logger);
     for (let round = 0; round < 5; round++) {
       const container = `berth-${round}`;
-      const made = (await pipes.create(container)) ?? "";
+      const made = (await pipes.create(container))?.path ?? "";
       await pipes.take(container, 0);
       // What is removed takes so long that pipes come in between its being listed and its being gone.
       for (let i = 0; i < 500; i++) writeFileSync(path.join(made, `file${i}`), "");
       const removed = pipes.remove(container);
-      for (let taken = 0; taken < 12; taken++) await pipes.take(container, 0);
+      for (let taken = 0; taken < 12; taken++) await pipes.take(container, 0).catch(() => {});
       await removed;
       expect(existsSync(made)).toBe(false);
     }
@@ -188,6 +194,78 @@ describe("pipes between a container and the service", () => {
     expect(existsSync(left)).toBe(false);
   });
 });
+
+describe("pipes that fail are tried again", () => {
+  const { engine, pipesDir, warnings } = withWarnings("failing");
+  const unmade = withWarnings("unmade");
+  const unstocked = withWarnings("unstocked");
+
+  test("by a container whose directory was away for a while", async () => {
+    const { ref } = await engine.create(spec());
+    expect(await piped(engine, ref)).toBe(true);
+    const [name = ""] = namesIn(pipesDir);
+    renameSync(path.join(pipesDir, name), path.join(directory, "away"));
+    expect(await piped(engine, ref)).toBe(false);
+    expect(engine.figures().sandboxesWithoutPipes).toBe(1);
+    const [warning] = warnings;
+    expect(warning).toMatchObject({ containerId: ref, retryMs: 1000, err: { code: "ENOENT" } });
+    renameSync(path.join(directory, "away"), path.join(pipesDir, name));
+    expect(await pipedSoon(engine, ref)).toBe(true);
+    expect(engine.figures().sandboxesWithoutPipes).toBe(0);
+    await engine.remove(ref);
+  });
+
+  test("after the service had no descriptor for a while", async () => {
+    const { ref } = await engine.create(spec());
+    const over = await withoutDescriptors(700);
+    for (let i = 0; i < 5; i++) await run(engine, ref, ["/bin/sh", "-c", "exit 0"]).catch(() => {});
+    await over;
+    expect(await pipedSoon(engine, ref)).toBe(true);
+    expect(engine.figures().sandboxesWithoutPipes).toBe(0);
+    await engine.remove(ref);
+  });
+
+  test("where none could be made at first", async () => {
+    const { PATH } = process.env;
+    const { ref } = await unstocked.engine.create(spec());
+    process.env.PATH = directory;
+    try {
+      expect(await piped(unstocked.engine, ref)).toBe(false);
+    } finally {
+      process.env.PATH = PATH;
+    }
+    expect(unstocked.engine.figures().sandboxesWithoutPipes).toBe(1);
+    expect(unstocked.warnings.length).toBeGreaterThan(0);
+    expect(await pipedSoon(unstocked.engine, ref)).toBe(true);
+    expect(unstocked.engine.figures().sandboxesWithoutPipes).toBe(0);
+    await unstocked.engine.remove(ref);
+  });
+
+  test("by new containers once a directory can be made", async () => {
+    writeFileSync(unmade.pipesDir, "");
+    const first = await unmade.engine.create(spec());
+    expect(await piped(unmade.engine, first.ref)).toBe(false);
+    expect(unmade.warnings).toMatchObject([{ err: { code: "ENOTDIR" }, retryMs: 1000 }]);
+    rmSync(unmade.pipesDir);
+    // The first has none for good.
+    expect(unmade.engine.figures().sandboxesWithoutPipes).toBe(1);
+    await sleep(1_000);
+    const { ref } = await unmade.engine.create(spec());
+    expect(await piped(unmade.engine, ref)).toBe(true);
+    expect(unmade.engine.figures().sandboxesWithoutPipes).toBe(1);
+    await unmade.engine.remove(ref);
+    await unmade.engine.remove(first.ref);
+    expect(unmade.engine.figures().sandboxesWithoutPipes).toBe(0);
+  });
+});
+
+/** An engine with pipes that keeps what it warns of. */
+function withWarnings(name: string) {
+  const pipesDir = path.join(directory, name);
+  const warnings: unknown[] = [];
+  const logger = { ...silent, warn: (fields: object) => warnings.push(fields) };
+  return { ...useEngine({ pipesDir, logger }), pipesDir, warnings };
+}
 
 test("pipes belong to the user of the process where a container's ids are not the host's", async () => {
   const remapped = await OwnDocker.start(BUSYBOX_IMAGE, {

@@ -1,0 +1,168 @@
+import type { Defect } from "./defect.ts";
+
+const LEFT_BEHIND = "test/e2e/left-behind.test.ts";
+const ORPHANED_PIPES = "test/engine/orphaned-pipes.test.ts";
+const FAILING = "test/engine/docker/pipes.test.ts";
+
+/** Of pipes between the service and what runs in sandboxes. */
+export const PIPE_DEFECTS: readonly Defect[] = [
+  {
+    name: "what a job leaves behind is read as fast as it writes",
+    changes: [
+      {
+        file: "src/engine/slow-drain.ts",
+        from: "      stream.pause();\n      this.#waiting.add(stream);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: LEFT_BEHIND,
+      title: "what %s leaves behind can write all it wants at next to no cost",
+      row: "a command",
+    },
+  },
+  {
+    name: "what a call of a session leaves behind is read as fast as it writes",
+    changes: [
+      {
+        file: "src/resource/output-channel.ts",
+        from: "    if (taker === undefined) this.job.trickle();\n    else this.job.resume();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: LEFT_BEHIND,
+      title: "what a call of a session leaves behind can write all it wants at next to no cost",
+    },
+  },
+  {
+    name: "what an earlier service's commands write is read as fast as they write",
+    changes: [
+      {
+        file: "src/engine/docker/left-pipes.ts",
+        from: "this.#slowDrain.start(socket);",
+        to: "socket.resume();",
+      },
+    ],
+    test: {
+      file: LEFT_BEHIND,
+      title: "what the commands of a service that was killed write costs the next one little",
+    },
+  },
+  {
+    name: "what a job leaves behind is not read any more",
+    changes: [{ file: "src/engine/slow-drain.ts", from: "      stream.resume();\n", to: "" }],
+    test: {
+      file: LEFT_BEHIND,
+      title: "what a command leaves behind gets on, some hundred KiB a second",
+    },
+  },
+  {
+    name: "pipes that something left behind holds are not bounded by number",
+    changes: [
+      {
+        file: "src/engine/orphaned-pipes.ts",
+        from: "    oldest.destroy();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: ORPHANED_PIPES,
+      title: "pipes that something left behind holds are bounded by number, and whoever is let go of waits",
+    },
+  },
+  {
+    name: "whoever writes to pipes that were let go of is ended",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/job-script.ts",
+        from: " 1<>/proc/self/fd/1 2<>/proc/self/fd/2",
+        to: "",
+      },
+      {
+        file: "src/engine/docker/piped-spawn.ts",
+        from: 'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR"',
+        to: 'exec 1>"$BERTH_STDOUT" 2>"$BERTH_STDERR"',
+      },
+    ],
+    test: {
+      file: ORPHANED_PIPES,
+      title: "pipes that something left behind holds are bounded by number, and whoever is let go of waits",
+    },
+  },
+  {
+    name: "what a command leaves behind is ended when its pipes are let go of",
+    changes: [
+      {
+        file: "src/process/lane-text.ts",
+        from: "1<>/proc/self/fd/3 2<>/proc/self/fd/4",
+        to: ">/proc/self/fd/3 2>/proc/self/fd/4",
+      },
+    ],
+    test: {
+      file: LEFT_BEHIND,
+      title: "of what many commands leave behind the pipes of 16 are kept, and none is ended",
+    },
+  },
+  {
+    name: "an end that waits behind what nobody wants is not waited for",
+    changes: [
+      {
+        file: "src/process/plain-job.ts",
+        from: "        if (this.#trickles) this.resume();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/sessions/bash.test.ts",
+      title: "exit ends the shell with a status also while something left behind writes to its output",
+    },
+  },
+  {
+    name: "the stdin of a process that is over is kept for as long as somebody holds it",
+    changes: [
+      {
+        file: "src/engine/pipe-streams.ts",
+        from: "setTimeout(() => stdin.destroy(), STDIN_GRACE_MS)",
+        to: "setTimeout(() => {}, STDIN_GRACE_MS)",
+      },
+    ],
+    test: {
+      file: ORPHANED_PIPES,
+      title: "the stdin of a process that is over is let go of, though somebody holds it and does not read",
+    },
+  },
+  {
+    name: "pipes that failed once are never tried again",
+    changes: [
+      {
+        file: "src/engine/docker/circuit-breaker.ts",
+        from: "this.#now() >= this.#tryAgainAt",
+        to: "this.#now() < 0",
+      },
+    ],
+    test: { file: FAILING, title: "by a container whose directory was away for a while" },
+  },
+  {
+    name: "one failure to make pipes keeps every new sandbox from them",
+    changes: [
+      {
+        file: "src/engine/docker/container-pipes.ts",
+        from: "      this.#prepared = undefined;\n",
+        to: "",
+      },
+    ],
+    test: { file: FAILING, title: "by new containers once a directory can be made" },
+  },
+  {
+    name: "the metrics do not show which sandboxes are without pipes",
+    changes: [
+      {
+        file: "src/engine/docker/spawner.ts",
+        from: "if (name === undefined || breaker.open) count++",
+        to: "if (name === undefined) count++",
+      },
+    ],
+    test: { file: FAILING, title: "by a container whose directory was away for a while" },
+  },
+];
