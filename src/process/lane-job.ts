@@ -43,6 +43,7 @@ export class LaneJob implements Job, LaneTask {
   #beginTimer: NodeJS.Timeout | undefined;
   #started = false;
   #ended = false;
+  #slowed = false;
   #holds = 0;
   #verdict: "clean" | "dirty" | undefined;
 
@@ -124,6 +125,11 @@ export class LaneJob implements Job, LaneTask {
     if (this.#verdicts.has(stream)) return;
     let rest: Buffer | undefined = chunk;
     while (rest !== undefined && rest.length > 0) rest = this.#take(stream, rest);
+    // What comes before a verdict that did not come along with the end is of something that it left behind.
+    if (this.#ended && this.#verdicts.size < 2 && !this.#slowed) {
+      this.#slowed = true;
+      this.#lane.spawned.trickle();
+    }
   }
 
   died(lost: Error | undefined): void {
@@ -224,8 +230,6 @@ export class LaneJob implements Job, LaneTask {
   #finish(end: JobEnd): void {
     if (this.#ended) return;
     clearTimeout(this.#beginTimer);
-    // What comes now but a verdict is of something that it left behind.
-    this.#lane.spawned.trickle();
     this.#ended = true;
     clearTimeout(this.#watchTimer);
     this.#asking?.abort();

@@ -4,6 +4,7 @@ import path from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { UNDUMPABLE_TARGET as inBubblewrap } from "../../src/engine/bubblewrap/synthetic-etc.ts";
 import { UNDUMPABLE_TARGET as inDocker } from "../../src/engine/docker/container-pipes.ts";
+import { pipesDirectory } from "../../src/engine/docker/pipes-directory.ts";
 import { useApp } from "../support/app.ts";
 import { ENGINES } from "../support/engines.ts";
 import { newDataDir } from "../support/settings.ts";
@@ -81,10 +82,10 @@ const ATTACKS: readonly (readonly [string, string])[] = [
 const IN_REACH = "within its user's reach";
 
 /** Takes the library that makes shells undumpable from a service, as images whose loader cannot load it do. */
-function withoutLibrary(dataDir: string): void {
+function withoutLibrary(dataDir: string, instance: string): void {
   const runtimes = readdirSync(tmpdir()).filter((name) => name.startsWith(`berth-${process.pid}-`));
   const files = [
-    path.join(dataDir, "pipes", "stock", path.basename(inDocker)),
+    path.join(pipesDirectory(dataDir, instance), "stock", path.basename(inDocker)),
     ...runtimes.map((name) => path.join(tmpdir(), name, inBubblewrap)),
   ].filter((file) => existsSync(file));
   expect(files).toHaveLength(1);
@@ -104,7 +105,7 @@ describe.each(CASES)("on $name, a shell being $shells", ({ settings, shells }) =
     const { client } = app;
     // What sandboxes share is made with the first of them.
     const { sandbox_id: id } = await client.createSandbox();
-    if (inReach) withoutLibrary(dataDir);
+    if (inReach) withoutLibrary(dataDir, app.instance);
     await client.deleteSandbox(id);
   });
 
