@@ -217,7 +217,7 @@ describe("pipes that fail are tried again", () => {
 
   test("after the service had no descriptor for a while", async () => {
     const { ref } = await engine.create(spec());
-    const over = await withoutDescriptors(700);
+    const { over } = await withoutDescriptors(700);
     for (let i = 0; i < 5; i++) await run(engine, ref, ["/bin/sh", "-c", "exit 0"]).catch(() => {});
     await over;
     expect(await pipedSoon(engine, ref)).toBe(true);
