@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { Engine, OutsideControl } from "../core/ports/engine.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { LeasedSandbox } from "../core/sandbox/lease.ts";
@@ -145,18 +144,19 @@ export class Lanes implements JobRunner, Shells {
   ): Promise<T> {
     const fail = (error: unknown): void =>
       this.#logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a stuck shell could not be ended");
-    const over = new AbortController();
+    let over = false;
+    let wasStopped = false;
     const help = async (): Promise<void> => {
-      for (let wasStopped = false; !over.signal.aborted; ) {
-        await sleep(STUCK_MS, undefined, { signal: over.signal, ref: false });
-        const outside = await this.#outside(sandbox);
-        const isStopped = (await outside?.stateOf(shell)) === "stopped";
-        if (over.signal.aborted) return;
-        if (isStopped && wasStopped) return kill();
-        if (isStopped) await outside?.signalGroup(shell, SIGCONT);
-        wasStopped = isStopped;
-      }
+      const outside = await this.#outside(sandbox);
+      const isStopped = (await outside?.stateOf(shell)) === "stopped";
+      if (over) return;
+      if (isStopped && wasStopped) return kill();
+      if (isStopped) await outside?.signalGroup(shell, SIGCONT);
+      wasStopped = isStopped;
+      if (!over) looking = helpLater();
     };
+    const helpLater = (): NodeJS.Timeout => setTimeout(() => help().catch(fail), STUCK_MS).unref();
+    let looking = helpLater();
     const kill = async (): Promise<void> => {
       const release = hold();
       if (release === undefined) return;
@@ -166,13 +166,13 @@ export class Lanes implements JobRunner, Shells {
         release();
       }
     };
-    help().catch((error) => over.signal.aborted || fail(error));
     const onLimit = (): void => void kill().catch(fail);
     limit.addEventListener("abort", onLimit, { once: true });
     try {
       return await begun;
     } finally {
-      over.abort();
+      over = true;
+      clearTimeout(looking);
       limit.removeEventListener("abort", onLimit);
     }
   }
