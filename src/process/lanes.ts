@@ -17,7 +17,6 @@ import { WaitingShells } from "./waiting-shells.ts";
 /** What is longer goes the plain way: shells read long commands slowly. */
 const LONGEST_TEXT = 32 * 1024;
 const SIGKILL = 9;
-const SIGCONT = 18;
 const READY_ANSWER_MS = 500;
 /** After how long a shell that has not begun its job is looked at, and looked at again. */
 const STUCK_MS = 250;
@@ -150,10 +149,11 @@ export class Lanes implements JobRunner, Shells {
       for (let wasStopped = false; !over.signal.aborted; ) {
         await sleep(STUCK_MS, undefined, { signal: over.signal, ref: false });
         const outside = await this.#outside(sandbox);
-        const isStopped = (await outside?.stateOf(shell)) === "stopped";
+        // Its child may be what is stopped, before it has begun the job.
+        const isStopped = (await outside?.isHeldUp(shell)) ?? false;
         if (over.signal.aborted) return;
         if (isStopped && wasStopped) return kill();
-        if (isStopped) await outside?.signalGroup(shell, SIGCONT);
+        if (isStopped) await outside?.continueTree(shell);
         wasStopped = isStopped;
       }
     };
