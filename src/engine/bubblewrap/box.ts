@@ -152,9 +152,9 @@ export class Box {
     const scope = groupScoped ? groupScope(processes, `/${this.#sandbox.ref}`) : namespaceScope(initPid);
     return new OutsideView({
       scope,
-      // Nothing in the sandbox may signal what enters it before that has joined its group.
-      entering: NO_SCOPE,
-      isHalfWayIn: () => false,
+      // What enters it can be seen and stopped there before it has joined the group.
+      entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,
+      isHalfWayIn: (name) => name === "nsenter",
       level: numbersOf(initPid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
       freezeLast: false,
