@@ -92,7 +92,10 @@ export class Operation {
     throwIfAborted(this.signal);
     const { stdin = false } = options;
     this.#running = RunningScript.start(this.#init, text, { stdin, signal: this.signal });
-    return this.#running;
+    const running = await this.#running;
+    // One that began too late is stopped, behind the caller where that takes its time.
+    throwIfAborted(this.signal);
+    return running;
   }
 
   /** Reads a script to its end. @throws what {@link scriptError} says where it fails. */
@@ -194,6 +197,7 @@ export class Operation {
       const running = await RunningScript.start(this.#init, text, { stdin: false, signal });
       const onAbort = (): void => void running.stop(abortError(signal));
       signal.addEventListener("abort", onAbort, { once: true });
+      if (signal.aborted) onAbort();
       await running.ended.finally(() => signal.removeEventListener("abort", onAbort));
     } catch (error) {
       const { sandboxId } = lease.sandbox;

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { abortError, BerthError } from "../core/errors.ts";
+import { BerthError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/logger.ts";
 import type { Lease } from "../core/sandbox/lease.ts";
 import type { ProcessControl } from "../process/control.ts";
@@ -47,7 +47,7 @@ export class RunningScript {
     this.#end.promise.catch(() => {});
   }
 
-  /** Starts a script; resolves when it runs. */
+  /** Starts a script; resolves when it runs, which it may do after the signal was aborted. */
   static async start(
     host: ScriptHost,
     text: string,
@@ -72,10 +72,6 @@ export class RunningScript {
       options.signal,
     );
     running.#follow(job);
-    if (options.signal.aborted) {
-      await running.stop(abortError(options.signal));
-      throw abortError(options.signal);
-    }
     return running;
   }
 

@@ -16,7 +16,6 @@ import { WaitingShells } from "./waiting-shells.ts";
 /** What is longer goes the plain way: shells read long commands slowly. */
 const LONGEST_TEXT = 32 * 1024;
 const SIGKILL = 9;
-const SIGCONT = 18;
 const READY_ANSWER_MS = 500;
 /** After how long a shell that has not begun its job is looked at, and looked at again. */
 const STUCK_MS = 250;
@@ -148,10 +147,11 @@ export class Lanes implements JobRunner, Shells {
     let wasStopped = false;
     const help = async (): Promise<void> => {
       const outside = await this.#outside(sandbox);
-      const isStopped = (await outside?.stateOf(shell)) === "stopped";
+      // Its child may be what is stopped, before it has begun the job.
+      const isStopped = (await outside?.isHeldUp(shell)) ?? false;
       if (over) return;
       if (isStopped && wasStopped) return kill();
-      if (isStopped) await outside?.signalGroup(shell, SIGCONT);
+      if (isStopped) await outside?.continueTree(shell);
       wasStopped = isStopped;
       if (!over) looking = helpLater();
     };

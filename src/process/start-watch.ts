@@ -7,6 +7,8 @@ const FIRST_LOOK_MS = 300;
 const LONGEST_LOOK_MS = 1_000;
 /** An obstacle that is seen for so long is none that goes away by itself. */
 const OBSTACLE_MS = 1_500;
+/** How much earlier the shell may have been started that a start waits for. */
+const EARLIER_MS = 15_000;
 /** How long a start may go on that nobody waits for any more: it may be just about to come to something. */
 const LEFT_MS = 800;
 
@@ -50,7 +52,7 @@ export async function watchStart<T>(
   let over = false;
   const look = async (): Promise<void> => {
     const view = await outside();
-    const sinceMs = performance.now() - begun;
+    const sinceMs = performance.now() - begun + EARLIER_MS;
     const obstacle = await view?.obstacle(sinceMs);
     if (over) return;
     if (obstacle !== seen?.obstacle) seen = obstacle && { obstacle, since: performance.now() };
@@ -86,7 +88,7 @@ export async function watchStart<T>(
     return await Promise.race([start(limit.signal), givenUp.promise]);
   } catch (error) {
     if (limit.signal.aborted || !mayBeObstacle(error)) throw error;
-    const obstacle = await (await outside())?.obstacle(performance.now() - begun);
+    const obstacle = await (await outside())?.obstacle(performance.now() - begun + EARLIER_MS);
     throw obstacle === undefined ? error : errorOf(obstacle, error);
   } finally {
     over = true;

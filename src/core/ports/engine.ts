@@ -329,6 +329,10 @@ export interface OutsideControl {
   tree(leader: ProcessName): Promise<readonly ProcessName[]>;
   /** Whether the leader itself runs; undefined where it has ended. */
   stateOf(leader: ProcessName): Promise<"running" | "stopped" | undefined>;
+  /** Whether a signal has stopped any process of a leader's tree. */
+  isHeldUp(leader: ProcessName): Promise<boolean>;
+  /** Continues what a signal has stopped of a leader's tree. */
+  continueTree(leader: ProcessName): Promise<void>;
   /** Sends a signal to the leader's process group; 0 sends none. Returns whether it has a process. */
   signalGroup(leader: ProcessName, signal: number): Promise<boolean>;
   /** Sends SIGTERM to a tree, and has what is stopped of it go on to take it. Returns the tree for its {@link DoomedTree.kill}. */

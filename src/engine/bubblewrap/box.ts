@@ -155,9 +155,9 @@ export class Box {
       // Who is not root could not see into such a process either.
       undumpable: process.getuid?.() === 0 ? UNDUMPABLE_TARGET : undefined,
       scope,
-      // Nothing in the sandbox may signal what enters it before that has joined its group.
-      entering: NO_SCOPE,
-      isHalfWayIn: () => false,
+      // What enters it can be seen and stopped there before it has joined the group.
+      entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,
+      isHalfWayIn: (name) => name === "nsenter",
       level: numbersOf(initPid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
       freezeLast: false,

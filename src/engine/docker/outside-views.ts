@@ -12,14 +12,12 @@ import type { StartGate } from "./start-gate.ts";
 
 /** How long starts under way may keep a container from being frozen. */
 const CLOSE_MS = 200;
-/** How old an answer to who is half-way into a container may be. Many starts on a loaded machine ask at the same time. */
-const LOOK_EVERY_MS = 100;
 
 /** The containers whose processes the service sees: those of a daemon on its own machine, while it is root there. */
 export class OutsideViews {
   readonly #gate: StartGate;
   readonly #views = new Map<string, OutsideControl | undefined>();
-  readonly #namespaces = new NamespaceTable(LOOK_EVERY_MS);
+  readonly #namespaces = new NamespaceTable();
 
   constructor(gate: StartGate) {
     this.#gate = gate;

@@ -88,6 +88,14 @@ export class OutsideView implements OutsideControl {
     return found && (isStopped(found) ? "stopped" : "running");
   }
 
+  async isHeldUp(leader: ProcessName): Promise<boolean> {
+    return (await this.#tree(leader).members()).some(isStopped);
+  }
+
+  async continueTree(leader: ProcessName): Promise<void> {
+    await this.#send((await this.#tree(leader).members()).filter(isStopped), SIGCONT);
+  }
+
   async signalGroup(leader: ProcessName, signal: number): Promise<boolean> {
     const group = await this.#tree(leader).group();
     if (signal === 0) return group.length > 0;

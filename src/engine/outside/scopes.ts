@@ -29,7 +29,7 @@ export const NO_SCOPE: ProcessScope = { pids: async () => [], holds: () => false
  * The processes of the pid namespace that a process has made: of a sandbox without a control group, or those that
  * enter one and are not in its group yet. Empty once that process has ended: others may then get its number, and the namespace's.
  */
-export function namespaceScope(initPid: number, table = new NamespaceTable(0)): ProcessScope {
+export function namespaceScope(initPid: number, table = new NamespaceTable()): ProcessScope {
   const own = pidNamespaceOf("self");
   const namespace = pidNamespaceOf(initPid);
   const started = readProcess(initPid)?.startTime;
@@ -41,24 +41,23 @@ export function namespaceScope(initPid: number, table = new NamespaceTable(0)): 
   };
 }
 
-/** Which processes of the host are in which pid namespace. Those that ask at about the same time share one look. */
+/** Which processes of the host are in which pid namespace. Those that ask while a look is about to begin share it. */
 export class NamespaceTable {
-  readonly #keepMs: number;
-  #looked = Number.NEGATIVE_INFINITY;
-  #table: Promise<ReadonlyMap<string, readonly number[]>> | undefined;
+  #next: Promise<ReadonlyMap<string, readonly number[]>> | undefined;
+  #last: Promise<unknown> = Promise.resolve();
 
-  /** @param keepMs how old an answer may be. */
-  constructor(keepMs: number) {
-    this.#keepMs = keepMs;
+  /** As of a moment after this is called. */
+  async pidsIn(namespace: string): Promise<readonly number[]> {
+    this.#next ??= this.#look();
+    return (await this.#next).get(namespace) ?? [];
   }
 
-  async pidsIn(namespace: string): Promise<readonly number[]> {
-    const now = performance.now();
-    if (this.#table === undefined || now - this.#looked > this.#keepMs) {
-      this.#looked = now;
-      this.#table = lookForNamespaces();
-    }
-    return (await this.#table).get(namespace) ?? [];
+  async #look(): Promise<Map<string, number[]>> {
+    await this.#last;
+    this.#next = undefined;
+    const looking = lookForNamespaces();
+    this.#last = looking.catch(() => {});
+    return looking;
   }
 }
 
