@@ -10,7 +10,7 @@ import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { signalCommand } from "./lane-script.ts";
 import { jobText } from "./lane-text.ts";
-import { noProcesses, type StartWatchParts, watchStart } from "./start-watch.ts";
+import { noProcesses, orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 import { WaitingShells } from "./waiting-shells.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */
@@ -20,6 +20,9 @@ const READY_ANSWER_MS = 500;
 /** After how long a shell that has not begun its job is looked at, and looked at again. */
 const STUCK_MS = 250;
 const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
+
+/** Asks a shell, as often as it likes, and makes something of the answers. */
+type Questions<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
 
 /** What is kept ready in one sandbox. */
 interface ReadyShells {
@@ -189,7 +192,21 @@ export class Lanes implements JobRunner, Shells {
   async ask<T>(
     sandbox: LeasedSandbox,
     user: string,
-    questions: (ask: (command: string) => Promise<string>) => Promise<T>,
+    questions: Questions<T>,
+    within?: AbortSignal,
+  ): Promise<T> {
+    const begun = performance.now();
+    try {
+      return await this.#ask(sandbox, user, questions, within);
+    } catch (error) {
+      throw await orObstacle(error, () => this.#outside(sandbox), performance.now() - begun);
+    }
+  }
+
+  async #ask<T>(
+    sandbox: LeasedSandbox,
+    user: string,
+    questions: Questions<T>,
     within?: AbortSignal,
   ): Promise<T> {
     const pool = this.#ready.get(sandbox.ref)?.lanes;

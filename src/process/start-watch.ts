@@ -87,9 +87,8 @@ export async function watchStart<T>(
   try {
     return await Promise.race([start(limit.signal), givenUp.promise]);
   } catch (error) {
-    if (limit.signal.aborted || !mayBeObstacle(error)) throw error;
-    const obstacle = await (await outside())?.obstacle(performance.now() - begun + EARLIER_MS);
-    throw obstacle === undefined ? error : errorOf(obstacle, error);
+    if (limit.signal.aborted) throw error;
+    throw await orObstacle(error, outside, performance.now() - begun);
   } finally {
     over = true;
     signal.removeEventListener("abort", onLeft);
@@ -97,9 +96,19 @@ export async function watchStart<T>(
   }
 }
 
-/** Whether a start may have failed because of an {@link Obstacle}. */
-function mayBeObstacle(error: unknown): boolean {
-  return error instanceof BerthError && /^(ENGINE_UNAVAILABLE|TOO_MANY_OPERATIONS)$/.test(error.reason);
+/**
+ * The error of what may have failed because of an {@link Obstacle}, where there is one now; else the given one.
+ * @param lastedMs how long ago it began.
+ */
+export async function orObstacle(
+  error: unknown,
+  outside: StartWatchParts["outside"],
+  lastedMs: number,
+): Promise<unknown> {
+  const mayBe =
+    error instanceof BerthError && /^(ENGINE_UNAVAILABLE|TOO_MANY_OPERATIONS)$/.test(error.reason);
+  const obstacle = mayBe ? await (await outside())?.obstacle(lastedMs + EARLIER_MS) : undefined;
+  return obstacle === undefined ? error : errorOf(obstacle, error);
 }
 
 function errorOf(obstacle: Obstacle, cause?: unknown): BerthError {

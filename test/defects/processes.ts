@@ -158,8 +158,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/process/start-watch.ts",
-        from: "    throw obstacle === undefined ? error : errorOf(obstacle, error);",
-        to: "    throw error;",
+        from: "  return obstacle === undefined ? error : errorOf(obstacle, error);",
+        to: "  return obstacle === undefined ? error : error;",
       },
     ],
     test: {
