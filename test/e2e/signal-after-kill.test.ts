@@ -33,7 +33,7 @@ const toReadyShells = async (name: string, but: readonly string[] = []): Promise
       p=\${d#/proc/}
       case " $* " in *" $p "*) continue; esac
       c=$(tr '\\0' ' ' <$d/cmdline) || continue
-      case $c in "/bin/sh "|"/bin/sh -c trap : "*) kill -${name} $p && n=$((n+1)); esac
+      case $c in "/bin/sh "|"/bin/sh -s -- "*|"/bin/sh -c trap : "*) kill -${name} $p && n=$((n+1)); esac
     done
     echo $n`;
   const container = await containerOf(service.instance, sandboxId);

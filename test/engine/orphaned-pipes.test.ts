@@ -21,7 +21,7 @@ const comes = (look: () => boolean): Promise<boolean> =>
   );
 
 const pipesDir = await mkdtemp(path.join(tmpdir(), "berth-left-"));
-afterAll(() => rm(pipesDir, { recursive: true }));
+afterAll(() => rm(pipesDir, { recursive: true, force: true }));
 const ENGINES: readonly { name: string; engine: Engine }[] = [
   { name: "docker", engine: useEngine({ pipesDir, orphanedPipes: BOUNDS }).engine },
   { name: "bubblewrap", engine: useBubblewrap({ orphanedPipes: BOUNDS }) },
