@@ -4,7 +4,7 @@ import type { EngineSandbox, EngineSandboxEnd, OutsideControl } from "../../core
 import type { Resources } from "../../core/sandbox/sandbox.ts";
 import { OutsideView } from "../outside/control.ts";
 import { type Freezer, groupFreezer, NO_FREEZER, type Stillness } from "../outside/freezer.ts";
-import { isFull } from "../outside/group-directories.ts";
+import { isFull, isNear } from "../outside/group-directories.ts";
 import { numbersOf } from "../outside/host-process.ts";
 import { groupScope, NO_SCOPE, namespaceScope } from "../outside/scopes.ts";
 import type { ControlGroup } from "./control-group.ts";
@@ -168,7 +168,7 @@ export class Box {
       oomKills: () => (groupScoped ? group.oomKills() : undefined),
       isFull: async () =>
         pids === undefined
-          ? (await scope.pids()).length >= this.#resources.pidsLimit - UNSEEN_PROCESSES
+          ? isNear((await scope.pids()).length, this.#resources.pidsLimit - UNSEEN_PROCESSES)
           : isFull(pids),
     });
   }

@@ -33,10 +33,15 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
   return found;
 }
 
-/** Whether a group has about as many processes as it may have. One that starts them in a loop is now and then just below. */
+/** Whether a group has about as many processes as it may have. */
 export function isFull(directory: string): boolean {
   const [current, most] = ["pids.current", "pids.max"].map((file) => readCount(path.join(directory, file)));
-  return current !== undefined && most !== undefined && current >= most - Math.ceil(most / 10);
+  return current !== undefined && most !== undefined && isNear(current, most);
+}
+
+/** Whether a number of processes is about the most there may be: code that starts them in a loop is now and then just below. */
+export function isNear(current: number, most: number): boolean {
+  return current >= most - Math.ceil(most / 10);
 }
 
 /** A number of a file of the form `KEY NUMBER` a line, or of its one line where there is no key. Undefined where it is not there. */
