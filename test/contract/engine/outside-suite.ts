@@ -11,8 +11,8 @@ const LEADER = `exec 3>&1 4>&2
 read -r x </proc/$$/stat; set -- "$1" \${x##*) }; printf '%s:%s;' $$ \${21}
 eval "$1"`;
 
-/** Starts as many processes as there may be, again and again, and ends none. */
-const FORK_BOMB = "trap '' TERM; b() { while :; do b & done; }; b 2>/dev/null";
+/** Starts as many processes as there may be, again and again, and ends none. A shell would end where it may start no more. */
+const FORK_BOMB = `exec perl -e '$SIG{TERM} = "IGNORE"; while (1) { defined fork or select(undef, undef, undef, 0.001); }'`;
 
 /** What holds of {@link OutsideControl} on every engine whose machine is the service's. */
 export function outsideSuite(subject: Subject): void {
