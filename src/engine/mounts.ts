@@ -6,8 +6,11 @@ import type { EngineMount } from "../core/ports/engine.ts";
 /** Directories that would hand the machine over, whatever the operator allowed. */
 const NEVER = ["/proc", "/sys", "/dev"];
 
-/** File systems of the kernel's that a sandbox does not work without. */
-const KERNELS = ["/proc", "/sys", "/dev"];
+/** File systems of the kernel's that a sandbox does not work without, and in which no directory can be made. */
+const KERNELS = ["/proc", "/sys"];
+/** What every engine puts into /dev; other names there are free where the engine takes them. */
+const DEVICES =
+  /^\/dev(\/(null|zero|full|u?random|tty|console|ptmx|pts|mqueue|fd|std(in|out|err)|core)(\/.*)?)?$/;
 
 /**
  * Finds the real directory behind each mount and refuses those that are not
@@ -21,7 +24,7 @@ export async function checkMounts(
   hidden: readonly string[],
 ): Promise<EngineMount[]> {
   for (const [index, { target }] of mounts.entries()) {
-    const kernels = KERNELS.find((one) => isWithin(target, one) && !isWithin(target, "/dev/shm"));
+    const kernels = KERNELS.find((one) => isWithin(target, one)) ?? DEVICES.exec(target)?.[0];
     if (kernels !== undefined) throw badTarget(index, target, `${kernels} is the kernel's own`);
   }
   const roots = (await Promise.all(allowedRoots.map(realPath))).filter((root) => root !== undefined);

@@ -7,13 +7,12 @@ import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
 import { endAsEngineTells } from "./job-bounds.ts";
 import { MarkerScanner } from "./marker-scanner.ts";
 import { newNonce } from "./nonce.ts";
+import { sandboxEnd } from "./shell-gone.ts";
 
 /** How often it is asked whether it still runs. */
 const LOOK_INTERVAL_MS = 1_000;
 /** How long the engine may take to tell how it ended. */
 const ENGINE_MS = 10_000;
-/** How long the end of its sandbox, which would explain its own, may take to be told. */
-const SANDBOX_END_MS = 1_000;
 /** An exit code above this says which signal ended a process. */
 const LAST_OWN_CODE = 128;
 
@@ -165,7 +164,7 @@ export class FoundJob implements Job {
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     if (this.#codes.size > 0) return this.#tell();
     if (told?.kind === "exited" && this.#isOwn(told.code)) return this.#exited(told.code);
-    await sleep(SANDBOX_END_MS, undefined, { signal: this.#closed.signal, ref: false }).catch(() => {});
+    await sandboxEnd(this.#closed);
     this.#finish(lost("The service was restarted while it ran: how it ended is not known."));
   }
 

@@ -158,11 +158,12 @@ export class ProcessJournal {
     const sandboxes = new Map(found.map(({ sandbox }) => [sandbox.ref, sandbox]));
     // What the kernel killed before is not to be blamed on what ends from now on.
     await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
-    const left = found.filter(({ job }) => job.trace !== undefined);
-    const spawned = await this.#parts.engine.recover(
-      left.map(({ job, sandbox }) => ({ ref: sandbox.ref, handle: job.trace?.handle ?? "", sink: job.sink })),
+    const left = found.flatMap(({ job, sandbox }) =>
+      job.trace ? [{ job, ref: sandbox.ref, handle: job.trace.handle, sink: job.sink }] : [],
     );
-    for (const { job } of found) job.follow(spawned[left.findIndex((one) => one.job === job)], control);
+    const recovered = await this.#parts.engine.recover(left);
+    const spawned = new Map(left.map(({ job }, index) => [job, recovered[index]]));
+    for (const { job } of found) job.follow(spawned.get(job), control);
   }
 
   #lost({ written, leader }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {

@@ -32,7 +32,7 @@ export async function orSandboxEnd(error: unknown, lease: Lease): Promise<unknow
   return lease.signal.aborted ? abortError(lease.signal) : error;
 }
 
-/** Resolves when the sandbox's end is told, or when that is not to be expected any more. */
-export async function sandboxEnd({ signal }: Lease): Promise<void> {
+/** Resolves when the sandbox's end is told, which aborts the signal, or when that is not to be expected any more. */
+export async function sandboxEnd({ signal }: Pick<Lease, "signal">): Promise<void> {
   await sleep(SANDBOX_END_MS, undefined, { signal, ref: false }).catch(() => {});
 }

@@ -19,7 +19,8 @@ const REFUSED: readonly [target: string, why: string][] = [
   ["/proc/sys/kernel", "/proc is the kernel's own"],
   ["/proc/new", "/proc is the kernel's own"],
   ["/sys", "/sys is the kernel's own"],
-  ["/dev/null", "/dev is the kernel's own"],
+  ["/dev", "/dev is the kernel's own"],
+  ["/dev/null", "/dev/null is the kernel's own"],
   ["/etc/hosts", "not a directory"],
   ["/etc/passwd/below", "not a directory"],
 ];

@@ -80,9 +80,9 @@ describe("a claim from the warm pool", () => {
   test("goes cold for a target that a running container cannot have, and for another user", async () => {
     await waiting();
     const { sandbox_id: id } = await service.client.createSandbox({
-      mounts: [{ workspace_id: "other", target: "/dev/shm/data" }],
+      mounts: [{ workspace_id: "other", target: "/dev/data" }],
     });
-    expect(await service.client.output(id, "ls /dev/shm/data")).toBe("x\n");
+    expect(await service.client.output(id, "ls /dev/data")).toBe("x\n");
     const user = await workspaces.sandbox("of a user", { user: "1234" });
     expect(await service.client.output(user, "touch mine; stat -c %u mine")).toBe("1234\n");
   });
