@@ -1,4 +1,4 @@
-import { randomBase32 } from "../src/core/ids.ts";
+import { randomBase32 } from "../src/base/ids.ts";
 import { RawDocker } from "./raw.ts";
 import type { Figure, Row } from "./row.ts";
 import { BenchService } from "./service.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { SandboxService } from "../gen/ts/berth/v1/sandbox_pb.js";
-import { Database } from "../src/store/sqlite/database.ts";
+import { Database } from "../src/state/database.ts";
 import { BenchService } from "./service.ts";
 
 /**

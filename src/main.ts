@@ -34,7 +34,7 @@ process.exit(exitCode);
 /** Loads the service where it is wanted: a client's command is not to wait for its code. */
 async function loadService() {
   tuneMemory();
-  const [app, settings] = await Promise.all([import("./app.ts"), import("./settings.ts")]);
+  const [app, settings] = await Promise.all([import("./app.ts"), import("./config/settings.ts")]);
   return { ...app, ...settings };
 }
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { BerthError } from "../src/core/errors.ts";
-import { formatListenAddress, isLocalAddress, parseListenAddress } from "../src/listen-address.ts";
+import { BerthError } from "../src/base/errors.ts";
+import { formatListenAddress, isLocalAddress, parseListenAddress } from "../src/server/listen-address.ts";
 
 test.each([
   ["127.0.0.1:7070", { kind: "tcp", host: "127.0.0.1", port: 7070 }],

@@ -2,8 +2,8 @@ import fs from "node:fs";
 import { pino } from "pino";
 import { Registry } from "prom-client";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { ProcessMetrics } from "../../src/rpc/process-metrics.ts";
-import { createRpcServer } from "../../src/rpc/server.ts";
+import { ProcessMetrics } from "../../src/server/process-metrics.ts";
+import { createRpcServer } from "../../src/server/server.ts";
 import { makeAnswer } from "./answer.ts";
 
 // Berth's port as it is in production, log and metrics included, with one handler that does nothing.

@@ -1,4 +1,4 @@
-import { parseListenAddress } from "../listen-address.ts";
+import { parseListenAddress } from "../server/listen-address.ts";
 import { UsageError } from "./exit.ts";
 
 /** Where a service is reached, as clients name it. */

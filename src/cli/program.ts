@@ -1,5 +1,5 @@
 import { Command, CommanderError } from "commander";
-import { BerthError } from "../core/errors.ts";
+import { BerthError } from "../base/errors.ts";
 import { cpCommand } from "./commands/cp.ts";
 import { createCommand } from "./commands/create.ts";
 import { doctorCommand } from "./commands/doctor.ts";

@@ -1,7 +1,7 @@
-import type { Config } from "../config.ts";
-import type { Finding } from "../core/diagnosis.ts";
-import type { Logger } from "../core/ports/logger.ts";
-import type { IsolationLevel } from "../core/sandbox/sandbox.ts";
+import type { Finding } from "../base/diagnosis.ts";
+import type { Logger } from "../base/logger.ts";
+import type { Config } from "../config/config.ts";
+import type { IsolationLevel } from "../sandboxes/sandbox.ts";
 
 /** A service that runs. */
 export interface RunningService {

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { BerthError } from "../core/errors.ts";
+import { BerthError } from "../base/errors.ts";
 import { nearest } from "./nearest.ts";
 
 const scalar = z.union([z.string(), z.number(), z.boolean()]);

@@ -1,6 +1,6 @@
-import type { Config } from "../config.ts";
-import { BerthError } from "../core/errors.ts";
-import { formatListenAddress, isLocalAddress } from "../listen-address.ts";
+import { BerthError } from "../base/errors.ts";
+import { formatListenAddress, isLocalAddress } from "../server/listen-address.ts";
+import type { Config } from "./config.ts";
 import { type FileValues, readConfigFile } from "./file.ts";
 import { CONFIG_OPTIONS, type ConfigOption } from "./options.ts";
 import { parseSwitch, ValueError } from "./values.ts";

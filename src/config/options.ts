@@ -1,9 +1,9 @@
 import { homedir } from "node:os";
 import path from "node:path";
-import type { Config } from "../config.ts";
-import type { IsolationLevel } from "../core/sandbox/sandbox.ts";
-import type { WarmPoolTarget } from "../core/sandbox/warm-pool.ts";
-import { parseListenAddress } from "../listen-address.ts";
+import type { IsolationLevel } from "../sandboxes/sandbox.ts";
+import type { WarmPoolTarget } from "../sandboxes/warm-pool.ts";
+import { parseListenAddress } from "../server/listen-address.ts";
+import type { Config } from "./config.ts";
 import {
   parseCount,
   parseCpus,

@@ -1,15 +1,15 @@
-import type { Finding } from "../core/diagnosis.ts";
-import { BerthError } from "../core/errors.ts";
-import type { Engine } from "../core/ports/engine.ts";
-import type { Logger } from "../core/ports/logger.ts";
-import { describeIsolation } from "../core/sandbox/isolation.ts";
-import type { IsolationLevel } from "../core/sandbox/sandbox.ts";
+import type { Finding } from "../base/diagnosis.ts";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { IsolationLevel } from "../sandboxes/sandbox.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
 import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
 import { pipesDirectory } from "./docker/pipes-directory.ts";
+import { describeIsolation } from "./isolation.ts";
+import type { Engine } from "./port.ts";
 
 /** What decides which engine a service runs its sandboxes with, and how that is set up. */
 export interface EngineSettings {

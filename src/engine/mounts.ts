@@ -1,7 +1,7 @@
 import { realpath, stat } from "node:fs/promises";
 import path from "node:path";
-import { BerthError, invalidArgument } from "../core/errors.ts";
-import type { EngineMount } from "../core/ports/engine.ts";
+import { BerthError, invalidArgument } from "../base/errors.ts";
+import type { EngineMount } from "./port.ts";
 
 /** Directories that would hand the machine over, whatever the operator allowed. */
 const NEVER = ["/proc", "/sys", "/dev"];

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
-import { BerthError } from "../core/errors.ts";
-import type { OutputSink, OutputStream } from "../core/ports/engine.ts";
+import { BerthError } from "../base/errors.ts";
 import type { Leftovers } from "./orphaned-pipes.ts";
+import type { OutputSink, OutputStream } from "./port.ts";
 
 /** How long what was written to stdin may still be read once its process is over. */
 const STDIN_GRACE_MS = 5_000;

@@ -1,4 +1,4 @@
-import type { SpawnRequest } from "../core/ports/engine.ts";
+import type { SpawnRequest } from "./port.ts";
 
 /** The signal that ends a spawn while the engine has not been asked to start the process. */
 export function startSignal({ dropSignal }: SpawnRequest, signal?: AbortSignal): AbortSignal | undefined {

@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import { type ByteString, toText } from "./byte-string.ts";
+import { type ByteString, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 
 const MOST_ENTRIES = 500_000;

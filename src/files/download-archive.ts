@@ -1,4 +1,4 @@
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
 import type { Operation } from "./operation.ts";
 import { smallTarItems } from "./small-tar.ts";
 import { restateItems } from "./tar/restate.ts";

@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import { type ByteString, toText } from "./byte-string.ts";
+import { type ByteString, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import { EXIT } from "./script.ts";
 
 /** What an operation was about, for the error when it fails. */

@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 
 /** What a file is. */
 export type FileKind =

@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import { type ByteString, toBytes, toText } from "./byte-string.ts";
+import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 
 /** Of all files together; each costs a process in the sandbox. */

@@ -1,4 +1,4 @@
-import { type ByteString, toBytes } from "./byte-string.ts";
+import { type ByteString, toBytes } from "../base/byte-string.ts";
 import type { PlainTarEntry } from "./tar/tar-entry.ts";
 
 /** What lets the owner of a directory put something into it. */

@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type ByteString, fromBytes } from "./byte-string.ts";
+import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { withoutVanished } from "./failure.ts";
 import { type NamedFile, parseStatLine, strangeAnswer } from "./file-info.ts";
 import type { Listings } from "./listings.ts";

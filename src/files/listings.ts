@@ -1,5 +1,5 @@
-import type { CancelTimer, Clock } from "../core/ports/clock.ts";
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { SmallestNames } from "./smallest-names.ts";
 
 /** All kept names together. */

@@ -1,5 +1,5 @@
-import { invalidArgument } from "../core/errors.ts";
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
+import { invalidArgument } from "../base/errors.ts";
 import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import { isWithin } from "./path.ts";

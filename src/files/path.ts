@@ -1,5 +1,5 @@
-import { invalidArgument } from "../core/errors.ts";
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
+import { invalidArgument } from "../base/errors.ts";
 
 /** A path as a caller gave it. */
 export interface RequestedPath {

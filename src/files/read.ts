@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import { type ByteString, toText } from "./byte-string.ts";
+import { type ByteString, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import { type FileInfo, parseStatLine, STAT_FORMAT, strangeAnswer } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";

@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import { type ByteString, toText } from "./byte-string.ts";
+import { type ByteString, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import type { Operation } from "./operation.ts";
 import { EXIT, script } from "./script.ts";
 import { assign } from "./shell-words.ts";

@@ -1,5 +1,5 @@
-import { invalidArgument } from "../core/errors.ts";
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
+import { invalidArgument } from "../base/errors.ts";
 import type { Operation } from "./operation.ts";
 import { EXIT, script } from "./script.ts";
 import { assign } from "./shell-words.ts";

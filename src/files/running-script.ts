@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { BerthError } from "../core/errors.ts";
-import type { Logger } from "../core/ports/logger.ts";
-import type { Lease } from "../core/sandbox/lease.ts";
-import type { ProcessControl } from "../process/control.ts";
-import type { Job, JobRunner } from "../process/job.ts";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { ProcessControl } from "../processes/control.ts";
+import type { Job, JobRunner } from "../processes/shell/job.ts";
+import type { Lease } from "../sandboxes/lease.ts";
 import type { ScriptFailure } from "./failure.ts";
 import { OutputQueue } from "./output-queue.ts";
 

@@ -1,5 +1,5 @@
 import { isUtf8 } from "node:buffer";
-import { type ByteString, toBytes } from "./byte-string.ts";
+import { type ByteString, toBytes } from "../base/byte-string.ts";
 
 /** Sets a shell variable to any bytes but NUL. A script travels as text, so what is not UTF-8 goes through `printf`. */
 export function assign(variable: string, value: ByteString): string {

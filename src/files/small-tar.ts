@@ -1,5 +1,5 @@
-import { BerthError } from "../core/errors.ts";
-import { type ByteString, fromBytes } from "./byte-string.ts";
+import { type ByteString, fromBytes } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import { withoutVanished } from "./failure.ts";
 import { inParts } from "./list.ts";
 import type { Operation } from "./operation.ts";

@@ -1,4 +1,4 @@
-import { type ByteString, fromBytes, toBytes } from "./byte-string.ts";
+import { type ByteString, fromBytes, toBytes } from "../base/byte-string.ts";
 import { strangeAnswer } from "./file-info.ts";
 
 /** So many names are sorted at once: a few milliseconds. */

@@ -1,4 +1,4 @@
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
 import { parseRecords } from "./stat-records.ts";
 
 /** What is different about a file between two looks. */

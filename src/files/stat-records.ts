@@ -1,4 +1,4 @@
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
 import { STAT_FORMAT, strangeAnswer } from "./file-info.ts";
 
 /**

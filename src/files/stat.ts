@@ -1,4 +1,4 @@
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
 import { type FileInfo, parseStatLine, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import { script } from "./script.ts";

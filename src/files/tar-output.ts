@@ -1,4 +1,4 @@
-import type { ByteString } from "./byte-string.ts";
+import type { ByteString } from "../base/byte-string.ts";
 import { scriptError } from "./failure.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";

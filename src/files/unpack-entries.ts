@@ -1,6 +1,6 @@
 import { chmod, type FileHandle, link, lstat, mkdir, open, rm, symlink, utimes } from "node:fs/promises";
+import { type ByteString, toBytes } from "../base/byte-string.ts";
 import { ArchiveCheck } from "./archive-check.ts";
-import { type ByteString, toBytes } from "./byte-string.ts";
 import { Placing } from "./tar/sparse-map.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 import { readTar } from "./tar/tar-reader.ts";

@@ -1,6 +1,6 @@
-import type { BerthError } from "../core/errors.ts";
+import type { ByteString } from "../base/byte-string.ts";
+import type { BerthError } from "../base/errors.ts";
 import { ArchiveCheck } from "./archive-check.ts";
-import type { ByteString } from "./byte-string.ts";
 import { scriptError } from "./failure.ts";
 import { LateHoles } from "./late-holes.ts";
 import { LateModes } from "./late-modes.ts";

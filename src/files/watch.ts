@@ -1,6 +1,6 @@
-import { BerthError } from "../core/errors.ts";
-import type { Clock } from "../core/ports/clock.ts";
-import { type ByteString, fromBytes, toText } from "./byte-string.ts";
+import { type ByteString, fromBytes, toText } from "../base/byte-string.ts";
+import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
 import { type FileInfo, parseStatLine } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import { childPath } from "./path.ts";

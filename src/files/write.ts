@@ -1,5 +1,5 @@
-import { type BerthError, invalidArgument } from "../core/errors.ts";
-import { type ByteString, fromBytes } from "./byte-string.ts";
+import { type ByteString, fromBytes } from "../base/byte-string.ts";
+import { type BerthError, invalidArgument } from "../base/errors.ts";
 import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";

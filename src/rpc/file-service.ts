@@ -35,10 +35,12 @@ import {
   WriteFileRequestSchema,
   type WriteFileResponseSchema,
 } from "../../gen/ts/berth/v1/file_pb.js";
-import { invalidArgument } from "../core/errors.ts";
-import type { RequestLog } from "../core/state/request-log.ts";
-import { toBytes, toText } from "../files/byte-string.ts";
-import type { FileManager, FileRequest } from "../files/file-manager.ts";
+import { toBytes, toText } from "../base/byte-string.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { FileManager, FileRequest } from "../files/manager.ts";
+import { messageTooLarge } from "../server/error-conversion.ts";
+import { withKeepalive } from "../server/keepalive.ts";
+import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireMode,
   toWireArchiveChunk,
@@ -47,8 +49,6 @@ import {
   toWireFile,
   toWireWatchItem,
 } from "./convert/file.ts";
-import { messageTooLarge } from "./error-conversion.ts";
-import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
 import { sandboxName } from "./sandbox-service.ts";
 import { beginUpload } from "./upload-parts.ts";

@@ -20,10 +20,11 @@ import {
   type WriteStdinRequest,
   WriteStdinRequestSchema,
 } from "../../gen/ts/berth/v1/process_pb.js";
-import { invalidArgument } from "../core/errors.ts";
-import type { RequestLog } from "../core/state/request-log.ts";
-import type { ProcessManager, RunRequest } from "../process/process-manager.ts";
-import { ownerOf } from "./call.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { ProcessManager, RunRequest } from "../processes/manager.ts";
+import { ownerOf } from "../server/call.ts";
+import type { ReceiveBudget } from "../server/receive-budget.ts";
+import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireCommand,
   fromWireOnDisconnect,
@@ -35,7 +36,6 @@ import {
   toWireStatus,
 } from "./convert/process.ts";
 import { positive } from "./convert/sandbox.ts";
-import type { ReceiveBudget } from "./receive-budget.ts";
 import { requestKey } from "./request-key.ts";
 import { sandboxName } from "./sandbox-service.ts";
 import { callerId, optionalCallerId } from "./validate/caller-id.ts";

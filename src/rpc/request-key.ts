@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { HandlerContext } from "@connectrpc/connect";
-import type { RequestKey } from "../core/state/request-log.ts";
-import { ownerOf } from "./call.ts";
+import { ownerOf } from "../server/call.ts";
+import type { RequestKey } from "../state/request-log.ts";
 import { optionalCallerId } from "./validate/caller-id.ts";
 
 /**

@@ -1,112 +1,32 @@
-import type { DescMethod, DescService } from "@bufbuild/protobuf";
-import {
-  type ConnectRouter,
-  createConnectRouter,
-  createMethodImplSpec,
-  createServiceImplSpec,
-  type MethodImpl,
-  type MethodImplSpec,
-  type ServiceImpl,
-} from "@connectrpc/connect";
-import type { UniversalHandler, UniversalHandlerOptions } from "@connectrpc/connect/protocol";
-import { compressionGzip } from "@connectrpc/connect-node";
-import type { Admit } from "./admission.ts";
-import { callOf } from "./call.ts";
-import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
-import type { ErrorConverter } from "./error-conversion.ts";
-import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
+import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
+import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
+import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
+import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { SessionService } from "../../gen/ts/berth/v1/session_pb.js";
+import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
+import type { Routes } from "../server/routes.ts";
+import { FileHandler, type FileHandlerParts } from "./file-service.ts";
+import { ProcessHandler, type ProcessHandlerParts } from "./process-service.ts";
+import { RunHandler, type RunHandlerParts } from "./run-service.ts";
+import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
+import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
+import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
-/** Registers the handlers of services. */
-export type Routes = (router: ConnectRouter) => void;
-
-/** One method that the server has. */
-export interface Route {
-  /** `package.Service/Method`. */
-  readonly name: string;
-  readonly method: DescMethod;
-  readonly readMaxBytes: number;
-  /** The implementation as it was registered. */
-  readonly spec: MethodImplSpec;
-  /** Serves the method in every protocol; throws nothing but converted errors. */
-  readonly handler: UniversalHandler;
-}
-
-/** What every route shares. */
-export interface RouteOptions {
-  readonly limits: RpcLimits;
-  readonly errors: ErrorConverter;
-  readonly admit: Admit;
-}
-
-/** The methods of the server, by path. */
-export class RouteTable implements ConnectRouter {
-  readonly #byPath = new Map<string, Route>();
-  readonly #options: RouteOptions;
-  readonly #library: ConnectRouter;
-
-  constructor(options: RouteOptions) {
-    this.#options = options;
-    this.#library = createConnectRouter({
-      acceptCompression: [compressionGzip],
-      // Compressing what programs send each other costs far more time than it saves.
-      compressMinBytes: 1 << 20,
-      // An exit code of 0 is to be read, not guessed from a field that is missing.
-      jsonOptions: { alwaysEmitImplicit: true },
-    });
-  }
-
-  /** Part of {@link ConnectRouter}. */
-  get handlers(): UniversalHandler[] {
-    return this.#library.handlers;
-  }
-
-  /** The services that have at least one method here. */
-  get services(): DescService[] {
-    return [...new Set(Array.from(this.#byPath.values(), (route) => route.method.parent))];
-  }
-
-  /** Finds the method a request path names. */
-  find(path: string): Route | undefined {
-    return this.#byPath.get(path);
-  }
-
-  service<T extends DescService>(
-    service: T,
-    implementation: Partial<ServiceImpl<T>>,
-    options?: Partial<UniversalHandlerOptions>,
-  ): this {
-    const { methods } = createServiceImplSpec(service, implementation);
-    for (const spec of Object.values(methods)) this.#add(spec, options);
-    return this;
-  }
-
-  rpc<M extends DescMethod>(
-    method: M,
-    implementation: MethodImpl<M>,
-    options?: Partial<UniversalHandlerOptions>,
-  ): this {
-    this.#add(createMethodImplSpec(method, implementation), options);
-    return this;
-  }
-
-  #add(spec: MethodImplSpec, options: Partial<UniversalHandlerOptions> = {}): void {
-    const { limits, errors, admit } = this.#options;
-    const { method } = spec;
-    const name = `${method.parent.typeName}/${method.name}`;
-    const readMaxBytes = readMaxBytesOf(limits, name);
-    const guarded = withErrorBoundary(spec, errors, readMaxBytes);
-    this.#library.rpc(method, guarded.impl as MethodImpl<DescMethod>, {
-      ...options,
-      readMaxBytes,
-      requestGate: (context) => {
-        amendLibraryErrors(context, errors, readMaxBytes);
-        // The call keeps its own deadline, of which the library is not told.
-        Object.assign(context, { timeoutMs: callOf(context).timeoutMs });
-        return admit(context);
-      },
-    });
-    const handler = this.#library.handlers.at(-1);
-    if (!handler) throw new Error(`no handler was made for ${name}`);
-    this.#byPath.set(handler.requestPath, { name, method, readMaxBytes, spec, handler });
-  }
+/** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
+export function berthRoutes(
+  parts: SandboxHandlerParts &
+    ProcessHandlerParts &
+    FileHandlerParts &
+    SessionHandlerParts &
+    RunHandlerParts &
+    WorkspaceHandlerParts,
+): Routes {
+  return (router) => {
+    router.service(SandboxService, new SandboxHandler(parts));
+    router.service(ProcessService, new ProcessHandler(parts));
+    router.service(FileService, new FileHandler(parts));
+    router.service(WorkspaceService, new WorkspaceHandler(parts));
+    router.service(SessionService, new SessionHandler(parts));
+    router.service(RunService, new RunHandler(parts));
+  };
 }

@@ -26,9 +26,10 @@ import {
   type WatchRunRequest,
   type WatchRunResponseSchema,
 } from "../../gen/ts/berth/v1/run_pb.js";
-import type { RunManager } from "../core/run/run-manager.ts";
-import type { RequestLog } from "../core/state/request-log.ts";
-import { ownerOf } from "./call.ts";
+import type { RunManager } from "../runs/manager.ts";
+import { ownerOf } from "../server/call.ts";
+import { withKeepalive } from "../server/keepalive.ts";
+import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireMessages,
   fromWireRunStates,
@@ -40,7 +41,6 @@ import {
   toWireRun,
   toWireRunEvent,
 } from "./convert/run.ts";
-import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
 import { callerId, optionalCallerId } from "./validate/caller-id.ts";
 import { msToTimestamp } from "./validate/duration.ts";

@@ -21,17 +21,18 @@ import {
   type WatchEventsRequest,
   type WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { invalidArgument } from "../core/errors.ts";
-import type { EngineCapabilities } from "../core/ports/engine.ts";
-import type { EngineMonitor } from "../core/sandbox/engine-monitor.ts";
-import type { SandboxSpec } from "../core/sandbox/sandbox.ts";
-import type { SandboxManager, SandboxName } from "../core/sandbox/sandbox-manager.ts";
-import type { SandboxDefaults } from "../core/sandbox/spec.ts";
-import type { EventLog } from "../core/state/event-log.ts";
-import type { RequestLog } from "../core/state/request-log.ts";
-import type { WorkspaceQuota } from "../core/workspace/workspace-quota.ts";
-import type { TranscriptBudget } from "../process/transcript-budget.ts";
-import { ownerOf } from "./call.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { EngineCapabilities } from "../engine/port.ts";
+import type { TranscriptBudget } from "../processes/transcript-budget.ts";
+import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
+import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import type { SandboxSpec } from "../sandboxes/sandbox.ts";
+import type { SandboxDefaults } from "../sandboxes/spec.ts";
+import { ownerOf } from "../server/call.ts";
+import { withKeepalive } from "../server/keepalive.ts";
+import type { EventLog } from "../state/event-log.ts";
+import type { RequestLog } from "../state/request-log.ts";
+import type { WorkspaceQuota } from "../workspaces/quota.ts";
 import {
   fromWireSpec,
   fromWireStates,
@@ -41,7 +42,6 @@ import {
   toWireSandbox,
 } from "./convert/sandbox.ts";
 import { toWireSharedUsage } from "./convert/workspace.ts";
-import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
 import { callerId, optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "./validate/duration.ts";

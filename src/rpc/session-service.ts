@@ -32,20 +32,21 @@ import {
   SessionResultStatus,
   type SessionService,
 } from "../../gen/ts/berth/v1/session_pb.js";
-import { invalidArgument } from "../core/errors.ts";
-import type { JsonObject } from "../core/json.ts";
-import type { Logger } from "../core/ports/logger.ts";
-import type { SessionManager } from "../core/session/session-manager.ts";
-import { runBatch } from "../core/session/tool-batch.ts";
-import type { ToolCatalog } from "../core/session/tool-catalog.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { JsonObject } from "../base/json.ts";
+import type { Logger } from "../base/logger.ts";
+import { ownerOf } from "../server/call.ts";
+import { withKeepalive } from "../server/keepalive.ts";
+import type { SessionManager } from "../sessions/manager.ts";
+import { runBatch } from "../sessions/tool-batch.ts";
+import type { ToolCatalog } from "../sessions/tool-catalog.ts";
 import {
   NO_OBSERVER,
   type ToolObserver,
   type ToolRequest,
   type ToolRunner,
-} from "../core/session/tool-runner.ts";
-import type { RequestLog } from "../core/state/request-log.ts";
-import { ownerOf } from "./call.ts";
+} from "../sessions/tool-runner.ts";
+import type { RequestLog } from "../state/request-log.ts";
 import { positive } from "./convert/sandbox.ts";
 import {
   type FailureOf,
@@ -59,7 +60,6 @@ import {
 } from "./convert/session.ts";
 import { EventQueue } from "./event-queue.ts";
 import { toFailure } from "./failure.ts";
-import { withKeepalive } from "./keepalive.ts";
 import { requestKey } from "./request-key.ts";
 import { optionalCallerId } from "./validate/caller-id.ts";
 import { durationToMs } from "./validate/duration.ts";

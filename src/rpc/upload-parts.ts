@@ -1,5 +1,5 @@
-import { invalidArgument } from "../core/errors.ts";
-import { messageTooLarge } from "./error-conversion.ts";
+import { invalidArgument } from "../base/errors.ts";
+import { messageTooLarge } from "../server/error-conversion.ts";
 
 /** Largest chunk of an upload, in bytes. */
 export const MAX_CHUNK_BYTES = 1024 * 1024;

@@ -31,12 +31,12 @@ import {
   type Workspace,
   type WorkspaceService,
 } from "../../gen/ts/berth/v1/workspace_pb.js";
-import type { RequestLog } from "../core/state/request-log.ts";
-import type { WorkspaceName } from "../core/workspace/workspace.ts";
-import type { WorkspaceEnsurer } from "../core/workspace/workspace-ensure.ts";
-import type { WorkspaceManager } from "../core/workspace/workspace-manager.ts";
-import type { WorkspaceReferences } from "../core/workspace/workspace-references.ts";
-import { ownerOf } from "./call.ts";
+import { ownerOf } from "../server/call.ts";
+import type { RequestLog } from "../state/request-log.ts";
+import type { WorkspaceEnsurer } from "../workspaces/ensure.ts";
+import type { WorkspaceManager } from "../workspaces/manager.ts";
+import type { WorkspaceReferences } from "../workspaces/references.ts";
+import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
 import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
 import { requestKey } from "./request-key.ts";

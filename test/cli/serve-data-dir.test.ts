@@ -12,7 +12,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { buffer } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { SqliteStore } from "../../src/store/sqlite/store.ts";
+import { SqliteStore } from "../../src/state/store.ts";
 import { nodeAsOrdinaryUser } from "../support/ordinary-user.ts";
 import { runProgram } from "../support/program.ts";
 

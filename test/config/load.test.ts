@@ -2,10 +2,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
+import { BerthError } from "../../src/base/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { CONFIG_OPTIONS } from "../../src/config/options.ts";
-import { BerthError } from "../../src/core/errors.ts";
-import { SANDBOX_DEFAULTS } from "../../src/core/sandbox/spec.ts";
+import { SANDBOX_DEFAULTS } from "../../src/sandboxes/spec.ts";
 
 const dir = mkdtempSync(path.join(tmpdir(), "berth-config-"));
 afterAll(() => rmSync(dir, { recursive: true }));

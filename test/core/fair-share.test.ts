@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { FairShare } from "../../src/core/fair-share.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
 
 test("the oldest of the owner with the most give way, until all fits", () => {
   const share = new FairShare<string>();

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { KeyedLock } from "../../src/core/keyed-lock.ts";
+import { KeyedLock } from "../../src/base/keyed-lock.ts";
 import { settled } from "../support/manual-clock.ts";
 
 test("one holder a key, first come, first served; keys do not wait for each other; nothing is kept", async () => {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { OrderedIndex, type Position, WHOLE } from "../../src/core/ordered-index.ts";
+import { OrderedIndex, type Position, WHOLE } from "../../src/base/ordered-index.ts";
 
 const position = fc.record({ at: fc.integer({ min: 0, max: 20 }), id: fc.constantFrom("a", "b", "c") });
 const asNumber = ({ at, id }: Position): number => at * 10 + id.charCodeAt(0);

@@ -1,10 +1,10 @@
-import { EngineMonitor } from "../../src/core/sandbox/engine-monitor.ts";
-import { HOST_MOUNTS, type MountSources } from "../../src/core/sandbox/mount-sources.ts";
-import type { SandboxEvent } from "../../src/core/sandbox/sandbox-event.ts";
-import { SandboxManager, type SandboxManagerSettings } from "../../src/core/sandbox/sandbox-manager.ts";
-import { SANDBOX_DEFAULTS } from "../../src/core/sandbox/spec.ts";
-import { DurableState, type StateStore } from "../../src/core/state/durable-state.ts";
-import type { EventLog } from "../../src/core/state/event-log.ts";
+import { EngineMonitor } from "../../src/sandboxes/engine-monitor.ts";
+import type { SandboxEvent } from "../../src/sandboxes/event.ts";
+import { SandboxManager, type SandboxManagerSettings } from "../../src/sandboxes/manager.ts";
+import { HOST_MOUNTS, type MountSources } from "../../src/sandboxes/mount-sources.ts";
+import { SANDBOX_DEFAULTS } from "../../src/sandboxes/spec.ts";
+import { DurableState, type StateStore } from "../../src/state/durable-state.ts";
+import type { EventLog } from "../../src/state/event-log.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { MemoryEngine } from "../support/memory-engine.ts";
 import { MemoryLog } from "../support/memory-log.ts";

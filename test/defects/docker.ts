@@ -48,7 +48,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a removal that failed waits for somebody to ask again",
     changes: [
       {
-        file: "src/core/sandbox/sandbox-terminator.ts",
+        file: "src/sandboxes/deleter.ts",
         from: "        this.#retry(record, error);\n",
         to: "        void this.#retry;\n        void record;\n",
       },
@@ -61,7 +61,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a start runs although its caller has gone before it reached the engine",
-    changes: [{ file: "src/process/plain-runner.ts", from: "        dropSignal: signal,\n", to: "" }],
+    changes: [{ file: "src/processes/shell/plain-runner.ts", from: "        dropSignal: signal,\n", to: "" }],
     test: {
       file: "test/process/cancelled-starts.test.ts",
       title: "a start whose caller has gone before it reached the engine is dropped",
@@ -71,7 +71,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a waiting shell is waited for without a limit",
     changes: [
       {
-        file: "src/process/waiting-shell.ts",
+        file: "src/processes/shell/prestarted-shell.ts",
         from: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)])",
         to: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs + 30_000)])",
       },
@@ -100,7 +100,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "whoever stops reading waits for the stream",
     changes: [
       {
-        file: "src/rpc/keepalive.ts",
+        file: "src/server/keepalive.ts",
         from: "    items.return(undefined)",
         to: "    await items.return(undefined)",
       },

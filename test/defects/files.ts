@@ -44,7 +44,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     name: "grep takes Perl's syntax for an extended regular expression",
     changes: [
       {
-        file: "src/resource/files/search.ts",
+        file: "src/sessions/types/files/search.ts",
         from: 'perl === undefined ? "-rnIHEZ" : "-rnIHPZ"',
         to: '"-rnIHEZ"',
       },
@@ -58,7 +58,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     name: "grep fails where its image has busybox's",
     changes: [
       {
-        file: "src/resource/files/search.ts",
+        file: "src/sessions/types/files/search.ts",
         from: "return this.#run(portableGrep(path, pattern), call);",
         to: "return undefined;",
       },
@@ -72,7 +72,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     name: "grep takes the first line of a name for the end of another",
     changes: [
       {
-        file: "src/resource/files/search.ts",
+        file: "src/sessions/types/files/search.ts",
         from: "      if (isName) {\n        file = part.toString();",
         to: '      if (isName) {\n        file = part.toString().split("\\n").at(-1) ?? "";',
       },
@@ -81,7 +81,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a temporary file of a service that was killed stays",
-    changes: [{ file: "src/core/workspace/workspace-manager.ts", from: "    sweep.start();\n", to: "" }],
+    changes: [{ file: "src/workspaces/manager.ts", from: "    sweep.start();\n", to: "" }],
     test: {
       file: "test/e2e/workspaces/left-behind.test.ts",
       title: "what a write left is removed at the next start, and nothing else",

@@ -11,7 +11,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
     name: "a workspaces root that others may enter is used as it is",
     changes: [
       {
-        file: "src/workspace/workspace-directories.ts",
+        file: "src/workspaces/host/directories.ts",
         from: "makePrivate(this.#layout.privateRoot);",
         to: "void makePrivate;\n      await mkdir(root, { recursive: true, mode: ROOT_MODE });",
       },
@@ -22,7 +22,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
     name: "a shared root is made open to everybody wherever it lies",
     changes: [
       {
-        file: "src/workspace/shared-root.ts",
+        file: "src/workspaces/host/shared-root.ts",
         from: "if (isShared(root)) return makeOpen(root);",
         to: 'if (isShared(root) || root !== "") return makeOpen(root);',
       },
@@ -33,7 +33,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
     name: "the database is readable to everybody who comes to it",
     changes: [
       {
-        file: "src/store/sqlite/store.ts",
+        file: "src/state/store.ts",
         from: "      dataDir.makeDatabasePrivate();\n",
         to: "",
       },

@@ -25,7 +25,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "what a call of a session leaves behind is read as fast as it writes",
     changes: [
       {
-        file: "src/resource/output-channel.ts",
+        file: "src/sessions/types/output-channel.ts",
         from: "    if (taker === undefined) this.job.trickle();\n    else this.job.resume();\n",
         to: "",
       },
@@ -94,7 +94,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "what a command leaves behind is ended when its pipes are let go of",
     changes: [
       {
-        file: "src/process/lane-text.ts",
+        file: "src/processes/shell/lane-text.ts",
         from: "1<>/proc/self/fd/3 2<>/proc/self/fd/4",
         to: ">/proc/self/fd/3 2>/proc/self/fd/4",
       },
@@ -108,7 +108,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "an end that waits behind what nobody wants is not waited for",
     changes: [
       {
-        file: "src/process/plain-job.ts",
+        file: "src/processes/shell/plain-job.ts",
         from: "        if (this.#trickles) this.resume();\n",
         to: "",
       },

@@ -11,7 +11,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "the place of a process is taken only when it runs",
     changes: [
       {
-        file: "src/process/process-manager.ts",
+        file: "src/processes/manager.ts",
         from: "      place = this.#registry.reserve(sandbox.owner, sandbox.sandboxId, maxProcessesPerSandbox);",
         to: "      this.#registry.reserve(sandbox.owner, sandbox.sandboxId, maxProcessesPerSandbox).release();",
       },
@@ -25,7 +25,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "runs that are being started take no place",
     changes: [
       {
-        file: "src/core/run/running-runs.ts",
+        file: "src/runs/running-runs.ts",
         from: "    if (this.#runs.size + this.#starting >= this.#most) {",
         to: "    if (this.#runs.size >= this.#most) {",
       },
@@ -36,7 +36,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "a lane is used again as soon as its job says that it left nothing",
     changes: [
       {
-        file: "src/process/lane.ts",
+        file: "src/processes/shell/lane.ts",
         from: '    this.#state = "renewing";\n    this.#renew().catch(() => this.#end());',
         to: '    this.#state = "idle";\n    this.#owner.freed(this);',
       },
@@ -51,7 +51,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "what transcripts hold together is not bounded",
     changes: [
       {
-        file: "src/process/transcript-budget.ts",
+        file: "src/processes/transcript-budget.ts",
         from: "      this.#makeRoom(owner);\n",
         to: "      void this.#makeRoom;\n",
       },
@@ -65,7 +65,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "the retry of a request whose answer was dropped carries it out again",
     changes: [
       {
-        file: "src/core/state/request-log.ts",
+        file: "src/state/request-log.ts",
         from: "    if (stored?.dropped) throw answerDropped(key);\n",
         to: "",
       },
@@ -79,7 +79,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "how a command is found again is not kept",
     changes: [
       {
-        file: "src/process/process-journal.ts",
+        file: "src/processes/journal.ts",
         from: "      ...(trace && { trace }),\n",
         to: "      ...(trace && {}),\n",
       },
@@ -90,7 +90,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "what a command told is dropped as its shell goes, while no service is there",
     changes: [
       {
-        file: "src/process/shell-text.ts",
+        file: "src/processes/shell/shell-text.ts",
         from: '": </proc/self/fd/0"',
         to: '":"',
       },
@@ -104,7 +104,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "an earlier kill for want of memory is blamed on what is found after a restart",
     changes: [
       {
-        file: "src/process/process-journal.ts",
+        file: "src/processes/journal.ts",
         from: "    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
         to: "    void sandboxes;\n",
       },
@@ -118,7 +118,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "the code of a shell that was killed is not asked for",
     changes: [
       {
-        file: "src/process/found-job.ts",
+        file: "src/processes/shell/reattached-job.ts",
         from: "spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit))",
         to: "undefined as JobEnd | undefined",
       },
@@ -157,7 +157,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "a command that finds every place for a process taken says that the engine failed",
     changes: [
       {
-        file: "src/process/start-watch.ts",
+        file: "src/processes/shell/start-watch.ts",
         from: "  return obstacle === undefined ? error : errorOf(obstacle, error);",
         to: "  return obstacle === undefined ? error : error;",
       },
@@ -183,7 +183,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "a write that was given up is kept until the process reads",
     changes: [
       {
-        file: "src/process/stdin-writer.ts",
+        file: "src/processes/stdin-writer.ts",
         from: "      const changed = Promise.withResolvers<void>();\n",
         to: "      const shared = room as typeof room & { changed?: PromiseWithResolvers<void> };\n      shared.changed ??= Promise.withResolvers<void>();\n      const { changed } = shared;\n",
       },
@@ -197,7 +197,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "a piece on its way keeps all of its write",
     changes: [
       {
-        file: "src/process/stdin-writer.ts",
+        file: "src/processes/stdin-writer.ts",
         from: "fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece",
         to: "piece",
       },

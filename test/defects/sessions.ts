@@ -3,7 +3,7 @@ import type { Defect } from "./defect.ts";
 const PYTHON = "test/sessions/python.test.ts";
 const PRINTERS = "threads that print while later calls run do not crash the interpreter";
 
-const MANAGER = "src/core/session/session-manager.ts";
+const MANAGER = "src/sessions/manager.ts";
 const SESSIONS = "test/sessions/sessions.test.ts";
 const LOST = "test/e2e/lost-callers.test.ts";
 
@@ -13,7 +13,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     name: "each turn of python replaces sys.stdout under the threads that print",
     changes: [
       {
-        file: "src/resource/python/driver.ts",
+        file: "src/sessions/types/python/driver.ts",
         from: "    _own_streams()\n    try: answer",
         to: "    sys.stdout, sys.stderr = _Stream(1), _Stream(2)\n    try: answer",
       },
@@ -24,7 +24,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     name: "a tool is canceled with its caller, and a retry with the same request id runs it again",
     changes: [
       {
-        file: "src/core/state/request-log.ts",
+        file: "src/state/request-log.ts",
         from: "--entry.waiters === 0 && entry.endsWithCallers && !entry.settled",
         to: "--entry.waiters === 0 && !entry.settled",
       },
@@ -85,7 +85,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     name: "a shell that is killed counts as out of memory because a program of it was",
     changes: [
       {
-        file: "src/resource/interpreter-process.ts",
+        file: "src/sessions/types/interpreter-process.ts",
         from: "      if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();\n",
         to: "",
       },

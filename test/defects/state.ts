@@ -1,6 +1,6 @@
 import type { Defect } from "./defect.ts";
 
-const EVENT_LOG = "src/core/state/event-log.ts";
+const EVENT_LOG = "src/state/event-log.ts";
 
 /** Of what is kept, told and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
@@ -8,7 +8,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "a late write of an ended life overwrites the next life of its id",
     changes: [
       {
-        file: "src/store/sqlite/sandbox-store.ts",
+        file: "src/sandboxes/store.ts",
         from: "  ON CONFLICT (owner, sandbox_id) DO NOTHING`;",
         to: `  ON CONFLICT (owner, sandbox_id) DO UPDATE SET
     generation = excluded.generation, state = excluded.state, phase = excluded.phase\`;`,
@@ -23,7 +23,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "a page token names an element, which may go",
     changes: [
       {
-        file: "src/core/ordered-index.ts",
+        file: "src/base/ordered-index.ts",
         from: "after === undefined ? list.length : this.#countBefore(list, after);",
         to: `after === undefined ? list.length : list.findIndex((item) => {
       const { at, id } = this.#positionOf(item);
@@ -64,7 +64,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "an owner's many ended sandboxes push another owner's out of the records",
     changes: [
       {
-        file: "src/core/fair-share.ts",
+        file: "src/base/fair-share.ts",
         from: "(next[1].sum > most[1].sum ? next : most)",
         to: "(next[1].sum > Number.POSITIVE_INFINITY ? next : most)",
       },
@@ -78,7 +78,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "creating a run reads all runs of its owner",
     changes: [
       {
-        file: "src/store/sqlite/run-store.ts",
+        file: "src/runs/store.ts",
         from: "(SELECT settled FROM run_counts WHERE owner = ?1)",
         to: "(SELECT count(*) FROM runs WHERE owner = ?1 AND +unsettled = 0)",
       },
@@ -92,7 +92,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "a list of live sandboxes looks at every ended one",
     changes: [
       {
-        file: "src/core/sandbox/sandbox-registry.ts",
+        file: "src/sandboxes/registry.ts",
         from: "(ended ? this.#readableByOwner : this.#liveByOwner)",
         to: "this.#readableByOwner",
       },
@@ -117,7 +117,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "what was removed counts as lost where its event comes late",
     changes: [
       {
-        file: "src/core/sandbox/loss-watcher.ts",
+        file: "src/sandboxes/external-exit.ts",
         from: "      if (unseen) this",
         to: "      if (ref || unseen) this",
       },

@@ -9,7 +9,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a field of JSON that nobody knows is ignored",
     changes: [
       {
-        file: "src/rpc/request-messages.ts",
+        file: "src/server/request-messages.ts",
         from: "ignoreUnknown ? undefined : unknownField(",
         to: "!ignoreUnknown ? undefined : unknownField(",
       },
@@ -20,7 +20,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a deadline of more than 24 days is refused",
     changes: [
       {
-        file: "src/rpc/deadline.ts",
+        file: "src/server/deadline.ts",
         from: "if (timeoutMs !== undefined) return",
         to: "if (timeoutMs !== undefined && timeoutMs <= MAX_TIMEOUT_MS) return",
       },
@@ -34,7 +34,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "an unknown encoding is refused without those that are known",
     changes: [
       {
-        file: "src/rpc/library-handler.ts",
+        file: "src/server/library-handler.ts",
         from: "if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);",
         to: "",
       },
@@ -45,7 +45,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a parameter of gRPC's content type ends in 415",
     changes: [
       {
-        file: "src/rpc/rpc-protocol.ts",
+        file: "src/server/rpc-protocol.ts",
         from: 'return (type.split(";", 1)[0] ?? "").trimEnd().toLowerCase();',
         to: "return type;",
       },
@@ -60,7 +60,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "trailers are bounded by characters",
     changes: [
       {
-        file: "src/rpc/error-conversion.ts",
+        file: "src/server/error-conversion.ts",
         from: "return bytes <= mostBytes && text.length <= MAX_TEXT ? start : start.slice(0, fits) + CUT;",
         to: "return text.length <= MAX_TEXT && fits >= 0 ? start : start + CUT;",
       },
@@ -75,7 +75,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a message may hold any number of values",
     changes: [
       {
-        file: "src/rpc/message-size.ts",
+        file: "src/server/message-size.ts",
         from: "if (bytes.length > SMALL_BYTES) new",
         to: "if (bytes.length < 0) new",
       },
@@ -86,7 +86,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a glob is matched by an engine that goes back",
     changes: [
       {
-        file: "src/resource/files/search.ts",
+        file: "src/sessions/types/files/search.ts",
         from: "glob.matches(relativeTo(directory, path))",
         to: "posix.matchesGlob(relativeTo(directory, path), pattern)",
       },

@@ -12,14 +12,14 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "after a restart, a remove wipes all persisted references",
     changes: [
       {
-        file: "src/core/workspace/workspace-references.ts",
+        file: "src/workspaces/references.ts",
         from: "      this.#store.removeRef(name, traceId, this.#clock.wallMs());",
         to: `      for (const ref of this.#store.refs(name)) {
         if (ref === traceId || !this.added?.has(ref)) this.#store.removeRef(name, ref, this.#clock.wallMs());
       }`,
       },
       {
-        file: "src/core/workspace/workspace-references.ts",
+        file: "src/workspaces/references.ts",
         from: "      const previous = this.#store.addRef(",
         to: "      (this.added ??= new Set()).add(traceId);\n      const previous = this.#store.addRef(",
       },
@@ -30,7 +30,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what is known, if torn, is taken for empty and written anew",
     changes: [
       {
-        file: "src/store/sqlite/store.ts",
+        file: "src/state/store.ts",
         from: "      inspectFile(file);",
         to: `      try {
         inspectFile(file);
@@ -45,7 +45,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a corrupt entry left by hand is taken over as a new workspace",
     changes: [
       {
-        file: "src/workspace/workspace-directories.ts",
+        file: "src/workspaces/host/directories.ts",
         from: "if (!mayExist || (await this.problemOf(place)) !== undefined) {",
         to: "if ((await this.problemOf(place)) !== undefined) {",
       },
@@ -56,7 +56,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "removing a reference of an absent workspace creates it",
     changes: [
       {
-        file: "src/core/workspace/workspace-references.ts",
+        file: "src/workspaces/references.ts",
         from: "      this.#workspaces.find(name);",
         to: "      await this.#workspaces.make(name);",
       },
@@ -70,7 +70,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "cleaning up an absent workspace creates it",
     changes: [
       {
-        file: "src/core/workspace/workspace-manager.ts",
+        file: "src/workspaces/manager.ts",
         from: "      workspaces.find(name);\n      const refCount",
         to: "      await workspaces.make(name);\n      const refCount",
       },
@@ -84,12 +84,12 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "moving a trace leaves the old reference",
     changes: [
       {
-        file: "src/store/sqlite/schema/workspaces.ts",
+        file: "src/state/schema/workspaces.ts",
         from: "PRIMARY KEY (owner, trace_id)",
         to: "PRIMARY KEY (owner, trace_id, workspace_number)",
       },
       {
-        file: "src/store/sqlite/workspace-store.ts",
+        file: "src/workspaces/store.ts",
         from: "ON CONFLICT (owner, trace_id) DO UPDATE SET workspace_number = excluded.workspace_number",
         to: "ON CONFLICT DO NOTHING",
       },
@@ -100,7 +100,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "the engine's calls for one workspace block all others",
     changes: [
       {
-        file: "src/core/workspace/workspaces.ts",
+        file: "src/workspaces/workspaces.ts",
         from: "this.#locks.run(workspaceKey(name), work)",
         to: 'this.#locks.run("all", work)',
       },
@@ -115,7 +115,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a stale sandbox id is told as the workspace's",
     changes: [
       {
-        file: "src/core/workspace/workspace-sandboxes.ts",
+        file: "src/workspaces/sandboxes.ts",
         from: "return LIVE.has(view.state) && uses(view, record) ? view : undefined;",
         to: "return view;",
       },
@@ -126,7 +126,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "the container that was saved is taken to run for ever",
     changes: [
       {
-        file: "src/core/workspace/workspace-ensure.ts",
+        file: "src/workspaces/ensure.ts",
         from: "    return undefined;\n  }\n\n  async #create",
         to: "    return record.sandboxId === '' ? undefined : sandboxes.get(record);\n  }\n\n  async #create",
       },
@@ -140,7 +140,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "force leaves the containers that use the directory",
     changes: [
       {
-        file: "src/core/workspace/workspace-remover.ts",
+        file: "src/workspaces/deleter.ts",
         from: "      await this.#sandboxes.removeUsers(record, graceMs);\n",
         to: "",
       },
@@ -151,7 +151,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "force deletes the directory under a live container",
     changes: [
       {
-        file: "src/core/workspace/workspace-remover.ts",
+        file: "src/workspaces/deleter.ts",
         from: `      await this.#sandboxes.removeUsers(record, graceMs);
       await this.#files.discard(record);`,
         to: `      await this.#files.discard(record);
@@ -167,7 +167,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what keeps files from being deleted is hidden",
     changes: [
       {
-        file: "src/workspace/trash.ts",
+        file: "src/workspaces/host/trash.ts",
         from: '    if (end.code !== 0) throw toolFailure("rm", end, "deleted");\n',
         to: "",
       },
@@ -181,7 +181,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what a sandbox writes into its workspace forges its container id",
     changes: [
       {
-        file: "src/core/workspace/workspaces.ts",
+        file: "src/workspaces/workspaces.ts",
         from: '      sandboxId: sandboxes.current(record)?.sandboxId ?? "",',
         to: `      sandboxId: (() => {
         const { existsSync, readFileSync } = process.getBuiltinModule("node:fs");
@@ -201,7 +201,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "references are kept in memory, and on the disk a while later",
     changes: [
       {
-        file: "src/core/workspace/workspace-references.ts",
+        file: "src/workspaces/references.ts",
         from: `      const previous = this.#store.addRef(name, traceId, this.#clock.wallMs());
       const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
       return { workspace: this.#workspaces.view(name), previousWorkspaceId };`,
@@ -219,7 +219,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a service that is not root cannot read or delete what a sandbox closed to its own user",
     changes: [
       {
-        file: "src/workspace/tool.ts",
+        file: "src/workspaces/host/tool.ts",
         from: "new Tools(status === 0 ? how : PLAIN)",
         to: "new Tools(status === 0 && !how.enters ? how : PLAIN)",
       },
@@ -231,7 +231,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "an import that was refused half way is a running call for ever",
-    changes: [{ file: "src/rpc/late-body.ts", from: "    request.stream.destroy();\n", to: "" }],
+    changes: [{ file: "src/server/late-body.ts", from: "    request.stream.destroy();\n", to: "" }],
     test: {
       file: "test/e2e/workspaces/quota.test.ts",
       title: "an import that would pass the quota is refused as it comes, and nothing of it stays",
@@ -241,7 +241,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a workspace gets a sandbox though what it shares is past its quota",
     changes: [
       {
-        file: "src/core/workspace/workspace-ensure.ts",
+        file: "src/workspaces/ensure.ts",
         from: "    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
         to: "",
       },
@@ -252,7 +252,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a shared directory past its quota is told to sandboxes that do not have it",
     changes: [
       {
-        file: "src/core/workspace/workspace-sandboxes.ts",
+        file: "src/workspaces/sandboxes.ts",
         from: "if (isShared(name)) return mountsShared(spec);",
         to: "if (isShared(name)) return true;",
       },
@@ -263,7 +263,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a shared directory is listed as a workspace",
     changes: [
       {
-        file: "src/store/sqlite/workspace-store.ts",
+        file: "src/workspaces/store.ts",
         from: "AND workspace_id > ? ORDER BY",
         to: "AND workspace_id >= ? ORDER BY",
       },
@@ -277,7 +277,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a shared directory that an earlier version made is not watched",
     changes: [
       {
-        file: "src/core/workspace/workspace-manager.ts",
+        file: "src/workspaces/manager.ts",
         from: "    for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);\n",
         to: "",
       },

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { fromBytes, toBytes } from "../../src/files/byte-string.ts";
+import { fromBytes, toBytes } from "../../src/base/byte-string.ts";
 import { IMAGES, useFileBench } from "./support/file-bench.ts";
 
 /** Every byte that a name may hold, and then some that tools and shells stumble over. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { BerthError } from "../../src/core/errors.ts";
+import { BerthError } from "../../src/base/errors.ts";
 import { OutputQueue } from "../../src/files/output-queue.ts";
 
 const MIB = 1024 * 1024;

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { BerthError } from "../../src/core/errors.ts";
+import { BerthError } from "../../src/base/errors.ts";
 import type { DownloadItem } from "../../src/files/read.ts";
 import { eventually } from "../support/eventually.ts";
 import { type FileBench, IMAGES, refusal, useFileBench } from "./support/file-bench.ts";

@@ -3,12 +3,12 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, describe, expect, test } from "vitest";
-import type { Engine } from "../../src/core/ports/engine.ts";
-import type { LeasedSandbox } from "../../src/core/sandbox/lease.ts";
 import { BubblewrapEngine } from "../../src/engine/bubblewrap/engine.ts";
-import type { JobRequest } from "../../src/process/job.ts";
-import { PlainRunner } from "../../src/process/plain-runner.ts";
-import { WaitingShell } from "../../src/process/waiting-shell.ts";
+import type { Engine } from "../../src/engine/port.ts";
+import type { JobRequest } from "../../src/processes/shell/job.ts";
+import { PlainRunner } from "../../src/processes/shell/plain-runner.ts";
+import { WaitingShell } from "../../src/processes/shell/prestarted-shell.ts";
+import type { LeasedSandbox } from "../../src/sandboxes/lease.ts";
 import { failure, sh, silent, spec, useEngine } from "../engine/docker/support.ts";
 import { TEST_IMAGE } from "../support/images.ts";
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { HeadAndTail } from "../../src/process/head-and-tail.ts";
+import { HeadAndTail } from "../../src/processes/head-and-tail.ts";
 
 test("returns the whole of a short stream, head and tail of a long one", () => {
   fc.assert(

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { WHOLE } from "../../src/core/ordered-index.ts";
-import type { LeasedSandbox } from "../../src/core/sandbox/lease.ts";
-import { ProcessControl } from "../../src/process/control.ts";
-import { Process } from "../../src/process/process.ts";
-import type { Command, ProcessParts } from "../../src/process/process-options.ts";
-import { ProcessRegistry } from "../../src/process/process-registry.ts";
-import { TranscriptBudget } from "../../src/process/transcript-budget.ts";
+import { WHOLE } from "../../src/base/ordered-index.ts";
+import { ProcessControl } from "../../src/processes/control.ts";
+import type { Command, ProcessParts } from "../../src/processes/options.ts";
+import { Process } from "../../src/processes/process.ts";
+import { ProcessRegistry } from "../../src/processes/registry.ts";
+import { TranscriptBudget } from "../../src/processes/transcript-budget.ts";
+import type { LeasedSandbox } from "../../src/sandboxes/lease.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { MemoryLog } from "../support/memory-log.ts";
 

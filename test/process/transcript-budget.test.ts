@@ -2,9 +2,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { SpillDirectory } from "../../src/process/spill.ts";
-import { Transcript } from "../../src/process/transcript.ts";
-import { TranscriptBudget } from "../../src/process/transcript-budget.ts";
+import { SpillDirectory } from "../../src/processes/spill.ts";
+import { Transcript } from "../../src/processes/transcript.ts";
+import { TranscriptBudget } from "../../src/processes/transcript-budget.ts";
 import { eventually } from "../support/eventually.ts";
 
 const KIB = 1024;

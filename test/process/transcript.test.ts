@@ -3,10 +3,10 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { OutputStream } from "../../src/core/ports/engine.ts";
-import { SpillDirectory } from "../../src/process/spill.ts";
-import { Transcript, type TranscriptLimits } from "../../src/process/transcript.ts";
-import type { TranscriptReader } from "../../src/process/transcript-reader.ts";
+import type { OutputStream } from "../../src/engine/port.ts";
+import { SpillDirectory } from "../../src/processes/spill.ts";
+import { Transcript, type TranscriptLimits } from "../../src/processes/transcript.ts";
+import type { TranscriptReader } from "../../src/processes/transcript-reader.ts";
 import { eventually } from "../support/eventually.ts";
 
 type Streams = Record<OutputStream, Buffer>;

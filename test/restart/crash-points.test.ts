@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { FAILPOINTS, type Failpoint } from "../../src/core/failpoints.ts";
+import { FAILPOINTS, type Failpoint } from "../../src/base/failpoints.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
 import { containersOf, docker, processesIn } from "../support/docker.ts";

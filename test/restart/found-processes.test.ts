@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { SqliteStore } from "../../src/store/sqlite/store.ts";
+import { SqliteStore } from "../../src/state/store.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
 import { containerOf, processesIn } from "../support/docker.ts";

@@ -1,4 +1,4 @@
-import type { Failpoint } from "../../src/core/failpoints.ts";
+import type { Failpoint } from "../../src/base/failpoints.ts";
 
 /** The places where runs are cut short: run-crash-points.test.ts has a scenario for them. */
 export const RUN_POINTS = [

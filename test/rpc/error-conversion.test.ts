@@ -3,11 +3,11 @@ import { Code } from "@connectrpc/connect";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ErrorDetailSchema, ErrorReasonSchema } from "../../gen/ts/berth/v1/error_pb.js";
-import { BerthError, type ErrorReason } from "../../src/core/errors.ts";
-import { statusName } from "../../src/rpc/call.ts";
-import { toConnectError } from "../../src/rpc/error-conversion.ts";
-import { ERROR_TABLE } from "../../src/rpc/error-table.ts";
-import { statusTrailers } from "../../src/rpc/grpc-status.ts";
+import { BerthError, type ErrorReason } from "../../src/base/errors.ts";
+import { statusName } from "../../src/server/call.ts";
+import { toConnectError } from "../../src/server/error-conversion.ts";
+import { ERROR_TABLE } from "../../src/server/error-table.ts";
+import { statusTrailers } from "../../src/server/grpc-status.ts";
 
 const reasons = Object.keys(ERROR_TABLE) as ErrorReason[];
 

@@ -10,7 +10,7 @@ import {
   ServerReflection,
   ServerReflectionRequestSchema,
 } from "../../gen/ts/grpc/reflection/v1/reflection_pb.js";
-import { BerthError } from "../../src/core/errors.ts";
+import { BerthError } from "../../src/base/errors.ts";
 import { GrpcJs, grpcFailure } from "./support/grpc-js.ts";
 import { SECRET } from "./support/handlers.ts";
 import { eventually, startTestServer } from "./support/test-server.ts";

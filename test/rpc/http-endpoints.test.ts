@@ -1,7 +1,7 @@
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { ProcessMetrics } from "../../src/rpc/process-metrics.ts";
+import { ProcessMetrics } from "../../src/server/process-metrics.ts";
 import { GrpcJs, grpcFailure } from "./support/grpc-js.ts";
 import { Switch } from "./support/switch.ts";
 import { eventually, startTestServer } from "./support/test-server.ts";

@@ -3,7 +3,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { ProcessMetrics } from "../../src/rpc/process-metrics.ts";
+import { ProcessMetrics } from "../../src/server/process-metrics.ts";
 import { eventually } from "../support/eventually.ts";
 
 setFlagsFromString("--expose-gc");

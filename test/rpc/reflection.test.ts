@@ -8,7 +8,7 @@ import {
   type ServerReflectionRequest,
   ServerReflectionRequestSchema,
 } from "../../gen/ts/grpc/reflection/v1/reflection_pb.js";
-import { Reflection } from "../../src/rpc/reflection.ts";
+import { Reflection } from "../../src/server/reflection.ts";
 
 const reflection = new Reflection([SandboxService, ProcessService], [file_berth_v1_error]);
 

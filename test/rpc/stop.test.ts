@@ -10,9 +10,9 @@ import { ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.j
 import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { BerthError } from "../../src/core/errors.ts";
-import type { Routes } from "../../src/rpc/routes.ts";
-import { createRpcServer } from "../../src/rpc/server.ts";
+import { BerthError } from "../../src/base/errors.ts";
+import type { Routes } from "../../src/server/routes.ts";
+import { createRpcServer } from "../../src/server/server.ts";
 import { GrpcJs, grpcFailure } from "./support/grpc-js.ts";
 import { MemoryLogger } from "./support/memory-logger.ts";
 import { eventually, startTestServer } from "./support/test-server.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { syntaxOf } from "../../src/resource/files/perl-syntax.ts";
+import { syntaxOf } from "../../src/sessions/types/files/perl-syntax.ts";
 
 test.each([
   ["a\\d", "\\d"],

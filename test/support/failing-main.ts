@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { armFailpoints } from "../../src/core/failpoints.ts";
+import { armFailpoints } from "../../src/base/failpoints.ts";
 
 /**
  * The program, killed when it reaches the place that BERTH_TEST_FAILPOINT names, or

@@ -1,5 +1,5 @@
 import { rm } from "node:fs/promises";
-import { randomBase32 } from "../../src/core/ids.ts";
+import { randomBase32 } from "../../src/base/ids.ts";
 import { docker, removeContainers } from "./docker.ts";
 import { dataDirs, instancePrefix } from "./settings.ts";
 

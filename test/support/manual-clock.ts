@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers/promises";
-import type { CancelTimer, Clock } from "../../src/core/ports/clock.ts";
+import type { CancelTimer, Clock } from "../../src/base/clock.ts";
 
 interface Timer {
   readonly at: number;

@@ -1,4 +1,4 @@
-import { abortError, BerthError } from "../../src/core/errors.ts";
+import { abortError, BerthError } from "../../src/base/errors.ts";
 import type {
   Engine,
   EngineEvent,
@@ -11,7 +11,7 @@ import type {
   EnsureImageOptions,
   LeftProcess,
   SpawnedProcess,
-} from "../../src/core/ports/engine.ts";
+} from "../../src/engine/port.ts";
 
 /** The steps of an engine that a test may hold up or fail. */
 export type EngineStep = "ensureImage" | "create" | "pause" | "resume" | "remove" | "list" | "setResources";

@@ -1,4 +1,4 @@
-import type { Logger } from "../../src/core/ports/logger.ts";
+import type { Logger } from "../../src/base/logger.ts";
 
 /** One line of a {@link MemoryLog}. */
 export interface LogLine {

@@ -1,11 +1,11 @@
-import type { StateStore } from "../../src/core/state/durable-state.ts";
-import { Database } from "../../src/store/sqlite/database.ts";
-import { SqliteEventStore } from "../../src/store/sqlite/event-store.ts";
-import { migrate } from "../../src/store/sqlite/migrations.ts";
-import { SqliteRequestStore } from "../../src/store/sqlite/request-store.ts";
-import { SqliteRunStore } from "../../src/store/sqlite/run-store.ts";
-import { SqliteSandboxStore } from "../../src/store/sqlite/sandbox-store.ts";
-import { SqliteTimeStore } from "../../src/store/sqlite/time-store.ts";
+import { SqliteRunStore } from "../../src/runs/store.ts";
+import { SqliteSandboxStore } from "../../src/sandboxes/store.ts";
+import { Database } from "../../src/state/database.ts";
+import type { StateStore } from "../../src/state/durable-state.ts";
+import { SqliteEventStore } from "../../src/state/event-store.ts";
+import { migrate } from "../../src/state/migrations.ts";
+import { SqliteRequestStore } from "../../src/state/request-store.ts";
+import { SqliteTimeStore } from "../../src/state/time-store.ts";
 
 /** SQLite without a file: for tests that need a store and no disk. It goes on for as many services as are begun on it. */
 export function memoryStore(): StateStore & { readonly runs: SqliteRunStore } {

@@ -2,8 +2,8 @@ import { mkdirSync, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { AppSettings } from "../../src/app.ts";
-import { randomBase32 } from "../../src/core/ids.ts";
-import { SANDBOX_DEFAULTS } from "../../src/core/sandbox/spec.ts";
+import { randomBase32 } from "../../src/base/ids.ts";
+import { SANDBOX_DEFAULTS } from "../../src/sandboxes/spec.ts";
 import { TEST_IMAGE } from "./images.ts";
 
 const MIB = 1024 * 1024;

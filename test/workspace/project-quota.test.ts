@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { quotaMountOf } from "../../src/workspace/project-quota.ts";
+import { quotaMountOf } from "../../src/workspaces/host/project-quota.ts";
 
 /** As /proc/self/mountinfo has them on machines of several makes. */
 const OVERLAY_ROOT =

@@ -13,7 +13,7 @@ const run = promisify(execFile);
  */
 async function onDisk(options: string, script: string): Promise<unknown> {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-disk-"));
-  const module = new URL("../../src/workspace/workspace-directories.ts", import.meta.url).pathname;
+  const module = new URL("../../src/workspaces/host/directories.ts", import.meta.url).pathname;
   const program = `
     import { WorkspaceDirectories } from ${JSON.stringify(module)};
     import { execFileSync } from "node:child_process";

@@ -10,7 +10,7 @@ const MIB = 1024 * 1024;
 
 test("subvolumes of btrfs, which a sandbox can make, count, are exported and go; what the operator mounted does not", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-btrfs-"));
-  const module = new URL("../../src/workspace/workspace-directories.ts", import.meta.url).pathname;
+  const module = new URL("../../src/workspaces/host/directories.ts", import.meta.url).pathname;
   const program = `
     import { execFileSync } from "node:child_process";
     import { existsSync, mkdirSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 import { getSystemErrorMessage } from "node:util";
 import type { Command } from "commander";
-import { BerthError } from "../../core/errors.ts";
+import { BerthError } from "../../base/errors.ts";
 import { download } from "../copy/download.ts";
 import { parseCopy } from "../copy/place.ts";
 import { CopyProgress } from "../copy/progress.ts";

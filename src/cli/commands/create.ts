@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
-import { newId } from "../../core/ids.ts";
+import { newId } from "../../base/ids.ts";
 import { EXIT } from "../exit.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";

@@ -1,8 +1,8 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { newId } from "../../base/ids.ts";
 import { parseDuration } from "../../config/values.ts";
-import { newId } from "../../core/ids.ts";
 import type { ServiceClient } from "../client.ts";
 import { EXIT } from "../exit.ts";
 import { commandEnd } from "../exit-status.ts";

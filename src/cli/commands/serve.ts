@@ -1,9 +1,9 @@
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
+import { BerthError } from "../../base/errors.ts";
+import type { Config } from "../../config/config.ts";
 import { loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config.ts";
-import { BerthError } from "../../core/errors.ts";
-import { describeIsolation } from "../../core/sandbox/isolation.ts";
+import { describeIsolation } from "../../engine/isolation.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";

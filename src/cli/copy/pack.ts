@@ -1,6 +1,6 @@
 import { constants, type Stats } from "node:fs";
 import { lstat, open, readdir, readlink } from "node:fs/promises";
-import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../files/byte-string.ts";
+import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../base/byte-string.ts";
 import type { PlainTarEntry } from "../../files/tar/tar-entry.ts";
 import { END_OF_TAR, encodeEntry, padding } from "../../files/tar/tar-writer.ts";
 import { Failed } from "../exit.ts";

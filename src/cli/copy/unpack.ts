@@ -1,7 +1,7 @@
 import type { Stats } from "node:fs";
 import { lstat, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
 import path from "node:path";
-import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../files/byte-string.ts";
+import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../base/byte-string.ts";
 import type { TarEntry } from "../../files/tar/tar-entry.ts";
 import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
 import { Failed } from "../exit.ts";

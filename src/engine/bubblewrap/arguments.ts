@@ -1,6 +1,6 @@
 import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
-import type { Resources } from "../../core/sandbox/sandbox.ts";
+import type { Resources } from "../../sandboxes/sandbox.ts";
 import { BwrapProblem } from "./bwrap-program.ts";
 import { SANDBOX_USER } from "./identity.ts";
 

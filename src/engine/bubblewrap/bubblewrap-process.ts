@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { abortError, BerthError, canceled } from "../../core/errors.ts";
-import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import { abortError, BerthError, canceled } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
+import type { OutputSink, SpawnedProcess, TerminalSize } from "../port.ts";
 import { stateOf } from "./process-tree.ts";
 import type { Started } from "./reports.ts";
 

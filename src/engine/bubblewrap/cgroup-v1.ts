@@ -1,10 +1,10 @@
 import { chownSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { throwIfAborted } from "../../core/errors.ts";
-import type { EngineUsage } from "../../core/ports/engine.ts";
-import type { Resources } from "../../core/sandbox/sandbox.ts";
+import { throwIfAborted } from "../../base/errors.ts";
+import type { Resources } from "../../sandboxes/sandbox.ts";
 import { readCount } from "../outside/group-directories.ts";
+import type { EngineUsage } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
 import { readWord, removeGroup, tryWrite } from "./group-files.ts";
 import type { Identity } from "./identity.ts";

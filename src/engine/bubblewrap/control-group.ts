@@ -1,5 +1,5 @@
-import type { EngineUsage } from "../../core/ports/engine.ts";
-import type { Resources } from "../../core/sandbox/sandbox.ts";
+import type { Resources } from "../../sandboxes/sandbox.ts";
+import type { EngineUsage } from "../port.ts";
 
 /** What control groups on this machine let the service bound. */
 export interface GroupLimits {

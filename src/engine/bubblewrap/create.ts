@@ -1,9 +1,9 @@
 import { spawn } from "node:child_process";
 import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
-import { abortError, invalidArgument, throwIfAborted } from "../../core/errors.ts";
-import type { EngineSandbox, EngineSandboxSpec } from "../../core/ports/engine.ts";
+import { abortError, invalidArgument, throwIfAborted } from "../../base/errors.ts";
 import { refusedMount } from "../mounts.ts";
+import type { EngineSandbox, EngineSandboxSpec } from "../port.ts";
 import { BWRAP_FDS, bwrapArguments } from "./arguments.ts";
 import { Box } from "./box.ts";
 import type { ControlGroup } from "./control-group.ts";

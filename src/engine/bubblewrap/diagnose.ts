@@ -1,6 +1,6 @@
-import type { Finding } from "../../core/diagnosis.ts";
-import type { EngineInfo } from "../../core/ports/engine.ts";
-import { describeIsolation } from "../../core/sandbox/isolation.ts";
+import type { Finding } from "../../base/diagnosis.ts";
+import { describeIsolation } from "../isolation.ts";
+import type { EngineInfo } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
 import { BwrapProblem, findBwrap, INSTALL } from "./bwrap-program.ts";
 import { findControlGroups } from "./find-control-groups.ts";

@@ -1,6 +1,9 @@
 import { closeSync } from "node:fs";
-import { BerthError, invalidArgument, throwIfAborted } from "../../core/errors.ts";
-import { randomBase32 } from "../../core/ids.ts";
+import { BerthError, invalidArgument, throwIfAborted } from "../../base/errors.ts";
+import { randomBase32 } from "../../base/ids.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { Resources } from "../../sandboxes/sandbox.ts";
+import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import type {
   Engine,
   EngineEvent,
@@ -15,10 +18,7 @@ import type {
   OutsideControl,
   SpawnedProcess,
   SpawnRequest,
-} from "../../core/ports/engine.ts";
-import type { Logger } from "../../core/ports/logger.ts";
-import type { Resources } from "../../core/sandbox/sandbox.ts";
-import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
+} from "../port.ts";
 import type { Box } from "./box.ts";
 import type { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { type StartPlan, startBox } from "./create.ts";

@@ -1,4 +1,4 @@
-import { BerthError } from "../../core/errors.ts";
+import { BerthError } from "../../base/errors.ts";
 import { BwrapProblem } from "./bwrap-program.ts";
 
 /** Turns whatever the engine met into the error the port promises. `doing` completes "failed while …". */

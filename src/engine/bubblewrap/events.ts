@@ -1,4 +1,4 @@
-import type { EngineEvent } from "../../core/ports/engine.ts";
+import type { EngineEvent } from "../port.ts";
 
 /** Tells whoever listens what happens. */
 export class EventFeed {

@@ -1,6 +1,6 @@
 import { availableParallelism, release, totalmem } from "node:os";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineInfo, EngineSandboxSpec } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { EngineInfo, EngineSandboxSpec } from "../port.ts";
 import type { BwrapProgram } from "./bwrap-program.ts";
 import type { GroupLimits } from "./control-group.ts";
 

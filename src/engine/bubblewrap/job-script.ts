@@ -1,4 +1,4 @@
-import type { TerminalSize } from "../../core/ports/engine.ts";
+import type { TerminalSize } from "../port.ts";
 import { DEFAULT_PATH } from "./setup-script.ts";
 import { quote } from "./shell-pipes.ts";
 

@@ -1,4 +1,4 @@
-import { randomBase32 } from "../../core/ids.ts";
+import { randomBase32 } from "../../base/ids.ts";
 
 /** A name for what a service makes on its machine, by which the next one knows whether its maker is gone. */
 export function ownName(): string {

@@ -1,8 +1,8 @@
 import { closeSync, constants, openSync, readlinkSync } from "node:fs";
 import { chown } from "node:fs/promises";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineMount } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
 import { checkMounts } from "../mounts.ts";
+import type { EngineMount } from "../port.ts";
 import type { Identity } from "./identity.ts";
 
 /** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import type { EngineUsage } from "../../core/ports/engine.ts";
+import type { EngineUsage } from "../port.ts";
 
 /** Clock ticks a second, in which the kernel counts a process's time: the same on every Linux that Node runs on. */
 const TICKS = 100;

@@ -1,4 +1,4 @@
-import type { EngineInfo } from "../../core/ports/engine.ts";
+import type { EngineInfo } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
 import { type BwrapProgram, findBwrap } from "./bwrap-program.ts";
 import type { ControlGroups } from "./control-group.ts";

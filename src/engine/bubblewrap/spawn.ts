@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
-import { abortError, BerthError, throwIfAborted } from "../../core/errors.ts";
-import type { OutputSink, SpawnRequest, TerminalSize } from "../../core/ports/engine.ts";
+import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
+import type { OutputSink, SpawnRequest, TerminalSize } from "../port.ts";
 import { startSignal } from "../start-signal.ts";
 import type { Box } from "./box.ts";
 import { BubblewrapProcess } from "./bubblewrap-process.ts";

@@ -1,4 +1,4 @@
-import type { EngineInfo } from "../../core/ports/engine.ts";
+import type { EngineInfo } from "../port.ts";
 
 /** What gives a service control groups that it may write. */
 export const DELEGATE =

@@ -1,6 +1,6 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
-import type { EngineMount, EngineSandboxSpec } from "../../core/ports/engine.ts";
-import type { Resources } from "../../core/sandbox/sandbox.ts";
+import type { Resources } from "../../sandboxes/sandbox.ts";
+import type { EngineMount, EngineSandboxSpec } from "../port.ts";
 import { PIPES_TARGET } from "./container-pipes.ts";
 import { formatLabels, type SandboxLabels } from "./labels.ts";
 import { setupCommand } from "./setup-script.ts";

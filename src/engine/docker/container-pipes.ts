@@ -4,8 +4,8 @@ import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFil
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
-import { throwIfAborted } from "../../core/errors.ts";
-import type { Logger } from "../../core/ports/logger.ts";
+import { throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
 import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";

@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { BerthError } from "../../core/errors.ts";
-import { failpoint } from "../../core/failpoints.ts";
-import type { Logger } from "../../core/ports/logger.ts";
+import type { BerthError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import type { Logger } from "../../base/logger.ts";
 import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";

@@ -4,7 +4,7 @@ import { Agent as HttpsAgent } from "node:https";
 import path from "node:path";
 import { inspect } from "node:util";
 import Docker, { type DockerOptions } from "dockerode";
-import { abortError, throwIfAborted } from "../../core/errors.ts";
+import { abortError, throwIfAborted } from "../../base/errors.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
 const DEFAULT_HOST = "unix:///var/run/docker.sock";

@@ -1,4 +1,4 @@
-import type { OutputStream } from "../../core/ports/engine.ts";
+import type { OutputStream } from "../port.ts";
 
 const HEADER_BYTES = 8;
 

@@ -1,5 +1,5 @@
-import type { Finding } from "../../core/diagnosis.ts";
-import { BerthError } from "../../core/errors.ts";
+import type { Finding } from "../../base/diagnosis.ts";
+import { BerthError } from "../../base/errors.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 

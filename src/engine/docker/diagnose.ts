@@ -1,10 +1,10 @@
 import { access, constants } from "node:fs/promises";
 import path from "node:path";
-import type { Finding } from "../../core/diagnosis.ts";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineInfo } from "../../core/ports/engine.ts";
-import { describeIsolation } from "../../core/sandbox/isolation.ts";
-import type { IsolationLevel } from "../../core/sandbox/sandbox.ts";
+import type { Finding } from "../../base/diagnosis.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { IsolationLevel } from "../../sandboxes/sandbox.ts";
+import { describeIsolation } from "../isolation.ts";
+import type { EngineInfo } from "../port.ts";
 import { Daemon } from "./daemon.ts";
 import { diagnoseImage } from "./diagnose-image.ts";
 import { DockerEngine, type DockerEngineOptions } from "./engine.ts";

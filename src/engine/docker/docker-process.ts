@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import type { Exec } from "dockerode";
-import { BerthError, canceled } from "../../core/errors.ts";
-import type { OutputSink, SpawnedProcess, TerminalSize } from "../../core/ports/engine.ts";
+import { BerthError, canceled } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
+import type { OutputSink, SpawnedProcess, TerminalSize } from "../port.ts";
 import type { Daemon } from "./daemon.ts";
 import { Demux } from "./demux.ts";
 import { answerTo, translateError } from "./errors.ts";

@@ -1,5 +1,9 @@
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
-import { BerthError } from "../../core/errors.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { IsolationLevel, NetworkMode, Resources } from "../../sandboxes/sandbox.ts";
+import { checkMounts, refusedMount } from "../mounts.ts";
+import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import type {
   Engine,
   EngineEvent,
@@ -16,11 +20,7 @@ import type {
   OutsideControl,
   SpawnedProcess,
   SpawnRequest,
-} from "../../core/ports/engine.ts";
-import type { Logger } from "../../core/ports/logger.ts";
-import type { IsolationLevel, NetworkMode, Resources } from "../../core/sandbox/sandbox.ts";
-import { checkMounts, refusedMount } from "../mounts.ts";
-import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
+} from "../port.ts";
 import { containerConfig, resourceLimits } from "./container-config.ts";
 import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
 import { ContainerMaker, type CreatedContainer, containerName } from "./create.ts";

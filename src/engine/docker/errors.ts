@@ -1,4 +1,4 @@
-import { abortError, BerthError } from "../../core/errors.ts";
+import { abortError, BerthError } from "../../base/errors.ts";
 
 /** Ends a call that Docker did not answer in time. */
 export class NoAnswerError extends Error {

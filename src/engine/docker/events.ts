@@ -1,5 +1,5 @@
-import { BerthError } from "../../core/errors.ts";
-import type { EngineEvent, EngineSandboxEnd } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { EngineEvent, EngineSandboxEnd } from "../port.ts";
 import type { Daemon } from "./daemon.ts";
 import { translateError } from "./errors.ts";
 import { jsonLines } from "./json-lines.ts";

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec, ExecInspectInfo } from "dockerode";
-import type { SpawnRequest } from "../../core/ports/engine.ts";
+import type { SpawnRequest } from "../port.ts";
 import type { Daemon } from "./daemon.ts";
 import { translateError } from "./errors.ts";
 

@@ -1,7 +1,7 @@
 import type { ImageInspectOptions } from "dockerode";
-import { BerthError, canceled } from "../../core/errors.ts";
-import type { EnsureImageOptions, PullProgress } from "../../core/ports/engine.ts";
-import type { Logger } from "../../core/ports/logger.ts";
+import { BerthError, canceled } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { EnsureImageOptions, PullProgress } from "../port.ts";
 import type { CallOptions, Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 import { type PullTimeouts, pullImage } from "./pull.ts";

@@ -2,8 +2,8 @@ import { constants } from "node:fs";
 import { type FileHandle, mkdir, mkdtemp, open, readFile, readlink, rmdir } from "node:fs/promises";
 import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineMount } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { EngineMount } from "../port.ts";
 import { O_PATH, runWith } from "./mount-stage.ts";
 
 /** What has to be known of a running container to mount something in it. */

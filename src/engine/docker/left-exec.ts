@@ -1,5 +1,5 @@
-import { BerthError } from "../../core/errors.ts";
-import type { SpawnedProcess } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { SpawnedProcess } from "../port.ts";
 import type { ExecState } from "./exec-state.ts";
 import { handleOf } from "./handle.ts";
 

@@ -12,8 +12,8 @@ import {
   rmdir,
 } from "node:fs/promises";
 import path from "node:path";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineMount } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { EngineMount } from "../port.ts";
 
 /** Holds a directory for each stage, its name beginning with its process's pid. */
 const STAGE_ROOT = "/run/berth/mounts";

@@ -1,7 +1,7 @@
-import { BerthError, canceled } from "../../core/errors.ts";
-import type { OutputSink, SpawnedProcess } from "../../core/ports/engine.ts";
+import { BerthError, canceled } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
+import type { OutputSink, SpawnedProcess } from "../port.ts";
 import type { ExecState } from "./exec-state.ts";
 import { handleOf } from "./handle.ts";
 import { Knocks } from "./knocks.ts";

@@ -1,4 +1,4 @@
-import type { PullProgress } from "../../core/ports/engine.ts";
+import type { PullProgress } from "../port.ts";
 
 /** One line of what Docker tells during a pull. */
 export interface PullMessage {

@@ -1,6 +1,6 @@
 import type { Readable } from "node:stream";
-import { abortError, BerthError } from "../../core/errors.ts";
-import type { PullProgress } from "../../core/ports/engine.ts";
+import { abortError, BerthError } from "../../base/errors.ts";
+import type { PullProgress } from "../port.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
 import { jsonLines } from "./json-lines.ts";

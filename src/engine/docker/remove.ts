@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { abortError } from "../../core/errors.ts";
+import { abortError } from "../../base/errors.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 

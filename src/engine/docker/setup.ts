@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { BerthError, invalidArgument } from "../../core/errors.ts";
+import { BerthError, invalidArgument } from "../../base/errors.ts";
 import { Demux } from "./demux.ts";
 import { SETUP_MARKERS } from "./setup-script.ts";
 

@@ -1,9 +1,9 @@
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
-import { BerthError, throwIfAborted } from "../../core/errors.ts";
-import type { OutputSink, SpawnRequest } from "../../core/ports/engine.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
+import type { OutputSink, SpawnRequest } from "../port.ts";
 import { startSignal } from "../start-signal.ts";
 import type { Daemon } from "./daemon.ts";
 import { DockerProcess } from "./docker-process.ts";

@@ -1,7 +1,7 @@
-import { BerthError, throwIfAborted } from "../../core/errors.ts";
-import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../../core/ports/engine.ts";
-import type { Logger } from "../../core/ports/logger.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
 import type { OrphanedPipes } from "../orphaned-pipes.ts";
+import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
 import { startSignal } from "../start-signal.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import type { ContainerPipes, PipesAttempt } from "./container-pipes.ts";

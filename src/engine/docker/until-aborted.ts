@@ -1,4 +1,4 @@
-import { abortError } from "../../core/errors.ts";
+import { abortError } from "../../base/errors.ts";
 
 /** Waits for a promise, or only until the signal is aborted, then failing with the signal's error. The promise goes on. */
 export async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {

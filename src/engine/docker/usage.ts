@@ -1,6 +1,6 @@
 import type { ContainerStats } from "dockerode";
-import { BerthError } from "../../core/errors.ts";
-import type { EngineUsage } from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { EngineUsage } from "../port.ts";
 
 /** Reads one answer of Docker's statistics. */
 export function parseUsage(stats: ContainerStats): EngineUsage {

@@ -1,14 +1,8 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Mutex } from "async-mutex";
-import { BerthError } from "../../core/errors.ts";
-import type {
-  DoomedTree,
-  Obstacle,
-  OutsideControl,
-  ProcessName,
-  Seclusion,
-} from "../../core/ports/engine.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { DoomedTree, Obstacle, OutsideControl, ProcessName, Seclusion } from "../port.ts";
 import type { Freezer, Stillness } from "./freezer.ts";
 import {
   type HostProcess,

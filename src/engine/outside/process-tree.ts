@@ -1,5 +1,5 @@
 import { stat } from "node:fs/promises";
-import type { ProcessName } from "../../core/ports/engine.ts";
+import type { ProcessName } from "../port.ts";
 import {
   descriptorsOf,
   type HostProcess,

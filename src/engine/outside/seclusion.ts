@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import type { ProcessName, Seclusion } from "../../core/ports/engine.ts";
+import type { ProcessName, Seclusion } from "../port.ts";
 import { descriptorsOf, numbersOf, type ProcessScope, readProcess, Slices } from "./host-process.ts";
 
 /** A shell's stdin, and the descriptors by which it keeps the pipes of what it runs. */

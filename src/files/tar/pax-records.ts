@@ -1,4 +1,4 @@
-import { type ByteString, fromBytes, toBytes } from "../byte-string.ts";
+import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
 import { notTar } from "./tar-header.ts";
 
 const SPACE = 0x20;

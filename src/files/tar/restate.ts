@@ -1,5 +1,5 @@
-import { BerthError } from "../../core/errors.ts";
-import type { ByteString } from "../byte-string.ts";
+import type { ByteString } from "../../base/byte-string.ts";
+import { BerthError } from "../../base/errors.ts";
 import { Placing } from "./sparse-map.ts";
 import type { PlainTarEntry, SparseMap, TarEntry } from "./tar-entry.ts";
 import { readTar, type TarItem } from "./tar-reader.ts";

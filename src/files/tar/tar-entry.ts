@@ -1,4 +1,4 @@
-import type { ByteString } from "../byte-string.ts";
+import type { ByteString } from "../../base/byte-string.ts";
 
 /** What an entry of a tar is. `other` stands for the many kinds that only some tars know. */
 export type TarKind =

@@ -1,5 +1,5 @@
-import { BerthError } from "../../core/errors.ts";
-import type { ByteString } from "../byte-string.ts";
+import type { ByteString } from "../../base/byte-string.ts";
+import { BerthError } from "../../base/errors.ts";
 import type { TarKind } from "./tar-entry.ts";
 
 /** The fields of a header block, as they stand there. */

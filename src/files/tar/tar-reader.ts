@@ -1,4 +1,4 @@
-import type { ByteString } from "../byte-string.ts";
+import type { ByteString } from "../../base/byte-string.ts";
 import { ByteSource } from "./byte-source.ts";
 import { decodePax } from "./pax-records.ts";
 import { readOldGnuMap, readPaxMap } from "./sparse-map.ts";

@@ -1,5 +1,5 @@
 import { isUtf8 } from "node:buffer";
-import { type ByteString, toBytes } from "../byte-string.ts";
+import { type ByteString, toBytes } from "../../base/byte-string.ts";
 import { encodePax } from "./pax-records.ts";
 import { encodePaxMap } from "./sparse-map.ts";
 import { BLOCK_BYTES, type PlainTarEntry, paddingOf, type SparseMap, type TarEntry } from "./tar-entry.ts";

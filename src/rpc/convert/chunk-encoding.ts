@@ -1,5 +1,5 @@
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import type { Encoded } from "../encoded.ts";
+import type { Encoded } from "../../server/encoded.ts";
 
 /** The encoding of a message whose only field is these bytes, which are not copied. */
 export function encodeChunk(field: number, data: Uint8Array): Encoded {

@@ -8,12 +8,12 @@ import {
   FileChangeType as WireChangeType,
   FileKind as WireKind,
 } from "../../../gen/ts/berth/v1/file_pb.js";
-import { invalidArgument } from "../../core/errors.ts";
-import { toBytes, toText } from "../../files/byte-string.ts";
+import { toBytes, toText } from "../../base/byte-string.ts";
+import { invalidArgument } from "../../base/errors.ts";
 import type { FileInfo, FileKind, NamedFile } from "../../files/file-info.ts";
 import type { DownloadItem } from "../../files/read.ts";
 import type { ChangeType, WatchItem } from "../../files/watch.ts";
-import { withEncoding } from "../encoded.ts";
+import { withEncoding } from "../../server/encoded.ts";
 import { msToTimestamp } from "../validate/duration.ts";
 import { encodeChunk } from "./chunk-encoding.ts";
 

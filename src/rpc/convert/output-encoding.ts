@@ -1,5 +1,5 @@
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import type { Encoded } from "../encoded.ts";
+import type { Encoded } from "../../server/encoded.ts";
 
 /** Field numbers of `process.proto`: `output` in each stream's events, and `Output`'s own. */
 const OUTPUT = 2;

@@ -11,13 +11,13 @@ import {
   ExitCause as WireCause,
   OutputStream as WireStream,
 } from "../../../gen/ts/berth/v1/process_pb.js";
-import { invalidArgument } from "../../core/errors.ts";
-import type { OutputStream, TerminalSize } from "../../core/ports/engine.ts";
-import type { ExitCause, ExitStatus } from "../../process/exit-status.ts";
-import type { Process } from "../../process/process.ts";
-import type { ProcessEvent } from "../../process/process-manager.ts";
-import type { Command } from "../../process/process-options.ts";
-import { withEncoding } from "../encoded.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import type { OutputStream, TerminalSize } from "../../engine/port.ts";
+import type { ExitCause, ExitStatus } from "../../processes/exit-status.ts";
+import type { ProcessEvent } from "../../processes/manager.ts";
+import type { Command } from "../../processes/options.ts";
+import type { Process } from "../../processes/process.ts";
+import { withEncoding } from "../../server/encoded.ts";
 import { msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { checkText } from "../validate/text.ts";
 import { encodeOutput } from "./output-encoding.ts";

@@ -15,7 +15,9 @@ import {
   RunState as WireState,
   StepOutcome as WireStepOutcome,
 } from "../../../gen/ts/berth/v1/run_pb.js";
-import { invalidArgument } from "../../core/errors.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import type { RunView } from "../../runs/catalog.ts";
+import { MOST_MESSAGES, promptOf } from "../../runs/conversation.ts";
 import {
   currentStep,
   endOf,
@@ -31,9 +33,7 @@ import {
   type StepOutcome,
   sandboxOf,
   summaryOf,
-} from "../../core/run/run.ts";
-import type { RunView } from "../../core/run/run-catalog.ts";
-import { MOST_MESSAGES, promptOf } from "../../core/run/run-conversation.ts";
+} from "../../runs/run.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { integer } from "../validate/integer.ts";

@@ -12,7 +12,8 @@ import {
   type SandboxSpec as WireSpec,
   SandboxState as WireState,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
-import { invalidArgument } from "../../core/errors.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import type { SandboxEvent } from "../../sandboxes/event.ts";
 import type {
   IsolationLevel,
   Mount,
@@ -22,9 +23,8 @@ import type {
   SandboxView,
   Termination,
   TerminationCause,
-} from "../../core/sandbox/sandbox.ts";
-import type { SandboxEvent } from "../../core/sandbox/sandbox-event.ts";
-import type { RequestedSpec } from "../../core/sandbox/spec.ts";
+} from "../../sandboxes/sandbox.ts";
+import type { RequestedSpec } from "../../sandboxes/spec.ts";
 import { callerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { environment } from "../validate/environment.ts";

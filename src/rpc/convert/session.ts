@@ -11,16 +11,11 @@ import {
   type ToolCallResultSchema,
   type ToolMetaSchema,
 } from "../../../gen/ts/berth/v1/session_pb.js";
-import { invalidArgument } from "../../core/errors.ts";
-import type { JsonObject } from "../../core/json.ts";
-import type {
-  RequestedSession,
-  SessionResult,
-  SessionState,
-  SessionView,
-} from "../../core/session/session.ts";
-import type { BatchResult } from "../../core/session/tool-batch.ts";
-import type { ToolMeta, ToolReport } from "../../core/session/tool-runner.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import type { JsonObject } from "../../base/json.ts";
+import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
+import type { BatchResult } from "../../sessions/tool-batch.ts";
+import type { ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { integer } from "../validate/integer.ts";

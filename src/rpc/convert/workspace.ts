@@ -7,14 +7,14 @@ import {
   type Workspace as WireWorkspace,
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
+import { withEncoding } from "../../server/encoded.ts";
+import type { QuotaUsage } from "../../workspaces/quota.ts";
 import {
   type BrokenWorkspace,
   isOverQuota,
   type QuotaEnforcement,
   type WorkspaceView,
-} from "../../core/workspace/workspace.ts";
-import type { QuotaUsage } from "../../core/workspace/workspace-quota.ts";
-import { withEncoding } from "../encoded.ts";
+} from "../../workspaces/workspace.ts";
 import { msToTimestamp } from "../validate/duration.ts";
 import { encodeChunk } from "./chunk-encoding.ts";
 

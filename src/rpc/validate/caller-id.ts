@@ -1,4 +1,4 @@
-import { invalidArgument } from "../../core/errors.ts";
+import { invalidArgument } from "../../base/errors.ts";
 
 const MAX_BYTES = 256;
 

@@ -1,6 +1,6 @@
 import { type Duration, durationFromMs, type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { invalidArgument } from "../../core/errors.ts";
-import { MAX_TIMEOUT_MS } from "../limits.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import { MAX_TIMEOUT_MS } from "../../server/limits.ts";
 
 const NANOS_PER_SECOND = 1_000_000_000;
 const NANOS_PER_MS = 1_000_000;

@@ -1,4 +1,4 @@
-import { invalidArgument } from "../../core/errors.ts";
+import { invalidArgument } from "../../base/errors.ts";
 
 const MAX_VARIABLES = 1024;
 /** Linux takes no longer string in an environment: `NAME=value` and a closing NUL. */

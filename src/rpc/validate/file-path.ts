@@ -1,5 +1,5 @@
-import { invalidArgument } from "../../core/errors.ts";
-import { fromBytes, fromText } from "../../files/byte-string.ts";
+import { fromBytes, fromText } from "../../base/byte-string.ts";
+import { invalidArgument } from "../../base/errors.ts";
 import type { RequestedPath } from "../../files/path.ts";
 
 const MAX_PATH_BYTES = 4096;

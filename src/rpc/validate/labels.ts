@@ -1,4 +1,4 @@
-import { invalidArgument } from "../../core/errors.ts";
+import { invalidArgument } from "../../base/errors.ts";
 import { checkText } from "./text.ts";
 
 const MAX_LABELS = 64;

@@ -1,6 +1,6 @@
 import { type ZodType, z } from "zod";
-import { invalidArgument } from "../../core/errors.ts";
-import type { Position, Slice } from "../../core/ordered-index.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import type { Position, Slice } from "../../base/ordered-index.ts";
 
 const DEFAULT_SIZE = 50;
 const MAX_SIZE = 1000;

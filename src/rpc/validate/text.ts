@@ -1,5 +1,5 @@
 import { posix } from "node:path";
-import { invalidArgument } from "../../core/errors.ts";
+import { invalidArgument } from "../../base/errors.ts";
 
 const MAX_PATH_BYTES = 4096;
 

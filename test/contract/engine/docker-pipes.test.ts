@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe } from "vitest";
-import type { Engine } from "../../../src/core/ports/engine.ts";
+import type { Engine } from "../../../src/engine/port.ts";
 import { spec, useEngine } from "../../engine/docker/support.ts";
 import { docker } from "../../support/docker.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";

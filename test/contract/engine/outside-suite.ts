@@ -1,7 +1,7 @@
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/core/ports/engine.ts";
+import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/engine/port.ts";
 import { run, sh } from "../../engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Subject, testUnless } from "./subject.ts";

@@ -1,5 +1,5 @@
 import { test } from "vitest";
-import type { Engine, EngineSandboxSpec } from "../../../src/core/ports/engine.ts";
+import type { Engine, EngineSandboxSpec } from "../../../src/engine/port.ts";
 
 /** What an engine may do otherwise than the suite says. */
 export type Exception = "users" | "pause" | "memory";

@@ -1,16 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { BerthError } from "../../../src/core/errors.ts";
-import {
-  currentStep,
-  type Moment,
-  type Run,
-  type RunMessage,
-  type RunOutcome,
-  type RunSettings,
-  type StepOutcome,
-  summaryOf,
-} from "../../../src/core/run/run.ts";
-import { extended, isStuck, promptOf } from "../../../src/core/run/run-conversation.ts";
+import type { BerthError } from "../../../src/base/errors.ts";
+import { extended, isStuck, promptOf } from "../../../src/runs/conversation.ts";
 import {
   carriedOn,
   ended,
@@ -21,7 +11,17 @@ import {
   reset,
   type StepReport,
   started,
-} from "../../../src/core/run/run-machine.ts";
+} from "../../../src/runs/machine.ts";
+import {
+  currentStep,
+  type Moment,
+  type Run,
+  type RunMessage,
+  type RunOutcome,
+  type RunSettings,
+  type StepOutcome,
+  summaryOf,
+} from "../../../src/runs/run.ts";
 
 const SETTINGS: RunSettings = {
   name: "",

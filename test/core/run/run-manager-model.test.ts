@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
+import { BerthError } from "../../../src/base/errors.ts";
 import {
   currentStep,
   endOf,
@@ -10,7 +10,7 @@ import {
   type StepOutcome,
   sandboxOf,
   summaryOf,
-} from "../../../src/core/run/run.ts";
+} from "../../../src/runs/run.ts";
 import { scaled } from "../../support/scale.ts";
 import { RUN_SETTINGS, RunBench } from "./run-support.ts";
 

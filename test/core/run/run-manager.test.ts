@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
-import { endOf, type RunSettings, sandboxOf } from "../../../src/core/run/run.ts";
-import type { StepReport } from "../../../src/core/run/run-machine.ts";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { StepReport } from "../../../src/runs/machine.ts";
+import { endOf, type RunSettings, sandboxOf } from "../../../src/runs/run.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { seededRandom } from "../../support/random.ts";
 import { scaled } from "../../support/scale.ts";

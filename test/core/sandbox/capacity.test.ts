@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
-import { Capacity } from "../../../src/core/sandbox/capacity.ts";
+import { BerthError } from "../../../src/base/errors.ts";
+import { Capacity } from "../../../src/sandboxes/capacity.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 
 const never = new AbortController().signal;

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
-import type { Lease } from "../../../src/core/sandbox/lease.ts";
-import type { SandboxManager } from "../../../src/core/sandbox/sandbox-manager.ts";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { Lease } from "../../../src/sandboxes/lease.ts";
+import type { SandboxManager } from "../../../src/sandboxes/manager.ts";
 import { settled } from "../../support/manual-clock.ts";
 import type { EngineStep } from "../../support/memory-engine.ts";
 import { scaled } from "../../support/scale.ts";

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
-import type { Lease } from "../../../src/core/sandbox/lease.ts";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { Lease } from "../../../src/sandboxes/lease.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { eventsOf, newManager, OWNER } from "../support.ts";
 

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { WHOLE } from "../../../src/core/ordered-index.ts";
-import { SandboxRecord } from "../../../src/core/sandbox/sandbox-record.ts";
-import { SandboxRegistry } from "../../../src/core/sandbox/sandbox-registry.ts";
-import { SANDBOX_DEFAULTS } from "../../../src/core/sandbox/spec.ts";
+import { WHOLE } from "../../../src/base/ordered-index.ts";
+import { SandboxRecord } from "../../../src/sandboxes/record.ts";
+import { SandboxRegistry } from "../../../src/sandboxes/registry.ts";
+import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
 /** A registry that keeps so many ended sandboxes, and how sandboxes live in it. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { EngineInfo } from "../../../src/core/ports/engine.ts";
-import { type RequestedSpec, resolveSpec, SANDBOX_DEFAULTS } from "../../../src/core/sandbox/spec.ts";
+import type { EngineInfo } from "../../../src/engine/port.ts";
+import { type RequestedSpec, resolveSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 
 const MIB = 1024 * 1024;
 const GIB = 1024 * MIB;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { EventLog, type WatchItem } from "../../../src/core/state/event-log.ts";
+import { EventLog, type WatchItem } from "../../../src/state/event-log.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
 

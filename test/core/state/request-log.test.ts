@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
-import type { AnswerBounds } from "../../../src/core/ports/request-store.ts";
-import { RequestLog } from "../../../src/core/state/request-log.ts";
-import { ServiceTime } from "../../../src/core/state/service-time.ts";
+import { BerthError } from "../../../src/base/errors.ts";
+import { RequestLog } from "../../../src/state/request-log.ts";
+import type { AnswerBounds } from "../../../src/state/request-store-port.ts";
+import { ServiceTime } from "../../../src/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
 

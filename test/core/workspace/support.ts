@@ -1,6 +1,6 @@
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
-import { SqliteStore } from "../../../src/store/sqlite/store.ts";
-import { WorkspaceAssembly } from "../../../src/workspace-parts.ts";
+import { SqliteStore } from "../../../src/state/store.ts";
+import { WorkspaceAssembly } from "../../../src/workspaces/parts.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { newManager, newWorld } from "../support.ts";

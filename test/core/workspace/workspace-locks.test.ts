@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { RequestedSpec } from "../../../src/core/sandbox/spec.ts";
+import type { RequestedSpec } from "../../../src/sandboxes/spec.ts";
 import { eventually } from "../../support/eventually.ts";
 import { OWNER } from "../support.ts";
 import { openWorkspaces } from "./support.ts";

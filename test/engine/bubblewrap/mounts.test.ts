@@ -13,9 +13,9 @@ import {
 import path from "node:path";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { EngineMount } from "../../../src/core/ports/engine.ts";
 import { sandboxIdentity } from "../../../src/engine/bubblewrap/identity.ts";
 import { openMounts } from "../../../src/engine/bubblewrap/mounts.ts";
+import type { EngineMount } from "../../../src/engine/port.ts";
 import { scaled } from "../../support/scale.ts";
 import { failure, run, sh, spec } from "../docker/support.ts";
 import { useBubblewrap, useDirectory } from "./support.ts";

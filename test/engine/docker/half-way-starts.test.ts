@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
-import type { Obstacle, OutsideControl, ProcessName } from "../../../src/core/ports/engine.ts";
+import type { Obstacle, OutsideControl, ProcessName } from "../../../src/engine/port.ts";
 import { eventually } from "../../support/eventually.ts";
 import { run, spec, useEngine } from "./support.ts";
 

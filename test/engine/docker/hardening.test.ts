@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import type { BerthError } from "../../../src/core/errors.ts";
+import type { BerthError } from "../../../src/base/errors.ts";
 import { containersOf, docker } from "../../support/docker.ts";
 import { run, sh, spec, useEngine } from "./support.ts";
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
-import type { PullProgress } from "../../../src/core/ports/engine.ts";
+import type { PullProgress } from "../../../src/engine/port.ts";
 import { docker } from "../../support/docker.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { TestRegistry } from "./registry.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import type { EngineEvent } from "../../../src/core/ports/engine.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
+import type { EngineEvent } from "../../../src/engine/port.ts";
 import { docker, removeContainers } from "../../support/docker.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 

@@ -12,8 +12,8 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import type { EngineMount } from "../../../src/core/ports/engine.ts";
 import { MountStage } from "../../../src/engine/docker/mount-stage.ts";
+import type { EngineMount } from "../../../src/engine/port.ts";
 import { containersOf, removeContainers } from "../../support/docker.ts";
 import { failure, run, sh, spec, useEngine } from "./support.ts";
 

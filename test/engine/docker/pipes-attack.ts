@@ -1,7 +1,7 @@
 import path from "node:path";
-import type { Engine, EngineSandboxSpec, OutputSink } from "../../../src/core/ports/engine.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
-import { Lane } from "../../../src/process/lane.ts";
+import type { Engine, EngineSandboxSpec, OutputSink } from "../../../src/engine/port.ts";
+import { Lane } from "../../../src/processes/shell/lane.ts";
 import { containerOf, rawExec } from "../../support/docker.ts";
 
 /** Who attacks, and who is attacked beside root. */

@@ -15,13 +15,13 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
-import type { Engine, OutputSink } from "../../../src/core/ports/engine.ts";
 import {
   ContainerPipes,
   PIPES_TARGET,
   UNDUMPABLE_TARGET,
 } from "../../../src/engine/docker/container-pipes.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
+import type { Engine, OutputSink } from "../../../src/engine/port.ts";
 import { eventually } from "../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../support/images.ts";
 import { withoutDescriptors } from "../../support/no-descriptors.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
+import { BerthError } from "../../../src/base/errors.ts";
 import { StartGate } from "../../../src/engine/docker/start-gate.ts";
 
 describe("the gate between starts and pauses", () => {

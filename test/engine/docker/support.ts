@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, expect } from "vitest";
-import type { BerthError, ErrorReason } from "../../../src/core/errors.ts";
-import type { Engine, EngineSandboxSpec, SpawnRequest } from "../../../src/core/ports/engine.ts";
-import type { Logger } from "../../../src/core/ports/logger.ts";
+import type { BerthError, ErrorReason } from "../../../src/base/errors.ts";
+import type { Logger } from "../../../src/base/logger.ts";
 import { DockerEngine, type DockerEngineOptions } from "../../../src/engine/docker/engine.ts";
+import type { Engine, EngineSandboxSpec, SpawnRequest } from "../../../src/engine/port.ts";
 import { removeContainers } from "../../support/docker.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { newInstance } from "../../support/settings.ts";

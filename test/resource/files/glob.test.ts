@@ -1,7 +1,7 @@
 import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Glob } from "../../../src/resource/files/glob.ts";
+import { Glob } from "../../../src/sessions/types/files/glob.ts";
 
 const matches = (pattern: string, path: string): boolean => new Glob("pattern", pattern).matches(path);
 

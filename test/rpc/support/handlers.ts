@@ -2,9 +2,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { HandlerContext } from "@connectrpc/connect";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
-import { abortError, BerthError, type ErrorReason, throwIfAborted } from "../../../src/core/errors.ts";
-import { ownerKey } from "../../../src/rpc/call.ts";
-import type { Routes } from "../../../src/rpc/routes.ts";
+import { abortError, BerthError, type ErrorReason, throwIfAborted } from "../../../src/base/errors.ts";
+import { ownerKey } from "../../../src/server/call.ts";
+import type { Routes } from "../../../src/server/routes.ts";
 import { uploadMethod } from "./upload-service.ts";
 
 /** What the handlers of {@link testRoutes} were through. */

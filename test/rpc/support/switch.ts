@@ -1,4 +1,4 @@
-import type { HealthSource } from "../../../src/rpc/health.ts";
+import type { HealthSource } from "../../../src/server/health.ts";
 
 /** A health that tests turn on and off. */
 export class Switch implements HealthSource {

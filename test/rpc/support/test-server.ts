@@ -1,7 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "prom-client";
-import { formatListenAddress, type ListenAddress, parseListenAddress } from "../../../src/listen-address.ts";
-import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../../src/rpc/server.ts";
+import {
+  formatListenAddress,
+  type ListenAddress,
+  parseListenAddress,
+} from "../../../src/server/listen-address.ts";
+import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../../src/server/server.ts";
 import { HandlerRecord, testRoutes } from "./handlers.ts";
 import { MemoryLogger } from "./memory-logger.ts";
 

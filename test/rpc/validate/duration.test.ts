@@ -2,8 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import { DurationSchema, timestampMs } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { MAX_TIMEOUT_MS } from "../../../src/rpc/limits.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../../../src/rpc/validate/duration.ts";
+import { MAX_TIMEOUT_MS } from "../../../src/server/limits.ts";
 import { refusal } from "./refusal.ts";
 
 const duration = (seconds: bigint, nanos: number) => create(DurationSchema, { seconds, nanos });

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { BerthError } from "../../../src/core/errors.ts";
+import { BerthError } from "../../../src/base/errors.ts";
 
 /** The message `run` is refused with; undefined if it is not. Any other error than `INVALID_ARGUMENT` fails the test. */
 export function refusal(run: () => unknown): string | undefined {

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { Run, RunState } from "../../../src/core/run/run.ts";
-import { Database } from "../../../src/store/sqlite/database.ts";
-import { MIGRATIONS, migrate } from "../../../src/store/sqlite/migrations.ts";
-import { SqliteRunStore } from "../../../src/store/sqlite/run-store.ts";
-import { RUN_LISTS_SCHEMA } from "../../../src/store/sqlite/schema/run-lists.ts";
+import type { Run, RunState } from "../../../src/runs/run.ts";
+import { SqliteRunStore } from "../../../src/runs/store.ts";
+import { Database } from "../../../src/state/database.ts";
+import { MIGRATIONS, migrate } from "../../../src/state/migrations.ts";
+import { RUN_LISTS_SCHEMA } from "../../../src/state/schema/run-lists.ts";
 
 const KEEP = 10_000;
 

@@ -3,9 +3,9 @@ import { existsSync, readdirSync, readFileSync, statSync, truncateSync, writeFil
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
-import { Database } from "../../../src/store/sqlite/database.ts";
-import { MIGRATIONS } from "../../../src/store/sqlite/migrations.ts";
-import { SqliteStore } from "../../../src/store/sqlite/store.ts";
+import { Database } from "../../../src/state/database.ts";
+import { MIGRATIONS } from "../../../src/state/migrations.ts";
+import { SqliteStore } from "../../../src/state/store.ts";
 import { newDataDir } from "../../support/settings.ts";
 
 /** A data directory that a service has used, with some pages of data. */
@@ -114,7 +114,7 @@ test("a file of no bytes, as a crash before the first write leaves it, is begun 
 
 test("what was committed is there after the process was killed, and the next one takes the directory", () => {
   const dataDir = newDataDir();
-  const store = new URL("../../../src/store/sqlite/store.ts", import.meta.url).href;
+  const store = new URL("../../../src/state/store.ts", import.meta.url).href;
   const program = `
     import { SqliteStore } from ${JSON.stringify(store)};
     SqliteStore.open(${JSON.stringify(dataDir)}, { instance: "killed" });

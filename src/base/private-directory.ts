@@ -1,0 +1,149 @@
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fstatSync,
+  mkdirSync,
+  opendirSync,
+  openSync,
+  statSync,
+} from "node:fs";
+import path from "node:path";
+import type { Finding } from "./diagnosis.ts";
+import { BerthError } from "./errors.ts";
+
+/**
+ * A directory that nobody but the service's user may enter. Sandboxes write
+ * below it, as root among others, and a set-user-id file of theirs must be out
+ * of reach for the host's users.
+ */
+export interface PrivateDirectory {
+  readonly path: string;
+  /** The option that names it, without dashes. */
+  readonly option: string;
+  /** Whether Berth makes an entry of this name there. A directory that holds anything else is not closed unasked. */
+  readonly isOwn: (name: string) => boolean;
+}
+
+/** Why a directory is open to others and stays so. */
+export interface Exposure {
+  readonly found: string;
+  /** What to type, or to do. */
+  readonly mend: string;
+}
+
+const OTHERS = 0o077;
+const STICKY = 0o1000;
+const PRIVATE_MODE = 0o700;
+
+/**
+ * Makes the directory where it is missing, and closes it to others where it is
+ * surely the service's: it belongs to the service's user and holds nothing else.
+ * @throws `INVALID_ARGUMENT` where others may enter it all the same, with what to type; errors of the file system.
+ */
+export function makePrivate(directory: PrivateDirectory): void {
+  mkdirSync(directory.path, { recursive: true, mode: PRIVATE_MODE });
+  const fd = openSync(directory.path, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    const exposure = exposureOf(directory, fd) ?? close(directory, fd);
+    if (exposure !== undefined) throw exposed(directory.option, exposure);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Looks whether {@link makePrivate} would refuse the directory. Changes nothing. */
+export function exposureAt(directory: PrivateDirectory): Exposure | undefined {
+  let fd: number;
+  try {
+    fd = openSync(directory.path, constants.O_RDONLY | constants.O_DIRECTORY);
+  } catch {
+    // Made at the start, or a failure of another kind.
+    return undefined;
+  }
+  try {
+    return exposureOf(directory, fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** An exposure as `berth doctor` reports it. */
+export function exposureFindings(option: string, exposure: Exposure | undefined): Finding[] {
+  return exposure === undefined ? [] : [{ subject: `--${option}`, status: "missing", ...exposure }];
+}
+
+/** The refusal of a directory that an option names. */
+export function exposed(option: string, { found, mend }: Exposure): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `--${option}: ${found}. ${mend}`, {
+    metadata: { field: option },
+  });
+}
+
+/** Whether nobody but root and this user comes past a directory above this one. `place` is a real path. */
+export function isBehindPrivate(place: string): boolean {
+  for (let above = place; above !== path.dirname(above); ) {
+    above = path.dirname(above);
+    const { uid, mode } = statSync(above);
+    if ((mode & OTHERS) === 0 && (uid === 0 || uid === process.geteuid?.())) return true;
+  }
+  return false;
+}
+
+/** What keeps a directory from being closed; undefined: it is closed, or can be. */
+function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number): Exposure | undefined {
+  const { uid, mode } = fstatSync(fd);
+  const own = process.geteuid?.();
+  const another = `Name a directory of Berth's own with --${option}`;
+  if (own !== undefined && uid !== own) {
+    return {
+      found: `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`,
+      mend: `${another}, or type: sudo chown ${own} ${quote(place)} && sudo chmod 700 ${quote(place)}`,
+    };
+  }
+  if ((mode & OTHERS) === 0) return undefined;
+  const foreign = foreignEntry(`/proc/self/fd/${fd}`, isOwn);
+  if (foreign === undefined) return undefined;
+  const found = `other users may enter ${place} and reach what sandboxes leave there; it holds ${JSON.stringify(foreign)}, which is not Berth's, so it is not closed unasked`;
+  // Directories like /tmp are everybody's.
+  if ((mode & STICKY) !== 0 || place === "/") return { found, mend: `${another}.` };
+  return { found, mend: `${another}, or type: ${closing(place)}` };
+}
+
+/** Closes a directory that others may enter; returns why that failed. */
+function close({ path: place, option }: PrivateDirectory, fd: number): Exposure | undefined {
+  if ((fstatSync(fd).mode & OTHERS) === 0) return undefined;
+  let problem = "its file system keeps no modes";
+  try {
+    fchmodSync(fd, PRIVATE_MODE);
+    if ((fstatSync(fd).mode & OTHERS) === 0) return undefined;
+  } catch (error) {
+    problem = (error as NodeJS.ErrnoException).code ?? String(error);
+  }
+  return {
+    found: `other users may enter ${place} and reach what sandboxes leave there, and it could not be closed (${problem})`,
+    mend: `Name another with --${option}, or type: ${closing(place)}`,
+  };
+}
+
+/** Something in a directory that is not Berth's. However much there is, few entries are read. */
+export function foreignEntry(place: string, isOwn: (name: string) => boolean): string | undefined {
+  const directory = opendirSync(place);
+  try {
+    for (let entry = directory.readSync(); entry !== null; entry = directory.readSync()) {
+      if (!isOwn(entry.name) && entry.name !== "lost+found") return entry.name;
+    }
+    return undefined;
+  } finally {
+    directory.closeSync();
+  }
+}
+
+function closing(place: string): string {
+  return `${process.geteuid?.() === 0 ? "sudo " : ""}chmod 700 ${quote(place)}`;
+}
+
+/** As one word of a shell. */
+export function quote(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,250 @@
+import type { ByteString } from "../base/byte-string.ts";
+import type { Clock } from "../base/clock.ts";
+import { abortError, BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { ProcessControl } from "../processes/control.ts";
+import type { JobRunner } from "../processes/shell/job.ts";
+import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import { downloadArchive } from "./download-archive.ts";
+import type { FileInfo } from "./file-info.ts";
+import { type DirectoryPage, listDirectory } from "./list.ts";
+import { Listings } from "./listings.ts";
+import { type MakeDirectoryOptions, makeDirectory } from "./make-directory.ts";
+import { type MoveOptions, moveFile } from "./move.ts";
+import { Operation } from "./operation.ts";
+import type { RequestedPath } from "./path.ts";
+import { type DownloadItem, downloadFile, type FilePart, readFile } from "./read.ts";
+import { realPath } from "./real-path.ts";
+import { type RemoveOptions, removeFile } from "./remove.ts";
+import { statFile } from "./stat.ts";
+import type { TemporaryNames } from "./temporary-names.ts";
+import { type UnpackedArchive, uploadArchive } from "./upload-archive.ts";
+import { type WatchItem, type WatchOptions, watchDirectory } from "./watch.ts";
+import { appendFile, uploadFile, type WriteOptions, writeFile } from "./write.ts";
+
+/** Which sandbox, and as whom. */
+export interface FileRequest {
+  readonly sandbox: SandboxName;
+  /** Undefined: the sandbox's. */
+  readonly user: string | undefined;
+}
+
+/** A request about one path. */
+export interface PathRequest extends FileRequest {
+  readonly path: RequestedPath;
+}
+
+/** What the file manager is built of. */
+export interface FileManagerParts {
+  readonly sandboxes: SandboxManager;
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly names: TemporaryNames;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** How the file manager is set up. */
+export interface FileManagerSettings {
+  /** File operations at work in one sandbox. */
+  readonly maxOperationsPerSandbox: number;
+}
+
+/**
+ * The files of sandboxes. Everything is done by scripts inside the sandbox with
+ * the rights of the user it acts as, through the shell and the tools of its
+ * image; what is read and written never exists on the host under its path.
+ *
+ * Every method holds a lease on the sandbox for as long as it works, ends soon
+ * after its signal is aborted, and throws, beside what it names itself:
+ * `INVALID_ARGUMENT` for a bad path or user; what {@link SandboxManager.acquire}
+ * throws; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the way to the
+ * file; `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`;
+ * `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and `ENGINE_UNAVAILABLE`;
+ * `DEADLINE_EXCEEDED` when nothing moved for the sandbox's command timeout.
+ */
+export class FileManager {
+  readonly #settings: FileManagerSettings;
+  readonly #parts: FileManagerParts;
+  /** Operations at work, by the sandbox's ref. */
+  readonly #atWork = new Map<string, number>();
+  readonly #listings: Listings;
+
+  constructor(settings: FileManagerSettings, parts: FileManagerParts) {
+    this.#settings = settings;
+    this.#parts = parts;
+    this.#listings = new Listings(parts.clock);
+  }
+
+  /** What is known of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
+  stat(
+    request: PathRequest & { readonly followLink: boolean },
+    signal: AbortSignal,
+  ): Promise<{ path: ByteString; info: FileInfo }> {
+    return this.#run(request, signal, async (op) => {
+      const path = op.path(request.path);
+      return { path, info: await statFile(op, path, request.followLink) };
+    });
+  }
+
+  /** Where a path really leads, every link followed; what is not there yet is taken by its name. */
+  realPath(request: PathRequest, signal: AbortSignal): Promise<ByteString> {
+    return this.#run(request, signal, (op) => realPath(op, op.path(request.path)));
+  }
+
+  /** Entries of a directory after a name, in byte order. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
+  list(
+    request: PathRequest & { readonly after: ByteString | undefined; readonly limit: number },
+    signal: AbortSignal,
+  ): Promise<DirectoryPage> {
+    return this.#run(request, signal, (op) =>
+      listDirectory(op, op.path(request.path), request, this.#listings),
+    );
+  }
+
+  /** @throws `FILE_EXISTS`, `FILE_NOT_FOUND`, `NO_SPACE`. */
+  makeDirectory(request: PathRequest & MakeDirectoryOptions, signal: AbortSignal): Promise<FileInfo> {
+    return this.#run(request, signal, (op) => makeDirectory(op, op.path(request.path), request));
+  }
+
+  /** @throws `FILE_NOT_FOUND`, `DIRECTORY_NOT_EMPTY`, `INVALID_ARGUMENT` for the root. */
+  remove(request: PathRequest & RemoveOptions, signal: AbortSignal): Promise<void> {
+    return this.#run(request, signal, (op) =>
+      removeFile(op, op.path(request.path), request, request.path.field),
+    );
+  }
+
+  /** @throws `FILE_NOT_FOUND`, `FILE_EXISTS`, `FILE_KIND`, `DIRECTORY_NOT_EMPTY`, `NO_SPACE`, `INVALID_ARGUMENT`. */
+  move(
+    request: FileRequest & MoveOptions & { readonly source: RequestedPath; readonly target: RequestedPath },
+    signal: AbortSignal,
+  ): Promise<FileInfo> {
+    const { source, target } = request;
+    return this.#run(request, signal, (op) =>
+      moveFile(op, op.path(source), op.path(target), request, target.field),
+    );
+  }
+
+  /** Up to `limit` bytes of a regular file. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `OFFSET_OUT_OF_RANGE`. */
+  read(
+    request: PathRequest & { readonly offset: number; readonly limit: number },
+    signal: AbortSignal,
+  ): Promise<FilePart> {
+    return this.#run(request, signal, (op) =>
+      readFile(op, op.path(request.path), request.offset, request.limit),
+    );
+  }
+
+  /** Replaces the content of a file in one step, or adds to it. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`. */
+  write(
+    request: PathRequest & WriteOptions & { readonly data: Uint8Array; readonly append: boolean },
+    signal: AbortSignal,
+  ): Promise<FileInfo> {
+    const write = request.append ? appendFile : writeFile;
+    return this.#run(request, signal, (op) => write(op, op.path(request.path), request.data, request));
+  }
+
+  /** Streams a regular file. Nothing is read ahead of the caller but a few MiB. @throws as {@link read}. */
+  download(
+    request: PathRequest & { readonly offset: number },
+    signal: AbortSignal,
+  ): AsyncGenerator<DownloadItem> {
+    return this.#stream(request, signal, (op) => downloadFile(op, op.path(request.path), request.offset));
+  }
+
+  /**
+   * Puts content that comes bit by bit into the place of a file's in one step.
+   * @param chunks the content; when it fails, what was there stays
+   * @throws as {@link write}, `INVALID_ARGUMENT` where it is not of `sizeBytes`, and what `chunks` throws.
+   */
+  upload(
+    request: PathRequest & WriteOptions & { readonly sizeBytes: number | undefined },
+    chunks: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<FileInfo> {
+    return this.#run(request, signal, (op) =>
+      uploadFile(op, op.path(request.path), chunks, request.sizeBytes, request),
+    );
+  }
+
+  /** Streams a directory, or one file, as a tar. Whole only when it ends without an error. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
+  downloadArchive(request: PathRequest, signal: AbortSignal): AsyncGenerator<Buffer> {
+    return this.#stream(request, signal, (op) => downloadArchive(op, op.path(request.path)));
+  }
+
+  /**
+   * Unpacks a tar into a directory, all of it or nothing.
+   * @param chunks the tar; when it fails, nothing is unpacked
+   * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`, and what `chunks` throws.
+   */
+  uploadArchive(
+    request: PathRequest & { readonly createParents: boolean },
+    chunks: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<UnpackedArchive> {
+    return this.#run(request, signal, (op) =>
+      uploadArchive(op, op.path(request.path), chunks, request.createParents),
+    );
+  }
+
+  /** Tells what changes in a directory, until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`. */
+  watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
+    const { clock } = this.#parts;
+    return this.#stream(request, signal, (op) => watchDirectory(op, op.path(request.path), request, clock));
+  }
+
+  async #run<T>(request: FileRequest, signal: AbortSignal, work: (op: Operation) => Promise<T>): Promise<T> {
+    const op = this.#begin(request, signal);
+    try {
+      return await work(op);
+    } catch (error) {
+      throw causeOf(error, op.signal);
+    } finally {
+      await op.close();
+    }
+  }
+
+  async *#stream<T>(
+    request: FileRequest,
+    signal: AbortSignal,
+    work: (op: Operation) => AsyncGenerator<T>,
+  ): AsyncGenerator<T> {
+    const op = this.#begin(request, signal);
+    // A generator whose reader waits no more hears of nothing.
+    op.signal.addEventListener("abort", () => void op.close(), { once: true });
+    try {
+      yield* work(op);
+    } catch (error) {
+      throw causeOf(error, op.signal);
+    } finally {
+      await op.close();
+    }
+  }
+
+  #begin(request: FileRequest, signal: AbortSignal): Operation {
+    const lease = this.#parts.sandboxes.acquire(request.sandbox);
+    const { ref, user } = lease.sandbox;
+    const atWork = this.#atWork.get(ref) ?? 0;
+    const limit = this.#settings.maxOperationsPerSandbox;
+    if (atWork >= limit) {
+      lease.release();
+      throw new BerthError(
+        "TOO_MANY_OPERATIONS",
+        `The sandbox has ${atWork} file operations at work, as many as it may. Wait for one to end.`,
+        { metadata: { limit: String(limit) } },
+      );
+    }
+    this.#atWork.set(ref, atWork + 1);
+    const onClose = (): void => {
+      const left = (this.#atWork.get(ref) ?? 1) - 1;
+      if (left === 0) this.#atWork.delete(ref);
+      else this.#atWork.set(ref, left);
+    };
+    return new Operation({ ...this.#parts, lease, user: request.user ?? user, signal, onClose });
+  }
+}
+
+/** What ended an operation: where it was told to end, that, and not what broke by it. */
+function causeOf(error: unknown, signal: AbortSignal): unknown {
+  return signal.aborted ? abortError(signal) : error;
+}

@@ -1,0 +1,157 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../base/errors.ts";
+import type { Engine, OutsideControl } from "../engine/port.ts";
+import type { LeasedSandbox } from "../sandboxes/lease.ts";
+import type { Job, Leader } from "./shell/job.ts";
+import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/lane-script.ts";
+
+/** Answers questions with the builtins of a shell inside a sandbox. */
+export interface Shells {
+  /**
+   * @param within aborted when no answer is waited for any longer. Default: never.
+   * @throws `ENGINE_UNAVAILABLE` when no shell answers, which says nothing of
+   * the sandbox; `SANDBOX_TERMINATED` when the engine says that it has ended.
+   */
+  ask<T>(
+    sandbox: LeasedSandbox,
+    user: string,
+    questions: (ask: (command: string) => Promise<string>) => Promise<T>,
+    within?: AbortSignal,
+  ): Promise<T>;
+}
+
+/** When a sandbox is not given up after all. */
+export interface GiveUpOptions {
+  /** Whether only one operation may be at work in it: then no timeout of another can free it. */
+  readonly ifAlone: boolean;
+}
+
+/** What {@link ProcessControl} is made of. */
+export interface ControlParts {
+  readonly shells: Shells;
+  readonly engine: Pick<Engine, "outside">;
+  /** Ends a sandbox whose processes cannot be ended, for the given reason. Returns whether that could be begun. */
+  readonly giveUp: (sandbox: LeasedSandbox, why: string, options?: GiveUpOptions) => boolean;
+}
+
+/** How long the engine may take to show a sandbox's processes. */
+const SHOW_MS = 1_000;
+/** How long shells may take, beyond the grace, to end a tree that is not seen from outside. */
+const INSIDE_KILL_MS = 800;
+/** How long a shell may take to count. */
+const COUNT_MS = 1_000;
+
+/**
+ * Acts on the processes of a sandbox: from outside it where the engine can, by
+ * shells inside, with the rights of the user they run as, where it cannot.
+ */
+export class ProcessControl {
+  readonly #parts: ControlParts;
+  /** Kills for want of memory that each sandbox's control group had counted when last asked, by ref. 0 at its start. */
+  readonly #oomKillsSeen = new Map<string, number>();
+
+  constructor(parts: ControlParts) {
+    this.#parts = parts;
+  }
+
+  /** Sends a signal to a job's process group. Returns whether there was one. */
+  async signal(sandbox: LeasedSandbox, user: string, leader: Leader, signal: number): Promise<boolean> {
+    const outside = await this.outside(sandbox);
+    if (outside === undefined) {
+      const { shells } = this.#parts;
+      return shells.ask(sandbox, user, async (ask) => (await ask(signalCommand(leader, signal))) === "y");
+    }
+    if (leader.unsure && (await outside.stateOf(leader)) === undefined) return false;
+    return outside.signalGroup(leader, signal);
+  }
+
+  /**
+   * Ends a job's whole process tree: SIGTERM, then SIGKILL when `graceMs` has
+   * passed or the job's end is told. Returns when nothing of it is left, a
+   * second after the grace at the latest. Where that cannot be done, the sandbox is ended.
+   * @throws `ENGINE_UNAVAILABLE` when it could not be done.
+   */
+  async killTree(
+    sandbox: LeasedSandbox,
+    user: string,
+    job: Leader & Pick<Job, "end">,
+    graceMs: number,
+  ): Promise<void> {
+    const grace = new AbortController();
+    const graceOver = sleep(graceMs, undefined, { signal: grace.signal, ref: false }).catch(() => {});
+    const over = Promise.race([job.end, graceOver]);
+    try {
+      const outside = await this.outside(sandbox);
+      if (outside === undefined) await this.#killFromInside(sandbox, user, job, graceMs, over);
+      else if (!job.unsure || (await outside.stateOf(job)) !== undefined) {
+        const tree = await outside.terminateTree(job);
+        await over;
+        await tree.kill();
+      }
+    } catch (error) {
+      // A paused sandbox ends nothing, and one that has ended needs no end.
+      const isOwn = error instanceof BerthError && /^SANDBOX_(?!LIMIT)/.test(error.reason);
+      const why = "Its processes could not be ended: code in it keeps everything from being done there.";
+      if (!isOwn) this.#parts.giveUp(sandbox, why);
+      throw error;
+    } finally {
+      grace.abort();
+    }
+  }
+
+  /**
+   * Whether the kernel killed in the sandbox for want of memory since the last
+   * time this was asked, as its control group counts. False where the sandbox
+   * shows no such count, undefined where the sandbox itself is ending or no shell of it answers.
+   */
+  async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
+    const outside = await this.outside(sandbox);
+    if (await outside?.isEnding()) return undefined;
+    const count = outside?.oomKills() ?? (await this.#askOomKills(sandbox));
+    if (count === undefined) return undefined;
+    if (Number.isNaN(count)) return false;
+    const seen = this.#oomKillsSeen.get(sandbox.ref) ?? 0;
+    this.#oomKillsSeen.set(sandbox.ref, count);
+    return count > seen;
+  }
+
+  /** The sandbox's processes from outside; undefined where they are not to be seen from there, or not in time. */
+  async outside({ ref }: LeasedSandbox): Promise<OutsideControl | undefined> {
+    return this.#parts.engine.outside(ref, AbortSignal.timeout(SHOW_MS)).catch(() => undefined);
+  }
+
+  /** Forgets a sandbox that has ended. */
+  forget(ref: string): void {
+    this.#oomKillsSeen.delete(ref);
+  }
+
+  #killFromInside(
+    sandbox: LeasedSandbox,
+    user: string,
+    job: Leader & Pick<Job, "end">,
+    graceMs: number,
+    over: Promise<unknown>,
+  ): Promise<void> {
+    return this.#parts.shells.ask(
+      sandbox,
+      user,
+      async (ask) => {
+        if ((await ask(terminateCommand(job))) === "n") return;
+        await over;
+        if ((await ask(killCommand(job.pid))) === "y") return;
+        throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
+      },
+      AbortSignal.timeout(graceMs + INSIDE_KILL_MS),
+    );
+  }
+
+  /** Undefined where no shell answers, NaN where it sees no count. */
+  #askOomKills(sandbox: LeasedSandbox): Promise<number | undefined> {
+    const { shells } = this.#parts;
+    const within = AbortSignal.timeout(COUNT_MS);
+    return shells
+      .ask(sandbox, sandbox.user, (ask) => ask(OOM_KILLS_COMMAND), within)
+      .then((answer) => Number.parseInt(answer, 10))
+      .catch(() => undefined);
+  }
+}

@@ -1,0 +1,79 @@
+import type { CancelTimer, Clock } from "../base/clock.ts";
+import type { ProcessOptions } from "./options.ts";
+
+/**
+ * Who follows a running process, and what becomes of it when they leave. Those
+ * that started it keep it; those that attached hold off the grace that it has
+ * once its last keeper has gone.
+ */
+export class Callers {
+  readonly #options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">;
+  readonly #clock: Clock;
+  readonly #onLost: () => void;
+  #keepers = 0;
+  #followers = 0;
+  #cancelGrace: CancelTimer | undefined;
+  #over = false;
+
+  /** @param onLost called when nobody is left who would keep it, and the grace has passed. */
+  constructor(
+    options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">,
+    clock: Clock,
+    onLost: () => void,
+  ) {
+    this.#options = options;
+    this.#clock = clock;
+    this.#onLost = onLost;
+  }
+
+  /** Counts one that started it, or asked for it again by its request id. Returns how it says that it has gone. */
+  join(): () => void {
+    this.#keepers++;
+    this.#cancelGrace?.();
+    return once(() => {
+      this.#keepers--;
+      this.someoneLeft();
+    });
+  }
+
+  /**
+   * Counts one that attached. It may be the lost one that has come back, also
+   * before its old connection is known to be lost: the grace does not run while
+   * it is there. Returns how it says that it has gone.
+   */
+  follow(): () => void {
+    this.#followers++;
+    this.#cancelGrace?.();
+    return once(() => {
+      this.#followers--;
+      this.someoneLeft();
+    });
+  }
+
+  /** Looks whether anybody is left who would keep it. */
+  someoneLeft(): void {
+    const { onDisconnect, disconnectGraceMs } = this.#options;
+    if (this.#over || onDisconnect === "DETACH" || this.#keepers > 0) return;
+    if (disconnectGraceMs === 0) this.#onLost();
+    else if (this.#followers === 0) {
+      this.#cancelGrace?.();
+      this.#cancelGrace = this.#clock.setTimer(disconnectGraceMs, this.#onLost);
+    }
+  }
+
+  /** The process has ended. */
+  end(): void {
+    this.#over = true;
+    this.#cancelGrace?.();
+    this.#cancelGrace = undefined;
+  }
+}
+
+function once(act: () => void): () => void {
+  let done = false;
+  return () => {
+    if (done) return;
+    done = true;
+    act();
+  };
+}

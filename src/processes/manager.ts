@@ -1,0 +1,294 @@
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import { newId } from "../base/ids.ts";
+import type { Slice, Sliced } from "../base/ordered-index.ts";
+import type { TerminalSize } from "../engine/port.ts";
+import type { RunProcesses } from "../runs/processes-port.ts";
+import type { RunningRuns } from "../runs/running-runs.ts";
+import type { Reservation } from "../sandboxes/capacity.ts";
+import type { Lease } from "../sandboxes/lease.ts";
+import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import type { RequestLog, RequestProgress } from "../state/request-log.ts";
+import type { ExitStatus } from "./exit-status.ts";
+import { HeadAndTail } from "./head-and-tail.ts";
+import type { ProcessJournal } from "./journal.ts";
+import type { Command, ProcessParts, StartOptions } from "./options.ts";
+import { Process } from "./process.ts";
+import { ProcessRegistry } from "./registry.ts";
+import type { JobRequest } from "./shell/job.ts";
+import { orSandboxEnd } from "./shell/shell-gone.ts";
+import { resolveWorkingDir } from "./shell/working-dir.ts";
+import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
+
+/** A caller's wish to run a command. Unset values are the sandbox's. */
+export interface RunRequest extends Omit<StartOptions, "timeoutMs"> {
+  readonly sandbox: SandboxName;
+  readonly env: Readonly<Record<string, string>>;
+  readonly workingDir: string | undefined;
+  readonly user: string | undefined;
+  readonly timeoutMs: number | undefined;
+  readonly terminal: TerminalSize | undefined;
+  /** Empty: not idempotent. */
+  readonly requestId: string;
+  /** Equal exactly for requests with the same parameters. */
+  readonly fingerprint: string;
+}
+
+/** What a stream of a process carries. */
+export type ProcessEvent =
+  | { readonly type: "started"; readonly processId: string; readonly startTimeMs: number }
+  | TranscriptItem
+  | { readonly type: "exited"; readonly status: ExitStatus }
+  | { readonly type: "keepalive" };
+
+/** The collected result of a process. */
+export interface CollectedOutput {
+  readonly processId: string;
+  readonly status: ExitStatus;
+  readonly stdout: HeadAndTail;
+  readonly stderr: HeadAndTail;
+}
+
+/** How the process manager is set up. */
+export interface ProcessManagerSettings {
+  /** Running processes in one sandbox. */
+  readonly maxProcessesPerSandbox: number;
+  /** After how long without an event a stream carries a keepalive. */
+  readonly keepaliveMs: number;
+}
+
+/** Starts processes, streams what they write, keeps how they ended. */
+export class ProcessManager implements RunProcesses {
+  readonly #settings: ProcessManagerSettings;
+  readonly #sandboxes: SandboxManager;
+  readonly #requests: RequestLog;
+  readonly #runs: RunningRuns;
+  readonly #parts: ProcessParts;
+  readonly #journal: ProcessJournal;
+  readonly #registry: ProcessRegistry;
+
+  constructor(
+    settings: ProcessManagerSettings,
+    sandboxes: SandboxManager,
+    requests: RequestLog,
+    runs: RunningRuns,
+    parts: ProcessParts & { readonly journal: ProcessJournal },
+  ) {
+    this.#settings = settings;
+    this.#sandboxes = sandboxes;
+    this.#requests = requests;
+    this.#runs = runs;
+    this.#parts = parts;
+    this.#journal = parts.journal;
+    this.#registry = new ProcessRegistry(parts.clock, (process) => parts.journal.forget(process));
+  }
+
+  /** Takes up the processes of an earlier run of the service: those that ended, and those that run on in sandboxes that live. */
+  async takeUp(): Promise<void> {
+    for (const process of await this.#journal.recall(this.#sandboxes, this.#parts)) {
+      this.#registry.add(process);
+      if (process.status === undefined) this.#journal.follow(process);
+    }
+  }
+
+  /**
+   * Starts a process and streams it: `started`, output, `exited`. The process
+   * waits for this stream. When the caller leaves, which the signal tells, the
+   * process is stopped or let go, as the request says.
+   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `RUN_STATE`.
+   */
+  async *exec(request: RunRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
+    const { process, isNew } = await this.#startOnce("Exec", request, signal);
+    const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
+    const leave = isNew ? process.keep(reader) : process.join();
+    yield* this.#stream(process, reader, leave, signal);
+  }
+
+  /**
+   * Runs a process to its end and returns head and tail of what it wrote. When the caller leaves, which the signal
+   * tells, it is stopped or goes on, as the request says.
+   */
+  async run(request: RunRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
+    const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
+    const collected = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
+    const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
+    const leave = isNew ? process.keep(reader) : process.join();
+    for await (const event of this.#stream(process, reader, leave, signal)) {
+      if (event.type === "output") collected[event.stream].append(event.data);
+      else if (event.type === "gap") collected[event.stream].skip(event.to - event.from);
+    }
+    throwIfAborted(signal);
+    return { processId: process.id, status: await process.ended, ...collected };
+  }
+
+  /** Streams the transcript of a process from the given offsets on, then follows it. The process does not wait for it. */
+  async *attach(
+    owner: string,
+    processId: string,
+    from: Offsets,
+    signal: AbortSignal,
+  ): AsyncGenerator<ProcessEvent> {
+    const process = this.#find(owner, processId);
+    const reader = process.transcript.reader(from);
+    yield* this.#stream(process, reader, process.follow(), signal);
+  }
+
+  /** One process. @throws `PROCESS_NOT_FOUND`. */
+  get(owner: string, processId: string): Process {
+    return this.#find(owner, processId);
+  }
+
+  /** Processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
+  list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Sliced<Process> {
+    this.#sandboxes.get(sandbox);
+    return this.#registry.list(sandbox.owner, sandbox.sandboxId, showEnded, slice);
+  }
+
+  async endRun(owner: string, runId: string): Promise<void> {
+    const tied = this.#registry
+      .allRunning()
+      .filter(
+        ({ options, sandbox, status }) => options.runId === runId && sandbox.owner === owner && !status,
+      );
+    await Promise.all(
+      tied.map(async (process) => {
+        if (process.lease !== undefined) await this.#resume(process.lease);
+        process.stop("CANCELED");
+        await process.ended;
+      }),
+    );
+  }
+
+  /** Lets go of every process that still runs, without ending it: the next run of the service finds it again. */
+  async letGo(): Promise<void> {
+    await this.#journal.stop();
+    for (const process of this.#registry.allRunning()) process.letGo();
+  }
+
+  async #startOnce(
+    method: string,
+    request: RunRequest,
+    signal: AbortSignal,
+  ): Promise<{ process: Process; isNew: boolean }> {
+    const { owner } = request.sandbox;
+    const key = { owner, method, requestId: request.requestId, fingerprint: request.fingerprint };
+    let own: Process | undefined;
+    const start = async (shared: AbortSignal, progress: RequestProgress): Promise<string> => {
+      const { begun } = progress;
+      if (begun !== undefined && this.#registry.get(owner, begun) !== undefined) return begun;
+      own = await this.#start(request, shared, progress);
+      if (shared.aborted) own.abandon();
+      return own.id;
+    };
+    const endsWithCallers = request.onDisconnect === "KILL";
+    const id = await this.#requests.run(key, signal, start, { endsWithCallers });
+    return own === undefined
+      ? { process: this.#find(owner, id), isNew: false }
+      : { process: own, isNew: true };
+  }
+
+  async #start(request: RunRequest, signal: AbortSignal, progress: RequestProgress): Promise<Process> {
+    const { runId } = request;
+    if (runId !== "") this.#runs.assertRunning(request.sandbox.owner, runId);
+    const lease = this.#sandboxes.acquire(request.sandbox);
+    let place: Reservation | undefined;
+    try {
+      const { sandbox } = lease;
+      const { maxProcessesPerSandbox } = this.#settings;
+      place = this.#registry.reserve(sandbox.owner, sandbox.sandboxId, maxProcessesPerSandbox);
+      const job: JobRequest = {
+        argv: argvOf(request.command),
+        env: { ...sandbox.spec.env, ...(request.terminal && { TERM: "xterm-256color" }), ...request.env },
+        workingDir: resolveWorkingDir(sandbox.spec.workingDir, request.workingDir),
+        user: request.user ?? sandbox.user,
+        stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
+        terminal: request.terminal,
+      };
+      const options: StartOptions = {
+        command: request.command,
+        timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs,
+        stdin: request.stdin,
+        keepStdinOpen: request.keepStdinOpen,
+        onDisconnect: request.onDisconnect,
+        disconnectGraceMs: request.disconnectGraceMs,
+        outputLimitBytes: request.outputLimitBytes,
+        runId,
+      };
+      const id = newId("prc");
+      const keep = (begun: Process): void => {
+        // Only who can ask for it again waits for the disk.
+        if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
+        failpoint("exec.begun");
+      };
+      const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
+        (error: unknown) => {
+          if (request.requestId !== "") this.#journal.forget({ id });
+          throw error;
+        },
+      );
+      failpoint("exec.started");
+      this.#registry.add(process, place);
+      this.#journal.follow(process);
+      // The run may have ended meanwhile, and not have found it.
+      if (runId !== "" && !this.#runs.has(sandbox.owner, runId)) process.stop("CANCELED");
+      return process;
+    } catch (error) {
+      place?.release();
+      const reason = await orSandboxEnd(error, lease);
+      lease.release();
+      throw reason;
+    }
+  }
+
+  async *#stream(
+    process: Process,
+    reader: TranscriptReader,
+    leave: () => void,
+    signal: AbortSignal,
+  ): AsyncGenerator<ProcessEvent> {
+    const { transcript } = process;
+    // A generator that waits in `yield` hears of nothing: the signal tells of a caller that left.
+    signal.addEventListener("abort", leave, { once: true });
+    try {
+      if (signal.aborted) return;
+      yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
+      while (!signal.aborted) {
+        const item = await reader.next();
+        if (item !== undefined) yield item;
+        else if (transcript.ended) break;
+        else if (!(await transcript.changed(this.#settings.keepaliveMs, signal))) yield { type: "keepalive" };
+      }
+      if (signal.aborted) return;
+      const status = await process.ended;
+      failpoint("exec.ended");
+      await this.#journal.kept(process);
+      yield { type: "exited", status };
+    } finally {
+      signal.removeEventListener("abort", leave);
+      leave();
+    }
+  }
+
+  /** A process that is frozen does not end: its sandbox goes on, where it is paused. */
+  async #resume({ sandbox, signal }: Lease): Promise<void> {
+    try {
+      if (this.#sandboxes.get(sandbox).state === "PAUSED") await this.#sandboxes.resume(sandbox, signal);
+    } catch {
+      // It ends, and its processes with it; or the engine is away, and whoever waits gives up.
+    }
+  }
+
+  #find(owner: string, processId: string): Process {
+    const process = this.#registry.get(owner, processId);
+    if (process !== undefined) return process;
+    throw new BerthError(
+      "PROCESS_NOT_FOUND",
+      `There is no process ${JSON.stringify(processId)}, or it ended more than 24 hours ago.`,
+      { metadata: { process_id: processId } },
+    );
+  }
+}
+
+function argvOf(command: Command): readonly string[] {
+  return command.kind === "argv" ? command.args : ["/bin/sh", "-c", command.line];
+}

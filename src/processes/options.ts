@@ -1,0 +1,46 @@
+import type { Clock } from "../base/clock.ts";
+import type { Logger } from "../base/logger.ts";
+import type { ProcessControl } from "./control.ts";
+import type { JobRunner } from "./shell/job.ts";
+import type { Spill } from "./spill.ts";
+import type { TranscriptLimits } from "./transcript.ts";
+import type { TranscriptBudget } from "./transcript-budget.ts";
+
+/** What was run, as the caller said it. */
+export type Command =
+  | { readonly kind: "shell"; readonly line: string }
+  | { readonly kind: "argv"; readonly args: readonly string[] };
+
+/** How a process is to be run. Times in milliseconds. */
+export interface ProcessOptions {
+  readonly command: Command;
+  readonly timeoutMs: number;
+  readonly keepStdinOpen: boolean;
+  /** What happens when the caller that started it goes away. */
+  readonly onDisconnect: "KILL" | "DETACH";
+  readonly disconnectGraceMs: number;
+  /** Undefined: no limit. */
+  readonly outputLimitBytes: number | undefined;
+  readonly runId: string;
+}
+
+/** How a process is to be started. */
+export interface StartOptions extends ProcessOptions {
+  /** Not kept: a process is remembered for a day, and what it read would be too. */
+  readonly stdin: Uint8Array;
+}
+
+/** What processes are built of. */
+export interface ProcessParts {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
+  /** What the transcripts of all processes may hold. */
+  readonly transcripts: TranscriptBudget;
+  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
+  readonly openSpill: (() => Spill) | undefined;
+  /** How long a process tree has between SIGTERM and SIGKILL. */
+  readonly killGraceMs: number;
+}

@@ -1,0 +1,404 @@
+import type { CancelTimer } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import type { OutputStream, TerminalSize } from "../engine/port.ts";
+import type { Lease, LeasedSandbox } from "../sandboxes/lease.ts";
+import { Callers } from "./disconnect-policy.ts";
+import type { ExitCause, ExitStatus } from "./exit-status.ts";
+import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
+import type { ProcessOptions, ProcessParts, StartOptions } from "./options.ts";
+import type { Job, JobEnd, JobRequest, JobTrace, LeaderId } from "./shell/job.ts";
+import { FoundJob } from "./shell/reattached-job.ts";
+import { sandboxEnd } from "./shell/shell-gone.ts";
+import { StdinWriter } from "./stdin-writer.ts";
+import { READING_MS, Transcript, type Wrote } from "./transcript.ts";
+import type { TranscriptReader } from "./transcript-reader.ts";
+
+/** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
+const TERMINAL_AHEAD_BYTES = 128 * 1024;
+/** How long the end of a process may take in all, once it is to end, or its time is over. */
+const END_MS = 2_600;
+/** How long a killed job may take to tell how it ended, and has at least. */
+const AFTER_KILL_MS = { most: 2_000, least: 100 };
+
+/** What a process begins as. */
+export interface ProcessInit {
+  readonly id: string;
+  readonly options: ProcessOptions;
+  readonly user: string;
+  readonly hasTerminal: boolean;
+  readonly startTimeMs: number;
+  /** On the monotonic clock. */
+  readonly startedAt: number;
+  /** What is there of what it wrote in an earlier run of the service. */
+  readonly wrote?: Wrote;
+}
+
+/**
+ * One process in a sandbox: what it writes, how it is stopped, how it ended.
+ * It holds the sandbox's lease until it has ended.
+ */
+export class Process {
+  readonly id: string;
+  readonly options: ProcessOptions;
+  readonly hasTerminal: boolean;
+  readonly startTimeMs: number;
+  readonly transcript: Transcript;
+  /** Where it runs, or ran. */
+  readonly sandbox: LeasedSandbox;
+  readonly user: string;
+  /** On the monotonic clock. */
+  readonly startedAt: number;
+  readonly #parts: ProcessParts;
+  /** Resolves when it has ended. Never rejects. */
+  readonly ended: Promise<ExitStatus>;
+  #resolveEnded: (status: ExitStatus) => void = nothing;
+  /** Undefined once it has ended. */
+  #lease: Lease | undefined;
+  /** Why it is being ended; the first reason stays. */
+  #ending: ExitCause | undefined;
+  #status: ExitStatus | undefined;
+  /** Undefined before it is known to run and after its end, since a shell and its connection hang on it. */
+  #job: Job | undefined;
+  #leader: LeaderId | undefined;
+  #stdin: StdinWriter | undefined;
+  #paused = false;
+  #lookAgain: NodeJS.Timeout | undefined;
+  /** Undefined once it has ended. */
+  #callers: Callers | undefined;
+  #killing: Promise<void> | undefined;
+  #cancelTimeout: CancelTimer = nothing;
+
+  private constructor(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, lease?: Lease) {
+    this.id = init.id;
+    this.sandbox = sandbox;
+    this.#lease = lease;
+    this.ended = new Promise((resolve) => {
+      this.#resolveEnded = resolve;
+    });
+    this.options = init.options;
+    this.hasTerminal = init.hasTerminal;
+    this.user = init.user;
+    this.#parts = parts;
+    this.startedAt = init.startedAt;
+    this.startTimeMs = init.startTimeMs;
+    const keepRead = init.options.onDisconnect === "DETACH" || init.options.disconnectGraceMs > 0;
+    const aheadBytes = this.hasTerminal ? TERMINAL_AHEAD_BYTES : undefined;
+    const limits = { ...parts.transcript, keepRead, aheadBytes };
+    this.transcript = new Transcript(limits, parts.openSpill?.(), init.wrote);
+    this.transcript.onRoom = () => this.#balance();
+    parts.transcripts.watch(sandbox.owner, this.transcript);
+    this.#callers = new Callers(init.options, parts.clock, () => this.stop("CANCELED"));
+  }
+
+  /**
+   * Starts a process. On failure the lease is still the caller's.
+   * @param before called when nothing has been started yet; what it throws prevents that.
+   */
+  static async start(
+    id: string,
+    lease: Lease,
+    request: JobRequest,
+    { stdin, ...options }: StartOptions,
+    parts: ProcessParts,
+    signal: AbortSignal,
+    before: (process: Process) => void = () => {},
+  ): Promise<Process> {
+    const { clock } = parts;
+    const { user } = request;
+    const times = { startTimeMs: clock.wallMs(), startedAt: clock.monotonicMs() };
+    const init = { id, options, user, hasTerminal: request.terminal !== undefined, ...times };
+    const process = new Process(init, lease.sandbox, parts, lease);
+    before(process);
+    const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
+    try {
+      const job = await parts.runner.start(
+        lease.sandbox,
+        { ...request, timeoutMs: options.timeoutMs },
+        output,
+        signal,
+      );
+      process.#follow(job, stdin, lease);
+      return process;
+    } catch (error) {
+      process.transcript.clear();
+      throw error;
+    }
+  }
+
+  /** One of an earlier run of the service that has ended. */
+  static ended(init: ProcessInit, sandbox: LeasedSandbox, parts: ProcessParts, status: ExitStatus): Process {
+    const process = new Process(init, sandbox, parts);
+    process.#end(status);
+    return process;
+  }
+
+  /** One of an earlier run of the service that may still run, in the job returned. Its callers have gone with that. */
+  static found(
+    init: ProcessInit,
+    lease: Lease,
+    parts: ProcessParts,
+    known: { readonly leader: LeaderId; readonly trace: JobTrace | undefined },
+  ): { readonly process: Process; readonly job: FoundJob } {
+    const { sandbox } = lease;
+    const process = new Process(init, sandbox, parts, lease);
+    const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
+    const job = new FoundJob({ ...known, sandbox, user: init.user }, output);
+    process.#follow(job, new Uint8Array(), lease);
+    // It may have ended by itself, which is then what is told of it.
+    void job.runs.then((runs) => runs && process.abandon());
+    return { process, job };
+  }
+
+  /** Its process group inside the sandbox; undefined before it is known to run. */
+  get leader(): LeaderId | undefined {
+    return this.#leader;
+  }
+
+  /** By what a later run of the service finds it; undefined where none can, and when it has ended. */
+  get trace(): JobTrace | undefined {
+    return this.#job?.trace;
+  }
+
+  /** How it ended; undefined while it runs. */
+  get status(): ExitStatus | undefined {
+    return this.#status;
+  }
+
+  /** Its hold on the sandbox; undefined once it has ended. */
+  get lease(): Lease | undefined {
+    return this.#lease;
+  }
+
+  /**
+   * Writes to stdin at an offset; returns the offset of the next write. See {@link StdinWriter.write}.
+   * @throws `PROCESS_STATE`, `OFFSET_OUT_OF_RANGE`, what the signal is aborted with.
+   */
+  async writeStdin(offset: number, data: Uint8Array, close: boolean, signal: AbortSignal): Promise<number> {
+    this.#assertRunning();
+    const open = this.options.keepStdinOpen || this.hasTerminal;
+    if (!open || this.#stdin === undefined) {
+      throw new BerthError(
+        "PROCESS_STATE",
+        "The process was started without keep_stdin_open: its stdin is closed.",
+      );
+    }
+    return this.#stdin.write(offset, data, close, signal);
+  }
+
+  /** Sends a signal to its process group. @throws `PROCESS_STATE` when it has ended. */
+  async signal(signal: number): Promise<void> {
+    const job = this.#assertRunning();
+    const release = job.hold();
+    if (release === undefined) throw ended();
+    try {
+      const sent = await this.#parts.control.signal(this.sandbox, this.user, job, signal);
+      if (!sent) throw ended();
+    } finally {
+      release();
+    }
+  }
+
+  /** Changes its terminal's size. @throws `PROCESS_STATE` without a terminal, or when it has ended. */
+  async resize(size: TerminalSize): Promise<void> {
+    const job = this.#assertRunning();
+    if (!this.hasTerminal)
+      throw new BerthError("PROCESS_STATE", "The process has no terminal. Start it with one to resize it.");
+    await job.resize(size);
+  }
+
+  /** Makes `reader`, of the caller that started it, the one the process waits for. Returns how that caller says that it has gone. */
+  keep(reader: TranscriptReader): () => void {
+    this.transcript.setLossless(reader);
+    const leave = this.join();
+    return () => {
+      this.transcript.setLossless(undefined);
+      leave();
+    };
+  }
+
+  /** Counts a caller that asked for the same process again, by its request id, as one that started it. Returns how it says that it has gone. */
+  join(): () => void {
+    return this.#callers?.join() ?? nothing;
+  }
+
+  /** Counts a caller that attached. Returns how it says that it has gone. */
+  follow(): () => void {
+    return this.#callers?.follow() ?? nothing;
+  }
+
+  /** Says that the caller it was started for had gone before it could be told. */
+  abandon(): void {
+    this.#callers?.someoneLeft();
+  }
+
+  /** Ends the whole process tree, for the given reason unless there is one already. */
+  stop(cause: ExitCause): void {
+    if (this.#status !== undefined || this.#ending !== undefined) return;
+    this.#ending = cause;
+    // Its first bytes may be too many before it is known to have begun: then it is ended as it begins.
+    if (this.#job !== undefined) this.#beginKill(cause);
+  }
+
+  #beginKill(cause: ExitCause): void {
+    const { killGraceMs, clock } = this.#parts;
+    // One that began late has no time left.
+    const dueMs = this.startedAt + this.options.timeoutMs + killGraceMs - clock.monotonicMs();
+    const graceMs = cause === "OUTPUT_LIMIT" ? 0 : Math.max(0, Math.min(killGraceMs, dueMs));
+    this.#killing = this.#kill(graceMs).catch((error: unknown) => {
+      if (this.#status !== undefined) return;
+      this.#parts.logger.error({ processId: this.id, err: error }, "a process tree could not be ended");
+      this.#finish({ exitCode: -1, message: "It could not be killed, and may still run in the sandbox." });
+    });
+  }
+
+  /** Lets go of it without ending it: nothing more is learnt of it. For a service that stops and leaves its sandboxes. */
+  letGo(): void {
+    this.#ending ??= "ENGINE_LOST";
+    this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
+  }
+
+  #follow(job: Job, stdin: Uint8Array, { signal }: Lease): void {
+    this.#job = job;
+    this.#leader = { pid: job.pid, startTime: job.startTime };
+    this.#balance();
+    if (this.#ending !== undefined) this.#beginKill(this.#ending);
+    const { clock } = this.#parts;
+    this.#cancelTimeout = clock.setTimer(this.startedAt + this.options.timeoutMs - clock.monotonicMs(), () =>
+      this.stop("TIMED_OUT"),
+    );
+    const open = this.options.keepStdinOpen || this.hasTerminal;
+    if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
+    if (stdin.length > 0) {
+      this.#stdin?.write(0, stdin, !open, signal).catch(() => {
+        // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
+      });
+    }
+    const onSandboxEnd = (): void => {
+      this.#ending ??= "SANDBOX_TERMINATED";
+      const message = signal.reason instanceof Error ? signal.reason.message : "The sandbox ended.";
+      this.#finish({ exitCode: -1, message });
+    };
+    signal.addEventListener("abort", onSandboxEnd, { once: true });
+    if (signal.aborted) onSandboxEnd();
+    void this.ended.then(() => signal.removeEventListener("abort", onSandboxEnd));
+    job.end
+      .then((end) => this.#jobEnded(end))
+      .catch((error: unknown) => {
+        this.#parts.logger.error(
+          { processId: this.id, err: error },
+          "the end of a process could not be told",
+        );
+        this.#ending ??= "ENGINE_LOST";
+        this.#finish({ exitCode: -1, message: "Its end could not be told." });
+      });
+  }
+
+  #take(stream: OutputStream, chunk: Buffer): void {
+    if (this.#status !== undefined) return;
+    const { outputLimitBytes } = this.options;
+    const { stdout, stderr } = this.transcript.written;
+    const room = (outputLimitBytes ?? Number.POSITIVE_INFINITY) - stdout - stderr;
+    this.transcript.append(stream, chunk.length > room ? chunk.subarray(0, room) : chunk);
+    if (chunk.length > room) this.stop("OUTPUT_LIMIT");
+    this.#balance();
+  }
+
+  /** Makes the job wait while its lossless reader is too far behind. */
+  #balance(): void {
+    if (this.#job === undefined || this.#status !== undefined) return;
+    const wait = this.transcript.full;
+    if (wait) this.#lookAgain ??= setTimeout(() => this.#relook(), READING_MS).unref();
+    if (wait === this.#paused) return;
+    this.#paused = wait;
+    if (wait) this.#job.pause();
+    else this.#job.resume();
+  }
+
+  /** A reader that stops gives the process more room, and nothing else tells of it. */
+  #relook(): void {
+    this.#lookAgain = undefined;
+    this.#balance();
+  }
+
+  async #kill(graceMs: number): Promise<void> {
+    const { control, clock } = this.#parts;
+    // One that began late is late for its end as well.
+    const endBy = Math.min(clock.monotonicMs(), this.startedAt + this.options.timeoutMs) + END_MS;
+    const job = this.#assertRunning();
+    const release = job.hold();
+    if (release === undefined) return;
+    try {
+      await control.killTree(this.sandbox, this.user, job, graceMs);
+    } finally {
+      release();
+    }
+    // What it wrote before its end is still on the way; nobody needs to be waited for any more.
+    job.resume();
+    const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.least), AFTER_KILL_MS.most);
+    clock.setTimer(leftMs, () => this.#finish({ exitCode: -1, message: "" }));
+  }
+
+  async #jobEnded(end: JobEnd): Promise<void> {
+    if (this.#status !== undefined) return;
+    if (end.kind === "lost") {
+      this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
+      return this.#finish({ exitCode: -1, message: end.error.message });
+    }
+    // Told only when the whole tree is gone, where Berth is ending it.
+    await this.#killing;
+    const lease = this.#lease;
+    const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
+    if (unexplained && lease !== undefined) {
+      const kills = await this.#parts.control.newOomKills(this.sandbox);
+      if (kills) this.#ending ??= "OUT_OF_MEMORY";
+      // No shell answers where the sandbox has ended too; that is told soon, and then as the cause.
+      else if (kills === undefined) await sandboxEnd(lease);
+    }
+    this.#finish({ exitCode: end.code, message: end.message ?? "" });
+  }
+
+  #finish(how: { readonly exitCode: number; readonly message: string }): void {
+    if (this.#status !== undefined) return;
+    this.#cancelTimeout();
+    const signal = signalOf(how.exitCode);
+    const { stdout, stderr } = this.transcript.written;
+    this.#end({
+      cause: this.#ending ?? (signal > 0 ? "SIGNALED" : "EXITED"),
+      exitCode: how.exitCode,
+      signal,
+      durationMs: this.#parts.clock.monotonicMs() - this.startedAt,
+      stdoutBytes: stdout,
+      stderrBytes: stderr,
+      message: how.message,
+    });
+  }
+
+  #end(status: ExitStatus): void {
+    this.#status = status;
+    this.#job?.close();
+    this.#job = undefined;
+    this.#stdin = undefined;
+    this.transcript.end();
+    this.#lease?.release();
+    this.#resolveEnded(status);
+    // It is kept for a day: what it needed while it ran is not to be kept with it.
+    this.#cancelTimeout = nothing;
+    this.#callers?.end();
+    this.#callers = undefined;
+    this.#resolveEnded = nothing;
+    this.#killing = undefined;
+    this.#lease = undefined;
+    this.transcript.onRoom = nothing;
+  }
+
+  #assertRunning(): Job {
+    if (this.#status !== undefined || this.#job === undefined) throw ended();
+    return this.#job;
+  }
+}
+
+function nothing(): void {}
+
+function ended(): BerthError {
+  return new BerthError("PROCESS_STATE", "The process has ended.");
+}

@@ -1,0 +1,91 @@
+import type { BerthError } from "../../base/errors.ts";
+import type { OutputStream, TerminalSize } from "../../engine/port.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+
+/** A command to run in a sandbox. */
+export interface JobRequest {
+  /** Program and arguments; not empty, none holds NUL. */
+  readonly argv: readonly string[];
+  /** The whole environment that Berth sets: the sandbox's and the command's. The image's own comes below it. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Absolute. */
+  readonly workingDir: string;
+  /** Empty: the engine's default. */
+  readonly user: string;
+  /** Whether anything will be written to stdin; otherwise it is /dev/null. */
+  readonly stdin: boolean;
+  readonly terminal: TerminalSize | undefined;
+  /** How long it may run, which bounds how long it may take to begin. Default: that it may take 30 s. */
+  readonly timeoutMs?: number;
+  /** Aborted when nobody waits for it to begin any more. */
+  readonly limit?: AbortSignal;
+}
+
+/** How a job ended. */
+export type JobEnd =
+  /** Its exit code is known; 128 + n where signal n ended it. */
+  | { readonly kind: "exited"; readonly code: number; readonly message?: string }
+  /** Nobody can tell: the engine lost it, or its sandbox ended. */
+  | { readonly kind: "lost"; readonly error: BerthError };
+
+/** Takes what a job writes, exactly and in the order of each stream. */
+export type JobOutput = (stream: OutputStream, chunk: Buffer) => void;
+
+/** What the process that leads the process group and session of a job is known by in its sandbox. */
+export interface LeaderId {
+  readonly pid: number;
+  /** When the kernel started it, as /proc counts that: tells it from a later process of the same pid. */
+  readonly startTime: string;
+}
+
+/** A {@link LeaderId} that is to be acted on. */
+export interface Leader extends LeaderId {
+  /** Whether the pid may be another's by now: then it is looked at before anything is done to it. */
+  readonly unsure: boolean;
+}
+
+/** By what a later run of the service finds a job, and learns how it ends. */
+export interface JobTrace {
+  /** The {@link SpawnedProcess.handle} of the process it runs in. */
+  readonly handle: string;
+  /** What its shell marks its end with; undefined where its end is that of the process. */
+  readonly nonce: string | undefined;
+}
+
+/** A running job. */
+export interface Job extends Leader {
+  /** Undefined where it cannot outlive the service. */
+  readonly trace: JobTrace | undefined;
+  /** Resolves when the command itself has ended and all it wrote has been passed on. Never rejects. */
+  readonly end: Promise<JobEnd>;
+  /** Stops the flow of output soon; the job then waits as for a full pipe. */
+  pause(): void;
+  resume(): void;
+  /** Lets output flow slowly, since nobody wants it, until {@link pause} or {@link resume} is called. */
+  trickle(): void;
+  /** Resolves when more may be written. */
+  writeStdin(data: Uint8Array): Promise<void>;
+  /** Ends stdin. Idempotent. */
+  closeStdin(): void;
+  resize(size: TerminalSize): Promise<void>;
+  /**
+   * Keeps {@link Leader.pid} this job's alone, even past its end, until the returned
+   * function is called; undefined when it has ended. Whoever acts on the pid
+   * holds the job meanwhile, so that what comes after it is not hit.
+   */
+  hold(): (() => void) | undefined;
+  /** Lets go of the job without ending it; `end` settles soon. Idempotent. */
+  close(): void;
+}
+
+/** Starts jobs in one way or another. */
+export interface JobRunner {
+  /**
+   * Starts a job; resolves when it exists. The signal ends the wait for a
+   * shell, and a start that has not reached the engine; a job that has been
+   * handed to either is started all the same, and returned, so that nothing runs
+   * that nobody knows of.
+   * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
+   */
+  start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
+}

@@ -1,0 +1,213 @@
+import { abortError, BerthError } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { Engine } from "../../engine/port.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { Lane, type LaneOwner } from "./lane.ts";
+
+/** How many lanes a sandbox has. */
+export interface LanePoolSettings {
+  /** Idle lanes kept ready. */
+  readonly spare: number;
+  /** Lanes of one sandbox in all; those beyond are not opened. */
+  readonly most: number;
+  /** After how long lanes beyond the spare ones are closed. */
+  readonly idleMs: number;
+}
+
+/** Lanes opened at the same time; more only make the engine slower. */
+const OPENING_AT_ONCE = 4;
+const FIRST_RECHECK_MS = 200;
+const LONGEST_RECHECK_MS = 10_000;
+/** One lane for each of this many processes that the sandbox may have. */
+const PIDS_PER_LANE = 16;
+
+interface Waiter {
+  resolve(lane: Lane | undefined): void;
+}
+
+/** The lanes of one sandbox, for its default user. */
+export class LanePool implements LaneOwner {
+  readonly #engine: Engine;
+  readonly #sandbox: LeasedSandbox;
+  readonly #settings: LanePoolSettings;
+  readonly #logger: Logger;
+  readonly #closing = new AbortController();
+  /** Used from the end, so that lanes not needed grow old at the front. */
+  readonly #idle: { readonly lane: Lane; readonly since: number }[] = [];
+  readonly #all = new Set<Lane>();
+  readonly #waiters: Waiter[] = [];
+  readonly #rechecks = new Map<Lane, NodeJS.Timeout>();
+  readonly #most: number;
+  #opening = 0;
+  #shrinkTimer: NodeJS.Timeout | undefined;
+
+  constructor(engine: Engine, sandbox: LeasedSandbox, settings: LanePoolSettings, logger: Logger) {
+    this.#engine = engine;
+    this.#sandbox = sandbox;
+    this.#settings = settings;
+    this.#logger = logger;
+    this.#most = Math.max(
+      1,
+      Math.min(settings.most, Math.floor(sandbox.spec.resources.pidsLimit / PIDS_PER_LANE)),
+    );
+    this.#refill();
+  }
+
+  /** Lanes there are, in whatever state. */
+  get size(): number {
+    return this.#all.size;
+  }
+
+  /** An idle lane, now or as soon as one is free or opened; undefined when none can be expected. */
+  async take(signal: AbortSignal): Promise<Lane | undefined> {
+    const ready = this.takeIdle();
+    if (ready !== undefined) return ready;
+    if (this.#all.size + this.#opening >= this.#most && !this.#isAnyComing) return undefined;
+    const { promise, resolve } = Promise.withResolvers<Lane | undefined>();
+    const waiter: Waiter = { resolve };
+    this.#waiters.push(waiter);
+    this.#refill();
+    const onAbort = (): void => {
+      const place = this.#waiters.indexOf(waiter);
+      if (place >= 0) this.#waiters.splice(place, 1);
+      resolve(undefined);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    const lane = await promise.finally(() => signal.removeEventListener("abort", onAbort));
+    if (!signal.aborted) return lane;
+    if (lane !== undefined) this.giveBack(lane);
+    throw abortError(signal);
+  }
+
+  /** An idle lane, if there is one. */
+  takeIdle(): Lane | undefined {
+    const entry = this.#idle.pop();
+    if (entry !== undefined) this.#refill();
+    return entry?.lane;
+  }
+
+  /** Returns a lane that was taken and not used, or is idle again. */
+  giveBack(lane: Lane): void {
+    if (lane.state === "idle") this.freed(lane);
+  }
+
+  freed(lane: Lane): void {
+    this.#forgetRecheck(lane);
+    const waiter = this.#waiters.shift();
+    if (waiter !== undefined) waiter.resolve(lane);
+    else if (this.#closing.signal.aborted) lane.retire();
+    else {
+      this.#idle.push({ lane, since: performance.now() });
+      this.#shrinkTimer ??= setTimeout(() => this.#shrink(), this.#settings.idleMs).unref();
+    }
+  }
+
+  parked(lane: Lane): void {
+    this.#recheckLater(lane, FIRST_RECHECK_MS);
+    this.#refill();
+  }
+
+  died(lane: Lane): void {
+    this.#all.delete(lane);
+    this.#forgetRecheck(lane);
+    const place = this.#idle.findIndex((entry) => entry.lane === lane);
+    if (place >= 0) this.#idle.splice(place, 1);
+    this.#refill();
+  }
+
+  /** Lets go of every lane. For a sandbox that has ended. */
+  close(): void {
+    if (this.#closing.signal.aborted) return;
+    this.#closing.abort(new BerthError("SANDBOX_TERMINATED", "The sandbox has ended."));
+    clearTimeout(this.#shrinkTimer);
+    for (const lane of [...this.#all]) lane.discard();
+    this.#turnAway();
+  }
+
+  /** Has those that wait go another way. */
+  #turnAway(): void {
+    for (const waiter of this.#waiters.splice(0)) waiter.resolve(undefined);
+  }
+
+  /** Lanes that are idle soon. */
+  get #renewing(): number {
+    let count = 0;
+    for (const { state } of this.#all) if (state === "renewing") count++;
+    return count;
+  }
+
+  get #isAnyComing(): boolean {
+    return this.#opening > 0 || this.#renewing > 0;
+  }
+
+  /** Opens lanes for those that wait, and to have the spare ones. */
+  #refill(): void {
+    if (this.#closing.signal.aborted) return;
+    const wanted = this.#settings.spare + this.#waiters.length - this.#idle.length - this.#renewing;
+    while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#most)
+      this.#open();
+  }
+
+  #open(): void {
+    this.#opening++;
+    Lane.open(this.#engine, this.#sandbox, this.#sandbox.user, this, this.#closing.signal)
+      .then(
+        (lane) => {
+          this.#opening--;
+          this.#all.add(lane);
+          if (this.#closing.signal.aborted) lane.discard();
+          else if (lane.state === "idle") this.freed(lane);
+        },
+        (error: unknown) => {
+          this.#opening--;
+          if (this.#closing.signal.aborted) return;
+          this.#logger.debug(
+            { sandboxId: this.#sandbox.sandboxId, err: error },
+            "a lane could not be opened",
+          );
+          // Those that wait go another way; the next job tries to open one again.
+          this.#turnAway();
+        },
+      )
+      .then(() => {
+        if (this.#waiters.length > 0) this.#refill();
+        // A lane that is busy may stay so for hours: where no other may be opened, nobody waits.
+        if (!this.#isAnyComing) this.#turnAway();
+      })
+      .catch((error: unknown) =>
+        this.#logger.error({ err: error }, "the lanes of a sandbox are out of order"),
+      );
+  }
+
+  #recheckLater(lane: Lane, delayMs: number): void {
+    const timer = setTimeout(() => {
+      lane
+        .recheck()
+        .then(() => {
+          if (lane.state === "parked") this.#recheckLater(lane, Math.min(delayMs * 2, LONGEST_RECHECK_MS));
+        })
+        .catch(() => lane.discard());
+    }, delayMs);
+    this.#rechecks.set(lane, timer.unref());
+  }
+
+  #forgetRecheck(lane: Lane): void {
+    clearTimeout(this.#rechecks.get(lane));
+    this.#rechecks.delete(lane);
+  }
+
+  /** Closes lanes that have not been needed for a while. */
+  #shrink(): void {
+    this.#shrinkTimer = undefined;
+    const now = performance.now();
+    while (this.#idle.length > this.#settings.spare) {
+      const oldest = this.#idle[0];
+      if (oldest === undefined || now - oldest.since < this.#settings.idleMs) break;
+      this.#idle.shift();
+      oldest.lane.retire();
+    }
+    if (this.#idle.length > this.#settings.spare) {
+      this.#shrinkTimer = setTimeout(() => this.#shrink(), this.#settings.idleMs).unref();
+    }
+  }
+}

@@ -1,0 +1,344 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { abortError, BerthError } from "../../base/errors.ts";
+import { untilAborted } from "../../base/until.ts";
+import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } from "../../engine/port.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import type { Leader } from "./job.ts";
+import {
+  askCommand,
+  LANE_BOOT,
+  PLAIN_START,
+  PRELOADED_START,
+  preloadingShell,
+  RECHECK_COMMAND,
+  readyCommand,
+  renewCommand,
+  renewedCommand,
+} from "./lane-script.ts";
+import { parseLeader } from "./leader-text.ts";
+import { MarkerScanner } from "./marker-scanner.ts";
+import { newNonce } from "./nonce.ts";
+import { shellGone } from "./shell-gone.ts";
+import type { ShellText } from "./shell-text.ts";
+
+/** What a lane is doing. */
+export type LaneState =
+  /** Waits for a job or a question. */
+  | "idle"
+  /** Runs a job, answers a question, or is held by its last job's owner. */
+  | "busy"
+  /** Its last job is over, and could have changed it; it becomes a new shell, and idle with that. */
+  | "renewing"
+  /** Something its last job left behind still holds its pipes. */
+  | "parked"
+  | "dead";
+
+/** Takes the bytes of a lane's streams while it is not idle. */
+export interface LaneTask {
+  data(stream: OutputStream, chunk: Buffer): void;
+  /** The lane has died; `lost` is the connection's error, if it was that. */
+  died(lost: Error | undefined): void;
+}
+
+/** Whom a lane tells of what becomes of it. */
+export interface LaneOwner {
+  /** It is idle, and proven clean. */
+  freed(lane: Lane): void;
+  /** Its last job left something behind that holds its pipes. */
+  parked(lane: Lane): void;
+  died(lane: Lane): void;
+}
+
+const OPEN_TIMEOUT_MS = 15_000;
+const ANSWER_TIMEOUT_MS = 10_000;
+/** How long a shell may take to become another one. */
+const RENEW_TIMEOUT_MS = 2_000;
+const SIGKILL = 9;
+
+/**
+ * A shell inside a sandbox, opened ahead of need, that runs one job at a time
+ * as its child and is used again when the job is proven to have left nothing
+ * behind. Ends of jobs come as markers, apart from their output: a nonce that
+ * is new for each job and known to the shell alone.
+ */
+export class Lane implements Leader {
+  /** The shell's process, session and process group in the sandbox. */
+  readonly pid: number;
+  readonly startTime: string;
+  readonly unsure = false;
+  readonly user: string;
+  readonly spawned: SpawnedProcess;
+  readonly #owner: LaneOwner;
+  #state: LaneState = "idle";
+  #spent = false;
+  #task: LaneTask | undefined;
+  readonly #outside: OutsideControl | undefined;
+  /** Whether its jobs are kept from its memory and its pipes. */
+  readonly #undumpable: boolean;
+  /** What was seen from outside when it was last by itself; undefined where that cannot be seen. */
+  #seclusion: Seclusion | undefined;
+
+  private constructor(
+    spawned: SpawnedProcess,
+    leader: string,
+    user: string,
+    owner: LaneOwner,
+    outside: OutsideControl | undefined,
+  ) {
+    this.spawned = spawned;
+    this.#outside = outside;
+    ({ pid: this.pid, startTime: this.startTime } = parseLeader(leader));
+    this.#undumpable = leader.endsWith(":u");
+    this.user = user;
+    this.#owner = owner;
+  }
+
+  /** Opens a lane; resolves when it is idle. Takes as long as the engine takes to start a process. */
+  static async open(
+    engine: Engine,
+    sandbox: LeasedSandbox,
+    user: string,
+    owner: LaneOwner,
+    signal: AbortSignal,
+  ): Promise<Lane> {
+    const nonce = newNonce();
+    const ready = Promise.withResolvers<string>();
+    ready.promise.catch(() => {});
+    let said = "";
+    const scanner = new MarkerScanner(nonce, (chunk) => {
+      said = (said + chunk.toString("latin1")).slice(0, 1024);
+    });
+    let lane: Lane | undefined;
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(OPEN_TIMEOUT_MS)]);
+    const onAbort = (): void => ready.reject(abortError(limit));
+    limit.addEventListener("abort", onAbort, { once: true });
+    const outside = await engine.outside(sandbox.ref, limit).catch(() => undefined);
+    const library = outside?.undumpable;
+    const spawned = await engine.spawn(
+      sandbox.ref,
+      {
+        argv: library === undefined ? ["/bin/sh"] : preloadingShell(library),
+        user,
+        stdin: true,
+        input: Buffer.from(
+          (library === undefined ? PLAIN_START : PRELOADED_START) + LANE_BOOT + readyCommand(nonce),
+          "latin1",
+        ),
+      },
+      {
+        data: (stream, chunk) => {
+          if (lane !== undefined) return lane.#task?.data(stream, chunk);
+          const found = stream === "stdout" ? scanner.push(chunk) : undefined;
+          if (found !== undefined) ready.resolve(found.text.slice(1));
+        },
+        end: (error) => {
+          ready.reject(shellGone(said, error));
+          if (lane !== undefined) lane.#die(error);
+        },
+      },
+      limit,
+    );
+    try {
+      lane = new Lane(spawned, await ready.promise, user, owner, outside);
+      if (!lane.#undumpable) lane.#seclusion = await outside?.seclusion(lane);
+      return lane;
+    } catch (error) {
+      spawned.close();
+      throw error;
+    } finally {
+      limit.removeEventListener("abort", onAbort);
+    }
+  }
+
+  get state(): LaneState {
+    return this.#state;
+  }
+
+  /** Hands the shell a task and the text that begins it. The lane must be idle; the task then decides what becomes of it. */
+  give(task: LaneTask, text: ShellText): void {
+    this.#begin(task);
+    this.#write(text);
+  }
+
+  /**
+   * Has the shell itself run a command of builtins, which needs no new process,
+   * and returns what it answered. The lane must be idle, and is idle afterwards.
+   * @param within aborted when no answer is waited for any longer. Default: never.
+   * @throws `ENGINE_UNAVAILABLE` when it ends, or does not answer in time; the lane is then dead.
+   */
+  async ask(command: string, within?: AbortSignal): Promise<string> {
+    const nonce = newNonce();
+    const answer = this.#answer(nonce);
+    this.#write(askCommand(nonce, command));
+    const timeout = new AbortController();
+    const givenUp = Promise.withResolvers<void>();
+    within?.addEventListener("abort", () => givenUp.resolve(), { once: true, signal: timeout.signal });
+    if (within?.aborted) givenUp.resolve();
+    const tooLong = sleep(ANSWER_TIMEOUT_MS, undefined, { signal: timeout.signal, ref: false });
+    const late = Promise.race([tooLong, givenUp.promise]).then(() => {
+      this.discard();
+      throw new BerthError("ENGINE_UNAVAILABLE", "A shell in the sandbox does not answer.");
+    });
+    late.catch(() => {});
+    try {
+      const text = await Promise.race([answer, late]);
+      this.#task = undefined;
+      this.#state = "idle";
+      return text.slice(1);
+    } finally {
+      timeout.abort();
+    }
+  }
+
+  /** Looks whether a parked lane has become clean. Tells its owner when it has; otherwise it stays parked. */
+  async recheck(): Promise<void> {
+    if (this.#state !== "parked") return;
+    if (!this.#undumpable) {
+      // A shell that waits for a job could not answer.
+      if (this.#outside !== undefined && (await this.#outside.seclusion(this, this.#seclusion)) === undefined)
+        return;
+      if (this.#state !== "parked") return;
+    }
+    this.#state = "idle";
+    this.spawned.resume();
+    if ((await this.ask(RECHECK_COMMAND)) === "C") return this.release();
+    this.#state = "parked";
+    this.spawned.trickle();
+  }
+
+  /**
+   * For the job that runs: its process group is being acted on, and this
+   * shell's with it, which may be hit later than the job ends. So it runs no other.
+   */
+  spend(): void {
+    this.#spent = true;
+  }
+
+  /**
+   * For the job that ran: the shell says that it left nothing behind, and nobody holds it. A job that can read and
+   * write the shell's memory may have forged that. Then the lane is free again when the shell has become another one
+   * and, where that can be seen, is by itself as seen from outside.
+   */
+  release(): void {
+    if (this.#state === "dead") return;
+    if (this.#spent) {
+      this.discard();
+      return;
+    }
+    this.spawned.resume();
+    this.#task = undefined;
+    if (this.#undumpable) {
+      this.#state = "idle";
+      this.#owner.freed(this);
+      return;
+    }
+    this.#state = "renewing";
+    this.#renew().catch(() => this.#end());
+  }
+
+  /** For the job that ran: it left something behind. */
+  park(): void {
+    if (this.#state === "dead") return;
+    this.#task = undefined;
+    this.#state = "parked";
+    this.spawned.trickle();
+    this.#owner.parked(this);
+  }
+
+  /** Lets an idle lane's shell end by itself. */
+  retire(): void {
+    this.spawned.closeStdin();
+  }
+
+  /** Gives the lane up. What runs in it is not ended. */
+  discard(): void {
+    this.#die(undefined);
+    this.spawned.close();
+  }
+
+  async #renew(): Promise<void> {
+    const outside = this.#outside;
+    const before = this.#seclusion;
+    if (before !== undefined && (await outside?.seclusion(this, before)) === undefined) return this.park();
+    const [going, there] = [newNonce(), newNonce()];
+    const limit = AbortSignal.timeout(RENEW_TIMEOUT_MS);
+    await untilAborted(this.#told(going, ["stdout"], renewCommand(going)), limit);
+    await untilAborted(
+      this.#told(there, ["stdout", "stderr"], PLAIN_START + LANE_BOOT + renewedCommand(there)),
+      limit,
+    );
+    if (before !== undefined) {
+      const after = await outside?.seclusion(this, before);
+      // It said that it would become another shell, and has not.
+      if (after === undefined || after.program === before.program) return this.#end();
+      this.#seclusion = after;
+    }
+    if (this.#state === "dead") return;
+    this.#task = undefined;
+    this.#state = "idle";
+    this.#owner.freed(this);
+  }
+
+  /** Writes a text, and resolves when each of the streams has told the nonce. What comes before that is nobody's. */
+  #told(nonce: string, streams: readonly OutputStream[], text: ShellText): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const waiting = new Map(streams.map((stream) => [stream, new MarkerScanner(nonce, () => {})]));
+    this.#task = {
+      data: (stream, chunk) => {
+        if (waiting.get(stream)?.push(chunk) === undefined) return;
+        waiting.delete(stream);
+        if (waiting.size === 0) resolve();
+      },
+      died: (lost) => reject(shellGone("", lost)),
+    };
+    this.#write(text);
+    return promise;
+  }
+
+  /** Ends a shell that cannot be trusted, where that can be done from outside, and gives the lane up. */
+  #end(): void {
+    this.#outside?.signalGroup(this, SIGKILL).catch(() => {});
+    this.discard();
+  }
+
+  #begin(task: LaneTask): void {
+    if (this.#state !== "idle") throw new Error(`the lane is ${this.#state}`);
+    this.#state = "busy";
+    this.#task = task;
+  }
+
+  #answer(nonce: string): Promise<string> {
+    const { promise, resolve, reject } = Promise.withResolvers<string>();
+    promise.catch(() => {});
+    const scanners = {
+      stdout: new MarkerScanner(nonce, () => {}),
+      stderr: new MarkerScanner(nonce, () => {}),
+    };
+    const answers = new Map<OutputStream, string>();
+    this.#begin({
+      data: (stream, chunk) => {
+        if (answers.has(stream)) return;
+        const found = scanners[stream].push(chunk);
+        if (found === undefined) return;
+        answers.set(stream, found.text);
+        if (answers.size === 2) resolve(found.text);
+      },
+      died: (lost) => reject(shellGone("", lost)),
+    });
+    return promise;
+  }
+
+  #write(text: ShellText): void {
+    // A write that fails is a lane that has died, and that is told by its streams.
+    this.spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
+  }
+
+  #die(lost: Error | undefined): void {
+    if (this.#state === "dead") return;
+    this.#state = "dead";
+    const task = this.#task;
+    this.#task = undefined;
+    task?.died(lost);
+    this.#owner.died(this);
+  }
+}

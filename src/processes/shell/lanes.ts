@@ -1,0 +1,246 @@
+import type { Logger } from "../../base/logger.ts";
+import type { Engine, OutsideControl } from "../../engine/port.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { POOL_OWNER } from "../../sandboxes/warm-pool.ts";
+import type { ControlParts, Shells } from "../control.ts";
+import type { Job, JobOutput, JobRequest, JobRunner, LeaderId } from "./job.ts";
+import { workingDirMissing } from "./job-bounds.ts";
+import { Lane } from "./lane.ts";
+import { LaneJob } from "./lane-job.ts";
+import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
+import { signalCommand } from "./lane-script.ts";
+import { jobText } from "./lane-text.ts";
+import { WaitingShells } from "./prestarted-shells.ts";
+import { noProcesses, orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
+
+/** What is longer goes the plain way: shells read long commands slowly. */
+const LONGEST_TEXT = 32 * 1024;
+const SIGKILL = 9;
+const READY_ANSWER_MS = 500;
+/** After how long a shell that has not begun its job is looked at, and looked at again. */
+const STUCK_MS = 250;
+const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
+
+/** Asks a shell, as often as it likes, and makes something of the answers. */
+type Questions<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
+
+/** What is kept ready in one sandbox. */
+interface ReadyShells {
+  readonly lanes: LanePool;
+  readonly forStdin: WaitingShells;
+}
+
+/**
+ * The shells of all sandboxes: runs jobs in them, and answers questions about
+ * what happens inside. What they cannot do (a terminal, another user) and what
+ * finds none ready is run the plain way.
+ */
+export class Lanes implements JobRunner, Shells {
+  readonly #engine: Engine;
+  readonly #plain: JobRunner;
+  readonly #settings: LanePoolSettings;
+  readonly #logger: Logger;
+  readonly #giveUp: ControlParts["giveUp"];
+  readonly #ready = new Map<string, ReadyShells>();
+
+  constructor(
+    engine: Engine,
+    plain: JobRunner,
+    settings: LanePoolSettings,
+    logger: Logger,
+    giveUp: ControlParts["giveUp"] = () => false,
+  ) {
+    this.#giveUp = giveUp;
+    this.#engine = engine;
+    this.#plain = plain;
+    this.#settings = settings;
+    this.#logger = logger;
+  }
+
+  /** Opens lanes for a sandbox that has become ready, ahead of need. */
+  open(sandbox: LeasedSandbox): void {
+    if (this.#ready.has(sandbox.ref)) return;
+    const ready = {
+      lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger),
+      forStdin: new WaitingShells(this.#engine, sandbox, this.#logger),
+    };
+    this.#ready.set(sandbox.ref, ready);
+    // Whoever claims a sandbox that waits may want an interpreter at once.
+    if (sandbox.owner === POOL_OWNER) ready.forStdin.prepare();
+  }
+
+  /** Lets go of the lanes of a sandbox that ends. */
+  close(ref: string): void {
+    const ready = this.#ready.get(ref);
+    this.#ready.delete(ref);
+    ready?.lanes.close();
+    ready?.forStdin.close();
+  }
+
+  /** Lets go of the lanes of every sandbox. The sandboxes stay. */
+  closeAll(): void {
+    for (const ref of [...this.#ready.keys()]) this.close(ref);
+  }
+
+  async start(
+    sandbox: LeasedSandbox,
+    request: JobRequest,
+    output: JobOutput,
+    signal: AbortSignal,
+  ): Promise<Job> {
+    const watch: StartWatchParts = {
+      outside: () => this.#outside(sandbox),
+      onStopped: () => this.#giveUp(sandbox, STOPPED, { ifAlone: true }),
+      timeoutMs: request.timeoutMs,
+    };
+    const start = async (limit: AbortSignal): Promise<Job> => {
+      const ready = this.#ready.get(sandbox.ref);
+      const fits = request.terminal === undefined && request.user === sandbox.user && isShort(request);
+      const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));
+      return job || this.#plain.start(sandbox, { ...request, limit }, output, signal);
+    };
+    return watchStart(watch, start, signal);
+  }
+
+  /** Starts a job in a shell that is ready; undefined when it is to be started another way. */
+  async #startIn(
+    sandbox: LeasedSandbox,
+    ready: ReadyShells,
+    request: JobRequest,
+    output: JobOutput,
+    signal: AbortSignal,
+    limit: AbortSignal,
+  ): Promise<Job | undefined> {
+    if (request.stdin) {
+      const shell = ready.forStdin.take();
+      return shell && this.#unlessStuck(sandbox, shell, limit, shell.run({ ...request, limit }, output));
+    }
+    const lane = ready.lanes.takeIdle() ?? (await ready.lanes.take(AbortSignal.any([signal, limit])));
+    if (lane === undefined) return undefined;
+    const job = LaneJob.run(lane, jobText(request), output);
+    switch (await this.#unlessStuck(sandbox, lane, limit, job.started, () => job.hold())) {
+      case "started":
+        return job;
+      case "no-directory":
+        throw workingDirMissing(request);
+      case "no-child":
+        throw noProcesses();
+      case "lane-gone":
+        return undefined;
+    }
+  }
+
+  /**
+   * Waits for what a shell makes of a job. One that a signal has stopped is
+   * continued; where it is stopped again it is killed, so that the job begins
+   * elsewhere. One that is not waited for any longer is killed too, so that it
+   * does not begin the job after all.
+   * @param hold keeps the shell from another job while it is killed; undefined where it may have one already.
+   */
+  async #unlessStuck<T>(
+    sandbox: LeasedSandbox,
+    shell: LeaderId,
+    limit: AbortSignal,
+    begun: Promise<T>,
+    hold: () => (() => void) | undefined = () => () => {},
+  ): Promise<T> {
+    const fail = (error: unknown): void =>
+      this.#logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a stuck shell could not be ended");
+    let over = false;
+    let wasStopped = false;
+    const help = async (): Promise<void> => {
+      const outside = await this.#outside(sandbox);
+      // Its child may be what is stopped, before it has begun the job.
+      const isStopped = (await outside?.isHeldUp(shell)) ?? false;
+      if (over) return;
+      if (isStopped && wasStopped) return kill();
+      if (isStopped) await outside?.continueTree(shell);
+      wasStopped = isStopped;
+      if (!over) looking = helpLater();
+    };
+    const helpLater = (): NodeJS.Timeout => setTimeout(() => help().catch(fail), STUCK_MS).unref();
+    let looking = helpLater();
+    const kill = async (): Promise<void> => {
+      const release = hold();
+      if (release === undefined) return;
+      try {
+        await (await this.#outside(sandbox))?.killTree(shell);
+      } finally {
+        release();
+      }
+    };
+    const onLimit = (): void => void kill().catch(fail);
+    limit.addEventListener("abort", onLimit, { once: true });
+    try {
+      return await begun;
+    } finally {
+      over = true;
+      clearTimeout(looking);
+      limit.removeEventListener("abort", onLimit);
+    }
+  }
+
+  #outside({ ref }: LeasedSandbox): Promise<OutsideControl | undefined> {
+    return this.#engine.outside(ref).catch(() => undefined);
+  }
+
+  /**
+   * Has a shell of the given user answer questions: a lane that is ready, else
+   * one opened for it. A ready one may have been killed or stopped from within
+   * the sandbox; then a new one is asked from the beginning.
+   */
+  async ask<T>(
+    sandbox: LeasedSandbox,
+    user: string,
+    questions: Questions<T>,
+    within?: AbortSignal,
+  ): Promise<T> {
+    const begun = performance.now();
+    try {
+      return await this.#ask(sandbox, user, questions, within);
+    } catch (error) {
+      throw await orObstacle(error, () => this.#outside(sandbox), performance.now() - begun);
+    }
+  }
+
+  async #ask<T>(
+    sandbox: LeasedSandbox,
+    user: string,
+    questions: Questions<T>,
+    within?: AbortSignal,
+  ): Promise<T> {
+    const pool = this.#ready.get(sandbox.ref)?.lanes;
+    const ready = user === sandbox.user ? pool?.takeIdle() : undefined;
+    if (ready !== undefined) {
+      try {
+        return await questions((command) => ready.ask(command, within && soon(within)));
+      } catch (error) {
+        if (ready.state !== "dead") throw error;
+      } finally {
+        pool?.giveBack(ready);
+      }
+    }
+    const nobody = { freed: () => {}, parked: () => {}, died: () => {} };
+    const never = new AbortController().signal;
+    const lane = await Lane.open(this.#engine, sandbox, user, nobody, within ?? never);
+    try {
+      // One that was stopped is not to do later what it was asked in vain.
+      if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL), within);
+      return await questions((command) => lane.ask(command, within));
+    } finally {
+      lane.retire();
+    }
+  }
+}
+
+/** One that is ready and does not answer leaves time to ask another. */
+function soon(within: AbortSignal): AbortSignal {
+  return AbortSignal.any([within, AbortSignal.timeout(READY_ANSWER_MS)]);
+}
+
+function isShort({ argv, env }: JobRequest): boolean {
+  let length = 0;
+  for (const arg of argv) length += arg.length;
+  for (const name in env) length += name.length + (env[name]?.length ?? 0);
+  return length <= LONGEST_TEXT;
+}

@@ -1,0 +1,187 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../../base/errors.ts";
+import type { OutputStream, SpawnedProcess } from "../../engine/port.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import type { ProcessControl } from "../control.ts";
+import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
+import { endAsEngineTells } from "./job-bounds.ts";
+import { MarkerScanner } from "./marker-scanner.ts";
+import { newNonce } from "./nonce.ts";
+import { sandboxEnd } from "./shell-gone.ts";
+
+/** How often it is asked whether it still runs. */
+const LOOK_INTERVAL_MS = 1_000;
+/** How long the engine may take to tell how it ended. */
+const ENGINE_MS = 10_000;
+/** An exit code above this says which signal ended a process. */
+const LAST_OWN_CODE = 128;
+
+/** What is known of a job that an earlier run of the service started. */
+export interface FoundFacts {
+  readonly leader: LeaderId;
+  readonly trace: JobTrace | undefined;
+  readonly sandbox: LeasedSandbox;
+  readonly user: string;
+}
+
+/**
+ * A job that an earlier run of the service started. Its stdin went with that.
+ * What it writes, and how it ends, comes from the pipes that it still has; where
+ * there are none, the engine may tell its end. It is the process of its pid for
+ * as long as that has its start time.
+ */
+export class FoundJob implements Job {
+  readonly pid: number;
+  readonly startTime: string;
+  readonly trace: JobTrace | undefined;
+  readonly unsure = true;
+  readonly sink = {
+    data: (stream: OutputStream, chunk: Buffer): void => this.#feed(stream, chunk),
+    end: (): void => {
+      this.#streamsOver = true;
+      void this.#gone();
+    },
+  };
+  readonly #facts: FoundFacts;
+  readonly #output: JobOutput;
+  readonly #scanners: Record<OutputStream, MarkerScanner>;
+  readonly #codes = new Map<OutputStream, number>();
+  readonly #running = Promise.withResolvers<boolean>();
+  readonly #end = Promise.withResolvers<JobEnd>();
+  readonly #closed = new AbortController();
+  #spawned: SpawnedProcess | undefined;
+  #streamsOver = false;
+  #learning: Promise<void> | undefined;
+
+  constructor(facts: FoundFacts, output: JobOutput) {
+    this.#facts = facts;
+    this.pid = facts.leader.pid;
+    this.startTime = facts.leader.startTime;
+    this.trace = facts.trace;
+    this.#output = output;
+    this.#scanners = { stdout: this.#scanner("stdout"), stderr: this.#scanner("stderr") };
+  }
+
+  get end(): Promise<JobEnd> {
+    return this.#end.promise;
+  }
+
+  /** Whether it runs, as soon as that is known. */
+  get runs(): Promise<boolean> {
+    return this.#running.promise;
+  }
+
+  /** Begins to look after it. @param spawned the process it runs in; undefined where the engine does not know that. */
+  follow(spawned: SpawnedProcess | undefined, control: ProcessControl): void {
+    this.#spawned = spawned;
+    // What was left in its pipes may have told its end already.
+    if (this.#closed.signal.aborted) spawned?.close();
+    void this.#watch(control);
+  }
+
+  pause(): void {
+    this.#spawned?.pause();
+  }
+
+  resume(): void {
+    this.#spawned?.resume();
+  }
+
+  trickle(): void {}
+
+  async writeStdin(): Promise<void> {
+    throw new BerthError(
+      "PROCESS_STATE",
+      "The service was restarted while the process ran: its stdin is lost.",
+    );
+  }
+
+  closeStdin(): void {}
+
+  async resize(): Promise<void> {
+    throw new BerthError(
+      "PROCESS_STATE",
+      "The service was restarted while the process ran: its terminal is lost.",
+    );
+  }
+
+  hold(): (() => void) | undefined {
+    return this.#closed.signal.aborted ? undefined : () => {};
+  }
+
+  close(): void {
+    this.#finish(lost("The service lost it."));
+  }
+
+  #scanner(stream: OutputStream): MarkerScanner {
+    return new MarkerScanner(this.trace?.nonce ?? newNonce(), (chunk) => this.#output(stream, chunk));
+  }
+
+  #feed(stream: OutputStream, chunk: Buffer): void {
+    if (this.#closed.signal.aborted || this.#codes.has(stream)) return;
+    const found = this.#scanners[stream].push(chunk);
+    if (found?.text[0] !== "E") return;
+    this.#codes.set(stream, Number(found.text.slice(1)));
+    if (this.#codes.size === 2) this.#tell();
+  }
+
+  /** It has ended as its shell told. */
+  #tell(): void {
+    const [first = -1] = this.#codes.values();
+    this.#exited(this.#codes.get("stdout") ?? first);
+  }
+
+  #exited(code: number): void {
+    this.#finish({
+      kind: "exited",
+      code,
+      message: "The service was restarted while it ran: output may be missing.",
+    });
+  }
+
+  async #watch(control: ProcessControl): Promise<void> {
+    const { signal } = this.#closed;
+    const { sandbox, user } = this.#facts;
+    while (!signal.aborted) {
+      // While nobody answers it counts as running: the sandbox's end is told by others.
+      const runs = await control.signal(sandbox, user, this, 0).catch(() => true);
+      if (!runs) await this.#gone();
+      this.#running.resolve(runs);
+      await sleep(LOOK_INTERVAL_MS, undefined, { signal, ref: false }).catch(() => {});
+    }
+  }
+
+  /** Its shell has ended, or its pipes have. */
+  #gone(): Promise<void> {
+    this.#learning ??= this.#learnEnd();
+    return this.#learning;
+  }
+
+  async #learnEnd(): Promise<void> {
+    const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout(ENGINE_MS)]);
+    const spawned = this.#spawned;
+    const told = spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit));
+    for (const scanner of Object.values(this.#scanners)) scanner.flush();
+    if (this.#codes.size > 0) return this.#tell();
+    if (told?.kind === "exited" && this.#isOwn(told.code)) return this.#exited(told.code);
+    await sandboxEnd(this.#closed);
+    this.#finish(lost("The service was restarted while it ran: how it ended is not known."));
+  }
+
+  /** Whether the code of its process is the job's: a shell that was not killed may have done something else since. */
+  #isOwn(code: number): boolean {
+    return this.trace?.nonce === undefined || code > LAST_OWN_CODE;
+  }
+
+  #finish(end: JobEnd): void {
+    if (this.#closed.signal.aborted) return;
+    this.#closed.abort();
+    this.#running.resolve(false);
+    this.#end.resolve(end);
+    this.#spawned?.close();
+  }
+}
+
+function lost(message: string): JobEnd {
+  return { kind: "lost", error: new BerthError("ENGINE_UNAVAILABLE", message) };
+}

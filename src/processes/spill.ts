@@ -1,0 +1,198 @@
+import { type FileHandle, mkdir, open, readdir, rm, unlink } from "node:fs/promises";
+import path from "node:path";
+import { BerthError } from "../base/errors.ts";
+import { randomBase32 } from "../base/ids.ts";
+
+/** Bytes in one file; a file goes as a whole when nothing in it is needed any more. */
+const SEGMENT_BYTES = 8 * 1024 * 1024;
+
+/** Where bytes are on disk. */
+export interface StoredPlace {
+  /** Its name in the directory. */
+  readonly file: string;
+  readonly position: number;
+}
+
+/** Bytes that were put on disk. */
+export interface StoredBytes {
+  readonly place: StoredPlace;
+  /** Reads from place `from` to `to`, counted within these bytes. */
+  read(from: number, to: number): Promise<Buffer>;
+  /** Says that they are not needed any more. */
+  drop(): void;
+}
+
+/** A place on disk for output that memory is not to hold. One for each transcript. */
+export interface Spill {
+  /** Appends pieces, all or none of them. One write at a time. Rejects where the disk takes no more. */
+  write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]>;
+  /** Gives back what only writing needs. */
+  seal(): Promise<void>;
+}
+
+/** The directory that transcripts are in: of this service alone. What is in it outlives the service. */
+export class SpillDirectory {
+  readonly #path: string;
+  /** Files of earlier runs, opened again. */
+  readonly #recalled = new Map<string, Segment>();
+
+  private constructor(directory: string) {
+    this.#path = directory;
+  }
+
+  /**
+   * Makes it where it is missing.
+   * @throws `NO_SPACE` or `NOT_ALLOWED` where that cannot be, saying what to change.
+   */
+  static async create(directory: string): Promise<SpillDirectory> {
+    try {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      return new SpillDirectory(directory);
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code ?? "unknown error";
+      throw new BerthError(
+        code === "ENOSPC" ? "NO_SPACE" : "NOT_ALLOWED",
+        `The directory ${directory} cannot be used (${code}). Make it writable, or name another with --data-dir.`,
+        { cause: error },
+      );
+    }
+  }
+
+  /** A place for one transcript; nothing is made before it is written to. */
+  open(): Spill {
+    return new SegmentedFile(this.#path);
+  }
+
+  /** The bytes that an earlier run put at a place; reading fails where they are not there any more. */
+  recall({ file, position }: StoredPlace, length: number): StoredBytes {
+    const name = path.basename(file);
+    const segment = this.#recalled.get(name) ?? Segment.recall(path.join(this.#path, name));
+    this.#recalled.set(name, segment);
+    return segment.piece(position, length);
+  }
+
+  /** Removes what belongs to nothing that was recalled. To be called before anything is written. */
+  async sweep(): Promise<void> {
+    const names = await readdir(this.#path);
+    const unused = names.filter((name) => !this.#recalled.has(name));
+    // Directories of what others put here are left alone.
+    await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
+    this.#recalled.clear();
+  }
+}
+
+/** A file in pieces, so that its beginning can go while its end is written. */
+class SegmentedFile implements Spill {
+  readonly #directory: string;
+  /** Chosen when there is something to write: most transcripts stay in memory. */
+  #prefix: string | undefined;
+  #segment: Segment | undefined;
+  #count = 0;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  async write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]> {
+    if (this.#segment !== undefined && this.#segment.size >= SEGMENT_BYTES) await this.seal();
+    this.#prefix ??= path.join(this.#directory, randomBase32(16));
+    this.#segment ??= await Segment.create(`${this.#prefix}.${this.#count++}`);
+    return this.#segment.append(pieces);
+  }
+
+  async seal(): Promise<void> {
+    const segment = this.#segment;
+    this.#segment = undefined;
+    await segment?.seal();
+  }
+}
+
+/** One file of a {@link SegmentedFile}. It is removed with the last of its pieces. */
+class Segment {
+  readonly #path: string;
+  /** Open while it is written to; closing it waits for reads. Later reads open the file for themselves: ended transcripts hold no descriptor. */
+  #handle: FileHandle | undefined;
+  size = 0;
+  #pieces = 0;
+  #readers = 0;
+
+  private constructor(file: string, handle: FileHandle | undefined) {
+    this.#path = file;
+    this.#handle = handle;
+  }
+
+  static async create(file: string): Promise<Segment> {
+    return new Segment(file, await open(file, "wx+", 0o600));
+  }
+
+  /** A file that an earlier run wrote. */
+  static recall(file: string): Segment {
+    return new Segment(file, undefined);
+  }
+
+  async append(pieces: readonly Uint8Array[]): Promise<StoredBytes[]> {
+    const handle = this.#handle;
+    if (handle === undefined) throw new Error("the segment is sealed");
+    const total = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    const { bytesWritten } = await handle.writev(pieces, this.size);
+    if (bytesWritten < total) throw Object.assign(new Error("the disk took a part only"), { code: "ENOSPC" });
+    return pieces.map((piece) => this.piece(this.size, piece.length));
+  }
+
+  /** A piece of the file that is not to go before it is dropped. */
+  piece(start: number, length: number): StoredBytes {
+    this.#pieces++;
+    this.size = Math.max(this.size, start + length);
+    let dropped = false;
+    return {
+      place: { file: path.basename(this.#path), position: start },
+      read: (from, to) => this.#read(start + from, to - from),
+      drop: () => {
+        if (dropped) return;
+        dropped = true;
+        this.#pieces--;
+        this.#removeIfUnused();
+      },
+    };
+  }
+
+  async seal(): Promise<void> {
+    const handle = this.#handle;
+    this.#handle = undefined;
+    await handle?.close();
+    this.#removeIfUnused();
+  }
+
+  async #read(position: number, length: number): Promise<Buffer> {
+    this.#readers++;
+    try {
+      return await this.#readHeld(position, length);
+    } finally {
+      this.#readers--;
+      this.#removeIfUnused();
+    }
+  }
+
+  async #readHeld(position: number, length: number): Promise<Buffer> {
+    const shared = this.#handle;
+    const handle = shared ?? (await open(this.#path, "r"));
+    try {
+      const buffer = Buffer.allocUnsafeSlow(length);
+      for (let done = 0; done < length; ) {
+        const { bytesRead } = await handle.read(buffer, done, length - done, position + done);
+        if (bytesRead === 0) throw new Error("a spilled transcript is shorter than what was written");
+        done += bytesRead;
+      }
+      return buffer;
+    } finally {
+      if (handle !== shared) await handle.close();
+    }
+  }
+
+  #removeIfUnused(): void {
+    if (this.#handle !== undefined || this.#pieces > 0 || this.#readers > 0) return;
+    rm(this.#path, { force: true }).catch(() => {
+      // The directory goes with the service; a file that stays till then costs its room.
+    });
+  }
+}

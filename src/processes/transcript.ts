@@ -1,0 +1,445 @@
+import { BerthError } from "../base/errors.ts";
+import type { OutputStream } from "../engine/port.ts";
+import { type Block, BlockQueue, costOf, drop, memoryOf } from "./block.ts";
+import type { Spill } from "./spill.ts";
+import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
+
+/** How much a transcript holds, in bytes. */
+export interface TranscriptLimits {
+  /** Of the newest output of both streams. */
+  readonly windowBytes: number;
+  /** How far a process may be ahead of its lossless reader, at most and by default the window. */
+  readonly aheadBytes?: number;
+  /** Of the oldest output of each stream, kept for good. */
+  readonly headBytes: number;
+  /** Of the window in memory; what is beyond goes to disk, where there is one. */
+  readonly memoryBytes: number;
+  /**
+   * Whether what the lossless reader has read stays for as long as the window
+   * has room, since its caller may come back for it; otherwise only while memory has.
+   */
+  readonly keepRead: boolean;
+}
+
+/** What a transcript holds of the output of an earlier run of the service. */
+export interface Wrote {
+  readonly written: Offsets;
+  /** In the order of arrival. */
+  readonly blocks: readonly Block[];
+}
+
+/** Chunks of this size or more are kept as they came; smaller ones are gathered. */
+const OWN_BLOCK_BYTES = 8 * 1024;
+const LARGEST_BLOCK_BYTES = 64 * 1024;
+const FIRST_BLOCK_BYTES = 512;
+/** A reader that has read nothing for this long has stopped. */
+export const READING_MS = 50;
+/** Written to disk in one go. */
+const SPILL_AT_ONCE_BYTES = 1024 * 1024;
+/** How many times over its bound the memory may be while the disk catches up. */
+const MEMORY_SLACK = 4;
+/** How far a process may be ahead of its lossless reader however little room all transcripts have left. */
+const LEAST_AHEAD_BYTES = 256 * 1024;
+
+/**
+ * The output of one process: bounded, with offsets, for any number of readers.
+ * It holds the head of each stream and a window of the newest output, in memory
+ * first, then on disk. Blocks come in the order of arrival, so that readers see
+ * the streams interleaved as Berth did.
+ *
+ * One reader may be lossless: what it has not read is never dropped, and
+ * {@link full} tells when the process is to wait for it.
+ */
+export class Transcript {
+  readonly #limits: TranscriptLimits;
+  readonly #written: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
+  readonly #head = new BlockQueue();
+  readonly #window = new BlockQueue();
+  #spill: Spill | undefined;
+  /** Blocks up to this sequence are on disk or on their way there. */
+  #spilledTo = 0;
+  #spilling: Promise<void> | undefined;
+  #windowLimit: number;
+  #windowCost = 0;
+  #windowMemory = 0;
+  #headCost = 0;
+  #headMemory = 0;
+  #sequence = 0;
+  #last: Block | undefined;
+  #lossless: TranscriptReader | undefined;
+  #full = false;
+  /** When the lossless reader last read something. */
+  #readAt = Number.NEGATIVE_INFINITY;
+  #ended = false;
+  /** Undefined while nobody waits. */
+  #waiting: Set<() => void> | undefined;
+  /** Called when {@link full} may have changed. */
+  onRoom: () => void = () => {};
+  /** Called when what it holds may have changed. */
+  onHeld: () => void = () => {};
+  /** Whether all transcripts together have no room left: the process is then to keep close to its lossless reader. */
+  pressed: () => boolean = () => false;
+
+  /**
+   * @param spill where the window goes that memory is not to hold; undefined: nowhere.
+   * @param wrote what it begins with; nothing by default.
+   */
+  constructor(limits: TranscriptLimits, spill?: Spill, wrote?: Wrote) {
+    this.#limits = limits;
+    this.#windowLimit = limits.windowBytes;
+    this.#spill = spill;
+    Object.assign(this.#written, wrote?.written);
+    for (const block of wrote?.blocks ?? []) {
+      this.#sequence = block.sequence;
+      this.#hold(block);
+    }
+  }
+
+  /** Bytes written to each stream so far. */
+  get written(): Offsets {
+    return this.#written;
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Bytes the lossless reader has not read; 0 without one. */
+  get ahead(): number {
+    if (this.#lossless === undefined) return 0;
+    const { stdout, stderr } = this.#lossless.offsets;
+    return this.#written.stdout - stdout + (this.#written.stderr - stderr);
+  }
+
+  /**
+   * Whether the process is to wait, for its lossless reader or for the disk;
+   * once it does, until half of the room is free again. A reader that keeps
+   * reading is not run away from farther than memory holds, which saves the way
+   * over the disk; one that has stopped is, up to the window.
+   */
+  get full(): boolean {
+    const { memoryBytes, aheadBytes = Number.POSITIVE_INFINITY } = this.#limits;
+    const share = this.#full ? 0.5 : 1;
+    const slack = memoryBytes * MEMORY_SLACK;
+    const reading = performance.now() - this.#readAt < READING_MS;
+    const own = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
+    const room = this.pressed() ? Math.min(own, LEAST_AHEAD_BYTES) : own;
+    const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
+    this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
+    return this.#full;
+  }
+
+  /** Bytes held in memory. */
+  get memoryBytes(): number {
+    return this.#windowMemory + this.#headMemory;
+  }
+
+  /** Bytes held in memory and on disk. */
+  get heldBytes(): number {
+    return this.#windowCost + this.#headCost;
+  }
+
+  /** Adds output. The chunk is the transcript's own from here on. */
+  append(stream: OutputStream, chunk: Buffer): void {
+    if (chunk.length === 0) return;
+    const offset = this.#written[stream];
+    this.#written[stream] = offset + chunk.length;
+    if (!this.#gather(stream, chunk)) this.#addBlock(stream, offset, chunk);
+    this.#trim();
+    if (this.#windowMemory > this.#limits.memoryBytes) this.#relieveMemory();
+    this.onHeld();
+    this.#wake();
+  }
+
+  /** Says that nothing more will come. */
+  end(): void {
+    this.#ended = true;
+    if (this.#last !== undefined) this.#seal(this.#last);
+    this.#last = undefined;
+    this.onHeld();
+    this.#wake();
+    this.#sealSpill(this.#spilling);
+  }
+
+  /** Moves what it holds to disk, where there is one. What is written meanwhile may stay in memory. */
+  async settle(): Promise<void> {
+    await this.#spilling;
+    if (this.#last !== undefined) this.#seal(this.#last);
+    this.#last = undefined;
+    const move = async (): Promise<void> => {
+      await this.#storeHead();
+      await this.#spillDownTo(0);
+    };
+    this.#spilling = move().finally(() => {
+      this.#spilling = undefined;
+    });
+    await this.#spilling;
+    if (this.#ended) this.#sealSpill();
+  }
+
+  /** The blocks held, in the order of arrival. */
+  *held(): Generator<Readonly<Block>> {
+    for (let block = this.#after(0); block !== undefined; block = this.#after(block.sequence)) yield block;
+  }
+
+  /** Drops about so many bytes of the window, the oldest first, except for what the lossless reader still has to read. */
+  giveWay(bytes: number): void {
+    this.#dropDownTo(this.#windowCost - bytes);
+    this.onHeld();
+  }
+
+  /** Drops the window, except for what the lossless reader still has to read. For an ended process's transcript. */
+  shrink(): void {
+    this.#windowLimit = 0;
+    this.#trim();
+    this.onHeld();
+  }
+
+  /** Drops the head too. */
+  clear(): void {
+    this.shrink();
+    for (let block = this.#head.first; block !== undefined; block = this.#head.first) {
+      this.#head.shift();
+      this.#headCost -= costOf(block);
+      this.#headMemory -= memoryOf(block);
+      drop(block);
+    }
+    this.onHeld();
+  }
+
+  /**
+   * A reader from the given places on.
+   * @throws `OFFSET_OUT_OF_RANGE` for a place beyond what was written.
+   */
+  reader(from: Offsets): TranscriptReader {
+    for (const stream of ["stdout", "stderr"] as const) {
+      if (from[stream] > this.#written[stream]) {
+        throw new BerthError(
+          "OFFSET_OUT_OF_RANGE",
+          `${stream}_offset: ${from[stream]} lies beyond the ${this.#written[stream]} bytes written so far.`,
+          { metadata: { field: `${stream}_offset`, written: String(this.#written[stream]) } },
+        );
+      }
+    }
+    return new TranscriptReader(from, {
+      after: (sequence) => this.#after(sequence),
+      last: () => this.#last,
+      written: this.#written,
+      onRead: (reader) => {
+        if (reader !== this.#lossless) return;
+        this.#readAt = performance.now();
+        this.#trim();
+        this.onHeld();
+        this.onRoom();
+      },
+    });
+  }
+
+  /** Makes a reader the lossless one, or with undefined lets it go. */
+  setLossless(reader: TranscriptReader | undefined): void {
+    this.#lossless = reader;
+    this.#trim();
+    this.onHeld();
+    this.onRoom();
+  }
+
+  /** Resolves with true when something was added, the transcript ended or the signal was aborted; with false after `timeoutMs`. */
+  async changed(timeoutMs: number, signal: AbortSignal): Promise<boolean> {
+    if (this.#ended || signal.aborted) return true;
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const timer = setTimeout(resolve, timeoutMs, false);
+    const onChange = (): void => resolve(true);
+    this.#waiting ??= new Set();
+    this.#waiting.add(onChange);
+    signal.addEventListener("abort", onChange, { once: true });
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(timer);
+      this.#waiting?.delete(onChange);
+      signal.removeEventListener("abort", onChange);
+    }
+  }
+
+  #wake(): void {
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    for (const resolve of waiting ?? []) resolve();
+  }
+
+  /** Adds a small chunk to the last block where that is of the same stream and has room. */
+  #gather(stream: OutputStream, chunk: Buffer): boolean {
+    const last = this.#last;
+    if (last === undefined || last.stream !== stream) return false;
+    const length = last.length + chunk.length;
+    if (length > LARGEST_BLOCK_BYTES || !Buffer.isBuffer(last.content)) return false;
+    if (length > last.content.length) {
+      this.#resize(last, Math.min(LARGEST_BLOCK_BYTES, Math.max(last.content.length * 2, length)));
+    }
+    chunk.copy(last.content as Buffer, last.length);
+    last.length = length;
+    return true;
+  }
+
+  #addBlock(stream: OutputStream, offset: number, chunk: Buffer): void {
+    if (this.#last !== undefined) this.#seal(this.#last);
+    const own = chunk.length >= OWN_BLOCK_BYTES;
+    const content = own ? chunk : Buffer.allocUnsafeSlow(Math.max(FIRST_BLOCK_BYTES, chunk.length));
+    if (!own) chunk.copy(content);
+    const block: Block = { sequence: ++this.#sequence, stream, offset, length: chunk.length, content };
+    this.#last = own ? undefined : block;
+    this.#hold(block);
+  }
+
+  #hold(block: Block): void {
+    if (this.#isHead(block)) {
+      this.#head.push(block);
+      this.#headCost += costOf(block);
+      this.#headMemory += memoryOf(block);
+      return;
+    }
+    this.#window.push(block);
+    this.#windowCost += costOf(block);
+    this.#windowMemory += memoryOf(block);
+  }
+
+  #isHead(block: Block): boolean {
+    return block.offset < this.#limits.headBytes;
+  }
+
+  /** Gives back the room a block will not use. */
+  #seal(block: Block): void {
+    if (memoryOf(block) > block.length) this.#resize(block, block.length);
+  }
+
+  #resize(block: Block, size: number): void {
+    const content = Buffer.allocUnsafeSlow(size);
+    (block.content as Buffer).copy(content, 0, 0, block.length);
+    const grown = size - memoryOf(block);
+    block.content = content;
+    if (this.#isHead(block)) {
+      this.#headCost += grown;
+      this.#headMemory += grown;
+      return;
+    }
+    this.#windowCost += grown;
+    this.#windowMemory += grown;
+  }
+
+  /** Drops the oldest blocks of the window, as far as the bounds ask and the lossless reader allows. */
+  #trim(): void {
+    // Without a disk, memory has to do; with one, the process waits for it.
+    const memoryLimit =
+      this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
+    this.#dropDownTo(this.#windowLimit, memoryLimit);
+  }
+
+  #dropDownTo(bytes: number, memoryBytes = Number.POSITIVE_INFINITY): void {
+    while (this.#windowCost > bytes || this.#windowMemory > memoryBytes) {
+      const oldest = this.#window.first;
+      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) return;
+      this.#dropOldest(oldest);
+    }
+  }
+
+  #dropOldest(oldest: Block): void {
+    this.#windowCost -= costOf(oldest);
+    this.#windowMemory -= memoryOf(oldest);
+    this.#window.shift();
+    drop(oldest);
+  }
+
+  #isUnread(block: Block): boolean {
+    return this.#lossless !== undefined && this.#lossless.offsets[block.stream] < block.offset + block.length;
+  }
+
+  /** Drops what nobody will come back for, and moves the rest to disk. */
+  #relieveMemory(): void {
+    while (this.#lossless !== undefined && !this.#limits.keepRead) {
+      const oldest = this.#window.first;
+      if (oldest === undefined || oldest === this.#last || this.#isUnread(oldest)) break;
+      this.#dropOldest(oldest);
+      if (this.#windowMemory <= this.#limits.memoryBytes) return;
+    }
+    if (this.#spill === undefined || this.#spilling !== undefined) return;
+    this.#spilling = this.#spillDownTo(this.#limits.memoryBytes / 2).finally(() => {
+      this.#spilling = undefined;
+    });
+  }
+
+  /** Moves the oldest blocks of the window to disk until no more than that many of its bytes are in memory. */
+  async #spillDownTo(bytes: number): Promise<void> {
+    while (this.#spill !== undefined && this.#windowMemory > bytes) {
+      const batch = this.#nextBatch();
+      if (batch.length === 0) return;
+      const before = batch.map(memoryOf);
+      await this.#store(batch);
+      batch.forEach((block, index) => {
+        // A block that was dropped meanwhile is out of the account already.
+        if (this.#window.after(block.sequence - 1) !== block) drop(block);
+        else this.#windowMemory -= (before[index] ?? 0) - memoryOf(block);
+      });
+      this.onHeld();
+      this.onRoom();
+    }
+  }
+
+  async #storeHead(): Promise<void> {
+    const blocks = [...this.#head];
+    const before = blocks.map(memoryOf);
+    await this.#store(blocks);
+    blocks.forEach((block, index) => {
+      // One that was dropped meanwhile is out of the account already.
+      if (this.#head.after(block.sequence - 1) !== block) drop(block);
+      else this.#headMemory -= (before[index] ?? 0) - memoryOf(block);
+    });
+    this.onHeld();
+  }
+
+  /** The oldest blocks that are not on disk, as many as are written well at once. */
+  #nextBatch(): Block[] {
+    const batch: Block[] = [];
+    let bytes = 0;
+    while (bytes < SPILL_AT_ONCE_BYTES) {
+      const block = this.#window.after(this.#spilledTo);
+      if (block === undefined || block === this.#last) break;
+      this.#spilledTo = block.sequence;
+      batch.push(block);
+      bytes += block.length;
+    }
+    return batch;
+  }
+
+  async #store(blocks: readonly Block[]): Promise<void> {
+    const inMemory = blocks.filter((block) => Buffer.isBuffer(block.content));
+    if (this.#spill === undefined || inMemory.length === 0) return;
+    try {
+      const stored = await this.#spill.write(
+        inMemory.map(({ content, length }) => (content as Buffer).subarray(0, length)),
+      );
+      inMemory.forEach((block, index) => {
+        block.content = stored[index] ?? block.content;
+      });
+    } catch {
+      // A disk that takes no more: from here on memory has to do, with its own bound.
+      this.#sealSpill();
+      this.#spill = undefined;
+      this.#trim();
+    }
+  }
+
+  /** Gives back what only writing needs; a later write opens it again. */
+  #sealSpill(after: Promise<void> = Promise.resolve()): void {
+    const spill = this.#spill;
+    // What cannot be closed is the system's to take back.
+    after.then(() => spill?.seal()).catch(() => {});
+  }
+
+  /** The first held block whose sequence is larger. */
+  #after(sequence: number): Block | undefined {
+    const head = this.#head.after(sequence);
+    const window = this.#window.after(sequence);
+    if (head === undefined || window === undefined) return head ?? window;
+    return head.sequence < window.sequence ? head : window;
+  }
+}

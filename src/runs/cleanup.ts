@@ -1,0 +1,115 @@
+import type { CancelTimer, Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { Logger } from "../base/logger.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { RunProcesses } from "./processes-port.ts";
+import type { HeldSandbox, Run } from "./run.ts";
+import type { RunStore } from "./store-port.ts";
+
+const RETRY_MS = 5_000;
+/** How long the processes of a run may take to end before it is tried again. */
+const PROCESSES_MS = 30_000;
+
+/** What {@link RunCleanup} works with. */
+export interface RunCleanupParts {
+  readonly store: RunStore;
+  readonly sandboxes: Pick<SandboxManager, "delete">;
+  readonly processes: RunProcesses;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/**
+ * Takes away what a run that is not RUNNING leaves: its processes, and its
+ * sandbox unless it is to be kept. Tries again until that is done. Only ever
+ * the sandbox of the very generation that the run held is touched.
+ */
+export class RunCleanup {
+  readonly #parts: RunCleanupParts;
+  /** Attempts under way, by run id. */
+  readonly #attempts = new Map<string, Promise<boolean>>();
+  /** Attempts to come, by run id. */
+  readonly #retries = new Map<string, CancelTimer>();
+  #stopped = false;
+
+  constructor(parts: RunCleanupParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Cleans up after a run; joins an attempt that is under way. Returns whether
+   * all is gone; if not, it is tried again later. Never rejects.
+   */
+  settle(owner: string, runId: string): Promise<boolean> {
+    const running = this.#attempts.get(runId);
+    if (running !== undefined) return running;
+    this.#retries.get(runId)?.();
+    this.#retries.delete(runId);
+    const attempt = this.#attempt(owner, runId).finally(() => this.#attempts.delete(runId));
+    this.#attempts.set(runId, attempt);
+    return attempt;
+  }
+
+  /** Tries nothing again any more. */
+  stop(): void {
+    this.#stopped = true;
+    for (const cancel of this.#retries.values()) cancel();
+    this.#retries.clear();
+  }
+
+  async #attempt(owner: string, runId: string): Promise<boolean> {
+    const { store, logger, clock } = this.#parts;
+    const run = store.get(owner, runId);
+    if (run === undefined || run.phase.state === "RUNNING") return true;
+    failpoint("run.ended");
+    try {
+      await Promise.all([this.#endProcesses(run), this.#letGo(run)]);
+      failpoint("run.cleaned");
+      const now = store.get(owner, runId);
+      if (now?.sandbox !== undefined && now.sandbox.sandboxId === run.sandbox?.sandboxId) {
+        store.save({ run: { ...now, sandbox: leftOf(now) }, happened: [], timeMs: clock.wallMs() });
+      }
+      return true;
+    } catch (error) {
+      if (this.#stopped) return false;
+      logger.warn({ runId, err: error }, "a run is not cleaned up yet; it is tried again soon");
+      this.#retries.set(
+        runId,
+        clock.setTimer(RETRY_MS, () => void this.settle(owner, runId)),
+      );
+      return false;
+    }
+  }
+
+  async #endProcesses({ owner, runId }: Run): Promise<void> {
+    const { processes, clock } = this.#parts;
+    const late = Promise.withResolvers<never>();
+    const cancel = clock.setTimer(PROCESSES_MS, () =>
+      late.reject(new BerthError("ENGINE_UNAVAILABLE", "The processes of the run have not ended yet.")),
+    );
+    try {
+      await Promise.race([processes.endRun(owner, runId), late.promise]);
+    } finally {
+      cancel();
+    }
+  }
+
+  async #letGo(run: Run): Promise<void> {
+    const { sandbox, owner } = run;
+    if (sandbox === undefined || leftOf(run) !== undefined) return;
+    const { sandboxId, generation } = sandbox;
+    try {
+      await this.#parts.sandboxes.delete({ owner, sandboxId, generation }, 0);
+    } catch (error) {
+      // It is another one by now, and not this run's.
+      if (!(error instanceof BerthError && error.reason === "SANDBOX_REPLACED")) throw error;
+    }
+  }
+}
+
+/** What stays of the sandbox that a run held. */
+function leftOf({ sandbox, settings }: Run): HeldSandbox | undefined {
+  if (sandbox === undefined || sandbox.use === "STARTING") return undefined;
+  return settings.onEnd === "KEEP" ? { ...sandbox, use: "LEFT" } : undefined;
+}

@@ -1,0 +1,224 @@
+import { BerthError } from "../base/errors.ts";
+import { extended, isStuck } from "./conversation.ts";
+import {
+  currentStep,
+  type HeldSandbox,
+  type Moment,
+  type Run,
+  type RunEnd,
+  type RunMessage,
+  type RunOutcome,
+  type RunPhase,
+  type RunSettings,
+  type RunStep,
+  type StepOutcome,
+} from "./run.ts";
+
+/** After a restart of the service a lease runs on for so long at least. */
+const COME_BACK_MS = 10_000;
+
+/** What a caller says of a step. */
+export interface StepReport {
+  readonly step: number;
+  /** Empty: for whichever start. */
+  readonly startId: string;
+  readonly messages: readonly RunMessage[];
+  readonly result: string;
+  readonly outcome: StepOutcome;
+  /** Equal exactly for reports that say the same. */
+  readonly fingerprint: string;
+}
+
+/** What a report made of a run. */
+export interface Reported {
+  readonly run: Run;
+  /** The step, to be added to the run's. */
+  readonly step: RunStep;
+}
+
+/** A run that was never started. */
+export function newRun(runId: string, owner: string, settings: RunSettings, nowMs: number): Run {
+  return {
+    runId,
+    owner,
+    settings,
+    createTimeMs: nowMs,
+    phase: { state: "IDLE", end: undefined },
+    startId: "",
+    startTimeMs: undefined,
+    lastReport: undefined,
+    sandbox: undefined,
+  };
+}
+
+/** @throws `RUN_STATE` for a run that cannot be started now. */
+export function assertStartable(run: Run): void {
+  const { state } = run.phase;
+  if (state === "IDLE") return;
+  const advice = state === "RUNNING" ? "It is under way: report its step, or cancel it." : "Reset it first.";
+  throw runState(run, `Cannot run agent from state: ${state}. ${advice}`);
+}
+
+/** IDLE → RUNNING: hands out step 1. @throws `RUN_STATE`. */
+export function started(run: Run, startId: string, sandbox: HeldSandbox | undefined, now: Moment): Run {
+  assertStartable(run);
+  const { maxDurationMs } = run.settings;
+  const deadlineAt = maxDurationMs === undefined ? undefined : now.at + maxDurationMs;
+  return {
+    ...run,
+    phase: handOut(run, 1, false, deadlineAt, now),
+    startId,
+    startTimeMs: now.wallMs,
+    lastReport: undefined,
+    sandbox,
+  };
+}
+
+/**
+ * RUNNING → RUNNING with the next step, FINISHED, ERROR, or IDLE where that was
+ * the last step allowed.
+ * @param messages what was said until now; what the report adds is not yet in it.
+ * @throws `RUN_STATE` where the step is not under way.
+ */
+export function reported(
+  run: Run,
+  report: StepReport,
+  messages: readonly RunMessage[],
+  now: Moment,
+): Reported {
+  const phase = assertCurrent(run, report.step, report.startId);
+  const { outcome, result } = report;
+  const stuck = isStuck(extended(messages, report.messages), run.settings.duplicateThreshold);
+  const step: RunStep = {
+    step: phase.step,
+    result,
+    outcome,
+    stuck,
+    startTimeMs: phase.stepTimeMs,
+    endTimeMs: now.wallMs,
+  };
+  const lastReport = { step: phase.step, fingerprint: report.fingerprint };
+  const after = (): Run => {
+    if (outcome === "FINISHED") return ended(run, "FINISHED", result, now);
+    if (outcome === "ERROR") return ended(run, "ERROR", result || `Step ${phase.step} failed.`, now);
+    if (phase.step >= run.settings.maxSteps) {
+      return ended(run, "MAX_STEPS", `Terminated: Reached max steps (${run.settings.maxSteps})`, now);
+    }
+    return { ...run, phase: handOut(run, phase.step + 1, stuck, phase.deadlineAt, now) };
+  };
+  return { run: { ...after(), lastReport }, step };
+}
+
+/** Whether the report is the newest one again, so that its answer is due again. Only told for one that names its start. */
+export function isRepeated(run: Run, report: StepReport): boolean {
+  const { lastReport } = run;
+  return (
+    lastReport !== undefined &&
+    report.startId !== "" &&
+    report.startId === run.startId &&
+    report.step === lastReport.step &&
+    report.fingerprint === lastReport.fingerprint
+  );
+}
+
+/**
+ * RUNNING → RUNNING: the lease runs for the whole step timeout again.
+ * @param step 0: whichever is under way.
+ * @throws `RUN_STATE` where the step is not under way.
+ */
+export function renewed(run: Run, step: number, startId: string, now: Moment): Run {
+  const phase = assertCurrent(run, step === 0 ? currentStep(run) : step, startId);
+  return { ...run, phase: { ...phase, ...lease(now, run.settings.stepTimeoutMs) } };
+}
+
+/**
+ * A run that is RUNNING after a restart of the service: its caller has a while
+ * to come back, however little was left of the lease.
+ */
+export function carriedOn(run: Run, now: Moment): Run {
+  const phase = assertRunning(run);
+  const least = Math.min(run.settings.stepTimeoutMs, COME_BACK_MS);
+  return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, least)) } };
+}
+
+/** RUNNING → FINISHED, IDLE after MAX_STEPS, or ERROR. @throws `RUN_STATE` for a run that is not RUNNING. */
+export function ended(run: Run, outcome: RunOutcome, message: string, now: Moment): Run {
+  const { step } = assertRunning(run);
+  const end: RunEnd = { outcome, message, timeMs: now.wallMs };
+  switch (outcome) {
+    case "MAX_STEPS":
+      return { ...run, phase: { state: "IDLE", end } };
+    case "FINISHED":
+      return { ...run, phase: { state: "FINISHED", step, end } };
+    default:
+      return { ...run, phase: { state: "ERROR", step, end } };
+  }
+}
+
+/** IDLE, FINISHED, ERROR → IDLE as if it had never been started. @throws `RUN_STATE` while it is RUNNING. */
+export function reset(run: Run): Run {
+  if (run.phase.state === "RUNNING") {
+    throw runState(run, "Cannot reset a run in state RUNNING. Cancel it, or report its steps to the end.");
+  }
+  return {
+    ...run,
+    phase: { state: "IDLE", end: undefined },
+    startTimeMs: undefined,
+    lastReport: undefined,
+    // One that the last pass left is the caller's from now on.
+    sandbox: run.sandbox?.use === "LEFT" ? undefined : run.sandbox,
+  };
+}
+
+function handOut(
+  run: Run,
+  step: number,
+  stuck: boolean,
+  deadlineAt: number | undefined,
+  now: Moment,
+): Extract<RunPhase, { state: "RUNNING" }> {
+  return {
+    state: "RUNNING",
+    step,
+    stepTimeMs: now.wallMs,
+    stuck,
+    ...lease(now, run.settings.stepTimeoutMs),
+    deadlineAt,
+  };
+}
+
+function lease(now: Moment, ms: number): { leaseExpireTimeMs: number; leaseExpiresAt: number } {
+  return { leaseExpireTimeMs: now.wallMs + ms, leaseExpiresAt: now.at + ms };
+}
+
+function assertRunning(run: Run): Extract<RunPhase, { state: "RUNNING" }> {
+  const { phase } = run;
+  if (phase.state === "RUNNING") return phase;
+  const why = phase.end === undefined ? "It was not started." : `It has ended: ${phase.end.message}`;
+  throw runState(run, `The run is in state ${phase.state}: no step is under way. ${why}`);
+}
+
+function assertCurrent(run: Run, step: number, startId: string): Extract<RunPhase, { state: "RUNNING" }> {
+  const phase = assertRunning(run);
+  if (startId !== "" && startId !== run.startId) {
+    throw runState(
+      run,
+      `start_id: it belongs to an earlier start of the run, which is in step ${phase.step} now.`,
+    );
+  }
+  if (step === phase.step) return phase;
+  const was = step < phase.step ? "was reported already" : "was not handed out yet";
+  throw runState(run, `step: step ${step} ${was}; step ${phase.step} is under way.`);
+}
+
+function runState(run: Run, message: string): BerthError {
+  const { phase, runId } = run;
+  return new BerthError("RUN_STATE", message, {
+    metadata: {
+      run_id: runId,
+      state: phase.state,
+      current_step: String(currentStep(run)),
+      ...(phase.state !== "RUNNING" && phase.end !== undefined && { outcome: phase.end.outcome }),
+    },
+  });
+}

@@ -1,0 +1,389 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import { newId, randomBase32 } from "../base/ids.ts";
+import type { Logger } from "../base/logger.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { Transaction } from "../sandboxes/store-port.ts";
+import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import { RunCatalog, type RunView } from "./catalog.ts";
+import { RunCleanup } from "./cleanup.ts";
+import { RunFeed } from "./feed.ts";
+import { lossText, RunFollower, type StartOfRun } from "./follower.ts";
+import {
+  assertStartable,
+  carriedOn,
+  ended,
+  isRepeated,
+  newRun,
+  renewed,
+  reported,
+  reset,
+  type StepReport,
+  started,
+} from "./machine.ts";
+import type { RunProcesses } from "./processes-port.ts";
+import {
+  endOf,
+  type Moment,
+  type Run,
+  type RunEnd,
+  type RunHappening,
+  type RunOutcome,
+  type RunSettings,
+  type RunStep,
+} from "./run.ts";
+import type { RunningRuns, StartingRun } from "./running-runs.ts";
+import { takeSandbox } from "./start.ts";
+import type { RunChange, RunStore } from "./store-port.ts";
+
+/** How many runs that are not RUNNING are kept of each owner. */
+const MOST_AT_REST = 10_000;
+/** When the end of a run is written again, where it could not be. */
+const END_AGAIN_MS = 5_000;
+
+/** What the manager is built of. */
+export interface RunManagerParts {
+  readonly store: RunStore;
+  readonly transaction: Transaction;
+  readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
+  readonly processes: RunProcesses;
+  /** Told of every run that becomes or ceases to be RUNNING. */
+  readonly running: RunningRuns;
+  readonly clock: Clock;
+  /** By which leases and deadlines go. */
+  readonly time: Pick<ServiceTime, "nowMs">;
+  readonly logger: Logger;
+}
+
+/** What a report came to. */
+export interface ReportAnswer {
+  /** RUNNING with the next step, or ended and cleaned up. */
+  readonly run: Run;
+  /** How it ended; undefined where it goes on. */
+  readonly end: { readonly end: RunEnd; readonly steps: readonly RunStep[] } | undefined;
+  readonly stuck: boolean;
+}
+
+/**
+ * Supervises runs: counts their steps, keeps their time, cleans up after them.
+ *
+ * Every change is written before it is told, in one go, so a run goes on after
+ * a restart where it stood. What takes long, a start and the cleaning up, holds
+ * no lock: one start of a run is under way at a time, and a run that is not
+ * RUNNING waits for its cleaning up before it starts again. Every method names
+ * the owner; what is another owner's is `RUN_NOT_FOUND`.
+ */
+export class RunManager {
+  /** The runs, to be read. */
+  readonly catalog: RunCatalog;
+  readonly #parts: RunManagerParts;
+  readonly #cleanup: RunCleanup;
+  readonly #feed: RunFeed;
+  readonly #follower: RunFollower;
+  readonly #starts = new Map<string, { readonly abort: AbortController; readonly done: Promise<unknown> }>();
+  #stopped = false;
+
+  constructor(parts: RunManagerParts) {
+    this.#parts = parts;
+    this.#cleanup = new RunCleanup(parts);
+    this.#feed = new RunFeed(parts.store);
+    this.catalog = new RunCatalog(parts.store, this.#feed);
+    this.#follower = new RunFollower(parts.running, parts.clock, parts.time, (...lost) =>
+      this.#lost(...lost),
+    );
+  }
+
+  /** Takes up what was under way when the service ended. To be called once, when the sandboxes are known and before any other call. */
+  recover(): void {
+    const { store, sandboxes } = this.#parts;
+    for (const stored of store.unsettled()) {
+      if (stored.phase.state !== "RUNNING") {
+        void this.#settle(stored.owner, stored.runId);
+        continue;
+      }
+      const run = carriedOn(stored, this.#now());
+      this.#write({ run, happened: [] });
+      this.#follower.follow(run);
+      try {
+        if (run.sandbox !== undefined) {
+          const { sandboxId, generation } = run.sandbox;
+          this.#follower.hold(
+            run,
+            sandboxes.acquire({ owner: run.owner, sandboxId, generation }, { paused: true, watches: true }),
+          );
+        }
+      } catch (error) {
+        this.#lost(run, "ERROR", lossText(error));
+      }
+    }
+  }
+
+  /** Makes a run, in state IDLE. @throws what {@link SandboxManager.acquire} throws for a sandbox that is given. */
+  create(owner: string, settings: RunSettings, progress: RequestProgress = NO_PROGRESS): RunView {
+    this.#assertOpen();
+    const { store, sandboxes, clock, transaction } = this.#parts;
+    const { begun } = progress;
+    if (begun !== undefined && store.get(owner, begun)) return this.catalog.get(owner, begun);
+    const { sandbox } = settings;
+    if (sandbox.kind === "given") {
+      const { sandboxId, generation } = sandbox;
+      sandboxes.acquire({ owner, sandboxId, ...(generation !== undefined && { generation }) }).release();
+    }
+    const timeMs = clock.wallMs();
+    const run = newRun(newId("run"), owner, settings, timeMs);
+    transaction(() => {
+      progress.begin(run.runId);
+      store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+    });
+    failpoint("run.created");
+    return { run, steps: [], messageCount: 0 };
+  }
+
+  /**
+   * Makes the sandbox of a run ready and hands out its first step. A start that
+   * fails or is aborted leaves the run as it was.
+   * @param request becomes a message of the user; undefined: none.
+   * @throws `RUN_NOT_FOUND`, `RUN_STATE`, `SANDBOX_IN_USE`, `TOO_MANY_OPERATIONS`, `ENGINE_UNAVAILABLE`, `CANCELED`
+   *   and what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw.
+   */
+  async start(
+    owner: string,
+    runId: string,
+    request: string | undefined,
+    signal: AbortSignal,
+    progress: RequestProgress = NO_PROGRESS,
+  ): Promise<RunView> {
+    this.#assertOpen();
+    const found = this.catalog.find(owner, runId);
+    if (progress.begun !== undefined && progress.begun === found.startId)
+      return this.catalog.get(owner, runId);
+    assertStartable(found);
+    this.#assertNotStarting(runId);
+    const place = this.#parts.running.reserve(owner, runId);
+    const abort = new AbortController();
+    const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]), progress, place);
+    this.#starts.set(runId, { abort, done });
+    try {
+      return await done.finally(() => {
+        place.release();
+        this.#starts.delete(runId);
+      });
+    } catch (error) {
+      await this.#settle(owner, runId);
+      throw error;
+    }
+  }
+
+  /**
+   * Records what a step came to; returns when the run has its next step, or is cleaned up.
+   * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
+   */
+  async report(
+    owner: string,
+    runId: string,
+    report: StepReport,
+    progress: RequestProgress = NO_PROGRESS,
+  ): Promise<ReportAnswer> {
+    this.#assertOpen();
+    const { store, transaction } = this.#parts;
+    const before = this.catalog.find(owner, runId);
+    const keptBefore = progress.begun !== undefined && progress.begun === lastReportOf(before);
+    if (keptBefore || isRepeated(before, report))
+      return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
+    const { run, step } = reported(before, report, store.messages(runId), this.#now());
+    failpoint("report.judged");
+    transaction(() => {
+      progress.begin(lastReportOf(run));
+      this.#write({
+        run,
+        addStep: step,
+        addMessages: report.messages,
+        happened: [{ type: "STEP_REPORTED", step }],
+      });
+    });
+    failpoint("report.kept");
+    if (run.phase.state === "RUNNING") this.#follower.renew(run);
+    return this.#answer(run, step.stuck);
+  }
+
+  /**
+   * Renews the lease of the step under way; returns when it expires now, in wall milliseconds.
+   * @param step 0: whichever. @param startId empty: of whichever start.
+   * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
+   */
+  keepAlive(owner: string, runId: string, step: number, startId: string): number {
+    this.#assertOpen();
+    const now = this.#now();
+    const run = renewed(this.catalog.find(owner, runId), step, startId, now);
+    this.#write({ run, happened: [] });
+    this.#follower.renew(run);
+    return now.wallMs + run.settings.stepTimeoutMs;
+  }
+
+  /** Ends a run that is RUNNING or being started; returns when it is cleaned up. @throws `RUN_NOT_FOUND`. */
+  async cancel(owner: string, runId: string): Promise<RunView> {
+    await this.#cancel(this.catalog.find(owner, runId), "The run was canceled.");
+    return this.catalog.get(owner, runId);
+  }
+
+  /** Makes a run IDLE as if it were new. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
+  async reset(owner: string, runId: string): Promise<RunView> {
+    reset(this.catalog.find(owner, runId));
+    this.#assertNotStarting(runId);
+    if (!(await this.#settle(owner, runId))) throw notCleanedUp();
+    this.#assertNotStarting(runId);
+    const run = reset(this.catalog.find(owner, runId));
+    this.#write({ run, clearSteps: true, clearMessages: true, happened: [{ type: "RESET" }] });
+    return this.catalog.get(owner, runId);
+  }
+
+  /** Removes a run; ends it before. An unknown one is gone already. @throws `ENGINE_UNAVAILABLE` where it cannot be cleaned up yet. */
+  async delete(owner: string, runId: string): Promise<void> {
+    const { store } = this.#parts;
+    const found = store.get(owner, runId);
+    if (found === undefined) return;
+    await this.#cancel(found, "The run was deleted.");
+    if (!(await this.#settle(owner, runId))) throw notCleanedUp();
+    const run = store.get(owner, runId);
+    if (run === undefined) return;
+    if (run.phase.state === "RUNNING" || this.#starts.has(runId)) return this.delete(owner, runId);
+    this.#write({ run, happened: [{ type: "DELETED" }] });
+    this.#feed.tellLast(runId);
+    store.remove(runId);
+  }
+
+  /** Takes no more work and lets no lease expire any more. Runs go on after the restart, as far as their sandboxes do. */
+  stop(): void {
+    this.#stopped = true;
+    const stopping = shuttingDown();
+    for (const { abort } of this.#starts.values()) abort.abort(stopping);
+    this.#follower.stop();
+    this.#cleanup.stop();
+  }
+
+  async #start(
+    owner: string,
+    runId: string,
+    request: string | undefined,
+    signal: AbortSignal,
+    progress: RequestProgress,
+    place: StartingRun,
+  ): Promise<RunView> {
+    const { store, transaction } = this.#parts;
+    if (!(await this.#cleanup.settle(owner, runId))) throw notCleanedUp();
+    throwIfAborted(signal);
+    const idle = this.catalog.find(owner, runId);
+    const taken = await takeSandbox(idle, this.#parts, place, signal);
+    const run = started(idle, randomBase32(20), taken?.held, this.#now());
+    const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
+    try {
+      transaction(() => {
+        progress.begin(run.startId);
+        this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+      });
+    } catch (error) {
+      taken?.lease.release();
+      throw error;
+    }
+    failpoint("run.started");
+    this.#follower.follow(run);
+    if (taken !== undefined) this.#follower.hold(run, taken.lease);
+    return { run, steps: [], messageCount: store.messageCount(runId) };
+  }
+
+  /** Ends a run on nobody's behalf: where that cannot be written, it is tried again. */
+  #lost(run: StartOfRun, outcome: RunOutcome, message: string): void {
+    const { clock, logger } = this.#parts;
+    this.#endLost(run, outcome, message).catch((error: unknown) => {
+      if (this.#stopped) return;
+      logger.error(
+        { runId: run.runId, err: error },
+        "the end of a run could not be written; it is tried again",
+      );
+      clock.setTimer(END_AGAIN_MS, () => this.#lost(run, outcome, message));
+    });
+  }
+
+  async #endLost({ owner, runId, startId }: StartOfRun, outcome: RunOutcome, message: string): Promise<void> {
+    const run = this.#parts.store.get(owner, runId);
+    if (run?.phase.state === "RUNNING" && run.startId === startId) await this.#end(run, outcome, message);
+  }
+
+  /** Ends a start that is under way, and a run that is RUNNING; returns when it is cleaned up as far as may be now. */
+  async #cancel({ owner, runId }: Run, message: string): Promise<void> {
+    const start = this.#starts.get(runId);
+    start?.abort.abort(new BerthError("CANCELED", `The start was given up. ${message}`));
+    await start?.done.catch(() => {});
+    const run = this.#parts.store.get(owner, runId);
+    if (run?.phase.state === "RUNNING") await this.#end(run, "CANCELED", message);
+    else await this.#settle(owner, runId);
+  }
+
+  async #end(run: Run, outcome: RunOutcome, message: string): Promise<void> {
+    this.#write({ run: ended(run, outcome, message, this.#now()), happened: [] });
+    await this.#settle(run.owner, run.runId);
+  }
+
+  async #answer(run: Run, stuck: boolean): Promise<ReportAnswer> {
+    const end = endOf(run);
+    if (end === undefined) return { run, end: undefined, stuck };
+    await this.#settle(run.owner, run.runId);
+    return { run, end: { end, steps: this.#parts.store.steps(run.runId) }, stuck };
+  }
+
+  /** Writes a change and tells watchers. A run that is not RUNNING after it is followed no more. */
+  #write(change: Omit<RunChange, "timeMs">): void {
+    const { store, clock } = this.#parts;
+    const { run } = change;
+    const end = endOf(run);
+    const ends = end !== undefined && this.#follower.has(run);
+    const happened: RunHappening[] = [...change.happened];
+    if (ends) happened.push({ type: "ENDED", end });
+    store.save({ ...change, happened, timeMs: clock.wallMs() });
+    if (ends) this.#follower.drop(run);
+    if (happened.length > 0) this.#feed.tell(run.runId);
+  }
+
+  /** Cleans up after a run, unless a start has just made what would be taken away. */
+  async #settle(owner: string, runId: string): Promise<boolean> {
+    return this.#starts.has(runId) || this.#cleanup.settle(owner, runId);
+  }
+
+  #assertNotStarting(runId: string): void {
+    if (!this.#starts.has(runId)) return;
+    throw new BerthError(
+      "RUN_STATE",
+      "The run is being started by another call. Wait for it, or cancel the run.",
+      {
+        metadata: { run_id: runId, state: "IDLE", current_step: "0" },
+      },
+    );
+  }
+
+  #now(): Moment {
+    return { wallMs: this.#parts.clock.wallMs(), at: this.#parts.time.nowMs() };
+  }
+
+  #assertOpen(): void {
+    if (this.#stopped) throw shuttingDown();
+  }
+}
+
+/** Names the newest report of a run. */
+function lastReportOf({ startId, lastReport }: Run): string {
+  return JSON.stringify([startId, lastReport?.step ?? 0]);
+}
+
+function shuttingDown(): BerthError {
+  return new BerthError("SHUTTING_DOWN", "The server is shutting down.");
+}
+
+function notCleanedUp(): BerthError {
+  return new BerthError(
+    "ENGINE_UNAVAILABLE",
+    "The sandbox of the run's last pass could not be removed yet. The service tries it again; so may you.",
+    { retryAfterMs: 5_000 },
+  );
+}

@@ -1,0 +1,170 @@
+import type { CancelTimer, Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { KeyedLock } from "../base/keyed-lock.ts";
+import type { Engine } from "../engine/port.ts";
+import type { EngineMonitor } from "./engine-monitor.ts";
+import type { SandboxJournal } from "./journal.ts";
+import type { SandboxObserver } from "./lease.ts";
+import type { SandboxRecord, TerminationRequest } from "./record.ts";
+import { SandboxRegistry } from "./registry.ts";
+import type { RemovalRetries } from "./removal-retries.ts";
+import type { Termination } from "./sandbox.ts";
+
+/** How long operations have to let go once their leases were aborted. */
+const ABORT_WAIT_MS = 2_000;
+
+/**
+ * Takes sandboxes away: lets operations finish, ends them, removes the
+ * container, gives the place back. One deletion of a sandbox runs at a time;
+ * whoever asks meanwhile waits for the same one, and may cut its grace short.
+ */
+export class SandboxTerminator {
+  readonly #locks: KeyedLock;
+  readonly #registry: SandboxRegistry;
+  readonly #engine: Engine;
+  readonly #monitor: EngineMonitor;
+  readonly #journal: SandboxJournal;
+  readonly #clock: Clock;
+  readonly #observer: SandboxObserver;
+  readonly #retries: RemovalRetries;
+
+  constructor(
+    locks: KeyedLock,
+    registry: SandboxRegistry,
+    parts: {
+      readonly engine: Engine;
+      readonly monitor: EngineMonitor;
+      readonly journal: SandboxJournal;
+      readonly clock: Clock;
+      readonly observer: SandboxObserver;
+      readonly retries: RemovalRetries;
+    },
+  ) {
+    this.#locks = locks;
+    this.#registry = registry;
+    this.#engine = parts.engine;
+    this.#monitor = parts.monitor;
+    this.#journal = parts.journal;
+    this.#clock = parts.clock;
+    this.#observer = parts.observer;
+    this.#retries = parts.retries;
+  }
+
+  /**
+   * Ends a sandbox and returns when it is gone.
+   * @throws `ENGINE_UNAVAILABLE` when the container could not be removed; the
+   *   sandbox then stays in DELETING and keeps its place, removing it is tried
+   *   again until it is gone, and this may be called again.
+   */
+  async end(record: SandboxRecord, request: TerminationRequest): Promise<void> {
+    if (!record.live) return;
+    if (record.deletion !== undefined) {
+      record.deletion.join(request);
+      return record.deletion.done;
+    }
+    const grace = new Grace(this.#clock, request.graceMs);
+    let onlyIf = request.onlyIf;
+    const done = this.#run(record, request, grace, () => onlyIf?.() ?? true)
+      .finally(() => {
+        record.deletion = undefined;
+      })
+      .catch((error: unknown) => {
+        this.#retry(record, error);
+        throw error;
+      });
+    record.deletion = {
+      done,
+      join: (other) => {
+        grace.shorten(other.graceMs);
+        // A delete that joins a sweep is not to be talked out of it.
+        if (other.onlyIf === undefined) onlyIf = undefined;
+      },
+    };
+    return done;
+  }
+
+  /** Marks a sandbox as ended and gives its place back. For a sandbox whose container is gone or never was. */
+  finish(record: SandboxRecord, termination: Termination): void {
+    if (!record.live) return;
+    record.phase = { state: "TERMINATED", termination, endedAt: this.#clock.monotonicMs() };
+    record.reservation.release();
+    this.#registry.retire(record);
+    this.#journal.note(record, { type: "TERMINATED", termination });
+  }
+
+  #retry(record: SandboxRecord, error: unknown): void {
+    const { phase, sandboxId } = record;
+    if (phase.state !== "DELETING") return;
+    record.reservation.stay();
+    const request = { ...phase.termination, graceMs: 0 };
+    this.#retries.failed(phase.engine.ref, sandboxId, error, () => this.end(record, request));
+  }
+
+  async #run(
+    record: SandboxRecord,
+    request: TerminationRequest,
+    grace: Grace,
+    stillDue: () => boolean,
+  ): Promise<void> {
+    const deleted = new BerthError("SANDBOX_DELETED", `The sandbox was deleted: ${request.message}`, {
+      metadata: { sandbox_id: record.sandboxId, cause: request.cause },
+    });
+    if (record.phase.state === "CREATING") record.phase.abort.abort(deleted);
+    await this.#locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
+      const { phase } = record;
+      if (phase.state === "TERMINATED") return;
+      if (phase.state === "CREATING") {
+        // The create held the lock until now: it has failed, and left nothing.
+        const { cause, message } = request;
+        return this.finish(record, { cause, message, timeMs: this.#clock.wallMs() });
+      }
+      if (phase.state !== "DELETING" && !stillDue()) return;
+      const { cause, message } = phase.state === "DELETING" ? phase.termination : request;
+      const termination: Termination = { cause, message, timeMs: this.#clock.wallMs() };
+      record.phase = { state: "DELETING", engine: phase.engine, termination };
+      if (phase.state !== "DELETING") this.#journal.note(record, { type: "DELETING", termination });
+      failpoint("delete.intended");
+      await grace.wait(record.leases.drained());
+      record.leases.abortAll(deleted);
+      await new Grace(this.#clock, ABORT_WAIT_MS).wait(record.leases.drained());
+      const sandbox = record.leased();
+      if (sandbox !== undefined) this.#observer.ending(sandbox);
+      record.reservation.leave();
+      await this.#engine.remove(phase.engine.ref, this.#monitor.lost);
+      this.#retries.gone(phase.engine.ref);
+      failpoint("delete.removed");
+      this.finish(record, { ...termination, timeMs: this.#clock.wallMs() });
+      failpoint("delete.finished");
+    });
+  }
+}
+
+/** A wait that is bounded, and whose bound can be brought nearer. */
+class Grace {
+  readonly #clock: Clock;
+  readonly #over = Promise.withResolvers<void>();
+  #endsAt: number;
+  #cancel: CancelTimer = () => {};
+
+  constructor(clock: Clock, ms: number) {
+    this.#clock = clock;
+    this.#endsAt = clock.monotonicMs() + ms;
+  }
+
+  shorten(ms: number): void {
+    this.#endsAt = Math.min(this.#endsAt, this.#clock.monotonicMs() + ms);
+    this.#arm();
+  }
+
+  async wait(until: Promise<void>): Promise<void> {
+    this.#arm();
+    await Promise.race([until, this.#over.promise]);
+    this.#cancel();
+  }
+
+  #arm(): void {
+    this.#cancel();
+    this.#cancel = this.#clock.setTimer(this.#endsAt - this.#clock.monotonicMs(), this.#over.resolve);
+  }
+}

@@ -1,0 +1,147 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { Engine, EngineEvent, EngineInfo, EngineSandbox } from "../engine/port.ts";
+
+/** Who hears of the engine. */
+export interface EngineFollower {
+  onEvent(event: EngineEvent): void;
+  /**
+   * Called before the engine is asked for all sandboxes there are. What it
+   * returns takes the answer, which says nothing of those made since.
+   * @param unseen whether something may have happened since the last time that no event tells: the connection was
+   *   down. Otherwise events tell all, though some may still be on their way.
+   */
+  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void;
+}
+
+/** What callers are told to wait. */
+const RETRY_AFTER_MS = 2_000;
+const FIRST_RETRY_MS = 250;
+const LONGEST_RETRY_MS = 5_000;
+const PING_INTERVAL_MS = 5_000;
+/** An engine that needs longer than this to say who it is does not answer. */
+const PING_TIMEOUT_MS = 10_000;
+/** How often all sandboxes are asked for, whatever the events said: with every so many pings, and the first. */
+const PINGS_PER_SYNC = 12;
+
+/**
+ * Keeps an eye on the engine: whether it answers, what it can do, what happens
+ * in it. Where the connection breaks it tries again, for as long as it runs.
+ */
+export class EngineMonitor {
+  readonly #engine: Engine;
+  readonly #logger: Logger;
+  readonly #stop = new AbortController();
+  readonly #listeners = new Set<() => void>();
+  #info: EngineInfo;
+  /** Aborted while the engine does not answer. */
+  #lost = new AbortController();
+
+  private constructor(engine: Engine, logger: Logger, info: EngineInfo) {
+    this.#engine = engine;
+    this.#logger = logger;
+    this.#info = info;
+  }
+
+  /** @throws `ENGINE_UNAVAILABLE` when the engine does not answer. */
+  static async connect(engine: Engine, logger: Logger, signal?: AbortSignal): Promise<EngineMonitor> {
+    return new EngineMonitor(engine, logger, await engine.info(signal));
+  }
+
+  /** What the engine said of itself last. */
+  get info(): EngineInfo {
+    return this.#info;
+  }
+
+  /** Whether the engine answered last time. */
+  get available(): boolean {
+    return !this.#lost.signal.aborted;
+  }
+
+  /** A signal that is aborted, with `ENGINE_UNAVAILABLE`, as soon as the engine is known not to answer; or is so already. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Calls back whenever {@link available} changes. Returns how to stop that. */
+  onAvailabilityChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Begins to follow the engine, until {@link stop}. */
+  follow(follower: EngineFollower): void {
+    this.#run(follower).catch((error: unknown) => {
+      if (!this.#stop.signal.aborted)
+        this.#logger.error({ err: error }, "the engine is not followed any more");
+    });
+  }
+
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  async #run(follower: EngineFollower): Promise<void> {
+    const { signal } = this.#stop;
+    let retryMs = FIRST_RETRY_MS;
+    while (!signal.aborted) {
+      const round = new AbortController();
+      const watch = AbortSignal.any([signal, round.signal]);
+      try {
+        const events = this.#engine.events(watch)[Symbol.asyncIterator]();
+        // Asked for before the list, so that nothing falls between the two.
+        let next = events.next();
+        next.catch(() => {});
+        this.#info = await this.#engine.info(watch);
+        await this.#sync(follower, true, watch);
+        this.#setAvailable(true);
+        retryMs = FIRST_RETRY_MS;
+        const pings = this.#ping(follower, watch);
+        pings.catch(() => round.abort());
+        for (let item = await next; !item.done; item = await next) {
+          follower.onEvent(item.value);
+          next = events.next();
+          next.catch(() => {});
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#logger.warn({ err: error }, "the engine does not answer; trying again");
+      } finally {
+        round.abort();
+      }
+      this.#setAvailable(false);
+      await sleep(retryMs, undefined, { signal }).catch(() => {});
+      retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS);
+    }
+  }
+
+  /** Asks now and then; rejects when there is no answer. */
+  async #ping(follower: EngineFollower, signal: AbortSignal): Promise<void> {
+    for (let pings = 0; !signal.aborted; pings++) {
+      await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });
+      this.#info = await this.#engine.info(AbortSignal.any([signal, AbortSignal.timeout(PING_TIMEOUT_MS)]));
+      if (pings % PINGS_PER_SYNC === 0) await this.#sync(follower, false, signal);
+    }
+  }
+
+  async #sync(follower: EngineFollower, unseen: boolean, signal: AbortSignal): Promise<void> {
+    const compare = follower.beginSync(unseen);
+    compare(await this.#engine.list(signal));
+  }
+
+  #setAvailable(available: boolean): void {
+    if (this.available === available) return;
+    if (available) {
+      this.#lost = new AbortController();
+      this.#logger.info({}, "the engine answers again");
+    } else {
+      this.#lost.abort(
+        new BerthError("ENGINE_UNAVAILABLE", "The engine does not answer. It is tried again all the time.", {
+          retryAfterMs: RETRY_AFTER_MS,
+        }),
+      );
+    }
+    for (const listener of this.#listeners) listener();
+  }
+}

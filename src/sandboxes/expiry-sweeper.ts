@@ -1,0 +1,101 @@
+import { Semaphore } from "async-mutex";
+import type { CancelTimer, Clock } from "../base/clock.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { SandboxTerminator } from "./deleter.ts";
+import type { SandboxRecord, TerminationRequest } from "./record.ts";
+import type { SandboxRegistry } from "./registry.ts";
+
+/** Two sweeps are at least this far apart. */
+const SOONEST_MS = 5;
+
+/** Sandboxes that expire at the same moment are removed this many at a time. */
+const REMOVALS_AT_ONCE = 16;
+
+/**
+ * Ends sandboxes at their deadlines: at the next one that comes, and every
+ * interval at the latest. One that is slow to go holds up no other's deadline.
+ */
+export class ExpirySweeper {
+  readonly #registry: SandboxRegistry;
+  readonly #terminator: SandboxTerminator;
+  readonly #intervalMs: number;
+  readonly #clock: Clock;
+  readonly #removals = new Semaphore(REMOVALS_AT_ONCE);
+  /** Being ended by a sweep. */
+  readonly #ending = new Set<SandboxRecord>();
+  #timer: { readonly at: number; readonly cancel: CancelTimer } | undefined;
+  #stopped = false;
+
+  constructor(
+    registry: SandboxRegistry,
+    terminator: SandboxTerminator,
+    intervalMs: number,
+    parts: { readonly clock: Clock },
+  ) {
+    this.#registry = registry;
+    this.#terminator = terminator;
+    this.#intervalMs = intervalMs;
+    this.#clock = parts.clock;
+  }
+
+  /** Sees to it that a sweep happens within `inMs`, and within the interval at the latest. */
+  arm(inMs = Number.POSITIVE_INFINITY): void {
+    if (this.#stopped) return;
+    const delay = Math.max(0, Math.min(inMs, this.#intervalMs));
+    const at = this.#clock.monotonicMs() + delay;
+    if (this.#timer !== undefined && this.#timer.at <= at) return;
+    this.#timer?.cancel();
+    const cancel = this.#clock.setTimer(delay, () => {
+      this.#timer = undefined;
+      void this.sweep();
+      this.#armNext();
+    });
+    this.#timer = { at, cancel };
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#timer?.cancel();
+  }
+
+  /** Ends every sandbox that has reached a deadline. Waits for all of them; never rejects. */
+  async sweep(): Promise<void> {
+    const due = this.#registry.live().filter((record) => {
+      return !this.#ending.has(record) && isDue(record);
+    });
+    await Promise.all(due.map((record) => this.#end(record)));
+  }
+
+  async #end(record: SandboxRecord): Promise<void> {
+    const cause = record.expiry()?.cause ?? "DELETED";
+    const message =
+      cause === "MAX_LIFETIME"
+        ? `It reached its max_lifetime of ${record.spec.maxLifetimeMs} ms.`
+        : `Nothing used it for its idle_timeout of ${record.spec.idleTimeoutMs} ms.`;
+    const request: TerminationRequest = { cause, message, graceMs: 0, onlyIf: () => isDue(record) };
+    this.#ending.add(record);
+    failpoint("sweep.due");
+    try {
+      await this.#removals.runExclusive(() => this.#terminator.end(record, request));
+    } catch {
+      // The terminator tries again.
+    } finally {
+      this.#ending.delete(record);
+      // It may have been used again meanwhile, and stays.
+      this.arm(record.expiry()?.inMs);
+    }
+  }
+
+  #armNext(): void {
+    // A timer may come a moment early, and the deadline pass between the sweep and here: then it is due at once.
+    const waiting = this.#registry
+      .live()
+      .filter((record) => !this.#ending.has(record) && record.deletion === undefined);
+    const coming = waiting.flatMap((record) => record.expiry()?.inMs ?? []);
+    this.arm(Math.max(SOONEST_MS, Math.min(Number.POSITIVE_INFINITY, ...coming)));
+  }
+}
+
+function isDue(record: SandboxRecord): boolean {
+  return (record.expiry()?.inMs ?? 1) <= 0;
+}

@@ -1,0 +1,89 @@
+import type { BerthError } from "../base/errors.ts";
+import type { SandboxSpec } from "./sandbox.ts";
+
+/** What an operation needs to know of the sandbox it works on. */
+export interface LeasedSandbox {
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  /** The engine's name for it. */
+  readonly ref: string;
+  readonly spec: SandboxSpec;
+  /** User that commands run as; empty where the engine's default serves. */
+  readonly user: string;
+}
+
+/**
+ * The right to use a sandbox. While it is held, no idle sweep takes the sandbox
+ * and a delete waits for it, up to its grace, unless it only watches. Release it on every path.
+ */
+export interface Lease extends Disposable {
+  readonly sandbox: LeasedSandbox;
+  /** Aborted with `SANDBOX_DELETED` or `SANDBOX_TERMINATED` when the operation has to end now. */
+  readonly signal: AbortSignal;
+  /** Gives the right back. Idempotent. */
+  release(): void;
+}
+
+/** How a lease counts. */
+export interface LeaseOptions {
+  /** Its holder does nothing in the sandbox itself: a delete does not wait for it. Default false. */
+  readonly watches?: boolean;
+}
+
+/** The leases on one sandbox. */
+export class LeaseBook {
+  readonly #held = new Set<AbortController>();
+  /** Those of {@link #held} that a delete waits for. */
+  readonly #working = new Set<AbortController>();
+  readonly #drained = new Set<() => void>();
+  readonly #onChange: () => void;
+
+  /** @param onChange called whenever a lease begins or ends. */
+  constructor(onChange: () => void) {
+    this.#onChange = onChange;
+  }
+
+  get count(): number {
+    return this.#held.size;
+  }
+
+  /** How many of those that are held do something in the sandbox. */
+  get working(): number {
+    return this.#working.size;
+  }
+
+  take(sandbox: LeasedSandbox, { watches = false }: LeaseOptions = {}): Lease {
+    const controller = new AbortController();
+    this.#held.add(controller);
+    if (!watches) this.#working.add(controller);
+    this.#onChange();
+    const release = (): void => {
+      if (!this.#held.delete(controller)) return;
+      this.#working.delete(controller);
+      this.#onChange();
+      if (this.#working.size > 0) return;
+      for (const resolve of this.#drained) resolve();
+      this.#drained.clear();
+    };
+    return { sandbox, signal: controller.signal, release, [Symbol.dispose]: release };
+  }
+
+  /** Tells every holder to end now. */
+  abortAll(reason: BerthError): void {
+    for (const controller of this.#held) controller.abort(reason);
+  }
+
+  /** Resolves when no lease is held but those that only watch. */
+  async drained(): Promise<void> {
+    if (this.#working.size === 0) return;
+    await new Promise<void>((resolve) => this.#drained.add(resolve));
+  }
+}
+
+/** Hears of sandboxes that become ready and that end, to have things ready in them and to let go of those. */
+export interface SandboxObserver {
+  ready(sandbox: LeasedSandbox): void;
+  /** It ends now: nothing can be run in it any more. */
+  ending(sandbox: LeasedSandbox): void;
+}

@@ -1,0 +1,398 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { inBatches } from "../base/in-batches.ts";
+import { KeyedLock } from "../base/keyed-lock.ts";
+import type { Logger } from "../base/logger.ts";
+import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
+import type { Engine } from "../engine/port.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import { Capacity } from "./capacity.ts";
+import { type CreateOptions, SandboxCreator } from "./creator.ts";
+import { SandboxTerminator } from "./deleter.ts";
+import type { EngineMonitor } from "./engine-monitor.ts";
+import { assertGeneration, notFound, notRunning } from "./errors.ts";
+import type { WorkspaceHappening } from "./event.ts";
+import { ExpirySweeper } from "./expiry-sweeper.ts";
+import { LossWatcher } from "./external-exit.ts";
+import type { SandboxJournal } from "./journal.ts";
+import type { Lease, LeaseOptions, SandboxObserver } from "./lease.ts";
+import { SandboxMaker } from "./maker.ts";
+import type { MountSources } from "./mount-sources.ts";
+import { OrphanReaper } from "./orphan-reaper.ts";
+import { Reconciler } from "./reconciler.ts";
+import type { SandboxRecord } from "./record.ts";
+import { SandboxRegistry } from "./registry.ts";
+import { RemovalRetries } from "./removal-retries.ts";
+import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
+import type { RequestedSpec, SandboxDefaults } from "./spec.ts";
+import { resolveSpec } from "./spec.ts";
+import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
+
+/** How the manager is set up. */
+export interface SandboxManagerSettings {
+  readonly maxSandboxes: number;
+  readonly cleanupIntervalMs: number;
+  /** How long a delete lets active operations run where its caller does not say. */
+  readonly deleteGraceMs: number;
+  readonly defaults: SandboxDefaults;
+  /** Sandboxes that are kept ready to be claimed. */
+  readonly warmPools: readonly WarmPoolTarget[];
+}
+
+/** What the manager is built of. */
+export interface SandboxManagerParts {
+  readonly engine: Engine;
+  readonly monitor: EngineMonitor;
+  readonly journal: SandboxJournal;
+  readonly time: ServiceTime;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly observer: SandboxObserver;
+  readonly mounts: MountSources;
+}
+
+/** The figures of {@link SandboxManager.stats}. */
+export interface SandboxStats {
+  readonly totalSandboxes: number;
+  readonly activeOperations: number;
+  readonly maxSandboxes: number;
+  readonly idleTimeoutMs: number;
+  readonly cleanupIntervalMs: number;
+  readonly isShuttingDown: boolean;
+  readonly warmPools: readonly WarmPoolStatus[];
+  readonly sandboxes: readonly {
+    readonly sandboxId: string;
+    readonly lastUsedMs: number;
+    readonly isActive: boolean;
+  }[];
+}
+
+/** A sandbox named by its owner, and, where the caller knows it, its generation. */
+export interface SandboxName {
+  readonly owner: string;
+  readonly sandboxId: string;
+  readonly generation?: number;
+}
+
+/**
+ * Creates, finds, leases, expires and removes sandboxes.
+ *
+ * Lifecycle changes of one sandbox happen under the lock of its id; operations
+ * take a lease ({@link acquire}) and run side by side. Every method names the
+ * owner; what is another owner's is `SANDBOX_NOT_FOUND`.
+ */
+export class SandboxManager {
+  readonly #settings: SandboxManagerSettings;
+  readonly #engine: Engine;
+  readonly #monitor: EngineMonitor;
+  readonly #journal: SandboxJournal;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #locks = new KeyedLock();
+  readonly #retries: RemovalRetries;
+  readonly #capacity: Capacity;
+  readonly #registry: SandboxRegistry;
+  readonly #terminator: SandboxTerminator;
+  readonly #warmPool: WarmPool;
+  readonly #creator: SandboxCreator;
+  readonly #sweeper: ExpirySweeper;
+  readonly #reconciler: Reconciler;
+  readonly #losses: LossWatcher;
+  #shutdown: Promise<string[]> | undefined;
+
+  constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
+    this.#settings = settings;
+    this.#engine = parts.engine;
+    this.#monitor = parts.monitor;
+    this.#journal = parts.journal;
+    this.#clock = parts.clock;
+    this.#logger = parts.logger;
+    this.#capacity = new Capacity(settings.maxSandboxes, parts.clock);
+    this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
+    this.#retries = new RemovalRetries(parts);
+    const removing = { ...parts, retries: this.#retries };
+    this.#terminator = new SandboxTerminator(this.#locks, this.#registry, removing);
+    const plain = (image: string): SandboxSpec =>
+      resolveSpec({ image }, settings.defaults, parts.monitor.info);
+    this.#warmPool = new WarmPool(settings.warmPools, plain, removing);
+    this.#losses = new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts);
+    this.#sweeper = new ExpirySweeper(this.#registry, this.#terminator, settings.cleanupIntervalMs, parts);
+    const shared = {
+      ...parts,
+      locks: this.#locks,
+      capacity: this.#capacity,
+      registry: this.#registry,
+      terminator: this.#terminator,
+    };
+    this.#creator = new SandboxCreator({
+      ...shared,
+      defaults: settings.defaults,
+      warmPool: this.#warmPool,
+      maker: new SandboxMaker(parts),
+      sweeper: this.#sweeper,
+    });
+    this.#reconciler = new Reconciler({
+      ...shared,
+      losses: this.#losses,
+      orphans: new OrphanReaper(this.#registry, this.#warmPool, removing),
+      onIdle: (record) => this.#sweeper.arm(record.expiry()?.inMs),
+    });
+  }
+
+  /** Takes up what an earlier run left, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
+  async takeUp(): Promise<void> {
+    await this.#reconciler.takeUp();
+  }
+
+  /** Begins to look for expired sandboxes and to follow what the engine tells. */
+  start(): void {
+    this.#monitor.follow(this.#reconciler);
+    this.#warmPool.start();
+    this.#sweeper.arm(0);
+    this.#monitor.onAvailabilityChange(() => {
+      if (!this.#monitor.available) return;
+      // What could not be removed while the engine was away is tried at once.
+      this.#retries.hurry();
+      void this.#sweeper.sweep();
+    });
+  }
+
+  /**
+   * Makes a sandbox, ready to run commands. On failure and on abort nothing is left.
+   * @throws `SHUTTING_DOWN`, `NO_SPACE`, `SANDBOX_EXISTS`, `SANDBOX_LIMIT`, `INVALID_ARGUMENT`, `IMAGE_UNAVAILABLE`,
+   *   `SANDBOX_START_FAILED`, `UNSUPPORTED`, `NOT_ALLOWED`, `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`,
+   *   `WORKSPACE_BROKEN`, `ENGINE_UNAVAILABLE`.
+   */
+  async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxView> {
+    this.#assertOpen();
+    return this.#view(await this.#creator.create(owner, asked, options));
+  }
+
+  get(name: SandboxName): SandboxView {
+    return this.#view(this.#find(name));
+  }
+
+  /** Sandboxes of an owner that pass the filter, newest first. */
+  list(
+    owner: string,
+    filter: { readonly labels: Readonly<Record<string, string>>; readonly states: ReadonlySet<SandboxState> },
+    slice: Slice = WHOLE,
+  ): Sliced<SandboxView> {
+    const { states } = filter;
+    const labels = Object.entries(filter.labels);
+    const { items, next } = this.#registry.list(
+      owner,
+      states.has("TERMINATED"),
+      slice,
+      ({ phase, spec }) =>
+        states.has(phase.state) && labels.every(([key, value]) => spec.labels[key] === value),
+    );
+    return { items: items.map((record) => this.#view(record)), next };
+  }
+
+  /** Changes labels or deadlines; what is not named stays. */
+  update(
+    name: SandboxName,
+    change: Partial<Pick<SandboxSpec, "labels" | "idleTimeoutMs" | "maxLifetimeMs">>,
+  ): SandboxView {
+    const record = this.#findAlive(name);
+    const { spec } = record;
+    record.spec = { ...spec, ...change };
+    try {
+      this.#journal.intend(record, { type: "UPDATED" });
+    } catch (error) {
+      record.spec = spec;
+      throw error;
+    }
+    this.#sweeper.arm(record.expiry()?.inMs);
+    return this.#view(record);
+  }
+
+  /** Resets the idle clock. */
+  keepAlive(name: SandboxName): SandboxView {
+    const record = this.#findAlive(name);
+    record.touch();
+    return this.#view(record);
+  }
+
+  /** Tells of something that changes nothing about a sandbox; of one that ended, nothing is told. */
+  mention(name: SandboxName, happening: WorkspaceHappening): void {
+    const record = this.#registry.get(name.owner, name.sandboxId);
+    if (record?.live) this.#journal.mention(record, happening);
+  }
+
+  /** Freezes every process. Idempotent. */
+  async pause(name: SandboxName, signal: AbortSignal): Promise<SandboxView> {
+    if (!this.#monitor.info.capabilities.pause) {
+      throw new BerthError("UNSUPPORTED", `The engine ${this.#engine.name} cannot pause sandboxes.`);
+    }
+    return this.#change(name, "RUNNING", "PAUSED", (ref) => this.#engine.pause(ref, this.#orLost(signal)));
+  }
+
+  /** Lets frozen processes go on. Idempotent. */
+  async resume(name: SandboxName, signal: AbortSignal): Promise<SandboxView> {
+    return this.#change(name, "PAUSED", "RUNNING", (ref) => this.#engine.resume(ref, this.#orLost(signal)));
+  }
+
+  /**
+   * Ends a sandbox; returns when it is gone. An unknown or ended one is gone
+   * already. Active operations may run on for the grace, then their leases are
+   * aborted with `SANDBOX_DELETED`. A deletion goes on when its caller leaves.
+   */
+  async delete(name: SandboxName, graceMs: number = this.#settings.deleteGraceMs): Promise<void> {
+    const record = this.#registry.get(name.owner, name.sandboxId);
+    if (record === undefined || !record.live) return;
+    assertGeneration(record, name);
+    await this.#terminator.end(record, { cause: "DELETED", message: "It was deleted.", graceMs });
+  }
+
+  /**
+   * Ends a sandbox at once in which code keeps Berth from ending or starting
+   * processes. Returns whether it ends, which it cannot while the engine is away.
+   * @param options `ifAlone`: only where no more than one operation is at work in it. Default false.
+   */
+  giveUp(ref: string, why: string, { ifAlone = false }: { readonly ifAlone?: boolean } = {}): boolean {
+    return this.#monitor.available && this.#losses.giveUp(ref, why, ifAlone);
+  }
+
+  /**
+   * Takes the right to run an operation in a sandbox.
+   * @param options `paused`: also in one that is paused, for a holder that only waits. Default false.
+   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_NOT_RUNNING`, `SANDBOX_REPLACED`, `SHUTTING_DOWN`, `ENGINE_UNAVAILABLE`.
+   */
+  acquire(name: SandboxName, options: LeaseOptions & { readonly paused?: boolean } = {}): Lease {
+    this.#assertOpen();
+    const record = this.#find(name);
+    throwIfAborted(this.#monitor.lost);
+    const sandbox = record.leased();
+    const { state } = record.phase;
+    const usable = state === "RUNNING" || (options.paused === true && state === "PAUSED");
+    if (!usable || sandbox === undefined) throw notRunning(record);
+    return record.leases.take(sandbox, options);
+  }
+
+  /** The right to use a sandbox that an earlier run of the service gave; undefined where the sandbox has ended. */
+  reacquire(name: SandboxName): Lease | undefined {
+    const record = this.#registry.get(name.owner, name.sandboxId);
+    if (record === undefined || record.generation !== name.generation) return undefined;
+    const { state } = record.phase;
+    const sandbox = state === "RUNNING" || state === "PAUSED" ? record.leased() : undefined;
+    return sandbox && record.leases.take(sandbox);
+  }
+
+  /** Sandboxes, of whatever owner, that could not be removed so far. Removing them is tried again until they are gone. */
+  get stuckRemovals(): number {
+    return this.#retries.count;
+  }
+
+  stats(owner: string): SandboxStats {
+    const live = this.#registry.live();
+    return {
+      totalSandboxes: this.#capacity.taken,
+      activeOperations: live.reduce((sum, record) => sum + record.leases.count, 0),
+      maxSandboxes: this.#capacity.limit,
+      idleTimeoutMs: this.#settings.defaults.idleTimeoutMs,
+      cleanupIntervalMs: this.#settings.cleanupIntervalMs,
+      isShuttingDown: this.#shutdown !== undefined,
+      warmPools: this.#warmPool.status(),
+      sandboxes: this.#registry.liveOf(owner).map((record) => ({
+        sandboxId: record.sandboxId,
+        lastUsedMs: record.lastUsedTimeMs,
+        isActive: record.leases.count > 0,
+      })),
+    };
+  }
+
+  /** Ends every sandbox that has reached a deadline. Waits for all of them. */
+  async sweep(): Promise<void> {
+    await this.#sweeper.sweep();
+  }
+
+  /**
+   * Takes no more work and stops the sweep; then, unless `leave`, ends every
+   * sandbox. Returns after `timeoutMs` at the latest, with the ids of those that
+   * are not gone. Later calls get the first one's answer.
+   */
+  shutdown(options: { readonly leave: boolean; readonly timeoutMs: number }): Promise<string[]> {
+    this.#shutdown ??= this.#runShutdown(options);
+    return this.#shutdown;
+  }
+
+  async #runShutdown(options: { readonly leave: boolean; readonly timeoutMs: number }): Promise<string[]> {
+    this.#sweeper.stop();
+    const stopping = new BerthError("SHUTTING_DOWN", "The server is shutting down.");
+    this.#capacity.close(stopping);
+    for (const { phase } of this.#registry.live())
+      if (phase.state === "CREATING") phase.abort.abort(stopping);
+    const gone = Promise.all([
+      this.#warmPool.stop(),
+      inBatches(options.leave ? [] : this.#registry.live(), (record) => this.#endAtShutdown(record)),
+    ]);
+    const timer = Promise.withResolvers<void>();
+    const cancel = this.#clock.setTimer(options.timeoutMs, timer.resolve);
+    await Promise.race([gone, timer.promise]);
+    cancel();
+    this.#retries.stop();
+    this.#monitor.stop();
+    return this.#registry.live().map((record) => record.sandboxId);
+  }
+
+  async #endAtShutdown(record: SandboxRecord): Promise<void> {
+    try {
+      await this.#terminator.end(record, {
+        cause: "SERVER_SHUTDOWN",
+        message: "The server stopped.",
+        graceMs: 0,
+      });
+    } catch (error) {
+      const { sandboxId } = record;
+      this.#logger.error({ sandboxId, err: error }, "a sandbox could not be removed at shutdown");
+    }
+  }
+
+  async #change(
+    name: SandboxName,
+    from: "RUNNING" | "PAUSED",
+    to: "RUNNING" | "PAUSED",
+    act: (ref: string) => Promise<void>,
+  ): Promise<SandboxView> {
+    const found = this.#find(name);
+    return this.#locks.run(SandboxRegistry.key(found.owner, found.sandboxId), async () => {
+      const record = this.#findAlive(name);
+      const { phase } = record;
+      if (phase.state === from) {
+        await act(phase.engine.ref);
+        record.phase = { state: to, engine: phase.engine };
+        record.touch();
+        this.#journal.note(record, { type: to === "PAUSED" ? "PAUSED" : "RESUMED" });
+      }
+      return this.#view(record);
+    });
+  }
+
+  #find(name: SandboxName): SandboxRecord {
+    const record = this.#registry.get(name.owner, name.sandboxId);
+    if (record === undefined) throw notFound(name.sandboxId);
+    assertGeneration(record, name);
+    return record;
+  }
+
+  #findAlive(name: SandboxName): SandboxRecord {
+    const record = this.#find(name);
+    const { state } = record.phase;
+    if (state !== "RUNNING" && state !== "PAUSED") throw notRunning(record);
+    return record;
+  }
+
+  #view(record: SandboxRecord): SandboxView {
+    return record.view(this.#engine.name, this.#monitor.info.isolation);
+  }
+
+  #orLost(signal: AbortSignal): AbortSignal {
+    return AbortSignal.any([signal, this.#monitor.lost]);
+  }
+
+  #assertOpen(): void {
+    if (this.#shutdown !== undefined) throw new BerthError("SHUTTING_DOWN", "The server is shutting down.");
+  }
+}

@@ -1,0 +1,161 @@
+import type { Clock } from "../base/clock.ts";
+import type { EngineSandbox } from "../engine/port.ts";
+import type { Place } from "./capacity.ts";
+import { LeaseBook, type LeasedSandbox } from "./lease.ts";
+import type { IsolationLevel, SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
+import type { SandboxTimes } from "./store-port.ts";
+
+/** Where a sandbox stands, with what belongs to that place only. */
+export type Phase =
+  | {
+      readonly state: "CREATING";
+      readonly abort: AbortController;
+      /** Of the warm sandbox that it is made of. */
+      readonly warmRef: string | undefined;
+    }
+  | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
+  | { readonly state: "DELETING"; readonly engine: EngineSandbox; readonly termination: Termination }
+  | {
+      readonly state: "TERMINATED";
+      readonly termination: Termination;
+      /** On the monotonic clock. */
+      readonly endedAt: number;
+    };
+
+/** Why and how a sandbox is to end. */
+export interface TerminationRequest {
+  readonly cause: TerminationCause;
+  readonly message: string;
+  /** How long active operations may run on, in milliseconds. */
+  readonly graceMs: number;
+  /** Asked once more under the lock: `false` leaves the sandbox alone. */
+  readonly onlyIf?: () => boolean;
+}
+
+/** One sandbox in the manager's memory. Its phase changes only under the lock of its id. */
+export class SandboxRecord {
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  /** Its place among all lives that sandboxes ever had, which tells it from every other life under its id. */
+  readonly place: number;
+  readonly createTimeMs: number;
+  readonly leases: LeaseBook;
+  readonly reservation: Place;
+  phase: Phase;
+  spec: SandboxSpec;
+  /** The deletion under way, and how another request joins it. */
+  deletion:
+    | { readonly done: Promise<void>; readonly join: (request: TerminationRequest) => void }
+    | undefined;
+  readonly #clock: Clock;
+  readonly #createdAt: number;
+  readonly #onUse: () => void;
+  #usedAt: number;
+  #usedTimeMs: number;
+
+  constructor(init: {
+    sandboxId: string;
+    generation: number;
+    owner: string;
+    place: number;
+    spec: SandboxSpec;
+    phase: Phase;
+    reservation: Place;
+    clock: Clock;
+    /** Those of an earlier run, on this one's monotonic clock. Undefined: it begins now. */
+    times?: SandboxTimes;
+    /** Called when it was used. */
+    onUse: () => void;
+    /** Called when the last operation on it has ended: its idle time begins. */
+    onIdle: () => void;
+  }) {
+    this.sandboxId = init.sandboxId;
+    this.generation = init.generation;
+    this.owner = init.owner;
+    this.place = init.place;
+    this.spec = init.spec;
+    this.phase = init.phase;
+    this.reservation = init.reservation;
+    this.#clock = init.clock;
+    this.#onUse = init.onUse;
+    this.createTimeMs = init.times?.createTimeMs ?? init.clock.wallMs();
+    this.#createdAt = init.times?.createdAt ?? init.clock.monotonicMs();
+    this.#usedAt = init.times?.usedAt ?? this.#createdAt;
+    this.#usedTimeMs = init.times?.usedTimeMs ?? this.createTimeMs;
+    this.leases = new LeaseBook(() => {
+      this.touch();
+      if (this.leases.count === 0) init.onIdle();
+    });
+  }
+
+  /** Resets the idle clock. */
+  touch(): void {
+    this.#usedAt = this.#clock.monotonicMs();
+    this.#usedTimeMs = this.#clock.wallMs();
+    this.#onUse();
+  }
+
+  /** The moments of its life; `…At` on the monotonic clock. */
+  get times(): SandboxTimes {
+    return {
+      createTimeMs: this.createTimeMs,
+      createdAt: this.#createdAt,
+      usedTimeMs: this.#usedTimeMs,
+      usedAt: this.#usedAt,
+    };
+  }
+
+  get lastUsedTimeMs(): number {
+    return this.#usedTimeMs;
+  }
+
+  get live(): boolean {
+    return this.phase.state !== "TERMINATED";
+  }
+
+  /** Which deadline comes next, in milliseconds from now (negative: passed). Undefined where none can come. */
+  expiry(): { readonly cause: "IDLE_TIMEOUT" | "MAX_LIFETIME"; readonly inMs: number } | undefined {
+    if (this.phase.state !== "RUNNING" && this.phase.state !== "PAUSED") return undefined;
+    const now = this.#clock.monotonicMs();
+    const idle =
+      this.leases.count === 0 ? this.#usedAt + this.spec.idleTimeoutMs - now : Number.POSITIVE_INFINITY;
+    const life = this.#createdAt + (this.spec.maxLifetimeMs ?? Number.POSITIVE_INFINITY) - now;
+    if (idle === Number.POSITIVE_INFINITY && life === Number.POSITIVE_INFINITY) return undefined;
+    return idle < life ? { cause: "IDLE_TIMEOUT", inMs: idle } : { cause: "MAX_LIFETIME", inMs: life };
+  }
+
+  /** What an operation needs to know; undefined while there is no container to work in. */
+  leased(): LeasedSandbox | undefined {
+    if (!("engine" in this.phase)) return undefined;
+    const { engine } = this.phase;
+    const { sandboxId, generation, owner, spec } = this;
+    return {
+      sandboxId,
+      generation,
+      owner,
+      spec,
+      ref: engine.ref,
+      user: spec.user === "" ? engine.user : spec.user,
+    };
+  }
+
+  view(engineName: string, isolation: IsolationLevel): SandboxView {
+    const { phase } = this;
+    const expiry = this.expiry();
+    return {
+      sandboxId: this.sandboxId,
+      generation: this.generation,
+      owner: this.owner,
+      spec: this.spec,
+      state: phase.state,
+      engine: engineName,
+      isolation: "engine" in phase ? phase.engine.isolation : isolation,
+      createTimeMs: this.createTimeMs,
+      lastUsedTimeMs: this.#usedTimeMs,
+      expireTimeMs: expiry && this.#clock.wallMs() + expiry.inMs,
+      activeOperations: this.leases.count,
+      termination: phase.state === "TERMINATED" ? phase.termination : undefined,
+    };
+  }
+}

@@ -1,0 +1,116 @@
+import { BerthError, invalidArgument } from "../base/errors.ts";
+import type { EngineInfo } from "../engine/port.ts";
+import type { Mount, NetworkMode, SandboxSpec } from "./sandbox.ts";
+
+const MIB = 1024 * 1024;
+
+/** The least memory Docker gives a container. */
+const LEAST_MEMORY_BYTES = 6 * MIB;
+/** Below this, starting a shell in a container fails. */
+const LEAST_PIDS = 16;
+const MOST_PIDS = 32_768;
+const LEAST_CPU_MILLIS = 10;
+const LEAST_DISK_BYTES = 1 * MIB;
+
+/** What sandboxes are when their creator does not say. */
+export interface SandboxDefaults {
+  readonly image: string;
+  readonly workingDir: string;
+  readonly memoryBytes: number;
+  readonly cpuMillis: number;
+  readonly pidsLimit: number;
+  readonly network: NetworkMode;
+  readonly idleTimeoutMs: number;
+  readonly maxLifetimeMs: number | undefined;
+  readonly commandTimeoutMs: number;
+}
+
+/** The defaults of the source system: see docs/glossary.md, "sandbox". */
+export const SANDBOX_DEFAULTS: SandboxDefaults = {
+  image: "python:3.12-slim",
+  workingDir: "/workspace",
+  memoryBytes: 512 * MIB,
+  cpuMillis: 1000,
+  pidsLimit: 512,
+  network: "NONE",
+  idleTimeoutMs: 3_600_000,
+  maxLifetimeMs: undefined,
+  commandTimeoutMs: 300_000,
+};
+
+/** What a creator said: well-formed, with everything it left out undefined. */
+export interface RequestedSpec {
+  readonly image?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly workingDir?: string;
+  readonly user?: string;
+  readonly memoryBytes?: number;
+  readonly cpuMillis?: number;
+  readonly pidsLimit?: number;
+  readonly diskBytes?: number;
+  readonly network?: NetworkMode;
+  readonly mounts?: readonly Mount[];
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly idleTimeoutMs?: number;
+  readonly maxLifetimeMs?: number;
+  readonly commandTimeoutMs?: number;
+  readonly runtime?: string;
+}
+
+/**
+ * Fills in the defaults and holds the spec against what the engine can do.
+ * @throws `INVALID_ARGUMENT` for a value out of range, `UNSUPPORTED` for what the engine cannot do.
+ */
+export function resolveSpec(
+  asked: RequestedSpec,
+  defaults: SandboxDefaults,
+  engine: EngineInfo,
+): SandboxSpec {
+  const most = { memory: engine.memoryBytes, cpu: engine.cpus * 1000 };
+  // A default above what the machine has would refuse every create that names no limit.
+  const memoryBytes = asked.memoryBytes ?? Math.min(defaults.memoryBytes, most.memory);
+  const cpuMillis = asked.cpuMillis ?? Math.min(defaults.cpuMillis, most.cpu);
+  const pidsLimit = asked.pidsLimit ?? defaults.pidsLimit;
+  inRange("spec.resources.memory_bytes", memoryBytes, LEAST_MEMORY_BYTES, most.memory);
+  inRange("spec.resources.cpu_millis", cpuMillis, LEAST_CPU_MILLIS, most.cpu);
+  inRange("spec.resources.pids_limit", pidsLimit, LEAST_PIDS, MOST_PIDS);
+  if (asked.diskBytes !== undefined) {
+    inRange("spec.resources.disk_bytes", asked.diskBytes, LEAST_DISK_BYTES, Number.MAX_SAFE_INTEGER);
+    if (!engine.capabilities.diskLimit) {
+      throw unsupported(
+        "spec.resources.disk_bytes",
+        "The engine's storage cannot bound a sandbox's disk. Leave it unset.",
+      );
+    }
+  }
+  const network = asked.network ?? defaults.network;
+  if (network === "EGRESS" && !engine.capabilities.egress) {
+    throw unsupported(
+      "spec.network.mode",
+      "This server cannot keep a sandbox with network away from private addresses, so it gives none. Use NONE; `berth doctor` tells the operator what is missing.",
+    );
+  }
+  return {
+    image: asked.image ?? defaults.image,
+    env: { PYTHONUNBUFFERED: "1", TERM: "dumb", ...asked.env },
+    workingDir: asked.workingDir ?? defaults.workingDir,
+    user: asked.user ?? "",
+    resources: { memoryBytes, cpuMillis, pidsLimit, diskBytes: asked.diskBytes },
+    network,
+    mounts: asked.mounts ?? [],
+    labels: asked.labels ?? {},
+    idleTimeoutMs: asked.idleTimeoutMs ?? defaults.idleTimeoutMs,
+    maxLifetimeMs: asked.maxLifetimeMs ?? defaults.maxLifetimeMs,
+    commandTimeoutMs: asked.commandTimeoutMs ?? defaults.commandTimeoutMs,
+    runtime: asked.runtime ?? "",
+  };
+}
+
+function inRange(field: string, value: number, least: number, most: number): void {
+  if (value < least || value > most)
+    throw invalidArgument(field, `${value} is not between ${least} and ${most}.`);
+}
+
+function unsupported(field: string, message: string): BerthError {
+  return new BerthError("UNSUPPORTED", `${field}: ${message}`, { metadata: { field } });
+}

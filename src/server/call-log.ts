@@ -1,0 +1,40 @@
+import { Code } from "@connectrpc/connect";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import { type Call, type CallStatus, statusName } from "./call.ts";
+import type { CallObserver } from "./calls.ts";
+
+/** Ends that are a fault of the server, unless the request was wrong. */
+const SEVERE: ReadonlySet<CallStatus> = new Set([Code.Internal, Code.Unknown, Code.DataLoss]);
+
+/** Ends behind which something stands that the operator wants to know. */
+const EXPLAINED: ReadonlySet<CallStatus> = new Set([Code.Unavailable, Code.FailedPrecondition, Code.Aborted]);
+
+/** Writes one line for every call that ended; never a header, and nothing that quotes a payload. */
+export class CallLog implements CallObserver {
+  readonly #logger: Logger;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  started(): void {}
+
+  ended(call: Call, status: CallStatus): void {
+    const cause = call.failure?.cause;
+    const fields = {
+      method: call.method === "" ? "unknown" : call.method,
+      code: statusName(status),
+      reason: cause instanceof BerthError ? cause.reason : undefined,
+      duration_ms: Math.round(call.ageMs * 1000) / 1000,
+      peer: call.peer,
+      owner: call.owner,
+      protocol: call.protocol,
+      err: EXPLAINED.has(status) ? cause?.cause : undefined,
+    };
+    if (SEVERE.has(status) && !call.failure?.ofRequest) this.#logger.error(fields, "rpc");
+    // Whoever watches the server asks for its health every few seconds.
+    else if (call.method.startsWith("grpc.health.")) this.#logger.debug(fields, "rpc");
+    else this.#logger.info(fields, "rpc");
+  }
+}

@@ -1,0 +1,118 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { Code, type ConnectError, type ContextValues, createContextKey } from "@connectrpc/connect";
+import { BerthError } from "../base/errors.ts";
+import type { Credentials } from "./auth.ts";
+import { type Deadline, readDeadline } from "./deadline.ts";
+import { type HttpRequest, peerOf } from "./http-message.ts";
+import type { RpcProtocol } from "./rpc-protocol.ts";
+
+/** Why a call failed. */
+export interface CallFailure {
+  readonly error: ConnectError;
+  readonly cause: BerthError | ConnectError;
+  /** Whether the request itself was wrong, and no handler failed. */
+  readonly ofRequest: boolean;
+}
+
+const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
+
+/** What a call is known by when it arrives. */
+export interface CallInit {
+  /** `package.Service/Method`; empty for a method that the server does not have. */
+  readonly method: string;
+  readonly protocol: RpcProtocol;
+  readonly request: HttpRequest;
+  /** Whether the client sends any number of messages, in its own time. */
+  readonly streamsRequests: boolean;
+}
+
+/**
+ * One RPC, from the arrival of its headers until its response is gone: what
+ * the log, the metrics and a stopping server know of it.
+ */
+export class Call implements Credentials {
+  readonly method: string;
+  readonly protocol: RpcProtocol;
+  readonly peer: string;
+  readonly streamsRequests: boolean;
+  readonly deadline: Deadline;
+  readonly #request: HttpRequest;
+  readonly #startMs = performance.now();
+  readonly #controller = new AbortController();
+  /** Who makes the call; empty until that is known. */
+  owner = "";
+  /** Whether the handler was reached: before that, everything that fails is what the client sent. */
+  handlerReached = false;
+  /** The error the client was sent, and what it was made of; undefined while all is well. */
+  failure: CallFailure | undefined;
+
+  constructor({ method, protocol, request, streamsRequests }: CallInit) {
+    this.method = method;
+    this.protocol = protocol;
+    this.peer = peerOf(request);
+    this.deadline = readDeadline(protocol, request.headers);
+    this.#request = request;
+    this.streamsRequests = streamsRequests;
+  }
+
+  get headers(): IncomingHttpHeaders {
+    return this.#request.headers;
+  }
+
+  /** Whether the call still waits for its request message, or for the end of it. */
+  get awaitsRequest(): boolean {
+    return !this.streamsRequests && !this.#request.complete;
+  }
+
+  /** Milliseconds since the call arrived. */
+  get ageMs(): number {
+    return performance.now() - this.#startMs;
+  }
+
+  /** Milliseconds until the deadline, below 0 once it passed; undefined if there is none. */
+  readonly timeoutMs = (): number | undefined =>
+    this.deadline.kind === "after" ? this.deadline.ms - this.ageMs : undefined;
+
+  /** Aborted once the call is over, for whatever reason; the reason is a `BerthError`. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Ends the call; without a reason, because its response is complete. Only the first reason counts. */
+  abort(reason: BerthError = CALL_ENDED): void {
+    this.#controller.abort(reason);
+  }
+}
+
+/** How a call ended: a gRPC code, or 0 for OK. */
+export type CallStatus = Code | 0;
+
+/** The name of a status as gRPC writes it: `OK`, `NOT_FOUND`. */
+export function statusName(status: CallStatus): string {
+  if (status === 0) return "OK";
+  // The library spells this one the American way.
+  if (status === Code.Canceled) return "CANCELLED";
+  return Code[status].replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
+}
+
+/** Who makes the call. */
+export const ownerKey = createContextKey("", { description: "owner" });
+
+/** Who makes the call that a handler serves. */
+export function ownerOf(context: { readonly values: ContextValues }): string {
+  return context.values.get(ownerKey);
+}
+
+const callKey = createContextKey<Call | undefined>(undefined, { description: "call" });
+
+/** Puts the call where the other parts that serve the same RPC find it. */
+export function setCall(values: ContextValues, call: Call): void {
+  values.set(callKey, call);
+}
+
+/** The call that a handler context belongs to. */
+export function callOf(context: { readonly values: ContextValues }): Call {
+  const call = context.values.get(callKey);
+  if (!call) throw new Error("this RPC did not come through the port");
+  return call;
+}

@@ -1,0 +1,182 @@
+import { randomBytes } from "node:crypto";
+import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { ErrorDetailSchema } from "../../gen/ts/berth/v1/error_pb.js";
+import { abortError, BerthError, canceled } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { Call } from "./call.ts";
+import { ERROR_TABLE } from "./error-table.ts";
+
+/**
+ * What the message and the metadata of an error may take on the wire, in bytes.
+ * They may quote a request, and travel in trailers, of which clients take 8 KiB
+ * in all. The message is there twice: in `grpc-message`, where a character
+ * beyond ASCII takes nine bytes or more, and with the metadata in base64.
+ */
+const MOST_MESSAGE_BYTES = 4096;
+const MOST_METADATA_BYTES = 3072;
+/** Longest text of an error, in UTF-16 units, however little it takes on the wire. */
+const MAX_TEXT = 1024;
+
+/**
+ * Turns whatever ended a call into the error its client is sent: the only place
+ * where that happens. The call keeps it, with its cause, for the log.
+ */
+export class ErrorConverter {
+  readonly #logger: Logger;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  /** What a handler threw. `signal` is the one the handler was given. */
+  fromHandler(call: Call, thrown: unknown, signal: AbortSignal): ConnectError {
+    const { failure } = call;
+    if (failure !== undefined && (thrown === failure.error || thrown === failure.cause)) return failure.error;
+    return record(call, this.#handlerError(call, thrown, signal), false);
+  }
+
+  /** What failed before a handler was reached: headers, framing, encoding or size of the request. */
+  fromRequest(call: Call, thrown: unknown, readMaxBytes: number): ConnectError {
+    if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
+    return record(call, requestError(thrown, readMaxBytes), true);
+  }
+
+  #handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
+    if (thrown instanceof BerthError && thrown.reason !== "INTERNAL") {
+      // Core only knows that its signal was aborted; the call knows why.
+      return thrown.reason === "CANCELED" && signal.aborted ? abortError(signal) : thrown;
+    }
+    if (signal.aborted) {
+      if (!(thrown instanceof Error && thrown.name === "AbortError")) {
+        this.#logger.warn({ method: call.method, err: thrown }, "a handler failed after its call had ended");
+      }
+      return abortError(signal);
+    }
+    if (thrown instanceof ConnectError && thrown.code !== Code.Internal && thrown.code !== Code.Unknown) {
+      return thrown.code === Code.Unimplemented ? new BerthError("UNIMPLEMENTED", thrown.rawMessage) : thrown;
+    }
+    return internalError(this.#logger, call.method, thrown);
+  }
+}
+
+/** Logs what nobody foresaw, and makes the error that tells only where to find it. */
+export function internalError(logger: Logger, method: string, thrown: unknown): BerthError {
+  const errorId = randomBytes(6).toString("hex");
+  logger.error({ error_id: errorId, method, err: thrown }, "internal error");
+  return new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {
+    metadata: { error_id: errorId },
+  });
+}
+
+function record(call: Call, error: BerthError | ConnectError, ofRequest: boolean): ConnectError {
+  const sent = error instanceof BerthError ? toConnectError(error) : error;
+  call.failure = { error: sent, cause: error, ofRequest };
+  return sent;
+}
+
+/** The wire form of an error, with its {@link ErrorDetailSchema | ErrorDetail}. */
+export function toConnectError(error: BerthError): ConnectError {
+  const { code, reason } = ERROR_TABLE[error.reason];
+  const detail = create(ErrorDetailSchema, {
+    reason,
+    metadata: clipMetadata(error.metadata),
+    retryAfter: error.retryAfterMs === undefined ? undefined : durationFromMs(Math.ceil(error.retryAfterMs)),
+  });
+  return new ConnectError(clip(error.message, MOST_MESSAGE_BYTES, messageBytes), code, undefined, [
+    { desc: ErrorDetailSchema, value: detail },
+  ]);
+}
+
+/** Values share the room: none is cut for the sake of one that is longer. */
+function clipMetadata(metadata: Readonly<Record<string, string>>): Record<string, string> {
+  const clipped: Record<string, string> = {};
+  let room = MOST_METADATA_BYTES;
+  const entries = Object.entries(metadata).sort(([, a], [, b]) => a.length - b.length);
+  entries.forEach(([key, value], index) => {
+    clipped[key] = clip(value, room / (entries.length - index), base64Bytes);
+    room -= textBytes(key + clipped[key], base64Bytes);
+  });
+  return clipped;
+}
+
+/** What a character takes that has so many bytes in UTF-8. */
+type BytesOf = (utf8Bytes: number, character: string) => number;
+
+const base64Bytes: BytesOf = (utf8Bytes) => (utf8Bytes * 4) / 3;
+
+const messageBytes: BytesOf = (utf8Bytes, character) =>
+  base64Bytes(utf8Bytes, character) + (utf8Bytes > 1 || !/[ -$&-~]/.test(character) ? 3 * utf8Bytes : 1);
+
+const CUT = "… (cut)";
+
+/** Bounded, cut between characters, and without the lone surrogates that percent-encoding refuses. */
+function clip(text: string, mostBytes: number, bytesOf: BytesOf): string {
+  const start = text.slice(0, MAX_TEXT).toWellFormed();
+  const room = mostBytes - textBytes(CUT, bytesOf);
+  let bytes = 0;
+  let fits = 0;
+  for (const character of start) {
+    bytes += bytesOf(Buffer.byteLength(character), character);
+    if (bytes <= room) fits += character.length;
+  }
+  return bytes <= mostBytes && text.length <= MAX_TEXT ? start : start.slice(0, fits) + CUT;
+}
+
+function textBytes(text: string, bytesOf: BytesOf): number {
+  let bytes = 0;
+  for (const character of text) bytes += bytesOf(Buffer.byteLength(character), character);
+  return bytes;
+}
+
+/**
+ * What is wrong with a request, from what the library threw while it took it
+ * apart. Bytes that cannot be read are the client's mistake, never `INTERNAL`.
+ */
+export function requestError(thrown: unknown, readMaxBytes: number): BerthError {
+  if (thrown instanceof BerthError) return thrown;
+  if (!(thrown instanceof ConnectError)) return canceled(thrown);
+  switch (thrown.code) {
+    case Code.ResourceExhausted:
+      return messageTooLarge(readMaxBytes);
+    case Code.Unimplemented:
+      return new BerthError("UNIMPLEMENTED", thrown.rawMessage);
+    case Code.Canceled:
+    case Code.Aborted:
+      return canceled(thrown);
+    default:
+      return new BerthError("INVALID_ARGUMENT", thrown.rawMessage);
+  }
+}
+
+/** Makes the error for a request message that is larger than the server reads. */
+export function messageTooLarge(limitBytes: number): BerthError {
+  return new BerthError(
+    "MESSAGE_TOO_LARGE",
+    `The request message is larger than the ${limitBytes} bytes that this call takes. Send less at once, or use a streaming call.`,
+    { metadata: { limit: String(limitBytes) } },
+  );
+}
+
+/** Makes the error for a request message of more values (fields, elements, entries) than the server parses at once. */
+export function tooManyValues(limit: number): BerthError {
+  return new BerthError(
+    "MESSAGE_TOO_LARGE",
+    `The request message holds more than the ${limit} values that a message may. Send fewer at once, or many as one text, as bytes, or as a file.`,
+    { metadata: { limit: String(limit) } },
+  );
+}
+
+/** Makes the error for a message that says it is compressed, in a request that says it is not; gRPC wants `INTERNAL`. */
+export function compressedWithoutEncoding(): BerthError {
+  return new BerthError(
+    "INTERNAL",
+    "The message is marked as compressed, but the request's headers name no encoding. Name it, or clear the mark.",
+  );
+}
+
+/** Makes the error for a call that ran out of the time its caller gave it. */
+export function deadlineExceeded(): BerthError {
+  return new BerthError("DEADLINE_EXCEEDED", "The deadline of this call passed before it was done.");
+}

@@ -1,0 +1,219 @@
+import http from "node:http";
+import http2 from "node:http2";
+import net from "node:net";
+import tls from "node:tls";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { HttpRequest, HttpResponse } from "./http-message.ts";
+import { superviseSession } from "./http2-session.ts";
+import type { RpcLimits } from "./limits.ts";
+import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
+import { sniffProtocol } from "./protocol-sniffer.ts";
+import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
+
+/** Certificate chain and private key, in PEM. */
+export interface TlsOptions {
+  readonly cert: string | Buffer;
+  readonly key: string | Buffer;
+}
+
+/** What a {@link Listener} is made of. */
+export interface ListenerOptions {
+  readonly listen: ListenAddress;
+  /** Undefined: no encryption. */
+  readonly tls: TlsOptions | undefined;
+  readonly limits: RpcLimits;
+  readonly logger: Logger;
+  readonly onRequest: (request: HttpRequest, response: HttpResponse) => void;
+}
+
+/** How much a client may send ahead, on a call and on its whole connection: an upload is not to wait for word to come back. */
+const WINDOW_BYTES = 8 << 20;
+const MAX_HEADER_BYTES = 32 * 1024;
+
+/**
+ * One port (or Unix socket) for HTTP/1 and HTTP/2. A server in front takes the
+ * connections and hands each to one of two servers that never listen
+ * themselves, by what TLS agreed on or else by the first bytes.
+ */
+export class Listener {
+  readonly #options: ListenerOptions;
+  readonly #front: net.Server;
+  readonly #http1: http.Server;
+  readonly #http2: http2.Http2Server;
+  readonly #sockets = new Set<net.Socket>();
+  readonly #sessions = new Set<http2.Http2Session>();
+  #draining = false;
+
+  constructor(options: ListenerOptions) {
+    this.#options = options;
+    const { limits, onRequest } = options;
+    this.#http1 = http.createServer(
+      {
+        headersTimeout: limits.headersTimeoutMs,
+        connectionsCheckingInterval: limits.headersTimeoutMs / 2,
+        // Bounds whole requests, and a stream of requests may last for days; the calls have their own bound.
+        requestTimeout: 0,
+        maxHeaderSize: MAX_HEADER_BYTES,
+      },
+      onRequest,
+    );
+    // Its check for slow headers only runs on a server that is listening.
+    this.#http1.emit("listening");
+    this.#http2 = http2.createServer(
+      {
+        settings: {
+          initialWindowSize: WINDOW_BYTES,
+          maxConcurrentStreams: limits.maxConcurrentStreams,
+          maxHeaderListSize: MAX_HEADER_BYTES,
+        },
+        // In MB; the default of 10 refuses streams long before maxConcurrentStreams does.
+        maxSessionMemory: 256,
+        // A client may give up on many calls at once; the defaults end its connection after 1,000.
+        streamResetBurst: 10_000,
+        streamResetRate: 1_000,
+      },
+      onRequest,
+    );
+    this.#http2.on("session", (session) => {
+      this.#sessions.add(session);
+      session.once("close", () => this.#sessions.delete(session));
+      superviseSession(session, { windowBytes: WINDOW_BYTES, ...limits });
+      if (this.#draining) session.close();
+    });
+    this.#front = this.#createFront();
+    this.#front.maxConnections = limits.maxConnections;
+  }
+
+  /**
+   * Begins to listen.
+   *
+   * @returns where: the port that was chosen, if it was to be any
+   * @throws BerthError that says why the address cannot be had
+   */
+  async start(): Promise<ListenAddress> {
+    const { listen, limits } = this.#options;
+    if (listen.kind === "unix") await clearStaleSocket(listen.path);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#front.once("listening", resolve);
+    this.#front.once("error", reject);
+    try {
+      if (listen.kind === "unix") listenOnSocket(this.#front, listen.path);
+      else this.#front.listen({ port: listen.port, host: listen.host === "" ? undefined : listen.host });
+      await promise;
+    } catch (error) {
+      this.#http1.close();
+      throw listenError(listen, error);
+    } finally {
+      this.#front.off("error", reject);
+    }
+    this.#front.on("error", (error) => this.#options.logger.error({ err: error }, "listener failed"));
+    this.#front.on("drop", () =>
+      this.#options.logger.warn({ limit: limits.maxConnections }, "connection refused: too many"),
+    );
+    const bound = this.#front.address();
+    if (listen.kind === "unix" || bound === null || typeof bound === "string") return listen;
+    return { kind: "tcp", host: bound.address, port: bound.port };
+  }
+
+  /** Takes no further connections or HTTP/2 calls, and closes the connections that carry none. */
+  drain(): void {
+    this.#draining = true;
+    if (this.#front.listening) this.#front.close();
+    // Sends GOAWAY, and closes the connection once its streams are done.
+    for (const session of this.#sessions) session.close();
+    this.#http1.closeIdleConnections();
+  }
+
+  /** Ends everything that is still open. */
+  async destroy(): Promise<void> {
+    this.drain();
+    const closed = Array.from(
+      this.#sockets,
+      (socket) => new Promise<void>((resolve) => socket.once("close", () => resolve())),
+    );
+    for (const session of this.#sessions) session.destroy();
+    for (const socket of this.#sockets) socket.destroy();
+    this.#http1.close();
+    await Promise.all(closed);
+  }
+
+  #createFront(): net.Server {
+    const { tls: keys, limits } = this.#options;
+    const socketOptions = {
+      allowHalfOpen: true,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: limits.pingIntervalMs,
+    };
+    if (!keys) {
+      const front = net.createServer(socketOptions);
+      front.on("connection", (socket) => {
+        this.#track(socket);
+        sniffProtocol(socket, limits.sniffTimeoutMs, (version) => this.#serve(socket, version));
+      });
+      return front;
+    }
+    const front = createTlsServer({
+      ...socketOptions,
+      cert: keys.cert,
+      key: keys.key,
+      minVersion: "TLSv1.2",
+      ALPNProtocols: ["h2", "http/1.1"],
+      handshakeTimeout: limits.sniffTimeoutMs,
+    });
+    front.on("connection", (socket: net.Socket) => this.#track(socket));
+    front.on("secureConnection", (socket) => {
+      this.#track(socket);
+      // HTTP/2 over TLS exists only by agreement (RFC 9113, 3.2).
+      this.#serve(socket, socket.alpnProtocol === "h2" ? "http2" : "http1");
+    });
+    // Node reports a handshake that failed or took too long, and leaves its connection open.
+    front.on("tlsClientError", (_error, socket) => socket.destroy());
+    return front;
+  }
+
+  #track(socket: net.Socket): void {
+    this.#sockets.add(socket);
+    socket.once("close", () => this.#sockets.delete(socket));
+    // A connection that breaks ends its calls by its close; there is nothing else to do about it.
+    socket.on("error", () => {});
+  }
+
+  #serve(socket: net.Socket, version: "http1" | "http2"): void {
+    if (version === "http2") socket.allowHalfOpen = false;
+    const server = version === "http2" ? this.#http2 : this.#http1;
+    server.emit("connection", socket);
+  }
+}
+
+function createTlsServer(options: tls.TlsOptions): tls.Server {
+  try {
+    return tls.createServer(options);
+  } catch (cause) {
+    const problem = cause instanceof Error ? cause.message : String(cause);
+    throw new BerthError(
+      "INVALID_ARGUMENT",
+      `The TLS certificate and key cannot be used (${problem}). Both must be PEM, and belong together.`,
+      { cause },
+    );
+  }
+}
+
+function listenError(listen: ListenAddress, error: unknown): unknown {
+  if (error instanceof BerthError || !(error instanceof Error)) return error;
+  const { code } = error as NodeJS.ErrnoException;
+  const where = formatListenAddress(listen);
+  const problem =
+    code === "EADDRINUSE"
+      ? "another program uses it. Stop that one, or choose another address with --listen."
+      : code === "EACCES"
+        ? "this user may not. Choose a port above 1023, or a directory that it may write."
+        : code === "EADDRNOTAVAIL" || code === "ENOTFOUND" || code === "EAI_AGAIN"
+          ? "this machine has no such address. Choose another with --listen."
+          : `${error.message}.`;
+  return new BerthError("INVALID_ARGUMENT", `Cannot listen on ${where}: ${problem}`, {
+    metadata: { address: where },
+    cause: error,
+  });
+}

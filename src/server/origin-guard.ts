@@ -1,0 +1,75 @@
+import { printable } from "./http-endpoints.ts";
+import type { HttpRequest } from "./http-message.ts";
+import { isLoopbackName, type ListenAddress } from "./listen-address.ts";
+
+/** Which names the server answers to. */
+export interface OriginGuardOptions {
+  readonly listen: ListenAddress;
+  /** Further host names, without port, that clients may use. */
+  readonly allowHosts: readonly string[];
+  /** Origins of web pages, as `https://app.example.com`, that may call and read the answers. */
+  readonly corsOrigins: readonly string[];
+}
+
+/**
+ * Refuses requests made under a foreign name. A web page that has its own name
+ * point at this machine ("DNS rebinding") reaches the port with that name as
+ * Host, and one that posts across sites carries its Origin; no token protects a
+ * loopback port from the user's own browser, so the names do.
+ */
+export class OriginGuard {
+  readonly #exempt: boolean;
+  readonly #names: ReadonlySet<string>;
+  readonly #corsOrigins: ReadonlySet<string>;
+
+  constructor({ listen, allowHosts, corsOrigins }: OriginGuardOptions) {
+    this.#exempt = listen.kind === "unix";
+    const names = listen.kind === "tcp" && listen.host !== "" ? [listen.host, ...allowHosts] : allowHosts;
+    this.#names = new Set(names.map((name) => name.toLowerCase()));
+    this.#corsOrigins = new Set(corsOrigins);
+  }
+
+  /** Whether pages of this origin may call across sites and read the answers. */
+  allowsCors(origin: string): boolean {
+    return this.#corsOrigins.has(origin);
+  }
+
+  /** Why the request is refused, for its sender; undefined: it is not. */
+  refusal(request: HttpRequest): string | undefined {
+    if (this.#exempt) return undefined;
+    const { headers, socket } = request;
+    const authority = headers[":authority"] ?? headers.host ?? "";
+    const host = hostNameOf(String(authority));
+    if (host === undefined || !this.#isKnown(host, socket.localAddress)) {
+      return `This server does not answer to the host name "${printable(String(authority))}". Call it by an address it listens on, or start it with --allow-host.`;
+    }
+    const { origin } = headers;
+    if (origin === undefined || this.#corsOrigins.has(origin)) return undefined;
+    const originHost = originHostOf(origin);
+    if (originHost === undefined || !this.#isKnown(originHost, socket.localAddress)) {
+      return `Pages of the origin "${printable(origin)}" may not call this server.`;
+    }
+    return undefined;
+  }
+
+  #isKnown(name: string, localAddress: string | undefined): boolean {
+    // The address that the connection came in on is no name that somebody else could have pointed here.
+    return this.#names.has(name) || isLoopbackName(name) || name === unmapped(localAddress);
+  }
+}
+
+/** The host of `host`, `host:port` or `[v6]:port`, in lower case and without brackets. */
+function hostNameOf(authority: string): string | undefined {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:@/?#[\]\s]+))(?::\d{1,5})?$/.exec(authority);
+  return (match?.[1] ?? match?.[2])?.toLowerCase();
+}
+
+function originHostOf(origin: string): string | undefined {
+  const match = /^https?:\/\/(.+)$/.exec(origin);
+  return match?.[1] === undefined ? undefined : hostNameOf(match[1]);
+}
+
+/** An IPv4 address that came in on an IPv6 socket, as IPv4. */
+function unmapped(address: string | undefined): string | undefined {
+  return address?.replace(/^::ffff:(?=\d+\.)/, "");
+}

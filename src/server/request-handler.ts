@@ -1,0 +1,129 @@
+import type http2 from "node:http2";
+import { Code } from "@connectrpc/connect";
+import { BerthError, canceled } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import { Call } from "./call.ts";
+import type { Calls } from "./calls.ts";
+import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
+import { deadlineExceeded } from "./error-conversion.ts";
+import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
+import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
+import { type HttpRequest, type HttpResponse, pathOf } from "./http-message.ts";
+import { dismissLateBody } from "./late-body.ts";
+import { serveByLibrary } from "./library-handler.ts";
+import type { OriginGuard } from "./origin-guard.ts";
+import type { Route, RouteTable } from "./routes.ts";
+import { contentTypeOf, protocolOf } from "./rpc-protocol.ts";
+import { sendUnimplemented } from "./unimplemented.ts";
+
+/** What a {@link RequestHandler} works with. */
+export interface RequestHandlerOptions extends GrpcOptions {
+  readonly routes: RouteTable;
+  readonly guard: OriginGuard;
+  readonly pages: Pages;
+  readonly calls: Calls;
+  readonly logger: Logger;
+}
+
+/** Finds out what a request wants and has it served. */
+export class RequestHandler {
+  readonly #options: RequestHandlerOptions;
+
+  constructor(options: RequestHandlerOptions) {
+    this.#options = options;
+  }
+
+  readonly handle = (request: HttpRequest, response: HttpResponse): void => {
+    dismissLateBody(request, response);
+    this.#serve(request, response).catch((error: unknown) => {
+      this.#options.logger.error({ err: error }, "request failed");
+      response.destroy();
+    });
+  };
+
+  async #serve(request: HttpRequest, response: HttpResponse): Promise<void> {
+    const { guard, pages, routes, logger } = this.#options;
+    const refusal = guard.refusal(request);
+    if (refusal !== undefined) {
+      logger.warn({ refusal }, "request refused");
+      return sendPage(request, response, textPage(403, refusal));
+    }
+    const { origin } = request.headers;
+    if (origin !== undefined && guard.allowsCors(origin)) {
+      allowOrigin(response, origin);
+      if (isPreflight(request)) return answerPreflight(response);
+    }
+    const path = pathOf(request);
+    const route = routes.find(path);
+    if (route) return this.#serveRoute(request, response, route);
+    const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
+    if (page) {
+      const allowed = request.method === "GET" || request.method === "HEAD";
+      return sendPage(request, response, allowed ? await page() : textPage(405, "Use GET."));
+    }
+    if (looksLikeCall(request, path)) return this.#serveUnknown(request, response, path);
+    const text = "Nothing is here. This is a Berth server: call it by gRPC, gRPC-Web or Connect.";
+    return sendPage(request, response, textPage(404, text));
+  }
+
+  async #serveRoute(request: HttpRequest, response: HttpResponse, route: Route): Promise<void> {
+    const problem = misuse(route, request);
+    if (problem) return sendPage(request, response, problem);
+    const call = this.#begin(route, request, response);
+    return isPlainGrpc(route, request)
+      ? // A request of HTTP/2 comes with a response of HTTP/2.
+        serveGrpc(route, call, request, response as http2.Http2ServerResponse, this.#options)
+      : serveByLibrary(route, call, request, response, this.#options);
+  }
+
+  async #serveUnknown(request: HttpRequest, response: HttpResponse, path: string): Promise<void> {
+    const call = this.#begin(undefined, request, response);
+    const error = new BerthError("UNIMPLEMENTED", `This server has no method ${path.slice(1, 200)}.`);
+    const sent = this.#options.errors.fromHandler(call, error, call.signal);
+    return sendUnimplemented(request, response, call.protocol, sent);
+  }
+
+  #begin(route: Route | undefined, request: HttpRequest, response: HttpResponse): Call {
+    const { calls } = this.#options;
+    const kind = route?.method.methodKind;
+    const call = new Call({
+      method: route?.name ?? "",
+      protocol: protocolOf(request),
+      request,
+      streamsRequests: kind === "client_streaming" || kind === "bidi_streaming",
+    });
+    calls.begin(call);
+    const timer =
+      call.deadline.kind === "after"
+        ? setTimeout(() => call.abort(deadlineExceeded()), call.deadline.ms)
+        : undefined;
+    response.once("close", () => {
+      clearTimeout(timer);
+      const complete = response.writableEnded;
+      call.abort(complete ? undefined : canceled());
+      calls.end(call, call.failure?.error.code ?? (complete ? 0 : Code.Canceled));
+    });
+    return call;
+  }
+}
+
+/** What is wrong with how a method is called; undefined: nothing. */
+function misuse({ handler, method }: Route, request: HttpRequest): Page | undefined {
+  if (!handler.allowedMethods.includes(request.method ?? ""))
+    return textPage(405, "Call this method by POST.");
+  if (request.method === "GET" || handler.supportedContentType(contentTypeOf(request))) return undefined;
+  const json = method.methodKind === "unary" ? "application/json" : "application/connect+json";
+  return textPage(
+    415,
+    `This method takes gRPC, gRPC-Web or Connect messages, not "${printable(request.headers["content-type"] ?? "")}". For JSON set the header "content-type: ${json}".`,
+  );
+}
+
+/** Whether a request of an unknown path is the call of a method that this server lacks. */
+function looksLikeCall(request: HttpRequest, path: string): boolean {
+  return (
+    request.method === "POST" &&
+    /^\/[\w.]+\/\w+$/.test(path) &&
+    /^application\/(grpc|json|proto|connect\+)/.test(request.headers["content-type"] ?? "")
+  );
+}

@@ -1,0 +1,154 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Registry } from "prom-client";
+import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import { createAdmission } from "./admission.ts";
+import { type Authenticator, anonymousAuthenticator } from "./auth.ts";
+import type { Call } from "./call.ts";
+import { CallLog } from "./call-log.ts";
+import { Calls } from "./calls.ts";
+import { ErrorConverter } from "./error-conversion.ts";
+import { alwaysServing, type HealthSource, registerHealth } from "./health.ts";
+import { createPages } from "./http-endpoints.ts";
+import { DEFAULT_LIMITS, type RpcLimits } from "./limits.ts";
+import type { ListenAddress } from "./listen-address.ts";
+import { Listener, type TlsOptions } from "./listener.ts";
+import { RpcMetrics } from "./metrics.ts";
+import { OriginGuard } from "./origin-guard.ts";
+import { ReceiveBudget } from "./receive-budget.ts";
+import { Reflection } from "./reflection.ts";
+import { RequestHandler } from "./request-handler.ts";
+import { type Routes, RouteTable } from "./routes.ts";
+
+/** What a server is made of. */
+export interface RpcServerOptions {
+  readonly listen: ListenAddress;
+  /** Registers the handlers. */
+  readonly routes: Routes;
+  readonly logger: Logger;
+  /** Default: always serving. */
+  readonly health?: HealthSource;
+  /** Takes the figures of the port, and is shown on `/metrics`. */
+  readonly metrics: Registry;
+  readonly tls?: TlsOptions;
+  /** Default: everybody is the one owner there is. */
+  readonly authenticator?: Authenticator;
+  /** Host names, without port, that clients may call the server by, beside loopback and the address itself. */
+  readonly allowHosts?: readonly string[];
+  /** Origins of web pages that may call across sites. */
+  readonly corsOrigins?: readonly string[];
+  readonly limits?: Partial<RpcLimits>;
+  /** What requests may hold in memory. Default: one of its own, of `limits.maxReceivingBytes`. */
+  readonly receiving?: ReceiveBudget;
+}
+
+/** How a server is to end. */
+export interface StopOptions {
+  /** How long running calls may take to finish, in milliseconds. */
+  readonly graceMs: number;
+  /** Ends that grace early. */
+  readonly signal?: AbortSignal;
+}
+
+/** A server of RPCs. */
+export interface RpcServer {
+  /**
+   * Begins to listen.
+   *
+   * @returns where: the port that was chosen, if it was to be any
+   * @throws BerthError that says why the address cannot be had, or `SHUTTING_DOWN` after a stop
+   */
+  start(): Promise<ListenAddress>;
+  /** Takes no further calls, lets the running ones finish within the grace, then ends them. Later calls join the first. */
+  stop(options: StopOptions): Promise<void>;
+}
+
+/** Once calls were told to end, how long their last messages may take to go out, in milliseconds. */
+const FLUSH_MS = 1000;
+
+/** Puts a server together; it does nothing until it is started. */
+export function createRpcServer(options: RpcServerOptions): RpcServer {
+  const { listen, logger } = options;
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const errors = new ErrorConverter(logger);
+  const calls = new Calls([new CallLog(logger), new RpcMetrics(options.metrics)]);
+  const admit = createAdmission(options.authenticator ?? anonymousAuthenticator, errors);
+  const routes = new RouteTable({ limits, errors, admit });
+  options.routes(routes);
+  const health = options.health ?? alwaysServing;
+  registerHealth(
+    routes,
+    health,
+    routes.services.map((service) => service.typeName),
+  );
+  new Reflection(routes.services, [file_berth_v1_error]).register(routes);
+  const guard = new OriginGuard({
+    listen,
+    allowHosts: options.allowHosts ?? [],
+    corsOrigins: options.corsOrigins ?? [],
+  });
+  const pages = createPages(health, options.metrics);
+  const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
+  const handler = new RequestHandler({ routes, guard, pages, calls, errors, admit, receiving, logger });
+  const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
+  let sweep: NodeJS.Timeout | undefined;
+  let stopping: Promise<void> | undefined;
+
+  async function stop({ graceMs, signal }: StopOptions): Promise<void> {
+    const reason = shuttingDown();
+    listener.drain();
+    calls.refuse(reason);
+    // A watch never ends by itself, so waiting for it would only cost time.
+    calls.abort(reason, isWatch);
+    await within(calls.whenIdle(), graceMs, signal);
+    calls.abort(reason);
+    await within(calls.whenIdle(), FLUSH_MS);
+    await listener.destroy();
+    clearInterval(sweep);
+  }
+
+  async function start(): Promise<ListenAddress> {
+    if (stopping) throw shuttingDown();
+    const address = await listener.start();
+    const limitMs = limits.requestTimeoutMs;
+    sweep = setInterval(() => {
+      calls.abort(requestTimeout(limitMs), (call) => call.awaitsRequest && call.ageMs > limitMs);
+    }, limitMs / 4);
+    sweep.unref();
+    return address;
+  }
+
+  return {
+    start,
+    stop: (how) => {
+      stopping ??= stop(how);
+      return stopping;
+    },
+  };
+}
+
+function shuttingDown(): BerthError {
+  return new BerthError("SHUTTING_DOWN", "The server is shutting down. Try again in a moment.", {
+    retryAfterMs: 1000,
+  });
+}
+
+function requestTimeout(limitMs: number): BerthError {
+  return new BerthError("DEADLINE_EXCEEDED", `The request did not arrive within ${limitMs / 1000} seconds.`, {
+    metadata: { limit_ms: String(limitMs) },
+  });
+}
+
+function isWatch(call: Call): boolean {
+  return /\/Watch/.test(call.method);
+}
+
+/** Waits for `work`, but no longer than `ms` or until the signal. */
+async function within(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<void> {
+  const done = new AbortController();
+  const early = AbortSignal.any(signal ? [done.signal, signal] : [done.signal]);
+  const timeout = sleep(ms, undefined, { signal: early }).catch(() => {});
+  await Promise.race([work, timeout]);
+  done.abort();
+}

@@ -1,0 +1,402 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import type { JsonObject } from "../base/json.ts";
+import { KeyedLock } from "../base/keyed-lock.ts";
+import type { Logger } from "../base/logger.ts";
+import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
+import { atMost } from "../base/until.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import type { WriteBehind } from "../state/write-behind.ts";
+import type { ResourceType } from "./backend.ts";
+import { SessionEnder } from "./ender.ts";
+import { SessionJournal, USE_KEPT_EVERY_MS } from "./journal.ts";
+import { SessionMaker } from "./maker.ts";
+import { SessionNamer } from "./name.ts";
+import { type SessionInit, SessionRecord } from "./record.ts";
+import { restoreSessions } from "./recover.ts";
+import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
+import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
+import type { SessionStore } from "./store-port.ts";
+import { parseWith, type ToolCatalog } from "./tool-catalog.ts";
+import { SessionTurns, type SessionUse } from "./turns.ts";
+
+/** How the manager is set up. */
+export interface SessionManagerSettings {
+  /** How long a session lives after its last call, where its creator does not say. */
+  readonly sessionTtlMs: number;
+  /** How long an end lets calls under way run where its caller does not say. */
+  readonly deleteGraceMs: number;
+}
+
+/** What the manager is built of. */
+export interface SessionManagerParts {
+  readonly catalog: ToolCatalog;
+  readonly sandboxes: SandboxManager;
+  readonly store: SessionStore;
+  readonly writeBehind: WriteBehind;
+  readonly time: ServiceTime;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/**
+ * Makes, finds, uses, expires and ends sessions.
+ *
+ * What changes a session (create, reinitialize, destroy, expiry) happens under
+ * the lock of its owner, worker and type, the resource's initialize and cleanup
+ * included; nobody else ever waits for that. Calls take the lock only to find
+ * the session and to queue for their turn on it. A temporary session is known
+ * to its call alone.
+ */
+export class SessionManager {
+  readonly #settings: SessionManagerSettings;
+  readonly #catalog: ToolCatalog;
+  readonly #sandboxes: SandboxManager;
+  readonly #journal: SessionJournal;
+  readonly #clock: Clock;
+  readonly #time: ServiceTime;
+  readonly #maker: SessionMaker;
+  readonly #ender: SessionEnder;
+  readonly #turns: SessionTurns;
+  readonly #namer = new SessionNamer();
+  readonly #locks = new KeyedLock();
+  readonly #registry = new SessionRegistry();
+  readonly #closing = new AbortController();
+
+  constructor(settings: SessionManagerSettings, parts: SessionManagerParts) {
+    this.#settings = settings;
+    this.#catalog = parts.catalog;
+    this.#sandboxes = parts.sandboxes;
+    this.#journal = new SessionJournal(parts);
+    this.#clock = parts.clock;
+    this.#time = parts.time;
+    this.#maker = new SessionMaker(parts.sandboxes, this.#journal);
+    this.#ender = new SessionEnder(this.#registry, this.#maker, { ...parts, journal: this.#journal });
+    this.#turns = new SessionTurns(parts.sandboxes, this.#maker, this.#ender, parts.clock);
+  }
+
+  /**
+   * Takes up the sessions that the store knows, once the sandboxes are there:
+   * those whose sandbox lives go on, with their resource begun anew at the next
+   * call; the others end, and the next call on them says so.
+   */
+  restore(): void {
+    const newRecord = (init: SessionInit): SessionRecord => this.#record(init);
+    const { records, leftovers } = restoreSessions(this.#journal.load(), newRecord, {
+      catalog: this.#catalog,
+      sandboxes: this.#sandboxes,
+      time: this.#time,
+      slackMs: USE_KEPT_EVERY_MS,
+    });
+    for (const record of records) this.#registry.add(record);
+    for (const record of leftovers) this.#ender.track(this.#ender.end(record, 0));
+  }
+
+  /**
+   * Makes a session for each resource asked for, side by side. One that is there
+   * already is kept as it is and lives on, with its sandbox; one whose sandbox is
+   * gone is replaced. What fails is told and leaves nothing.
+   */
+  async create(
+    owner: string,
+    workerId: string,
+    asked: readonly RequestedSession[],
+    signal: AbortSignal,
+  ): Promise<SessionResult[]> {
+    this.#assertOpen();
+    return Promise.all(
+      asked.map(async (session): Promise<SessionResult> => {
+        const { resourceType } = session;
+        try {
+          return { resourceType, ...(await this.#createOne(owner, workerId, session, signal)) };
+        } catch (failure) {
+          throwIfAborted(signal);
+          return { resourceType, status: "FAILED", failure };
+        }
+      }),
+    );
+  }
+
+  /**
+   * Runs `work` on the worker's session of a type when it is its turn, or on a
+   * temporary session that ends with it, whatever comes of it.
+   * @throws `SESSION_LOST` where the session is ended meanwhile or its sandbox is gone, `TOO_MANY_OPERATIONS`; for a
+   *   temporary session what {@link create} may fail with; and what `work` throws.
+   * @param timeoutMs how long the call may last. Default: the sandbox's command timeout.
+   */
+  async use<T>(
+    key: SessionKey,
+    signal: AbortSignal,
+    work: (use: SessionUse) => Promise<T>,
+    timeoutMs?: number,
+  ): Promise<T> {
+    this.#assertOpen();
+    const found = await this.#locked(key, async () => {
+      throwIfAborted(signal);
+      const record = this.#live(key);
+      return record && { record, call: record.calls.begin() };
+    });
+    if (found === undefined) return this.#useTemporary(key, signal, work, timeoutMs);
+    const { record, call } = found;
+    try {
+      return await this.#turns.run(record, call, signal, work, timeoutMs);
+    } finally {
+      call.end();
+    }
+  }
+
+  /** Starts the time to live of sessions and the idle time of their sandboxes again. @param types empty: all that the worker has. */
+  async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
+    return this.#each(owner, workerId, types, async (key) => {
+      const record = this.#live(key);
+      if (record === undefined || this.#maker.lossOf(record) !== undefined)
+        return { resourceType: key.resourceType, status: "NOT_FOUND" };
+      this.#refresh(record);
+      return { resourceType: key.resourceType, status: "REFRESHED", session: record.view() };
+    });
+  }
+
+  /**
+   * Ends the worker's session of a type, where there is one, and makes another
+   * in its place: same custom name, workspace or sandbox and time to live.
+   * @param config undefined: as it is. A custom name in it replaces the old one.
+   * @throws `INVALID_ARGUMENT`, before anything is touched.
+   */
+  async reinitialize(
+    key: SessionKey,
+    config: JsonObject | undefined,
+    graceMs: number | undefined,
+    signal: AbortSignal,
+  ): Promise<Reinitialized> {
+    this.#assertOpen();
+    const type = this.#catalog.type("resource_type", key.resourceType);
+    if (config !== undefined) configOf(type, config);
+    return this.#locked(key, async () => {
+      throwIfAborted(signal);
+      const old = this.#live(key);
+      const { place, init } = old ?? {};
+      const asked: RequestedSession = {
+        resourceType: type.name,
+        config: config ?? init?.config,
+        customName: customNameOf(config ?? {}) || (init?.customName ?? ""),
+        sandbox: place?.owned === false ? { sandboxId: place.sandbox.sandboxId } : undefined,
+        workspaceId: init?.workspaceId ?? "",
+        ttlMs: init?.ttlMs,
+      };
+      if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
+      const oldSessionId = old?.sessionId ?? "";
+      try {
+        const record = await this.#make(this.#init(key, type, asked, false), asked.sandbox, signal);
+        return { oldSessionId, session: record.view() };
+      } catch (failure) {
+        return { oldSessionId, failure };
+      }
+    });
+  }
+
+  /** Sessions of an owner, newest first. */
+  list(
+    owner: string,
+    filter: { readonly workerId: string | undefined; readonly types: ReadonlySet<string> },
+    slice: Slice = WHOLE,
+  ): Sliced<SessionView> {
+    const usable = (record: SessionRecord): boolean =>
+      !record.expired && this.#maker.lossOf(record) === undefined;
+    const { items, next } = this.#registry.list(owner, filter, slice, usable);
+    return { items: items.map((record) => record.view()), next };
+  }
+
+  /** Ends sessions; returns when they are gone. @param types empty: all that the worker has. */
+  async destroy(
+    owner: string,
+    workerId: string,
+    types: readonly string[],
+    graceMs = this.#settings.deleteGraceMs,
+  ): Promise<SessionResult[]> {
+    return this.#each(owner, workerId, types, async (key) => {
+      const record = this.#live(key);
+      if (record === undefined) return { resourceType: key.resourceType, status: "NOT_FOUND" };
+      const session = record.view();
+      const failure = await this.#ender.end(record, graceMs);
+      return { resourceType: key.resourceType, status: "DESTROYED", session, failure };
+    });
+  }
+
+  /**
+   * Takes no more work, and waits for every clean-up under way, up to
+   * `timeoutMs`. Sandboxes are not its business: unless they are left, the
+   * sessions end with them.
+   */
+  async shutdown({ leave, timeoutMs }: { leave: boolean; timeoutMs: number }): Promise<void> {
+    this.#closing.abort(shuttingDown());
+    for (const record of this.#registry.all()) {
+      record.stopTimer();
+      record.calls.abortAll(shuttingDown());
+      if (leave) this.#journal.keepLastUse(record);
+      else this.#journal.forget(record.sessionId);
+    }
+    await atMost(this.#ender.settled(), timeoutMs, this.#clock);
+  }
+
+  async #createOne(owner: string, workerId: string, asked: RequestedSession, signal: AbortSignal) {
+    const type = this.#catalog.type("resource_type", asked.resourceType);
+    const key = { owner, workerId, resourceType: type.name };
+    const init = this.#init(key, type, asked, false);
+    return this.#locked(key, async () => {
+      throwIfAborted(signal);
+      const existing = this.#live(key);
+      if (existing !== undefined && this.#maker.lossOf(existing) === undefined) {
+        this.#refresh(existing);
+        return { status: "EXISTS" as const, session: existing.view() };
+      }
+      if (existing !== undefined) await this.#ender.end(existing, 0);
+      const record = await this.#make(init, asked.sandbox, signal);
+      return { status: "CREATED" as const, session: record.view() };
+    });
+  }
+
+  async #useTemporary<T>(
+    key: SessionKey,
+    signal: AbortSignal,
+    work: (use: SessionUse) => Promise<T>,
+    timeoutMs: number | undefined,
+  ): Promise<T> {
+    const type = this.#catalog.type("tool", key.resourceType);
+    const asked = { config: {}, customName: "", workspaceId: "", ttlMs: undefined };
+    const record = await this.#make(this.#init(key, type, asked, true), undefined, signal);
+    const call = record.calls.begin();
+    try {
+      return await this.#turns.run(record, call, signal, work, timeoutMs);
+    } finally {
+      call.end();
+      // Its caller need not wait until all is gone; a stop does.
+      this.#ender.track(this.#ender.end(record, 0));
+    }
+  }
+
+  #init(
+    { owner, workerId }: SessionKey,
+    type: ResourceType,
+    asked: Pick<RequestedSession, "config" | "customName" | "workspaceId" | "ttlMs">,
+    temporary: boolean,
+  ): SessionInit {
+    const config = configOf(type, asked.config ?? {});
+    const customName = asked.customName || customNameOf(config);
+    return {
+      ...this.#namer.next(owner, workerId, type.name, customName),
+      owner,
+      workerId,
+      type,
+      config,
+      customName,
+      workspaceId: asked.workspaceId,
+      ttlMs: asked.ttlMs ?? this.#settings.sessionTtlMs,
+      temporary,
+      createTimeMs: this.#clock.wallMs(),
+    };
+  }
+
+  #record(init: SessionInit): SessionRecord {
+    return new SessionRecord(init, {
+      clock: this.#clock,
+      time: this.#time,
+      onExpiry: (record) => this.#ender.track(this.#expire(record)),
+      onUse: (record) => this.#onUse(record),
+    });
+  }
+
+  /** Brings a session into being. The lock of its key is held, unless it is temporary. */
+  async #make(
+    init: SessionInit,
+    sandbox: RequestedSession["sandbox"],
+    callerSignal: AbortSignal,
+  ): Promise<SessionRecord> {
+    const record = this.#record(init);
+    const signal = AbortSignal.any([callerSignal, this.#closing.signal]);
+    if (!init.temporary) this.#registry.add(record);
+    try {
+      record.place = sandbox
+        ? this.#maker.findSandbox(init.owner, sandbox)
+        : await this.#maker.makeSandbox(record, signal);
+      record.resource = await this.#maker.initialize(record, record.place, signal);
+      record.state = "ACTIVE";
+      record.touch();
+      if (!init.temporary) this.#journal.keep(record, record.place);
+      return record;
+    } catch (error) {
+      const ended = this.#ender.end(record, 0);
+      if (init.temporary) this.#ender.track(ended);
+      else await ended;
+      throw error;
+    }
+  }
+
+  /** The session of a key that may be used. One that has expired is taken away. The lock of the key is held. */
+  #live(key: SessionKey): SessionRecord | undefined {
+    const record = this.#registry.get(key);
+    if (record === undefined || !record.expired) return record;
+    this.#registry.remove(record);
+    this.#ender.track(this.#ender.end(record, 0));
+    return undefined;
+  }
+
+  async #expire(record: SessionRecord): Promise<void> {
+    await this.#locked(keyOf(record), async () => {
+      if (!record.expired || this.#registry.get(keyOf(record)) !== record) return;
+      await this.#ender.end(record, 0);
+    });
+  }
+
+  #onUse(record: SessionRecord): void {
+    if (!record.init.temporary && record.state === "ACTIVE") this.#journal.used(record);
+  }
+
+  /** Its time to live and its sandbox's idle time begin again. */
+  #refresh(record: SessionRecord): void {
+    record.touch();
+    this.#onUse(record);
+    try {
+      if (record.place !== undefined) this.#sandboxes.keepAlive(record.place.sandbox);
+    } catch (error) {
+      // The next call tells what is wrong with it.
+      if (!(error instanceof BerthError)) throw error;
+    }
+  }
+
+  #each(
+    owner: string,
+    workerId: string,
+    types: readonly string[],
+    act: (key: SessionKey) => Promise<SessionResult>,
+  ): Promise<SessionResult[]> {
+    const asked = types.length > 0 ? types : this.#registry.typesOf(owner, workerId);
+    return Promise.all(
+      asked.map((resourceType) => {
+        const key = { owner, workerId, resourceType };
+        return this.#locked(key, () => act(key));
+      }),
+    );
+  }
+
+  #locked<T>(key: SessionKey, action: () => Promise<T>): Promise<T> {
+    return this.#locks.run(SessionRegistry.lockOf(key), action);
+  }
+
+  #assertOpen(): void {
+    if (this.#closing.signal.aborted) throw shuttingDown();
+  }
+}
+
+/** The custom name that a config holds; empty where it holds none. */
+function customNameOf({ custom_name: name }: JsonObject): string {
+  return typeof name === "string" ? name : "";
+}
+
+function configOf(type: ResourceType, given: JsonObject): JsonObject {
+  return parseWith(type.config, "config", given) as JsonObject;
+}
+
+function shuttingDown(): BerthError {
+  return new BerthError("SHUTTING_DOWN", "The server is shutting down.");
+}

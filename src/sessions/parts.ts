@@ -1,0 +1,50 @@
+import type { Clock } from "../base/clock.ts";
+import type { Logger } from "../base/logger.ts";
+import type { FileManager } from "../files/manager.ts";
+import type { ProcessControl, Shells } from "../processes/control.ts";
+import type { ProcessManager } from "../processes/manager.ts";
+import type { JobRunner } from "../processes/shell/job.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import type { WriteBehind } from "../state/write-behind.ts";
+import { SessionManager, type SessionManagerSettings } from "./manager.ts";
+import type { SessionStore } from "./store-port.ts";
+import { ToolCatalog } from "./tool-catalog.ts";
+import { ToolRunner } from "./tool-runner.ts";
+import { bashType } from "./types/bash/type.ts";
+import { codeType } from "./types/code/type.ts";
+import { filesType } from "./types/files/type.ts";
+import { pythonType } from "./types/python/type.ts";
+
+/** What sessions are built of. */
+export interface SessionPartsInit {
+  readonly sandboxes: SandboxManager;
+  readonly files: FileManager;
+  readonly processes: ProcessManager;
+  readonly runner: JobRunner;
+  readonly shells: Shells;
+  readonly control: ProcessControl;
+  readonly store: SessionStore;
+  readonly writeBehind: WriteBehind;
+  readonly time: ServiceTime;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** Sessions and their tools: the one place that knows the types there are. */
+export class SessionParts {
+  readonly catalog: ToolCatalog;
+  readonly sessions: SessionManager;
+  readonly tools: ToolRunner;
+
+  constructor(settings: SessionManagerSettings, parts: SessionPartsInit) {
+    this.catalog = new ToolCatalog([
+      bashType(parts),
+      codeType(parts.processes),
+      filesType(parts.files, parts.processes),
+      pythonType(parts),
+    ]);
+    this.sessions = new SessionManager(settings, { ...parts, catalog: this.catalog });
+    this.tools = new ToolRunner({ ...parts, catalog: this.catalog, sessions: this.sessions });
+  }
+}

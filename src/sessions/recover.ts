@@ -1,0 +1,106 @@
+import { BerthError } from "../base/errors.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import type { ResourceType } from "./backend.ts";
+import type { SessionInit, SessionRecord } from "./record.ts";
+import type { StoredSession } from "./store-port.ts";
+import type { ToolCatalog } from "./tool-catalog.ts";
+
+/** What {@link restoreSessions} needs. */
+export interface RestoreParts {
+  readonly catalog: ToolCatalog;
+  readonly sandboxes: SandboxManager;
+  readonly time: ServiceTime;
+  /** How much later than stored a session may have been used. */
+  readonly slackMs: number;
+}
+
+/**
+ * Makes records of what the store kept.
+ * @returns `records`: what goes on, or whose next call says that it was lost; `leftovers`: what is to be ended.
+ */
+export function restoreSessions(
+  stored: readonly StoredSession[],
+  newRecord: (init: SessionInit) => SessionRecord,
+  parts: RestoreParts,
+): { records: SessionRecord[]; leftovers: SessionRecord[] } {
+  const records: SessionRecord[] = [];
+  const leftovers: SessionRecord[] = [];
+  for (const session of stored) {
+    const type = parts.catalog.types.find((entry) => entry.type.name === session.resourceType)?.type;
+    const { owner, sandboxId, generation, ownsSandbox } = session;
+    const place = { sandbox: { owner, sandboxId, generation }, owned: ownsSandbox };
+    const record = newRecord(initOf(session, type ?? unknownType(session.resourceType)));
+    record.place = place;
+    const leftMs = session.lastUsedAtMs + session.ttlMs + parts.slackMs - parts.time.nowMs();
+    if (type === undefined || session.temporary || !session.initialized || leftMs <= 0) {
+      leftovers.push(record);
+      continue;
+    }
+    record.lost = lossOf(session, parts.sandboxes);
+    record.state = "ACTIVE";
+    record.expireIn(leftMs);
+    records.push(record);
+  }
+  return { records, leftovers };
+}
+
+function initOf(session: StoredSession, type: ResourceType): SessionInit {
+  const {
+    sessionId,
+    name,
+    owner,
+    workerId,
+    config,
+    customName,
+    workspaceId,
+    ttlMs,
+    temporary,
+    createTimeMs,
+  } = session;
+  return {
+    sessionId,
+    name,
+    owner,
+    workerId,
+    type,
+    config,
+    customName,
+    workspaceId,
+    ttlMs,
+    temporary,
+    createTimeMs,
+  };
+}
+
+/** Why a session cannot go on, where it cannot. */
+function lossOf({ sessionId, owner, sandboxId, generation }: StoredSession, sandboxes: SandboxManager) {
+  try {
+    const { state } = sandboxes.get({ owner, sandboxId, generation });
+    if (state === "RUNNING" || state === "PAUSED") return undefined;
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+  }
+  return new BerthError(
+    "SESSION_LOST",
+    `The session ${JSON.stringify(sessionId)} was lost: the server was restarted, and its sandbox is gone.`,
+    { metadata: { session_id: sessionId } },
+  );
+}
+
+/** Stands for a type that this server does not offer any more, of a session that is to be ended. */
+function unknownType(name: string): ResourceType {
+  const unknown = (): never => {
+    throw new BerthError("INTERNAL", `there is no resource type ${name}`);
+  };
+  return {
+    name,
+    description: "",
+    tools: [],
+    sandbox: {},
+    initialize: unknown,
+    get config() {
+      return unknown();
+    },
+  };
+}

@@ -1,0 +1,94 @@
+import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
+import type { SessionRecord } from "./record.ts";
+
+/** Which session: a worker has at most one of each type. */
+export interface SessionKey {
+  readonly owner: string;
+  readonly workerId: string;
+  readonly resourceType: string;
+}
+
+/** The sessions there are, temporary ones left out. */
+export class SessionRegistry {
+  readonly #records = new Map<string, SessionRecord>();
+  /** By owner; by owner and worker; by owner and type. */
+  readonly #index = new OrderedIndex<SessionRecord>(positionOf);
+
+  /** The name of a session's lock. */
+  static lockOf({ owner, workerId, resourceType }: SessionKey): string {
+    return JSON.stringify([owner, workerId, resourceType]);
+  }
+
+  get(key: SessionKey): SessionRecord | undefined {
+    return this.#records.get(SessionRegistry.lockOf(key));
+  }
+
+  /** Adds a session, in place of the one with its key. */
+  add(record: SessionRecord): void {
+    const name = SessionRegistry.lockOf(keyOf(record));
+    const previous = this.#records.get(name);
+    if (previous !== undefined) this.remove(previous);
+    this.#records.set(name, record);
+    for (const key of indexKeys(record)) this.#index.add(key, record);
+  }
+
+  /** Forgets a session, unless another has taken its place. */
+  remove(record: SessionRecord): void {
+    const name = SessionRegistry.lockOf(keyOf(record));
+    if (this.#records.get(name) !== record) return;
+    this.#records.delete(name);
+    for (const key of indexKeys(record)) this.#index.delete(key, record);
+  }
+
+  /** Sessions of an owner, newest first. @param workerId undefined: of every worker. @param types empty: every one. */
+  list(
+    owner: string,
+    filter: { readonly workerId: string | undefined; readonly types: ReadonlySet<string> },
+    slice: Slice,
+    wanted: (record: SessionRecord) => boolean,
+  ): Sliced<SessionRecord> {
+    const { workerId, types } = filter;
+    const [type] = types;
+    const key =
+      workerId !== undefined
+        ? workerKey(owner, workerId)
+        : type !== undefined && types.size === 1
+          ? typeKey(owner, type)
+          : owner;
+    const isOfType = ({ init }: SessionRecord): boolean => types.size === 0 || types.has(init.type.name);
+    return this.#index.slice(key, slice, (record) => isOfType(record) && wanted(record));
+  }
+
+  /** Oldest first. */
+  all(): SessionRecord[] {
+    return [...this.#records.values()];
+  }
+
+  /** Types that a worker has sessions of, oldest first. */
+  typesOf(owner: string, workerId: string): string[] {
+    const newestFirst = [...this.#index.newestFirst(workerKey(owner, workerId))];
+    return newestFirst.map(({ init }) => init.type.name).reverse();
+  }
+}
+
+function indexKeys({ init }: SessionRecord): string[] {
+  const { owner, workerId, type } = init;
+  return [owner, workerKey(owner, workerId), typeKey(owner, type.name)];
+}
+
+function workerKey(owner: string, workerId: string): string {
+  return JSON.stringify(["worker", owner, workerId]);
+}
+
+function typeKey(owner: string, type: string): string {
+  return JSON.stringify(["type", owner, type]);
+}
+
+function positionOf({ init, sessionId }: SessionRecord): Position {
+  return { at: init.createTimeMs, id: sessionId };
+}
+
+/** Which session a record is of. */
+export function keyOf({ init }: SessionRecord): SessionKey {
+  return { owner: init.owner, workerId: init.workerId, resourceType: init.type.name };
+}

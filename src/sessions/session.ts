@@ -1,0 +1,57 @@
+import type { JsonObject } from "../base/json.ts";
+
+/** Where a session stands, in the names of the wire. */
+export type SessionState = "INITIALIZING" | "ACTIVE" | "DESTROYING";
+
+/** What a creator asks for: well-formed, with everything it left out undefined. */
+export interface RequestedSession {
+  readonly resourceType: string;
+  /** Undefined: none given. */
+  readonly config: JsonObject | undefined;
+  /** Empty: the config's `custom_name`, else none. */
+  readonly customName: string;
+  /** The sandbox to live in; undefined: one of its own. */
+  readonly sandbox: { readonly sandboxId: string; readonly generation?: number } | undefined;
+  /** Empty: none. Never together with {@link sandbox}. */
+  readonly workspaceId: string;
+  /** Undefined: the server's default. */
+  readonly ttlMs: number | undefined;
+}
+
+/** A session as it was at one moment: what clients see. Times are wall milliseconds. */
+export interface SessionView {
+  readonly sessionId: string;
+  readonly name: string;
+  readonly owner: string;
+  readonly workerId: string;
+  readonly resourceType: string;
+  readonly state: SessionState;
+  readonly config: JsonObject;
+  readonly customName: string;
+  /** Empty while it is being made. */
+  readonly sandboxId: string;
+  readonly workspaceId: string;
+  readonly ttlMs: number;
+  readonly createTimeMs: number;
+  readonly lastUsedTimeMs: number;
+  /** Undefined while a call is under way. */
+  readonly expireTimeMs: number | undefined;
+  /** Under way or waiting for their turn. */
+  readonly activeCalls: number;
+}
+
+/** What a call did to one session. */
+export type SessionOutcome =
+  | { readonly status: "CREATED" | "EXISTS" | "REFRESHED"; readonly session: SessionView }
+  | { readonly status: "DESTROYED"; readonly session: SessionView; readonly failure: unknown }
+  | { readonly status: "NOT_FOUND" }
+  | { readonly status: "FAILED"; readonly failure: unknown };
+
+/** What became of one resource type. */
+export type SessionResult = SessionOutcome & { readonly resourceType: string };
+
+/** What came of making a session in place of another. */
+export type Reinitialized = { readonly oldSessionId: string } & (
+  | { readonly session: SessionView }
+  | { readonly failure: unknown }
+);

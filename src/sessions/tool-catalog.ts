@@ -1,0 +1,128 @@
+import { type ZodError, z } from "zod";
+import { BerthError, invalidArgument } from "../base/errors.ts";
+import type { JsonObject } from "../base/json.ts";
+import type { ResourceType, Tool } from "./backend.ts";
+
+/** A tool and what it belongs to. */
+export interface CatalogTool {
+  readonly type: ResourceType;
+  readonly tool: Tool;
+  /** For instance `bash:run`. */
+  readonly fullName: string;
+  /** JSON Schema of its params. */
+  readonly paramsSchema: JsonObject;
+}
+
+/** A type of resource as clients see it. */
+export interface CatalogType {
+  readonly type: ResourceType;
+  /** JSON Schema of its config. */
+  readonly configSchema: JsonObject;
+}
+
+/** What resource types there are, and their tools. */
+export class ToolCatalog {
+  /** In byte order of their names. */
+  readonly types: readonly CatalogType[];
+  /** In byte order of their full names. */
+  readonly tools: readonly CatalogTool[];
+  readonly #types: ReadonlyMap<string, CatalogType>;
+  readonly #byFullName: ReadonlyMap<string, CatalogTool>;
+  readonly #byShortName: ReadonlyMap<string, readonly CatalogTool[]>;
+
+  constructor(types: readonly ResourceType[]) {
+    this.types = types
+      .map((type) => ({ type, configSchema: schemaOf(type.config) }))
+      .sort((a, b) => (a.type.name < b.type.name ? -1 : 1));
+    this.tools = types
+      .flatMap((type) =>
+        type.tools.map((tool) => ({
+          type,
+          tool,
+          fullName: `${type.name}:${tool.name}`,
+          paramsSchema: schemaOf(tool.params),
+        })),
+      )
+      .sort((a, b) => (a.fullName < b.fullName ? -1 : 1));
+    this.#types = new Map(this.types.map((entry) => [entry.type.name, entry]));
+    this.#byFullName = new Map(this.tools.map((entry) => [entry.fullName, entry]));
+    this.#byShortName = Map.groupBy(this.tools, ({ tool }) => tool.name);
+  }
+
+  /** A type by its name. @throws `INVALID_ARGUMENT` where there is none. */
+  type(field: string, name: string): ResourceType {
+    const found = this.#types.get(name);
+    if (found !== undefined) return found.type;
+    const known = [...this.#types.keys()].join(", ");
+    throw invalidArgument(field, `there is no resource type ${JSON.stringify(name)}. There are: ${known}.`);
+  }
+
+  /**
+   * A tool by its name: `bash:run`, `bash.run`, or `run` where only one type has one of that name.
+   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT` where several types have one.
+   */
+  find(name: string): CatalogTool {
+    if (name === "") throw invalidArgument("tool", "is required");
+    const found = this.#byFullName.get(name.replace(/^([^.:]+)\./, "$1:"));
+    if (found !== undefined) return found;
+    const named = this.#byShortName.get(name) ?? [];
+    const [only, another] = named;
+    if (only !== undefined && another === undefined) return only;
+    if (only !== undefined) {
+      const candidates = named.map(({ fullName }) => fullName).join(", ");
+      throw new BerthError(
+        "INVALID_ARGUMENT",
+        `tool: ${JSON.stringify(name)} may be ${candidates}. Give the full name.`,
+        { metadata: { field: "tool", candidates } },
+      );
+    }
+    throw new BerthError(
+      "TOOL_NOT_FOUND",
+      `There is no tool ${JSON.stringify(name)}. ${this.#advice(name)}`,
+      {
+        metadata: { tool: name },
+      },
+    );
+  }
+
+  #advice(name: string): string {
+    const type = this.#types.get(name.split(/[.:]/, 1)[0] ?? "")?.type;
+    const names = type
+      ? type.tools.map((tool) => `${type.name}:${tool.name}`)
+      : this.types.map((entry) => `${entry.type.name}:…`);
+    return `There are: ${names.join(", ")}.`;
+  }
+}
+
+/**
+ * Takes what a caller gave as a schema says.
+ * @param field of the request, for errors.
+ * @throws `INVALID_ARGUMENT` that names each bad value and what it should be.
+ */
+export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown): T {
+  const parsed = schema.safeParse(given);
+  if (parsed.success) return parsed.data;
+  throw new BerthError("INVALID_ARGUMENT", problems(field, parsed.error), {
+    metadata: { field: pathOf(field, parsed.error.issues[0]?.path ?? []) },
+  });
+}
+
+/** A request may be wrong in more ways than anyone wants to read. */
+const MOST_PROBLEMS = 5;
+
+function problems(field: string, { issues }: ZodError): string {
+  const told = issues
+    .slice(0, MOST_PROBLEMS)
+    .map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
+  if (issues.length > MOST_PROBLEMS) told.push(`and ${issues.length - MOST_PROBLEMS} more`);
+  return told.join("; ");
+}
+
+function pathOf(field: string, path: readonly PropertyKey[]): string {
+  return [field, ...path.map(String)].join("./");
+}
+
+function schemaOf(schema: z.ZodType): JsonObject {
+  // What clients send; what has a default need not be there.
+  return z.toJSONSchema(schema, { io: "input" }) as JsonObject;
+}

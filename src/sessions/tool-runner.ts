@@ -1,0 +1,129 @@
+import type { Clock } from "../base/clock.ts";
+import { randomBase32 } from "../base/ids.ts";
+import type { JsonObject } from "../base/json.ts";
+import type { Logger } from "../base/logger.ts";
+import { TOOL_CODE, type ToolOutput, type ToolResult } from "./backend.ts";
+import type { SessionManager } from "./manager.ts";
+import { type CatalogTool, parseWith, type ToolCatalog } from "./tool-catalog.ts";
+import type { SessionUse } from "./turns.ts";
+
+/** Which tool to run, for whom. */
+export interface ToolRequest {
+  readonly owner: string;
+  readonly workerId: string;
+  /** As {@link ToolCatalog.find} takes it. */
+  readonly tool: string;
+  readonly params: JsonObject;
+  /** Undefined: what the params or the tool say, else the sandbox's command timeout. */
+  readonly timeoutMs: number | undefined;
+  /** Undefined: a new one. */
+  readonly traceId: string | undefined;
+}
+
+/** How a tool is run. */
+export interface ToolMeta {
+  readonly tool: string;
+  readonly fullName: string;
+  readonly resourceType: string;
+  readonly sessionId: string;
+  readonly temporarySession: boolean;
+  readonly traceId: string;
+}
+
+/** What a tool reported, and how it was run. */
+export interface ToolReport extends ToolResult {
+  readonly meta: ToolMeta & { readonly executionTimeMs: number };
+}
+
+/** Follows a run. */
+export interface ToolObserver {
+  /** The session is there, and the tool runs. */
+  started(meta: ToolMeta): void;
+  readonly output: ToolOutput;
+}
+
+/** Whoever asks for a response alone does not follow. */
+export const NO_OBSERVER: ToolObserver = { started: () => {}, output: { write: () => undefined } };
+
+/** Makes the id of a trace that its caller does not name. */
+export function newTraceId(): string {
+  return `trace_${randomBase32(20)}`;
+}
+
+/** Runs tools on sessions. */
+export class ToolRunner {
+  readonly #catalog: ToolCatalog;
+  readonly #sessions: SessionManager;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+
+  constructor(parts: {
+    readonly catalog: ToolCatalog;
+    readonly sessions: SessionManager;
+    readonly clock: Clock;
+    readonly logger: Logger;
+  }) {
+    this.#catalog = parts.catalog;
+    this.#sessions = parts.sessions;
+    this.#clock = parts.clock;
+    this.#logger = parts.logger;
+  }
+
+  /**
+   * Runs a tool on the worker's session of its type, or on a temporary one.
+   * What the tool itself comes to is a report, and no error.
+   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, and what {@link SessionManager.use} throws.
+   */
+  async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
+    const { owner, workerId, traceId = newTraceId() } = request;
+    const entry = this.#catalog.find(request.tool);
+    const params = parseWith(entry.tool.params, "params", request.params);
+    const key = { owner, workerId, resourceType: entry.type.name };
+    const givenMs = shortest(request.timeoutMs, entry.tool.timeoutMs?.(params));
+    const work = async (use: SessionUse): Promise<ToolReport> => {
+      const meta: ToolMeta = {
+        tool: entry.tool.name,
+        fullName: entry.fullName,
+        resourceType: entry.type.name,
+        sessionId: use.sessionId,
+        temporarySession: use.temporary,
+        traceId,
+      };
+      observer.started(meta);
+      const startedAt = this.#clock.monotonicMs();
+      const timeoutMs = givenMs ?? use.commandTimeoutMs;
+      const result = await this.#runWithin(entry, params, use, timeoutMs, observer.output);
+      const executionTimeMs = this.#clock.monotonicMs() - startedAt;
+      this.#logger.debug({ ...meta, code: result.code, executionTimeMs }, "a tool ran");
+      return { ...result, meta: { ...meta, executionTimeMs } };
+    };
+    return this.#sessions.use(key, signal, work, givenMs);
+  }
+
+  async #runWithin(
+    { tool, fullName }: CatalogTool,
+    params: unknown,
+    use: SessionUse,
+    timeoutMs: number,
+    output: ToolOutput,
+  ): Promise<ToolResult> {
+    const timeout = new AbortController();
+    const cancelTimer = this.#clock.setTimer(timeoutMs, () => timeout.abort());
+    const { signal, restarted, resource } = use;
+    try {
+      const call = { signal, timeout: timeout.signal, timeoutMs, restarted, output };
+      return await tool.run(resource, params, call);
+    } catch (error) {
+      if (!timeout.signal.aborted || signal.aborted) throw error;
+      const message = `${fullName} ran longer than its timeout of ${timeoutMs} ms, and was stopped.`;
+      return { code: TOOL_CODE.timeout, message, data: null, attachments: [], programFailed: false };
+    } finally {
+      cancelTimer();
+    }
+  }
+}
+
+function shortest(...given: readonly (number | undefined)[]): number | undefined {
+  const known = given.filter((ms) => ms !== undefined);
+  return known.length === 0 ? undefined : Math.min(...known);
+}

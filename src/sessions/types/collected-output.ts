@@ -1,0 +1,67 @@
+import { isUtf8 } from "node:buffer";
+import type { JsonObject } from "../../base/json.ts";
+import type { OutputStream } from "../../engine/port.ts";
+import { HeadAndTail } from "../../processes/head-and-tail.ts";
+import type { Attachment, ToolCall } from "../backend.ts";
+
+/** Of each stream so much comes with the result: its head and its tail. */
+const MOST_BYTES = 512 * 1024;
+/** Of output that is no text so much is shown as text; all of it comes as an attachment. */
+const MOST_MANGLED_BYTES = 64 * 1024;
+
+/** What a tool's program wrote: passed on as it comes, and kept for the result. */
+export class CollectedOutput {
+  readonly #call: ToolCall;
+  readonly #kept = { stdout: new HeadAndTail(MOST_BYTES), stderr: new HeadAndTail(MOST_BYTES) };
+
+  constructor(call: ToolCall) {
+    this.#call = call;
+  }
+
+  /** Takes output; a promise says to wait before more is read. */
+  write(stream: OutputStream, chunk: Buffer): Promise<void> | undefined {
+    this.#kept[stream].append(chunk);
+    return this.#call.output.write(stream, chunk);
+  }
+
+  /** Notes bytes that did not come. */
+  skip(stream: OutputStream, bytes: number): void {
+    this.#kept[stream].skip(bytes);
+  }
+
+  /**
+   * `stdout`, `stderr` and `truncated`, with the place of what is missing.
+   * Output that is not UTF-8 comes as an attachment too, byte by byte.
+   */
+  result(): { readonly data: JsonObject; readonly attachments: Attachment[] } {
+    const attachments: Attachment[] = [];
+    const gaps: Record<string, JsonObject> = {};
+    const text = (stream: OutputStream): string => {
+      const { data, gap } = this.#kept[stream].result();
+      if (gap !== undefined) gaps[`${stream}_gap`] = { ...gap };
+      if (isUtf8(data)) return data.toString();
+      // What is cut in the middle of a character is text all the same.
+      if (gap !== undefined && isTextAround(data, gap.from)) return data.toString();
+      attachments.push({ name: stream, mediaType: "application/octet-stream", content: data });
+      return data.toString("utf8", 0, MOST_MANGLED_BYTES);
+    };
+    const stdout = text("stdout");
+    const stderr = text("stderr");
+    return {
+      data: { stdout, stderr, truncated: Object.keys(gaps).length > 0, ...gaps },
+      attachments,
+    };
+  }
+}
+
+/** Whether bytes are text but for characters that a cut at `cut` has split. */
+function isTextAround(data: Buffer, cut: number): boolean {
+  const LONGEST = 3;
+  for (let before = 0; before <= LONGEST; before++) {
+    if (!isUtf8(data.subarray(0, cut - before))) continue;
+    for (let after = 0; after <= LONGEST; after++) {
+      if (isUtf8(data.subarray(cut + after))) return true;
+    }
+  }
+  return false;
+}

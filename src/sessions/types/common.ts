@@ -1,0 +1,51 @@
+import { z } from "zod";
+import { invalidArgument } from "../../base/errors.ts";
+
+/** Linux takes no longer string in an environment. */
+const LONGEST_VARIABLE = 128 * 1024;
+
+/** What every type's config may hold. */
+export const baseConfig = z.strictObject({
+  custom_name: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1-64 of a-z, A-Z, 0-9, _ and -")
+    .describe("The last part of the session's name.")
+    .optional(),
+});
+
+/** A directory to start in. */
+export const cwdConfig = z
+  .string()
+  .min(1)
+  .max(4096)
+  .refine((text) => !text.includes("\0"), "must not hold NUL")
+  .describe("Where it starts: absolute, or relative to the sandbox's directory, which is the default.");
+
+/** Environment variables. */
+export const envConfig = z
+  .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
+  .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
+  .refine(
+    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < LONGEST_VARIABLE),
+    `a variable has at most ${LONGEST_VARIABLE} bytes`,
+  )
+  .describe("Environment variables, over the sandbox's.");
+
+/** How long a command may run, in seconds. */
+export const timeoutParam = z
+  .number()
+  .positive()
+  .max(24 * 24 * 3600)
+  .describe("How long it may run, in seconds. Default: the call's timeout, else the sandbox's.")
+  .optional();
+
+/** A timeout in seconds as milliseconds, rounded up. */
+export function secondsToMs(seconds: number | undefined): number | undefined {
+  return seconds === undefined ? undefined : Math.ceil(seconds * 1000);
+}
+
+/** Refuses text that no program can be given. @throws `INVALID_ARGUMENT`. */
+export function withoutNul(field: string, text: string): string {
+  if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
+  return text;
+}

@@ -1,0 +1,343 @@
+import { invalidArgument } from "../../../base/errors.ts";
+import { expandBraces } from "./expand-braces.ts";
+
+const LONGEST_PATTERN = 1000;
+/** Alternatives that braces may make. */
+const MOST_ALTERNATIVES = 1000;
+const MOST_STEPS = 10_000;
+/** Transitions that are remembered. */
+const MOST_TRANSITIONS = 50_000;
+/** Steps looked at where no transition was remembered, for all names together: less than a second. */
+const MOST_WORK = 20_000_000;
+
+const SLASH = 0x2f;
+const DOT = 0x2e;
+
+/** One step of the automaton. */
+type Step =
+  /** Takes a character and goes on with the next step. */
+  | {
+      readonly kind: "take";
+      readonly takes: (codePoint: number) => boolean;
+      /** Whether it takes no dot that begins a name. */
+      readonly wild: boolean;
+    }
+  | { readonly kind: "fork"; readonly to: number[] }
+  | { readonly kind: "match" };
+
+/** A set of steps in which the automaton may be. */
+interface State {
+  readonly steps: readonly number[];
+  readonly matches: boolean;
+  /** Whether a name begins here. */
+  readonly start: boolean;
+  readonly next: Map<number, State>;
+}
+
+/**
+ * A glob that came from a caller, matched against names that a sandbox made:
+ * `*`, `?`, `[a-z]`, `[!a]`, `[[:digit:]]`, `**`, `{a,b}`, `{1..9}`, `?(a|b)`,
+ * `*(a|b)`, `+(a|b)`, `@(a|b)`, and `\` before a character that stands for
+ * itself. A dot that begins a name is matched by a dot alone.
+ *
+ * Time is linear in the name, whatever the pattern: it is an automaton that is
+ * in all its states at once and never goes back. Patterns as long, or work as
+ * much, as nobody needs are refused.
+ */
+export class Glob {
+  readonly #field: string;
+  readonly #steps: Step[] = [];
+  readonly #states = new Map<string, State>();
+  #first: State;
+  #transitions = 0;
+  #work = 0;
+  /** Whether the name that is compiled begins with a wildcard, and so matches none that begins with a dot. */
+  #beginsWild = false;
+
+  /**
+   * @param field the request's, for errors
+   * @throws `INVALID_ARGUMENT` for a pattern that is too long, makes too much, or holds `!(…)`
+   */
+  constructor(field: string, pattern: string) {
+    this.#field = field;
+    if (pattern.length > LONGEST_PATTERN) {
+      throw invalidArgument(
+        field,
+        `has ${pattern.length} characters; at most ${LONGEST_PATTERN} are allowed`,
+      );
+    }
+    const alternatives = expandBraces(pattern, MOST_ALTERNATIVES);
+    if (alternatives === undefined) {
+      throw invalidArgument(field, `its braces make more than ${MOST_ALTERNATIVES} patterns; use * or [0-9]`);
+    }
+    this.#alternate(alternatives.map((alternative) => () => this.#path(alternative)));
+    this.#add({ kind: "match" });
+    this.#first = this.#stateOf([0], true);
+  }
+
+  /** @throws `INVALID_ARGUMENT` where all the names so far took too much work */
+  matches(path: string): boolean {
+    let state = this.#first;
+    for (let at = 0; at < path.length && state.steps.length > 0; ) {
+      const codePoint = path.codePointAt(at) ?? 0;
+      at += codePoint > 0xffff ? 2 : 1;
+      state = state.next.get(codePoint) ?? this.#advance(state, codePoint);
+    }
+    return state.matches;
+  }
+
+  #advance(from: State, codePoint: number): State {
+    this.#work += from.steps.length;
+    if (this.#work > MOST_WORK) {
+      throw invalidArgument(
+        this.#field,
+        "takes too long to match against so many files. Use a simpler pattern, or a directory with fewer files",
+      );
+    }
+    const hidden = from.start && codePoint === DOT;
+    const to: number[] = [];
+    for (const at of from.steps) {
+      const step = this.#steps[at];
+      if (step?.kind === "take" && !(hidden && step.wild) && step.takes(codePoint)) to.push(at + 1);
+    }
+    if (++this.#transitions > MOST_TRANSITIONS) {
+      this.#states.clear();
+      this.#transitions = 0;
+      this.#first = this.#stateOf([0], true);
+    }
+    const state = this.#stateOf(to, codePoint === SLASH);
+    from.next.set(codePoint, state);
+    return state;
+  }
+
+  /** The state of all steps that are reached from some without a character. */
+  #stateOf(steps: readonly number[], start: boolean): State {
+    const reached = new Set(steps);
+    for (const at of reached) {
+      const step = this.#steps[at];
+      if (step?.kind === "fork") for (const next of step.to) reached.add(next);
+    }
+    this.#work += reached.size;
+    const taking = [...reached].filter((at) => this.#steps[at]?.kind !== "fork").sort((a, b) => a - b);
+    const key = `${start}${taking.join()}`;
+    let state = this.#states.get(key);
+    if (state === undefined) {
+      const matches = taking.some((at) => this.#steps[at]?.kind === "match");
+      state = { steps: taking, matches, start, next: new Map() };
+      this.#states.set(key, state);
+    }
+    return state;
+  }
+
+  #add(step: Step): void {
+    if (this.#steps.length >= MOST_STEPS)
+      throw invalidArgument(this.#field, "is too complex; use a simpler one");
+    this.#steps.push(step);
+  }
+
+  #take(takes: (codePoint: number) => boolean, wild: boolean): void {
+    this.#add({ kind: "take", takes, wild });
+  }
+
+  #literal(codePoint: number): void {
+    this.#take((other) => other === codePoint, this.#beginsWild);
+  }
+
+  /** A fork whose ways are still to be added. */
+  #fork(): number[] {
+    const to: number[] = [];
+    this.#add({ kind: "fork", to });
+    return to;
+  }
+
+  get #here(): number {
+    return this.#steps.length;
+  }
+
+  #alternate(ways: readonly (() => void)[]): void {
+    const entry = this.#fork();
+    const exits: number[][] = [];
+    for (const way of ways) {
+      entry.push(this.#here);
+      way();
+      exits.push(this.#fork());
+    }
+    for (const exit of exits) exit.push(this.#here);
+  }
+
+  /** `body` any number of times, `least` times at least. */
+  #repeat(least: 0 | 1, body: () => void): void {
+    const entry = this.#fork();
+    const begin = this.#here;
+    entry.push(begin);
+    body();
+    const again = this.#fork();
+    again.push(begin, this.#here);
+    if (least === 0) entry.push(this.#here);
+  }
+
+  #path(pattern: string): void {
+    const names = pattern.split("/").filter((name, index, all) => name !== "**" || all[index - 1] !== "**");
+    names.forEach((name, index) => {
+      const last = index === names.length - 1;
+      if (name !== "**") {
+        this.#name(name);
+        if (!last) this.#literal(SLASH);
+        return;
+      }
+      this.#repeat(last ? 1 : 0, () => {
+        this.#repeat(1, () => this.#take(isNoSlash, true));
+        if (!last) this.#literal(SLASH);
+        else this.#slashOrEnd();
+      });
+    });
+  }
+
+  /** Behind a name of `**` at the end: a slash, behind which another follows, or nothing. */
+  #slashOrEnd(): void {
+    const ways = this.#fork();
+    ways.push(this.#here, this.#here + 1);
+    this.#literal(SLASH);
+  }
+
+  #name(pattern: string): void {
+    this.#beginsWild = /^(?:[*?](?!\()|\[)/.test(pattern);
+    const parser = new Parser(pattern);
+    this.#sequence(parser, 0);
+    // A parenthesis that closes nothing ends a sequence as if it did.
+    while (!parser.done) {
+      this.#literal(parser.take());
+      this.#sequence(parser, 0);
+    }
+  }
+
+  /** Up to the end, or to what ends an alternative within parentheses. */
+  #sequence(parser: Parser, depth: number): void {
+    while (!parser.done && !(depth > 0 && parser.at("|", ")"))) {
+      const group = parser.group();
+      if (group !== undefined) this.#group(group, parser, depth + 1);
+      else this.#character(parser);
+    }
+  }
+
+  #group(kind: string, parser: Parser, depth: number): void {
+    if (kind === "!") throw invalidArgument(this.#field, "holds !(…), which is not supported");
+    const alternatives = (): void => {
+      const entry = this.#fork();
+      const exits: number[][] = [];
+      do {
+        entry.push(this.#here);
+        this.#sequence(parser, depth);
+        exits.push(this.#fork());
+      } while (parser.skip("|"));
+      parser.skip(")");
+      for (const exit of exits) exit.push(this.#here);
+    };
+    if (kind === "@") alternatives();
+    else if (kind === "+") this.#repeat(1, alternatives);
+    else if (kind === "*") this.#repeat(0, alternatives);
+    else {
+      const entry = this.#fork();
+      entry.push(this.#here);
+      alternatives();
+      entry.push(this.#here);
+    }
+  }
+
+  #character(parser: Parser): void {
+    if (parser.skip("*")) {
+      while (parser.at("*") && parser.group(true) === undefined) parser.skip("*");
+      this.#repeat(0, () => this.#take(isNoSlash, true));
+    } else if (parser.skip("?")) this.#take(isNoSlash, true);
+    else {
+      const set = parser.set();
+      if (set !== undefined) this.#take(set, true);
+      else {
+        parser.skip("\\");
+        if (!parser.done) this.#literal(parser.take());
+      }
+    }
+  }
+}
+
+function isNoSlash(codePoint: number): boolean {
+  return codePoint !== SLASH;
+}
+
+const CLASSES: Readonly<Record<string, RegExp>> = {
+  alnum: /[\p{L}\p{Nl}\p{Nd}]/u,
+  alpha: /[\p{L}\p{Nl}]/u,
+  blank: /[\p{Zs}\t]/u,
+  cntrl: /\p{Cc}/u,
+  digit: /\p{Nd}/u,
+  lower: /\p{Ll}/u,
+  punct: /\p{P}/u,
+  space: /[\p{Z}\t\r\n\v\f]/u,
+  upper: /\p{Lu}/u,
+  word: /[\p{L}\p{Nl}\p{Nd}\p{Pc}]/u,
+  xdigit: /[A-Fa-f0-9]/,
+};
+
+/** Reads the pattern of one name. */
+class Parser {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  get done(): boolean {
+    return this.#at >= this.#text.length;
+  }
+
+  at(...characters: readonly string[]): boolean {
+    return characters.includes(this.#text[this.#at] ?? "");
+  }
+
+  skip(character: string): boolean {
+    if (this.#text[this.#at] !== character) return false;
+    this.#at++;
+    return true;
+  }
+
+  take(): number {
+    const codePoint = this.#text.codePointAt(this.#at) ?? 0;
+    this.#at += codePoint > 0xffff ? 2 : 1;
+    return codePoint;
+  }
+
+  /** The kind of a group that begins here, which is passed unless one only looks; undefined for none. */
+  group(look = false): string | undefined {
+    const kind = this.#text[this.#at] ?? "";
+    const closes = this.#text.indexOf(")", this.#at) > 0;
+    if (!"?*+@!".includes(kind) || kind === "" || this.#text[this.#at + 1] !== "(" || !closes)
+      return undefined;
+    if (!look) this.#at += 2;
+    return kind;
+  }
+
+  /** What a set in brackets takes; undefined where none begins here. */
+  set(): ((codePoint: number) => boolean) | undefined {
+    const found = /^\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]/su.exec(this.#text.slice(this.#at));
+    if (found === null || found[2] === "") return undefined;
+    const [all, negated, content = ""] = found;
+    this.#at += all.length;
+    const tests: ((codePoint: number) => boolean)[] = [];
+    const items = /\[:([a-z]+):\]|(\\?.)(?:-(\\?.))?/gsu;
+    for (const [, name, from, to = from] of content.matchAll(items)) {
+      if (name !== undefined) {
+        const known = CLASSES[name];
+        tests.push((codePoint) => known?.test(String.fromCodePoint(codePoint)) ?? false);
+        continue;
+      }
+      const [least, most] = [from, to].map((text) => text?.replace(/^\\(?=.)/su, "").codePointAt(0) ?? 0) as [
+        number,
+        number,
+      ];
+      tests.push((codePoint) => least <= codePoint && codePoint <= most);
+    }
+    const not = negated !== "";
+    return (codePoint) => codePoint !== SLASH && tests.some((test) => test(codePoint)) !== not;
+  }
+}

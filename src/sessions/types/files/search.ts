@@ -1,0 +1,200 @@
+import { posix } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { BerthError, throwIfAborted } from "../../../base/errors.ts";
+import { withoutVanished } from "../../../files/failure.ts";
+import type { ProcessManager } from "../../../processes/manager.ts";
+import type { ResourceHost, ToolCall } from "../../backend.ts";
+import { Glob } from "./glob.ts";
+import { syntaxOf } from "./perl-syntax.ts";
+import { portableGrep } from "./portable-grep.ts";
+
+/** Names and lines of one search. */
+const MOST_OUTPUT_BYTES = 16 * 1024 * 1024;
+/** What is read of a tool's complaints. */
+const MOST_COMPLAINT_BYTES = 64 * 1024;
+/** What a search shows. */
+export const MOST_FOUND = 1000;
+const LONGEST_LINE = 500;
+/** How long a search may hold the event loop. */
+const SLICE_MS = 10;
+const NUL = 0;
+const NEWLINE = 0x0a;
+/** What a grep says that lacks Perl's syntax, and busybox's of most options. */
+const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
+const FORBIDDEN = /: permission denied$/i;
+
+/** A line that a pattern was found in. */
+export interface FoundLine {
+  readonly path: string;
+  readonly line: number;
+  readonly text: string;
+}
+
+/** Looks for files, and for lines in them, with the tools of the sandbox's image. */
+export class Search {
+  readonly #processes: ProcessManager;
+  readonly #host: ResourceHost;
+
+  constructor(processes: ProcessManager, host: ResourceHost) {
+    this.#processes = processes;
+    this.#host = host;
+  }
+
+  /**
+   * Files below a directory whose path from there matches a pattern; in byte order, and one more than are
+   * shown where there are more.
+   */
+  async glob(directory: string, pattern: string, call: ToolCall): Promise<string[]> {
+    const glob = new Glob("params.pattern", pattern);
+    const output = await this.#run(
+      ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"],
+      call,
+    );
+    let found: string[] = [];
+    for await (const bytes of slices(output, [NUL], call)) {
+      const path = bytes.toString();
+      if (path !== "" && glob.matches(relativeTo(directory, path))) found.push(path);
+      // More are neither shown nor counted; to sort few at a time does not take long.
+      if (found.length > 2 * MOST_FOUND) found = found.sort().slice(0, MOST_FOUND + 1);
+    }
+    return found.sort().slice(0, MOST_FOUND + 1);
+  }
+
+  /**
+   * Lines of text files below a directory, or of one file, that a regular
+   * expression matches: an extended one, or Perl's where it uses that syntax.
+   * @throws `UNSUPPORTED` for one that the sandbox's grep does not understand.
+   */
+  async grep(path: string, pattern: string, glob: string | undefined, call: ToolCall): Promise<FoundLine[]> {
+    const wanted = glob === undefined ? undefined : nameMatcher(path, glob);
+    const { perl, extended } = syntaxOf(pattern);
+    if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
+    const options = perl === undefined ? "-rnIHEZ" : "-rnIHPZ";
+    const output = await this.#run(
+      ["grep", options, "--exclude-dir=.git", "-e", pattern, "--", path],
+      call,
+      (complaint) => {
+        if (!NO_OPTION.test(complaint)) return undefined;
+        if (perl !== undefined) throw noPerl(perl);
+        return this.#run(portableGrep(path, pattern), call);
+      },
+    );
+    const found: FoundLine[] = [];
+    let file = "";
+    let isName = false;
+    for await (const part of slices(output, [NUL, NEWLINE], call)) {
+      isName = !isName;
+      if (isName) {
+        file = part.toString();
+        continue;
+      }
+      if (wanted !== undefined && !wanted(file)) continue;
+      const colon = part.indexOf(":");
+      found.push({
+        path: file,
+        line: Number(part.toString("utf8", 0, colon)),
+        text: part.toString("utf8", colon + 1, colon + 1 + 4 * LONGEST_LINE).slice(0, LONGEST_LINE),
+      });
+      if (found.length > MOST_FOUND) break;
+    }
+    return found;
+  }
+
+  /** @param instead what takes the place of a tool that failed so, where its complaint is not of a file */
+  async #run(
+    args: readonly string[],
+    call: ToolCall,
+    instead: (complaint: string) => Promise<Buffer> | undefined = () => undefined,
+  ): Promise<Buffer> {
+    const { stdout, stderr, status } = await this.#processes.run(
+      {
+        sandbox: this.#host.name,
+        command: { kind: "argv", args },
+        env: { LC_ALL: "C.UTF-8" },
+        workingDir: undefined,
+        user: undefined,
+        timeoutMs: call.timeoutMs,
+        terminal: undefined,
+        stdin: new Uint8Array(),
+        keepStdinOpen: false,
+        onDisconnect: "KILL",
+        disconnectGraceMs: 0,
+        outputLimitBytes: undefined,
+        runId: "",
+        requestId: "",
+        fingerprint: "",
+      },
+      MOST_OUTPUT_BYTES,
+      AbortSignal.any([call.signal, call.timeout]),
+    );
+    // find says 1 where something could not be read, grep where nothing was found, and 2 where it read all the rest.
+    const complaint = stderr.result().data.toString("utf8", 0, MOST_COMPLAINT_BYTES).trim();
+    if (status.exitCode > 1 && !isOfFiles(complaint)) {
+      const replacement = instead(complaint);
+      if (replacement !== undefined) return replacement;
+      throw new BerthError(
+        "UNSUPPORTED",
+        `${args[0]} failed (exit code ${status.exitCode}). ${complaint}`.trim(),
+      );
+    }
+    const { data, gap } = stdout.result();
+    // The tail behind a gap begins in the middle of a name.
+    return data.subarray(0, gap?.from ?? data.length);
+  }
+}
+
+/** Whether a tool complained of nothing but files that vanished, or that it may not read. */
+function isOfFiles(complaint: string): boolean {
+  const rest = withoutVanished(complaint).split("\n");
+  return complaint !== "" && rest.every((line) => line === "" || FORBIDDEN.test(line));
+}
+
+function noPerl(construct: string): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The pattern uses Perl's syntax (${construct}), which the grep of the sandbox's image does not know. Write it as an extended regular expression, for instance [0-9] for \\d and (a|b) for (?:a|b).`,
+  );
+}
+
+function mixed(perl: string, extended: string): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The pattern mixes Perl's syntax (${perl}) with ${extended}, which Perl's does not have. Write \\b for the edge of a word.`,
+  );
+}
+
+/** Says of a file found below a path whether a glob matches it. One without a directory is for names, as tools have it. */
+function nameMatcher(path: string, pattern: string): (file: string) => boolean {
+  const glob = new Glob("params.glob", pattern);
+  const ofName = !pattern.includes("/");
+  return (file) => glob.matches(ofName ? posix.basename(file) : relativeTo(path, file));
+}
+
+/** What `find` and `grep` put behind the directory they were given. */
+function relativeTo(directory: string, path: string): string {
+  return path.slice(directory.length).replace(/^\/+/, "");
+}
+
+/**
+ * The parts of an output that end with the separators in turn. Code of the
+ * sandbox decides how many there are, so the event loop gets its turn between them.
+ * @throws where the call was given up or has run out of time
+ */
+async function* slices(
+  output: Buffer,
+  separators: readonly number[],
+  { signal, timeout }: ToolCall,
+): AsyncGenerator<Buffer> {
+  let since = performance.now();
+  for (let at = 0, count = 0; at < output.length; count++) {
+    const end = output.indexOf(separators[count % separators.length] ?? NUL, at);
+    const next = end < 0 ? output.length : end;
+    yield output.subarray(at, next);
+    at = next + 1;
+    if (performance.now() - since < SLICE_MS) continue;
+    await setImmediate();
+    throwIfAborted(signal);
+    throwIfAborted(timeout);
+    since = performance.now();
+  }
+}

@@ -1,0 +1,245 @@
+import { z } from "zod";
+import { toText } from "../../../base/byte-string.ts";
+import { BerthError, type ErrorReason } from "../../../base/errors.ts";
+import type { Json } from "../../../base/json.ts";
+import type { FileManager, PathRequest } from "../../../files/manager.ts";
+import type { ProcessManager } from "../../../processes/manager.ts";
+import {
+  defineTool,
+  type Resource,
+  type ResourceHost,
+  type ResourceType,
+  succeeded,
+  TOOL_CODE,
+  type ToolCall,
+  type ToolResult,
+} from "../../backend.ts";
+import { baseConfig } from "../common.ts";
+import { countLines, numbered, readLines } from "./read-lines.ts";
+import { findAll, replaceAt } from "./replace-bytes.ts";
+import { MOST_FOUND, Search } from "./search.ts";
+import { Workspace } from "./workspace.ts";
+
+const filePath = z.string().describe("The file: absolute, or relative to the session's workspace.");
+const directory = z.string().describe("Where to look. Default: the session's workspace.").optional();
+
+const read = defineTool({
+  name: "read",
+  description:
+    'Reads lines of a text file, each with its number in front, as in "   1→alpha". Returns content, start_line, line_count and truncated (the file has more).',
+  params: z.strictObject({
+    file_path: filePath,
+    offset: z.int().min(1).default(1).describe("The first line, from 1."),
+    limit: z.int().min(1).max(100_000).default(2000).describe("How many lines at most."),
+    numbered: z
+      .boolean()
+      .default(true)
+      .describe("Whether lines have their numbers; false: as they are in the file."),
+  }),
+  run: (files: Files, params, call) => files.read(params, call),
+});
+
+const write = defineTool({
+  name: "write",
+  description:
+    "Replaces the content of a file, which is made with its directories where it is missing. Returns bytes_written and line_count.",
+  params: z.strictObject({ file_path: filePath, content: z.string().describe("What it is to hold.") }),
+  run: (files: Files, params, call) => files.write(params, call),
+});
+
+const edit = defineTool({
+  name: "edit",
+  description:
+    "Replaces a text in a file. It must be there exactly once, unless replace_all is set. Returns replacements.",
+  params: z.strictObject({
+    file_path: filePath,
+    old_string: z
+      .string()
+      .min(1)
+      .describe("The text to replace, exactly, without the numbers that read shows."),
+    new_string: z.string().describe("What to put in its place."),
+    replace_all: z.boolean().default(false).describe("Whether to replace it wherever it is."),
+  }),
+  run: (files: Files, params, call) => files.edit(params, call),
+});
+
+const glob = defineTool({
+  name: "glob",
+  description:
+    'Lists files whose path below a directory matches a pattern such as "**/*.py" or "src/*.{ts,js}". Returns files, in byte order, and truncated.',
+  params: z.strictObject({ pattern: z.string().min(1), path: directory }),
+  run: (files: Files, params, call) => files.glob(params, call),
+});
+
+const grep = defineTool({
+  name: "grep",
+  description:
+    "Looks for lines that match a regular expression: an extended one (POSIX), or Perl's (\\d, (?:…), lookahead) where the sandbox's grep knows that. Returns matches ({path, line, text}) and truncated.",
+  params: z.strictObject({
+    pattern: z.string().min(1),
+    path: directory,
+    glob: z.string().min(1).describe('Only files that match, for instance "*.py".').optional(),
+  }),
+  run: (files: Files, params, call) => files.grep(params, call),
+});
+
+/** The type `files`: the files of a session's workspace. */
+export function filesType(files: FileManager, processes: ProcessManager): ResourceType {
+  return {
+    name: "files",
+    description: "The files of a workspace: read, write, edit, find and search them.",
+    config: baseConfig,
+    tools: [read, write, edit, glob, grep],
+    sandbox: {},
+    initialize: async (host) => new Files(files, processes, host),
+  };
+}
+
+/** As large as a message may be. */
+const MOST_EDITED_BYTES = 8 * 1024 * 1024;
+
+const MOST_REPLACEMENTS = 100_000;
+
+/** What is wrong with a file, and not with the call. */
+const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
+  "FILE_NOT_FOUND",
+  "FILE_EXISTS",
+  "FILE_KIND",
+  "FILE_PERMISSION",
+  "DIRECTORY_NOT_EMPTY",
+  "NO_SPACE",
+  "UNSUPPORTED",
+]);
+
+class Files implements Resource {
+  readonly alive = true;
+  readonly #files: FileManager;
+  readonly #search: Search;
+  readonly #workspace: Workspace;
+
+  constructor(files: FileManager, processes: ProcessManager, host: ResourceHost) {
+    this.#files = files;
+    this.#search = new Search(processes, host);
+    this.#workspace = new Workspace(files, host);
+  }
+
+  read(
+    params: {
+      readonly file_path: string;
+      readonly offset: number;
+      readonly limit: number;
+      readonly numbered: boolean;
+    },
+    call: ToolCall,
+  ): Promise<ToolResult> {
+    return this.#on("file_path", params.file_path, call, async (file, signal) => {
+      const { offset: first, limit } = params;
+      const lines = await readLines(this.#files, file, { first, limit }, signal);
+      if (lines === undefined) return failed("The file is no text. Read it with FileService.");
+      const { text, count, more } = lines;
+      const content = params.numbered ? numbered(text, first) : text;
+      return succeeded({ content, start_line: first, line_count: count, truncated: more });
+    });
+  }
+
+  write(
+    params: { readonly file_path: string; readonly content: string },
+    call: ToolCall,
+  ): Promise<ToolResult> {
+    return this.#on("file_path", params.file_path, call, async (file, signal) => {
+      const data = Buffer.from(params.content);
+      await this.#write(file, data, signal);
+      return succeeded({
+        file_path: toText(file.path.bytes),
+        bytes_written: data.length,
+        line_count: countLines(params.content),
+      });
+    });
+  }
+
+  edit(
+    params: {
+      readonly file_path: string;
+      readonly old_string: string;
+      readonly new_string: string;
+      readonly replace_all: boolean;
+    },
+    call: ToolCall,
+  ): Promise<ToolResult> {
+    return this.#on("file_path", params.file_path, call, async (file, signal) => {
+      const part = await this.#files.read({ ...file, offset: 0, limit: MOST_EDITED_BYTES }, signal);
+      if (!part.endOfFile)
+        return failed(`The file has more than ${MOST_EDITED_BYTES} bytes, too many to edit.`);
+      // Bytes, so that what is no text around the place stays as it is.
+      const before = Buffer.from(part.data);
+      const old = Buffer.from(params.old_string);
+      const replacement = Buffer.from(params.new_string);
+      const places = await findAll(before, old, MOST_REPLACEMENTS, signal);
+      const count = places.length;
+      if (count === 0) return failed("old_string is not in the file. Give it exactly, white space included.");
+      const times = count > MOST_REPLACEMENTS ? `more than ${MOST_REPLACEMENTS}` : count;
+      if (count > (params.replace_all ? MOST_REPLACEMENTS : 1)) {
+        return failed(
+          `old_string is in the file ${times} times. Give more of its surroundings${params.replace_all ? "" : ", or set replace_all"}.`,
+        );
+      }
+      if (before.length + count * (replacement.length - old.length) > MOST_EDITED_BYTES) {
+        return failed(`The file would have more than ${MOST_EDITED_BYTES} bytes, too many to edit.`);
+      }
+      await this.#write(file, await replaceAt(before, places, old.length, replacement, signal), signal);
+      return succeeded({ file_path: toText(file.path.bytes), replacements: count });
+    });
+  }
+
+  glob(
+    params: { readonly pattern: string; readonly path?: string | undefined },
+    call: ToolCall,
+  ): Promise<ToolResult> {
+    return this.#on("path", params.path, call, async (directory) => {
+      const files = await this.#search.glob(toText(directory.path.bytes), params.pattern, call);
+      return succeeded({ files: files.slice(0, MOST_FOUND), truncated: files.length > MOST_FOUND });
+    });
+  }
+
+  grep(
+    params: {
+      readonly pattern: string;
+      readonly path?: string | undefined;
+      readonly glob?: string | undefined;
+    },
+    call: ToolCall,
+  ): Promise<ToolResult> {
+    return this.#on("path", params.path, call, async (place) => {
+      const found = await this.#search.grep(toText(place.path.bytes), params.pattern, params.glob, call);
+      const matches = found.slice(0, MOST_FOUND).map((line): Json => ({ ...line }));
+      return succeeded({ matches, truncated: found.length > MOST_FOUND });
+    });
+  }
+
+  async cleanup(): Promise<void> {}
+
+  #write(file: PathRequest, data: Uint8Array, signal: AbortSignal) {
+    const options = { mode: undefined, createParents: true, append: false };
+    return this.#files.write({ ...file, data, ...options }, signal);
+  }
+
+  /** Does something with a path of the workspace; what is wrong with the file is the tool's failure. */
+  async #on(
+    param: string,
+    path: string | undefined,
+    call: ToolCall,
+    act: (path: PathRequest, signal: AbortSignal) => Promise<ToolResult>,
+  ): Promise<ToolResult> {
+    const signal = AbortSignal.any([call.signal, call.timeout]);
+    try {
+      return await act(await this.#workspace.file(param, path ?? this.#workspace.root, signal), signal);
+    } catch (error) {
+      if (error instanceof BerthError && OWN_FAILURES.has(error.reason)) return failed(error.message);
+      throw error;
+    }
+  }
+}
+
+function failed(message: string): ToolResult {
+  return { code: TOOL_CODE.failed, message, data: null, attachments: [], programFailed: false };
+}

@@ -1,0 +1,462 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import { untilAborted } from "../../base/until.ts";
+import type { OutputStream } from "../../engine/port.ts";
+import type { ProcessControl, Shells } from "../../processes/control.ts";
+import { mayBeOutOfMemory } from "../../processes/exit-status.ts";
+import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { OutputChannel } from "./output-channel.ts";
+import { holdersQuestion, interruptQuestion } from "./questions.ts";
+import { Turn, type TurnEnd } from "./turn.ts";
+
+/** What interpreters are run with. */
+export interface InterpreterHost {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly shells: Shells;
+  readonly logger: Logger;
+}
+
+/** How one kind of interpreter is started and spoken to. */
+export interface InterpreterLanguage {
+  readonly argv: readonly string[];
+  /** What it reads first: it keeps its pipes, at the given paths, from what it runs. */
+  readonly boot: string;
+  /** Paths of its own pipes, once it has booted. */
+  readonly pipes: { readonly stdout: string; readonly stderr: string };
+  /** What has it run `code` with its output to the channel, then tell the end. */
+  run(code: string, nonce: string, channel: OutputChannel): string;
+  /** What has it tell an end of the given tag: see {@link Turn}. */
+  tellEnd(nonce: string, tag: string, channel: OutputChannel): string;
+  /** Its pid, and the pids it sees in the sandbox, from the payload of an end. */
+  pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
+}
+
+/** Where an interpreter starts, and for which session. */
+export interface InterpreterPlace {
+  readonly sessionId: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly workingDir: string;
+}
+
+/** How a turn ended. */
+export type TurnOutcome =
+  | { readonly kind: "done"; readonly end: TurnEnd; readonly interrupted: boolean }
+  /** The interpreter ended with it. */
+  | { readonly kind: "gone"; readonly exitCode: number; readonly interrupted: boolean };
+
+/** What bounds a turn. */
+export interface TurnBounds {
+  /** Aborted when it is to be interrupted. */
+  readonly stop: AbortSignal;
+  /** Takes its output; a promise says to wait before more is read. */
+  readonly output: (stream: OutputStream, chunk: Buffer) => Promise<void> | undefined;
+}
+
+const START_TIMEOUT_MS = 30_000;
+const SIGINT = 2;
+const SIGKILL = 9;
+/** How an interpreter is interrupted: what is sent, and how long that may take. Then it is killed. */
+const INTERRUPTIONS: readonly { readonly own: number; readonly children: number; readonly waitMs: number }[] =
+  [
+    ...[100, 200, 500].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
+    ...[200, 300].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
+  ];
+/** How long interrupting may take in all, where shells of the sandbox do not answer: its end is to come soon after. */
+const INTERRUPT_MS = 1_300;
+/** Between SIGTERM and SIGKILL, when it is ended. Interactive shells ignore SIGTERM. */
+const KILL_GRACE_MS = 300;
+/** How long its end may take after it was killed. */
+const AFTER_KILL_MS = 500;
+/** As shells tell of SIGKILL. */
+const KILLED = 137;
+/** Outputs of earlier turns that something may still hold. Past them the newest is closed: who writes to it gets SIGPIPE. */
+const MOST_HELD_CHANNELS = 16;
+
+/**
+ * An interpreter at work in a sandbox: it runs one turn at a time, and is
+ * interrupted where it can be. Output of a turn is told apart from what earlier
+ * turns left behind: a channel that something else still holds after a turn is
+ * not used for the next.
+ */
+export class InterpreterProcess {
+  readonly #host: InterpreterHost;
+  readonly #language: InterpreterLanguage;
+  readonly #sandbox: LeasedSandbox;
+  readonly #place: InterpreterPlace;
+  readonly #job: Job;
+  readonly #held: OutputChannel[] = [];
+  #channel: OutputChannel;
+  #channelHeld = false;
+  /** What the last turn left behind is looked at when there is a next one. */
+  #unjudged: { readonly channel: OutputChannel; readonly end: TurnEnd } | undefined;
+  /** Under way where what a call began has outlasted it. */
+  #emptying: Promise<void> | undefined;
+  #pid = 0;
+  /** Processes that hold none of its pipes, or may: those that were there before its first turn. */
+  #known: ReadonlySet<number> = new Set();
+  #first: ReadonlySet<number> = new Set();
+  #end: JobEnd | undefined;
+  #onEnd: (end: JobEnd) => void = () => {};
+  #closing: Promise<void> | undefined;
+
+  private constructor(
+    host: InterpreterHost,
+    language: InterpreterLanguage,
+    sandbox: LeasedSandbox,
+    place: InterpreterPlace,
+    job: Job,
+  ) {
+    this.#host = host;
+    this.#language = language;
+    this.#sandbox = sandbox;
+    this.#place = place;
+    this.#job = job;
+    this.#channel = new OutputChannel(job, language.pipes);
+    job.end.then((end) => {
+      this.#end = end;
+      this.#onEnd(end);
+    });
+  }
+
+  /**
+   * Starts one; resolves when it waits for its first turn.
+   * @throws `SESSION_START_FAILED` where it ends at once, with what it said.
+   */
+  static async start(
+    host: InterpreterHost,
+    language: InterpreterLanguage,
+    sandbox: LeasedSandbox,
+    place: InterpreterPlace,
+    signal: AbortSignal,
+  ): Promise<InterpreterProcess> {
+    let started: InterpreterProcess | undefined;
+    const early: [OutputStream, Buffer][] = [];
+    const { env, workingDir } = place;
+    const job = await host.runner.start(
+      sandbox,
+      { argv: language.argv, env, workingDir, user: sandbox.user, stdin: true, terminal: undefined },
+      (stream, chunk) => {
+        if (started === undefined) early.push([stream, chunk]);
+        else started.#channelOfJob.taker?.(stream, chunk);
+      },
+      signal,
+    );
+    started = new InterpreterProcess(host, language, sandbox, place, job);
+    try {
+      await started.#boot(early, signal);
+      return started;
+    } catch (error) {
+      await started.close(false);
+      throw error;
+    }
+  }
+
+  /** Whether it can run another turn. */
+  get alive(): boolean {
+    return this.#end === undefined && this.#closing === undefined;
+  }
+
+  /** Runs code. One turn at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
+  async run(code: string, bounds: TurnBounds): Promise<TurnOutcome> {
+    const channel = await this.#freeChannel(bounds.stop).catch(async (error: unknown) => {
+      // One that is asked for nothing but a mark, and does not answer, would keep all later calls waiting too.
+      if (this.#emptying !== undefined && bounds.stop.aborted) await within(this.#emptying, INTERRUPT_MS);
+      if (this.#emptying !== undefined && bounds.stop.aborted) await this.close(false);
+      throw error;
+    });
+    const turn = new Turn((stream, chunk) => {
+      const wait = bounds.output(stream, chunk);
+      if (wait === undefined) return;
+      channel.job.pause();
+      wait.then(() => {
+        if (channel.taker !== undefined) channel.job.resume();
+      });
+    });
+    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    try {
+      this.#write(this.#language.run(code, turn.nonce, channel));
+      return await this.#follow(turn, channel, bounds.stop);
+    } finally {
+      channel.taker = undefined;
+    }
+  }
+
+  /**
+   * Ends it, and everything it started that still descends from it. Idempotent; never rejects.
+   * @param sandboxEnds who is in it ends with it.
+   */
+  close(sandboxEnds: boolean): Promise<void> {
+    this.#closing ??= this.#close(sandboxEnds);
+    return this.#closing;
+  }
+
+  get #channelOfJob(): OutputChannel {
+    return this.#channel.job === this.#job
+      ? this.#channel
+      : (this.#held.find(({ job }) => job === this.#job) ?? this.#channel);
+  }
+
+  async #boot(early: readonly [OutputStream, Buffer][], signal: AbortSignal): Promise<void> {
+    let said = "";
+    const turn = new Turn((_, chunk) => {
+      said = (said + chunk.toString()).slice(-500);
+    });
+    const channel = this.#channel;
+    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    for (const [stream, chunk] of early) turn.data(stream, chunk);
+    this.#write(this.#language.boot + this.#language.tellEnd(turn.nonce, "E0", channel));
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);
+    const outcome = await Promise.race([
+      turn.end,
+      this.#job.end.then((end) => {
+        turn.flush();
+        return startFailure(this.#language.argv[0] ?? "", end, said);
+      }),
+      aborted(limit),
+    ]);
+    channel.taker = undefined;
+    if (outcome instanceof BerthError) throw outcome;
+    const { own, seen } = this.#language.pidsOf(outcome.payload);
+    this.#pid = own;
+    this.#first = new Set(seen);
+    this.#known = this.#first;
+  }
+
+  async #follow(turn: Turn, channel: OutputChannel, stop: AbortSignal): Promise<TurnOutcome> {
+    const ended = Promise.withResolvers<JobEnd>();
+    this.#onEnd = ended.resolve;
+    if (this.#end !== undefined) ended.resolve(this.#end);
+    let over = false;
+    const result = Promise.race([turn.end, ended.promise])
+      .then(async (): Promise<TurnOutcome> => {
+        const end = this.#end;
+        if (end === undefined) {
+          const done = await turn.end;
+          if (this.#closing === undefined) return { kind: "done", end: done, interrupted: stop.aborted };
+          // One that was stopped goes on for a moment when it is ended.
+          return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
+        }
+        if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
+        // One that was killed with all its shells may leave nobody who knows how it ended.
+        if (end.kind === "lost" && this.#closing === undefined) throw end.error;
+        await this.#drain(turn, channel);
+        const exitCode = end.kind === "lost" ? KILLED : end.code;
+        return { kind: "gone", exitCode, interrupted: stop.aborted };
+      })
+      .finally(() => {
+        over = true;
+        this.#onEnd = () => {};
+        turn.flush();
+      });
+    result.catch(() => {});
+    const stopped = Promise.withResolvers<void>();
+    const onStop = (): void => stopped.resolve();
+    stop.addEventListener("abort", onStop, { once: true });
+    if (stop.aborted) onStop();
+    await Promise.race([result, stopped.promise]).finally(() => stop.removeEventListener("abort", onStop));
+    if (!over && stop.aborted) await this.#interrupt(turn, channel, result, () => over);
+    const outcome = await result;
+    if (outcome.kind === "done") {
+      this.#unjudged = { channel, end: outcome.end };
+      // What killed a program of a shell is not to be taken for what kills the shell later.
+      if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();
+    }
+    return outcome;
+  }
+
+  async #ranOutOfMemory(end: JobEnd): Promise<boolean> {
+    const mayBe =
+      end.kind === "exited" ? mayBeOutOfMemory(end.code) : end.error.reason !== "SANDBOX_TERMINATED";
+    return mayBe && this.#closing === undefined && (await this.#newOomKills());
+  }
+
+  async #newOomKills(): Promise<boolean> {
+    return (await this.#host.control.newOomKills(this.#sandbox)) ?? false;
+  }
+
+  #outOfMemory(): BerthError {
+    const { sessionId } = this.#place;
+    const mib = Math.floor(this.#sandbox.spec.resources.memoryBytes / 2 ** 20);
+    return new BerthError(
+      "SESSION_LOST",
+      `The session ${JSON.stringify(sessionId)} lost its ${this.#language.argv[0]}: its sandbox ran out of memory (${mib} MiB), and the kernel killed it. Files are kept; the next call starts another one. Use less memory, or a sandbox with more.`,
+      { metadata: { session_id: sessionId, cause: "OUT_OF_MEMORY" } },
+    );
+  }
+
+  /** Waits until all that an interpreter which is gone wrote to a channel of another job has come. */
+  async #drain(turn: Turn, channel: OutputChannel): Promise<void> {
+    if (channel.job === this.#job) return;
+    channel.job.writeStdin(Buffer.from(`${turn.nonce}E;${turn.nonce}P;\n`)).catch(() => {});
+    await within(turn.end, AFTER_KILL_MS);
+  }
+
+  /** Interrupts a turn, or kills the interpreter where that does not help. */
+  async #interrupt(
+    turn: Turn,
+    channel: OutputChannel,
+    result: Promise<unknown>,
+    over: () => boolean,
+  ): Promise<void> {
+    const limit = AbortSignal.timeout(INTERRUPT_MS);
+    for (const { waitMs, ...signals } of INTERRUPTIONS) {
+      if (limit.aborted || (await this.#isStopped())) break;
+      const tag = turn.interrupt();
+      const question = interruptQuestion(this.#pid, this.#known, signals);
+      const isAnswered = await this.#ask(question, limit).then(
+        () => true,
+        () => false,
+      );
+      if (over()) return;
+      if (!isAnswered) break;
+      this.#write(this.#language.tellEnd(turn.nonce, tag, channel));
+      await within(result, waitMs);
+      if (over()) return;
+    }
+    await this.close(false);
+  }
+
+  /** Whether a signal has stopped what it was started by, and so most likely itself: then it takes no interruption. */
+  async #isStopped(): Promise<boolean> {
+    const outside = await this.#host.control.outside(this.#sandbox);
+    return (await outside?.stateOf(this.#job)) === "stopped";
+  }
+
+  /** Looks whether anything that the last turn left behind still holds its channel. */
+  async #judge(signal: AbortSignal): Promise<void> {
+    if (this.#unjudged === undefined) return;
+    const { channel, end } = this.#unjudged;
+    const { seen } = this.#language.pidsOf(end.payload);
+    if (seen.length > 0 && seen.every((pid) => this.#known.has(pid))) {
+      this.#unjudged = undefined;
+      if (seen.length < this.#known.size) this.#known = new Set(seen);
+      return;
+    }
+    const spare = seen.length > 0 ? this.#known : this.#first;
+    const held = await this.#isHeld(channel, spare, signal);
+    this.#unjudged = undefined;
+    this.#known = new Set([...seen, ...this.#first]);
+    if (!held) return this.#empty(channel, signal);
+    this.#held.push(channel);
+    this.#channelHeld = true;
+    if (this.#held.length > MOST_HELD_CHANNELS) this.#dropNewest();
+  }
+
+  /** Closes the output of what was left running last: whatever a session has running, it takes its next call. */
+  #dropNewest(): void {
+    const place = this.#held.findLastIndex(({ job }) => job !== this.#job);
+    for (const { job } of this.#held.splice(place, 1)) {
+      job.closeStdin();
+      job.close();
+    }
+  }
+
+  /** Drops what those wrote who held a channel until now: it may still be on its way. */
+  async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
+    const turn = new Turn(() => {});
+    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    this.#emptying = Promise.race([turn.end, this.#job.end]).then(() => {
+      channel.taker = undefined;
+      this.#emptying = undefined;
+    });
+    this.#write(this.#language.tellEnd(turn.nonce, "E0", channel));
+    await untilAborted(this.#emptying, signal);
+  }
+
+  /** A channel that nothing else holds. */
+  async #freeChannel(signal: AbortSignal): Promise<OutputChannel> {
+    throwIfAborted(signal);
+    if (this.#emptying !== undefined) await untilAborted(this.#emptying, signal);
+    await this.#judge(signal);
+    if (!this.#channelHeld) return this.#channel;
+    for (const channel of this.#held) {
+      if (await this.#isHeld(channel, this.#first, signal)) continue;
+      this.#held.splice(this.#held.indexOf(channel), 1);
+      this.#take(channel);
+      await this.#empty(channel, signal);
+      return channel;
+    }
+    return this.#take(await OutputChannel.open(this.#host.runner, this.#sandbox, signal));
+  }
+
+  #take(channel: OutputChannel): OutputChannel {
+    this.#channel = channel;
+    this.#channelHeld = false;
+    return channel;
+  }
+
+  async #isHeld(channel: OutputChannel, spare: ReadonlySet<number>, signal: AbortSignal): Promise<boolean> {
+    const { stdout, stderr } = channel.job === this.#job ? this.#ownPipes() : channel;
+    const holders = [this.#pid, this.#job.pid, channel.job.pid, Number(channel.stdout.split("/")[2])];
+    const own = holders.filter((pid) => pid > 0);
+    return (await this.#ask(holdersQuestion({ stdout, stderr }, [...spare, ...own]), signal)) !== "n";
+  }
+
+  /** The interpreter's own pipes, as others see them. */
+  #ownPipes(): { stdout: string; stderr: string } {
+    const { stdout, stderr } = this.#language.pipes;
+    const named = (path: string): string => path.replace("/proc/self/", `/proc/${this.#pid}/`);
+    return { stdout: named(stdout), stderr: named(stderr) };
+  }
+
+  #ask(question: string, within: AbortSignal): Promise<string> {
+    return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(question), within);
+  }
+
+  #write(text: string): void {
+    // Where nobody reads it any more, the end of the job tells.
+    this.#job.writeStdin(Buffer.from(text)).catch(() => {});
+  }
+
+  async #close(sandboxEnds: boolean): Promise<void> {
+    for (const { job } of [this.#channel, ...this.#held]) {
+      if (job !== this.#job) job.closeStdin();
+    }
+    this.#job.closeStdin();
+    const release = this.#end === undefined && !sandboxEnds ? this.#job.hold() : undefined;
+    try {
+      if (release !== undefined) {
+        const { control, logger } = this.#host;
+        await control
+          .killTree(this.#sandbox, this.#sandbox.user, this.#job, KILL_GRACE_MS)
+          .catch((error: unknown) => {
+            const { sandboxId } = this.#sandbox;
+            logger.debug({ sandboxId, err: error }, "an interpreter could not be ended");
+          });
+      }
+      if (!sandboxEnds) await within(this.#job.end, AFTER_KILL_MS);
+    } finally {
+      release?.();
+      for (const { job } of [this.#channel, ...this.#held]) job.close();
+      this.#job.close();
+    }
+  }
+}
+
+function startFailure(program: string, end: JobEnd, said: string): BerthError {
+  if (end.kind === "lost") return end.error;
+  const why =
+    end.code === 127
+      ? `The sandbox's image has no ${program}. Use an image that has it.`
+      : `${program} ended at once with exit code ${end.code}. ${said.trim()}`;
+  return new BerthError("SESSION_START_FAILED", why, { metadata: { program } });
+}
+
+/** Resolves when the signal is aborted, with why. */
+function aborted(signal: AbortSignal): Promise<BerthError> {
+  const { promise, resolve } = Promise.withResolvers<BerthError>();
+  const tell = (): void => resolve(abortError(signal));
+  if (signal.aborted) tell();
+  else signal.addEventListener("abort", tell, { once: true });
+  return promise;
+}
+
+async function within(work: Promise<unknown>, ms: number): Promise<void> {
+  const timer = new AbortController();
+  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => {});
+  await Promise.race([work.catch(() => {}), late]);
+  timer.abort();
+}

@@ -1,0 +1,86 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../../base/errors.ts";
+import { untilAborted } from "../../base/until.ts";
+import type { OutputStream } from "../../engine/port.ts";
+import type { Job, JobRunner } from "../../processes/shell/job.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+
+/** Tells its pid and keeps its pipes open until it is let go of; what it is told meanwhile it tells both. */
+const HOLD = `printf '%s\\n' $$; while read -r x; do printf %s "$x"; printf %s "$x" >&2; done`;
+const OPEN_TIMEOUT_MS = 30_000;
+
+/**
+ * A pair of pipes that an interpreter writes a turn's output to, by opening
+ * them anew under /proc. What comes between turns is of something that a turn
+ * left behind, and goes nowhere; it comes slowly.
+ */
+export class OutputChannel {
+  /** Paths in the sandbox. */
+  readonly stdout: string;
+  readonly stderr: string;
+  /** The job whose pipes these are. */
+  readonly job: Job;
+  #taker: ((stream: OutputStream, chunk: Buffer) => void) | undefined;
+
+  constructor(job: Job, paths: { readonly stdout: string; readonly stderr: string }) {
+    this.job = job;
+    this.stdout = paths.stdout;
+    this.stderr = paths.stderr;
+  }
+
+  /** Takes what is written. Undefined: nobody does. */
+  get taker(): ((stream: OutputStream, chunk: Buffer) => void) | undefined {
+    return this.#taker;
+  }
+
+  set taker(taker: ((stream: OutputStream, chunk: Buffer) => void) | undefined) {
+    this.#taker = taker;
+    if (taker === undefined) this.job.trickle();
+    else this.job.resume();
+  }
+
+  /** Opens another one, with a process of its own that holds it. */
+  static async open(runner: JobRunner, sandbox: LeasedSandbox, signal: AbortSignal): Promise<OutputChannel> {
+    let channel: OutputChannel | undefined;
+    let said = "";
+    const ready = Promise.withResolvers<number>();
+    ready.promise.catch(() => {});
+    const job = await runner.start(
+      sandbox,
+      {
+        argv: ["/bin/sh", "-c", HOLD],
+        env: {},
+        workingDir: "/",
+        user: sandbox.user,
+        stdin: true,
+        terminal: undefined,
+      },
+      (stream, chunk) => {
+        if (channel !== undefined) return channel.taker?.(stream, chunk);
+        if (stream === "stdout") said += chunk.toString("latin1");
+        if (said.endsWith("\n")) ready.resolve(Number(said));
+      },
+      signal,
+    );
+    const gone = job.end.then(() => {
+      throw new BerthError("ENGINE_UNAVAILABLE", "A process in the sandbox ended at once.");
+    });
+    gone.catch(() => {});
+    const timer = new AbortController();
+    const late = sleep(OPEN_TIMEOUT_MS, undefined, { signal: timer.signal, ref: false }).then(() => {
+      throw new BerthError("ENGINE_UNAVAILABLE", "A process in the sandbox did not begin in time.");
+    });
+    late.catch(() => {});
+    try {
+      const pid = await untilAborted(Promise.race([ready.promise, gone, late]), signal);
+      channel = new OutputChannel(job, { stdout: `/proc/${pid}/fd/1`, stderr: `/proc/${pid}/fd/2` });
+      return channel;
+    } catch (error) {
+      job.closeStdin();
+      job.close();
+      throw error;
+    } finally {
+      timer.abort();
+    }
+  }
+}

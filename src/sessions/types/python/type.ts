@@ -1,0 +1,116 @@
+import { z } from "zod";
+import { abortError } from "../../../base/errors.ts";
+import { resolveWorkingDir } from "../../../processes/shell/working-dir.ts";
+import {
+  type Attachment,
+  defineTool,
+  type Resource,
+  type ResourceType,
+  succeeded,
+  TOOL_CODE,
+  type ToolCall,
+  type ToolResult,
+} from "../../backend.ts";
+import { CollectedOutput } from "../collected-output.ts";
+import { baseConfig, cwdConfig, envConfig, secondsToMs, timeoutParam } from "../common.ts";
+import { type InterpreterHost, InterpreterProcess, type TurnOutcome } from "../interpreter-process.ts";
+import { answerOf, PYTHON, type PythonAnswer } from "./language.ts";
+
+const config = baseConfig.extend({ cwd: cwdConfig.optional(), env: envConfig.optional() });
+
+const runParams = z.strictObject({
+  code: z.string().describe("Python code: statements, and as the last one perhaps an expression."),
+  timeout: timeoutParam,
+});
+
+const run = defineTool({
+  name: "run",
+  description:
+    "Runs Python code in the session's interpreter. Variables and imports stay for the next call. Returns stdout, stderr, " +
+    "result (the last expression's repr, or null), error ({name, value, traceback} or null), timed_out, truncated, " +
+    "session_lost (the interpreter ended) and session_restarted (it was lost before this call, and began anew). " +
+    "Open matplotlib figures come as PNG attachments and are closed.",
+  params: runParams,
+  timeoutMs: ({ timeout }) => secondsToMs(timeout),
+  run: (python: Python, { code }, call) => python.run(code, call),
+});
+
+/** The type `python`: an interpreter that stays. */
+export function pythonType(host: InterpreterHost): ResourceType {
+  return {
+    name: "python",
+    description: "A Python interpreter that stays: its variables, imports and threads.",
+    config,
+    tools: [run],
+    sandbox: {},
+    initialize: async ({ sandbox, sessionId }, given, signal) => {
+      const { cwd, env } = given as z.output<typeof config>;
+      const place = {
+        sessionId,
+        // Without a screen, a figure is drawn into memory.
+        env: { ...sandbox.spec.env, MPLBACKEND: "Agg", ...env },
+        workingDir: resolveWorkingDir(sandbox.spec.workingDir, cwd),
+      };
+      return new Python(await InterpreterProcess.start(host, PYTHON, sandbox, place, signal));
+    },
+  };
+}
+
+class Python implements Resource {
+  readonly #process: InterpreterProcess;
+
+  constructor(process: InterpreterProcess) {
+    this.#process = process;
+  }
+
+  get alive(): boolean {
+    return this.#process.alive;
+  }
+
+  async run(code: string, call: ToolCall): Promise<ToolResult> {
+    const collected = new CollectedOutput(call);
+    const outcome = await this.#process.run(code, {
+      stop: AbortSignal.any([call.signal, call.timeout]),
+      output: (stream, chunk) => collected.write(stream, chunk),
+    });
+    if (call.signal.aborted) throw abortError(call.signal);
+    const timedOut = outcome.interrupted;
+    const lost = outcome.kind === "gone";
+    const { result, error, plots } = answerTo(outcome);
+    const { data, attachments } = collected.result();
+    const more = {
+      attachments: [...attachments, ...plots.map(plotOf)],
+      programFailed: error !== null,
+      ...(lost && { code: TOOL_CODE.failed, message: error?.value ?? "" }),
+      ...(timedOut && {
+        code: TOOL_CODE.timeout,
+        message: `The code ran longer than it may, and was ${lost ? "killed with its interpreter" : "interrupted"}.`,
+      }),
+    };
+    return succeeded(
+      {
+        ...data,
+        result,
+        error,
+        timed_out: timedOut,
+        session_lost: lost,
+        session_restarted: call.restarted,
+      },
+      more,
+    );
+  }
+
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#process.close(sandboxEnds);
+  }
+}
+
+function answerTo(outcome: TurnOutcome): Pick<PythonAnswer, "result" | "error" | "plots"> {
+  if (outcome.kind === "done") return answerOf(outcome.end.payload);
+  const value = `The interpreter ended with exit code ${outcome.exitCode}.`;
+  return { result: null, error: { name: "InterpreterExit", value, traceback: "" }, plots: [] };
+}
+
+function plotOf(plot: string, index: number): Attachment {
+  return { name: `plot_${index + 1}`, mediaType: "image/png", content: Buffer.from(plot, "base64") };
+}

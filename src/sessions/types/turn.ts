@@ -1,0 +1,124 @@
+import type { OutputStream } from "../../engine/port.ts";
+import { MarkerScanner } from "../../processes/shell/marker-scanner.ts";
+import { newNonce } from "../../processes/shell/nonce.ts";
+
+/** How a turn of an interpreter ended, as it tells itself. */
+export interface TurnEnd {
+  /** What follows `E` or `S` in its marker: for a shell the exit status. */
+  readonly status: string;
+  /** What it told beside its streams. */
+  readonly payload: Buffer;
+}
+
+/** More than an interpreter tells; what is more is cut. */
+const MOST_PAYLOAD_BYTES = 24 * 1024 * 1024;
+
+/** What becomes of a stream's bytes up to its next marker. */
+type Phase =
+  | "output"
+  /** What is told beside the streams. */
+  | "payload"
+  /** What comes between an end that does not count and the one that does. */
+  | "ignored"
+  | "over";
+
+interface StreamState {
+  scanner: MarkerScanner;
+  phase: Phase;
+}
+
+/**
+ * One turn of an interpreter, as its two streams tell it. Output comes first,
+ * as it is; then on each stream a marker, `E<status>` after the nonce of this
+ * turn, then on stdout the payload and the marker `P`. The interpreter reads the
+ * nonce only when it is done with what it ran, so nothing that this writes is
+ * taken for a marker.
+ *
+ * An interpreter that is interrupted may lose the rest of a line that it was
+ * told. So after each interruption it is told another end, `S<number>`, and the
+ * turn is over with the newest of these.
+ */
+export class Turn {
+  readonly nonce = newNonce();
+  readonly #output: (stream: OutputStream, chunk: Buffer) => void;
+  readonly #end = Promise.withResolvers<TurnEnd>();
+  readonly #streams: Record<OutputStream, StreamState>;
+  #payload: Buffer[] = [];
+  #payloadBytes = 0;
+  #status = "";
+  /** The newest interruption; 0: none. */
+  #interruption = 0;
+
+  constructor(output: (stream: OutputStream, chunk: Buffer) => void) {
+    this.#output = output;
+    this.#streams = { stdout: this.#newState("stdout"), stderr: this.#newState("stderr") };
+  }
+
+  /** Resolves when it is over; never where the interpreter ends before. */
+  get end(): Promise<TurnEnd> {
+    return this.#end.promise;
+  }
+
+  /** Says that the interpreter is interrupted once more, and returns the tag of the end it is to be told. */
+  interrupt(): string {
+    this.#interruption++;
+    return `S${this.#interruption}`;
+  }
+
+  data(stream: OutputStream, chunk: Buffer): void {
+    const state = this.#streams[stream];
+    let rest: Buffer | undefined = chunk;
+    while (rest !== undefined && rest.length > 0 && state.phase !== "over") {
+      const found = state.scanner.push(rest);
+      if (found === undefined) return;
+      rest = found.rest;
+      state.scanner = this.#newScanner(stream);
+      this.#mark(stream, found.text);
+    }
+  }
+
+  /** Nothing more will come: passes on what could still have begun a marker. */
+  flush(): void {
+    for (const { scanner } of Object.values(this.#streams)) scanner.flush();
+  }
+
+  #mark(stream: OutputStream, text: string): void {
+    const state = this.#streams[stream];
+    if (text === "P") {
+      if (state.phase === "payload") state.phase = "over";
+    } else {
+      if (stream === "stdout" && text.startsWith("E")) this.#status = text.slice(1);
+      const counts = this.#interruption === 0 || text === `S${this.#interruption}`;
+      if (!counts) state.phase = "ignored";
+      else state.phase = stream === "stdout" ? "payload" : "over";
+      if (stream === "stdout") {
+        this.#payload = [];
+        this.#payloadBytes = 0;
+      }
+    }
+    this.#settle();
+  }
+
+  #settle(): void {
+    const { stdout, stderr } = this.#streams;
+    if (stdout.phase !== "over" || stderr.phase !== "over") return;
+    this.#end.resolve({ status: this.#status, payload: Buffer.concat(this.#payload) });
+  }
+
+  #newState(stream: OutputStream): StreamState {
+    return { scanner: this.#newScanner(stream), phase: "output" };
+  }
+
+  #newScanner(stream: OutputStream): MarkerScanner {
+    return new MarkerScanner(this.nonce, (chunk) => this.#take(stream, chunk));
+  }
+
+  #take(stream: OutputStream, chunk: Buffer): void {
+    const { phase } = this.#streams[stream];
+    if (phase === "output") this.#output(stream, chunk);
+    else if (phase === "payload" && this.#payloadBytes < MOST_PAYLOAD_BYTES) {
+      this.#payload.push(chunk);
+      this.#payloadBytes += chunk.length;
+    }
+  }
+}

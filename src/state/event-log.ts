@@ -1,0 +1,245 @@
+import type { Clock } from "../base/clock.ts";
+import { abortError, BerthError } from "../base/errors.ts";
+import type { SandboxEvent, SandboxHappening } from "../sandboxes/event.ts";
+import type { EventRange, EventStore } from "../sandboxes/store-port.ts";
+
+/** What a watcher gets: an event, or the news that events from..to are gone. */
+export type WatchItem =
+  | { readonly type: "event"; readonly event: SandboxEvent }
+  | ({ readonly type: "trimmed" } & EventRange);
+
+/** Whom and what a watcher wants to hear of. */
+export interface WatchFilter {
+  readonly owner: string;
+  /** Undefined: every sandbox of the owner. */
+  readonly sandboxId: string | undefined;
+  /** Only events after this sequence. */
+  readonly afterSequence: number;
+}
+
+/** What is kept of one owner's events. */
+interface History {
+  /** In their order. */
+  readonly events: SandboxEvent[];
+  /** Everything up to this sequence is gone. */
+  trimmedTo: number;
+}
+
+/** Events that a machine that lost its power may have told, and forgotten with what the disk did not have yet. */
+const LOST_WITH_POWER = 100_000;
+
+/** What happened, before it has its number. */
+export type UnnumberedEvent = Omit<SandboxEvent, "sequence">;
+
+/**
+ * The newest lifecycle events, in order, for any number of watchers, also those
+ * of earlier runs of the service.
+ *
+ * A number is told once, whatever becomes of the service: an event is stored
+ * before it is told (ADR 0033). While the disk takes nothing, events wait.
+ */
+export class EventLog {
+  readonly #clock: Clock;
+  readonly #store: EventStore;
+  readonly #keep: number;
+  readonly #histories = new Map<string, History>();
+  #count = 0;
+  #last: number;
+  /** Of every owner, in order. */
+  readonly #losses: EventRange[];
+  /** Whether the store knows that this run stores events, and what was lost before it. */
+  #isOpen = false;
+  #newLoss: EventRange | undefined;
+  /** What happened and is not stored yet, in order. */
+  #waiting: UnnumberedEvent[] = [];
+  /** Whether more happened than may wait. */
+  #overflow = false;
+  /** Owners whose history was trimmed, which the store does not know yet. */
+  readonly #trimmed = new Set<string>();
+  readonly #wake = new Set<() => void>();
+
+  /** @param keep how many events are kept; beyond it the oldest of the owner with the most go first. */
+  constructor(clock: Clock, store: EventStore, keep = 10_000) {
+    this.#clock = clock;
+    this.#store = store;
+    this.#keep = keep;
+    this.#last = store.newest();
+    const { openedIn } = store;
+    if (openedIn !== undefined && openedIn !== clock.bootId) {
+      this.#newLoss = { from: this.#last + 1, to: this.#last + LOST_WITH_POWER };
+      this.#last = this.#newLoss.to;
+    }
+    this.#open();
+    this.#losses = [...store.losses(), ...(this.#newLoss === undefined ? [] : [this.#newLoss])];
+    for (const [owner, trimmedTo] of store.trims()) this.#historyOf(owner).trimmedTo = trimmedTo;
+    for (const event of store.load()) this.#add(event);
+  }
+
+  /** What happens now. It is to be stored, and told once it is. */
+  happened(
+    subject: { sandboxId: string; generation: number; owner: string },
+    happening: SandboxHappening,
+  ): UnnumberedEvent {
+    const { sandboxId, generation, owner } = subject;
+    return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, happening };
+  }
+
+  /** Stores what waits, and an event behind it, in a transaction of the caller's. @throws `NO_SPACE` */
+  store(event?: UnnumberedEvent): void {
+    if (!this.#isOpen) this.#store.open(this.#clock.bootId, this.#newLoss);
+    const { events, loss } = this.#next(event);
+    for (const numbered of events) this.#store.append(numbered);
+    if (loss !== undefined) this.#store.addLoss(loss);
+    for (const owner of this.#trimmed) this.#store.trim(owner, this.#historyOf(owner).trimmedTo);
+  }
+
+  /** Tells watchers of what {@link store} stored. To be called as soon as its transaction is over, with the same event. */
+  tell(event?: UnnumberedEvent): void {
+    const { events, loss } = this.#next(event);
+    this.#isOpen = true;
+    this.#newLoss = undefined;
+    this.#waiting = [];
+    this.#overflow = false;
+    this.#trimmed.clear();
+    for (const numbered of events) this.#add(numbered);
+    if (loss !== undefined) this.#losses.push(loss);
+    this.#last = loss?.to ?? events.at(-1)?.sequence ?? this.#last;
+    for (const wake of this.#wake) wake();
+  }
+
+  /** Lets an event wait that could not be stored. */
+  wait(event: UnnumberedEvent): void {
+    if (this.#waiting.length < this.#keep) this.#waiting.push(event);
+    else this.#overflow = true;
+  }
+
+  /** Notes that everything that was told is stored. To be called once, when nothing happens any more. */
+  close(): void {
+    if (!this.#isOpen || this.#waiting.length > 0) return;
+    try {
+      this.#store.close();
+    } catch {
+      // Should the machine restart, the next run takes it that some were lost.
+    }
+  }
+
+  /**
+   * The kept events after `afterSequence`, then what happens, until the signal
+   * is aborted: then it throws the signal's error.
+   * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
+   */
+  async *watch(filter: WatchFilter, signal: AbortSignal): AsyncGenerator<WatchItem> {
+    let next = filter.afterSequence + 1;
+    if (filter.afterSequence > this.#last) {
+      throw new BerthError(
+        "OFFSET_OUT_OF_RANGE",
+        `after_sequence ${filter.afterSequence} lies beyond the newest event (${this.#last}): the history was lost. Begin again with 0.`,
+        { metadata: { newest: String(this.#last) } },
+      );
+    }
+    let wake = (): void => {};
+    const onWake = (): void => wake();
+    this.#wake.add(onWake);
+    signal.addEventListener("abort", onWake);
+    try {
+      while (true) {
+        if (signal.aborted) throw abortError(signal);
+        const event = this.#first(filter.owner, next);
+        const gone = this.#firstGone(filter.owner, next);
+        if (gone !== undefined && gone.from < (event?.sequence ?? Number.POSITIVE_INFINITY)) {
+          yield { type: "trimmed", ...gone };
+          next = gone.to + 1;
+          continue;
+        }
+        if (event === undefined) {
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+          continue;
+        }
+        next = event.sequence + 1;
+        if (filter.sandboxId !== undefined && event.sandboxId !== filter.sandboxId) continue;
+        yield { type: "event", event };
+      }
+    } finally {
+      this.#wake.delete(onWake);
+      signal.removeEventListener("abort", onWake);
+    }
+  }
+
+  get watchers(): number {
+    return this.#wake.size;
+  }
+
+  /** What waits and an event behind it, with their numbers; and the loss behind them, where not all could wait. */
+  #next(event: UnnumberedEvent | undefined): {
+    readonly events: readonly SandboxEvent[];
+    readonly loss: EventRange | undefined;
+  } {
+    const all = event === undefined ? this.#waiting : [...this.#waiting, event];
+    const events = all.map((one, index) => ({ ...one, sequence: this.#last + 1 + index }));
+    const behind = this.#last + all.length + 1;
+    return { events, loss: this.#overflow ? { from: behind, to: behind } : undefined };
+  }
+
+  #open(): void {
+    try {
+      this.#store.open(this.#clock.bootId, this.#newLoss);
+      this.#isOpen = true;
+      this.#newLoss = undefined;
+    } catch {
+      // The disk takes nothing. The first event that it takes goes with this.
+    }
+  }
+
+  #add(event: SandboxEvent): void {
+    this.#historyOf(event.owner).events.push(event);
+    // Trimmed in batches, so that an event costs no shift of a whole history.
+    if (++this.#count > this.#keep * 1.25) while (this.#count > this.#keep) this.#trimLargest();
+  }
+
+  /** Takes the oldest events of the owner with the most, until it has no more than the next one. */
+  #trimLargest(): void {
+    let owner = "";
+    let most = 0;
+    let second = 0;
+    for (const [other, { events }] of this.#histories) {
+      if (events.length > most) [owner, second, most] = [other, most, events.length];
+      else second = Math.max(second, events.length);
+    }
+    const history = this.#historyOf(owner);
+    const surplus = Math.max(1, Math.min(this.#count - this.#keep, most - second));
+    history.trimmedTo = history.events.splice(0, surplus).at(-1)?.sequence ?? history.trimmedTo;
+    this.#count -= surplus;
+    this.#trimmed.add(owner);
+  }
+
+  #historyOf(owner: string): History {
+    const known = this.#histories.get(owner);
+    if (known !== undefined) return known;
+    const history: History = { events: [], trimmedTo: 0 };
+    this.#histories.set(owner, history);
+    return history;
+  }
+
+  /** An owner's first kept event from a sequence on. */
+  #first(owner: string, sequence: number): SandboxEvent | undefined {
+    const events = this.#histories.get(owner)?.events ?? [];
+    let low = 0;
+    let high = events.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((events[middle] as SandboxEvent).sequence < sequence) low = middle + 1;
+      else high = middle;
+    }
+    return events[low];
+  }
+
+  /** The first events from a sequence on that an owner may have had and that are gone. */
+  #firstGone(owner: string, sequence: number): EventRange | undefined {
+    const trimmedTo = this.#histories.get(owner)?.trimmedTo ?? 0;
+    if (trimmedTo >= sequence) return { from: sequence, to: trimmedTo };
+    const lost = this.#losses.find(({ to }) => to >= sequence);
+    return lost && { from: Math.max(lost.from, sequence), to: lost.to };
+  }
+}

@@ -1,0 +1,114 @@
+import type { Database } from "./database.ts";
+import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store-port.ts";
+
+const PUT = `
+  INSERT INTO requests (owner, method, request_id, fingerprint, subject, answer, answer_bytes, expires_at)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+  ON CONFLICT (owner, method, request_id) DO UPDATE SET
+    fingerprint = excluded.fingerprint, subject = excluded.subject,
+    answer = excluded.answer, answer_bytes = excluded.answer_bytes, expires_at = excluded.expires_at`;
+
+/** Stands in place of the size of an answer that was dropped. */
+const DROPPED = -1;
+/** Answers dropped in one go, for which nothing else is served. */
+const MOST_DROPPED = 1024;
+
+/** Requests in SQLite. */
+export class SqliteRequestStore implements RequestStore {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  get({ owner, method, requestId }: RequestName): StoredRequest | undefined {
+    const row = this.#database
+      .prepare(
+        "SELECT fingerprint, subject, answer, answer_bytes, expires_at FROM requests WHERE owner = ? AND method = ? AND request_id = ?",
+      )
+      .get(owner, method, requestId);
+    return (
+      row && {
+        owner,
+        method,
+        requestId,
+        fingerprint: String(row.fingerprint),
+        subject: row.subject === null ? undefined : String(row.subject),
+        answer: row.answer instanceof Uint8Array ? row.answer : undefined,
+        dropped: row.answer_bytes === DROPPED,
+        expiresAt: Number(row.expires_at),
+      }
+    );
+  }
+
+  put({ owner, method, requestId, fingerprint, subject, answer, expiresAt }: StoredRequest): void {
+    const name = [owner, method, requestId, fingerprint] as const;
+    this.#database.transaction(() =>
+      this.#database
+        .prepare(PUT)
+        .run(...name, subject ?? null, answer ?? null, answer?.length ?? 0, expiresAt),
+    );
+  }
+
+  remove({ owner, method, requestId }: RequestName): void {
+    this.#database.transaction(() =>
+      this.#database
+        .prepare("DELETE FROM requests WHERE owner = ? AND method = ? AND request_id = ?")
+        .run(owner, method, requestId),
+    );
+  }
+
+  trim(now: number, limit: number): void {
+    this.#database.transaction(() => {
+      this.#database.prepare("DELETE FROM requests WHERE expires_at <= ?").run(now);
+      this.#database
+        .prepare("DELETE FROM requests WHERE place <= (SELECT max(place) FROM requests) - ?")
+        .run(limit);
+    });
+  }
+
+  dropAnswers({ bytes, ownerBytes }: AnswerBounds): void {
+    this.#database.transaction(() => {
+      const totals = this.#database
+        .prepare("SELECT owner, bytes FROM answer_totals ORDER BY bytes DESC")
+        .all();
+      let excess = this.answerBytes() - bytes;
+      for (const total of totals) {
+        // Whoever has most gives way first.
+        const held = Number(total.bytes);
+        const over = Math.max(excess, held - ownerBytes);
+        if (over <= 0) return;
+        excess -= this.#dropOldest(String(total.owner), over);
+      }
+    });
+  }
+
+  answerBytes(owner?: string): number {
+    const row =
+      owner === undefined
+        ? this.#database.prepare("SELECT sum(bytes) AS bytes FROM answer_totals").get()
+        : this.#database.prepare("SELECT bytes FROM answer_totals WHERE owner = ?").get(owner);
+    return Number(row?.bytes ?? 0);
+  }
+
+  /** Drops the oldest answers of an owner that make up so many bytes; returns how many bytes that was. */
+  #dropOldest(owner: string, bytes: number): number {
+    const oldest = this.#database
+      .prepare(
+        "SELECT place, answer_bytes FROM requests WHERE owner = ? AND answer_bytes > 0 ORDER BY place LIMIT ?",
+      )
+      .iterate(owner, MOST_DROPPED);
+    const places: number[] = [];
+    let dropped = 0;
+    for (const row of oldest) {
+      if (dropped >= bytes) break;
+      places.push(Number(row.place));
+      dropped += Number(row.answer_bytes);
+    }
+    const drop = this.#database.prepare(
+      "UPDATE requests SET answer = NULL, answer_bytes = ? WHERE place = ?",
+    );
+    for (const place of places) drop.run(DROPPED, place);
+    return dropped;
+  }
+}

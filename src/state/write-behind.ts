@@ -1,0 +1,85 @@
+import type { CancelTimer, Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import type { Transaction } from "../sandboxes/store-port.ts";
+
+/** How long a write waits for others to go with. */
+const GATHER_MS = 100;
+/** After a write that failed, as on a full disk. */
+const RETRY_MS = 1_000;
+
+interface Write {
+  readonly write: () => void;
+  readonly onWritten: () => void;
+}
+
+/**
+ * Writes that nobody waits for, gathered into few transactions. A write that
+ * fails is tried again until it goes through; a newer one takes its place.
+ */
+export class WriteBehind {
+  readonly #transaction: Transaction;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #pending = new Map<string, Write>();
+  #cancel: CancelTimer | undefined;
+  #failing = false;
+
+  constructor(transaction: Transaction, parts: { readonly clock: Clock; readonly logger: Logger }) {
+    this.#transaction = transaction;
+    this.#clock = parts.clock;
+    this.#logger = parts.logger;
+  }
+
+  /**
+   * Writes soon; in place of an earlier write of the same key that has not been made yet.
+   * @param onWritten called once what it wrote is there to stay.
+   */
+  add(key: string, write: () => void, onWritten: () => void = () => {}): void {
+    this.#pending.set(key, { write, onWritten });
+    this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : GATHER_MS, () => this.flush());
+  }
+
+  /** Drops a write that has not been made yet. */
+  drop(key: string): void {
+    this.#pending.delete(key);
+  }
+
+  /** Writes what waits now. Returns whether all of it is written. Never throws. */
+  flush(): boolean {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    if (this.#pending.size === 0) return true;
+    const writes = [...this.#pending];
+    this.#pending.clear();
+    try {
+      this.#transaction(() => {
+        for (const [, { write }] of writes) write();
+      });
+      for (const [, { onWritten }] of writes) onWritten();
+      if (this.#failing) this.#logger.info({}, "the data directory takes changes again");
+      this.#failing = false;
+    } catch (error) {
+      if (!(error instanceof BerthError && error.reason === "NO_SPACE")) return this.#writeEach(writes);
+      if (!this.#failing)
+        this.#logger.error({ err: error }, "the data directory takes no changes; trying again");
+      this.#failing = true;
+      for (const [key, { write, onWritten }] of writes)
+        if (!this.#pending.has(key)) this.add(key, write, onWritten);
+    }
+    return !this.#failing;
+  }
+
+  /** One write that can never be made is not to keep the others. */
+  #writeEach(writes: readonly (readonly [string, Write])[]): boolean {
+    for (const [key, { write, onWritten }] of writes) {
+      try {
+        this.#transaction(write);
+        onWritten();
+      } catch (error) {
+        this.#logger.error({ err: error, key }, "a change could not be kept");
+      }
+    }
+    return false;
+  }
+}

@@ -1,0 +1,143 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
+import { newId } from "../base/ids.ts";
+import type { Logger } from "../base/logger.ts";
+import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { SandboxSpec, SandboxView } from "../sandboxes/sandbox.ts";
+import type { RequestedSpec } from "../sandboxes/spec.ts";
+import type { WorkspaceQuota } from "./quota.ts";
+import type { WorkspaceSandboxes } from "./sandboxes.ts";
+import { mountsShared } from "./shared-directories.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store-port.ts";
+import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
+import type { Workspaces } from "./workspaces.ts";
+
+/** What {@link WorkspaceEnsurer} is built of. */
+export interface WorkspaceEnsurerParts {
+  readonly workspaces: Workspaces;
+  readonly store: WorkspaceStore;
+  readonly quota: WorkspaceQuota;
+  readonly users: WorkspaceSandboxes;
+  readonly sandboxes: SandboxManager;
+  readonly monitor: EngineMonitor;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Whether a workspace without a sandbox is a failure. */
+  readonly engineRequired: boolean;
+  /** Where a workspace appears whose spec names no working dir. */
+  readonly workingDir: string;
+}
+
+/** A workspace and its sandbox, or why it has none. */
+export interface Ensured {
+  readonly workspace: WorkspaceView;
+  readonly sandbox: SandboxView | undefined;
+  /** Empty where there is a sandbox. */
+  readonly unavailableReason: string;
+  /** Whether the sandbox was there already. */
+  readonly reused: boolean;
+}
+
+type SpecWithMounts = RequestedSpec & Pick<SandboxSpec, "mounts">;
+
+/** Makes sure that workspaces have running sandboxes. */
+export class WorkspaceEnsurer {
+  readonly #parts: WorkspaceEnsurerParts;
+
+  constructor(parts: WorkspaceEnsurerParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Reuses the workspace's sandbox where it runs, resumes a paused one, and else
+   * makes one: under the id of the last, one generation later.
+   * @throws as {@link Workspaces.make} and {@link SandboxManager.create}; `NO_SPACE` past a quota, of the workspace or
+   *   of what it would share.
+   */
+  async ensure(name: WorkspaceName, asked: RequestedSpec, signal: AbortSignal): Promise<Ensured> {
+    const spec = this.#withWorkspace(name, asked);
+    return this.#parts.workspaces.locked(name, async () => {
+      throwIfAborted(signal);
+      const { record } = await this.#parts.workspaces.make(name);
+      try {
+        if (!this.#parts.monitor.available) throw engineDown();
+        const reused = await this.#reuse(record, signal);
+        const sandbox = reused ?? (await this.#create(record, spec, signal));
+        const workspace = this.#parts.workspaces.view(name);
+        return { workspace, sandbox, unavailableReason: "", reused: reused !== undefined };
+      } catch (error) {
+        const isDown = error instanceof BerthError && error.reason === "ENGINE_UNAVAILABLE";
+        if (!isDown || this.#parts.engineRequired) throw error;
+        const { workspaceId } = name;
+        this.#parts.logger.warn({ workspaceId, err: error }, "a workspace has no sandbox: no engine answers");
+        const workspace = this.#parts.workspaces.view(name);
+        return { workspace, sandbox: undefined, unavailableReason: error.message, reused: false };
+      }
+    });
+  }
+
+  /** Deletes the workspace's sandbox; directory and references stay. @throws `WORKSPACE_NOT_FOUND`. */
+  stop(name: WorkspaceName, graceMs: number | undefined): Promise<WorkspaceView> {
+    const { workspaces, users, sandboxes, store, clock } = this.#parts;
+    return workspaces.locked(name, async () => {
+      const record = workspaces.find(name);
+      const current = users.current(record);
+      if (current !== undefined) {
+        await sandboxes.delete(current, graceMs);
+        store.setSandbox(name, record.sandboxId, clock.wallMs());
+      }
+      return workspaces.view(name);
+    });
+  }
+
+  async #reuse(record: WorkspaceRecord, signal: AbortSignal): Promise<SandboxView | undefined> {
+    const { users, sandboxes } = this.#parts;
+    const current = users.current(record);
+    switch (current?.state) {
+      case "RUNNING":
+        return sandboxes.keepAlive(current);
+      case "PAUSED":
+        return sandboxes.resume(current, signal);
+      case "CREATING":
+      case "DELETING":
+        // It is on its way out, or somebody else makes it: another one takes its place.
+        await sandboxes.delete(current, 0);
+    }
+    return undefined;
+  }
+
+  async #create(record: WorkspaceRecord, spec: SpecWithMounts, signal: AbortSignal): Promise<SandboxView> {
+    const { quota, users, sandboxes, store, clock } = this.#parts;
+    await quota.assertRoom(record, signal);
+    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
+    const keeps = record.sandboxId !== "" && users.isFree(record);
+    const sandboxId = keeps ? record.sandboxId : newId("sbx");
+    // Known before it is there: a crash between the two leaves no sandbox that nobody finds.
+    store.setSandbox(record, sandboxId, clock.wallMs());
+    return sandboxes.create(record.owner, spec, { sandboxId, signal });
+  }
+
+  #withWorkspace({ workspaceId }: WorkspaceName, asked: RequestedSpec): SpecWithMounts {
+    const target = asked.workingDir ?? this.#parts.workingDir;
+    const mounts = asked.mounts ?? [];
+    if (target === "/") throw invalidArgument("spec.working_dir", "a workspace cannot take the place of /.");
+    const twice = mounts.findIndex((mount) => mount.target === target);
+    if (twice >= 0) {
+      throw invalidArgument(
+        `spec.mounts[${twice}].target`,
+        `${JSON.stringify(target)} is the working directory, where the workspace appears. Choose another one.`,
+      );
+    }
+    return {
+      ...asked,
+      mounts: [{ source: { kind: "workspace", workspaceId }, target, readOnly: false }, ...mounts],
+    };
+  }
+}
+
+function engineDown(): BerthError {
+  return new BerthError("ENGINE_UNAVAILABLE", "The engine does not answer: the workspace has no sandbox.", {
+    retryAfterMs: 1_000,
+  });
+}

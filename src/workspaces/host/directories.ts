@@ -1,0 +1,245 @@
+import { chmod, lstat, mkdir, readdir, rename, rmdir } from "node:fs/promises";
+import path from "node:path";
+import { BerthError } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import { makePrivate } from "../../base/private-directory.ts";
+import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../files-port.ts";
+import { isShared, type Quota, type WorkspaceName, workspaceBroken } from "../workspace.ts";
+import { codeOf, diskError, onDisk } from "./disk-errors.ts";
+import { exportDirectory } from "./export.ts";
+import { Layout } from "./layout.ts";
+import { measureDirectory } from "./measure.ts";
+import { ProjectQuota } from "./project-quota.ts";
+import { QuotaHold } from "./quota-hold.ts";
+import { SharedDirectories } from "./shared-directories.ts";
+import { SANDBOX_DIRECTORY_MODE } from "./shared-root.ts";
+import { stageImport } from "./stage.ts";
+import { sweepDirectory } from "./sweep.ts";
+import { Tools } from "./tool.ts";
+import { Trash } from "./trash.ts";
+
+/** Where the directories are, and how large they may become. */
+export interface WorkspaceDirectoriesOptions {
+  readonly root: string;
+  readonly sharedRoot: string;
+  /** Of each workspace; undefined: no bound. */
+  readonly quotaBytes: number | undefined;
+  /** Of each shared directory; undefined: no bound. */
+  readonly sharedQuotaBytes: number | undefined;
+}
+
+/** Nobody else goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
+const ROOT_MODE = 0o700;
+
+/** {@link WorkspaceFiles} on a local disk. */
+export class WorkspaceDirectories implements WorkspaceFiles {
+  readonly hasQuotas: boolean;
+  readonly #quotaBytes: number | undefined;
+  readonly #layout: Layout;
+  readonly #logger: Logger;
+  readonly #tools: Tools;
+  readonly #trash: Trash;
+  readonly #shared: SharedDirectories;
+  #hold: QuotaHold | undefined;
+
+  constructor(options: WorkspaceDirectoriesOptions, logger: Logger) {
+    this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
+    this.#quotaBytes = options.quotaBytes;
+    this.#layout = new Layout(options.root, options.sharedRoot);
+    this.#logger = logger;
+    this.#tools = Tools.find();
+    this.#trash = new Trash(this.#tools);
+    this.#shared = new SharedDirectories({
+      layout: this.#layout,
+      quotaBytes: options.sharedQuotaBytes,
+      tools: this.#tools,
+      logger,
+    });
+  }
+
+  quotaOf(name: WorkspaceName): Quota {
+    if (isShared(name)) return this.#shared.quotaOf(name.owner);
+    const quotaBytes = this.#quotaBytes;
+    if (quotaBytes === undefined) return { quotaBytes, quotaEnforcement: "NONE" };
+    return { quotaBytes, quotaEnforcement: this.#hold === undefined ? "WATCHED" : "ENFORCED" };
+  }
+
+  async prepare(): Promise<void> {
+    const { root, trash, staging } = this.#layout;
+    try {
+      makePrivate(this.#layout.privateRoot);
+      for (const directory of [trash, staging]) await mkdir(directory, { recursive: true, mode: ROOT_MODE });
+    } catch (error) {
+      if (error instanceof BerthError) throw error;
+      // Whoever uses no workspaces does not need them.
+      this.#logger.error(
+        { root, err: error },
+        "the workspaces root cannot be used; workspaces fail until it can",
+      );
+      return;
+    }
+    const projects = await this.#findProjects();
+    await this.#shared.prepare(projects);
+    await this.#mendReplacements();
+    this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
+  }
+
+  pathOf(name: WorkspaceName): string {
+    return this.#layout.pathOf(name);
+  }
+
+  async sharedPathOf(place: WorkspacePlace): Promise<string> {
+    await this.#makeOwnerRoot(place.owner);
+    return this.#shared.make(place);
+  }
+
+  async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
+    await this.#assertRoot();
+    const directory = this.#layout.pathOf(place);
+    await this.#makeOwnerRoot(place.owner);
+    let isNew = false;
+    try {
+      await mkdir(directory);
+      isNew = true;
+    } catch (error) {
+      if (codeOf(error) !== "EEXIST") throw diskError(error);
+      if (!mayExist || (await this.problemOf(place)) !== undefined) {
+        throw workspaceBroken(
+          place,
+          "something that the server does not know is in its place. The operator has to move that away.",
+        );
+      }
+    }
+    try {
+      // Regardless of the umask.
+      await chmod(directory, SANDBOX_DIRECTORY_MODE);
+      await this.#hold?.hold(place, directory);
+    } catch (error) {
+      if (isNew) await rmdir(directory).catch(() => {});
+      throw diskError(error);
+    }
+  }
+
+  async problemOf(name: WorkspaceName): Promise<string | undefined> {
+    const directory = this.#layout.pathOf(name);
+    try {
+      if ((await lstat(directory)).isDirectory()) return undefined;
+      return "something else has taken the place of its directory. Clean it up with force, or ask the operator to bring its directory back.";
+    } catch (error) {
+      if (codeOf(error) === "ENOENT")
+        return "its directory is gone. Clean it up with force, or ask the operator to bring its directory back.";
+      throw diskError(error);
+    }
+  }
+
+  discard(name: WorkspaceName): Promise<void> {
+    return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
+  }
+
+  async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
+    const directory = isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
+    return onDisk(() => measureDirectory(this.#tools, directory, signal));
+  }
+
+  sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number> {
+    return onDisk(() => sweepDirectory(this.#tools, directory, isLeftBehind, signal));
+  }
+
+  export(name: WorkspaceName, signal: AbortSignal): AsyncIterable<Buffer> {
+    return exportDirectory(this.#tools, this.#layout.pathOf(name), signal);
+  }
+
+  stage(
+    place: WorkspacePlace,
+    chunks: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<StagedImport> {
+    const parts = {
+      layout: this.#layout,
+      tools: this.#tools,
+      trash: this.#trash,
+      hold: this.#hold,
+      mostBytes: this.#quotaBytes,
+    };
+    return stageImport(parts, place, chunks, signal);
+  }
+
+  async strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]> {
+    const root = this.#layout.ownerRoot(owner);
+    const names = await readdir(root).catch((error: unknown) => {
+      if (codeOf(error) === "ENOENT" && root !== this.#layout.root) return [];
+      throw diskError(error);
+    });
+    const ours = Layout.namesOf(known);
+    return names
+      .filter((name) => !ours.has(name) && !Layout.isOwn(name))
+      .sort()
+      .slice(0, limit)
+      .map((name) => ({
+        path: path.join(root, name),
+        message: "The server knows no workspace here and leaves it alone. The operator may move it away.",
+      }));
+  }
+
+  /** Where the root is missing, its disk may be: nothing is made in its place. */
+  async #assertRoot(): Promise<void> {
+    await onDisk(() => readdir(this.#layout.trash));
+  }
+
+  /** Makes what holds the directories of an owner with a name. */
+  async #makeOwnerRoot(owner: string): Promise<void> {
+    const { root, owners } = this.#layout;
+    const ownerRoot = this.#layout.ownerRoot(owner);
+    if (ownerRoot === root) return;
+    await onDisk(async () => {
+      // Not the root itself: where that is missing, its disk may be.
+      await mkdir(owners, { mode: ROOT_MODE }).catch(unlessThere);
+      await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
+    });
+  }
+
+  /** Finds out how quotas can be held in the root, where there are any; else says what is missing. */
+  async #findProjects(): Promise<ProjectQuota | string> {
+    if (!this.hasQuotas) return "there are no quotas";
+    const { root, staging } = this.#layout;
+    const found = await ProjectQuota.find(root, staging, this.#tools);
+    if (this.#quotaBytes === undefined) return found;
+    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.#quotaBytes);
+    else this.#logger.warn({ root }, `the workspace quota is watched, not enforced: ${found}`);
+    return found;
+  }
+
+  /** Ends replacements that a crash cut in two. */
+  async #mendReplacements(): Promise<void> {
+    const { root, owners } = this.#layout;
+    const named = await readdir(owners).catch(() => []);
+    for (const directory of [root, ...named.map((name) => path.join(owners, name))]) {
+      const entries = await readdir(directory).catch(() => []);
+      for (const entry of entries) {
+        const replaced = Layout.replaced(entry);
+        if (replaced === undefined) continue;
+        const [old, target] = [path.join(directory, entry), path.join(directory, replaced)];
+        const isThere = await lstat(target).then(
+          () => true,
+          () => false,
+        );
+        if (!isThere) await rename(old, target);
+        else await this.#trash.purge(old).catch((error: unknown) => this.#tellLeftover(error));
+      }
+    }
+  }
+
+  #tellLeftover(error: unknown): void {
+    this.#logger.warn({ err: error }, "what earlier runs left in the workspaces root could not be removed");
+  }
+
+  async #purgeLeftovers(): Promise<void> {
+    for (const directory of [this.#layout.staging, this.#layout.trash]) {
+      for (const name of await readdir(directory)) await this.#trash.purge(path.join(directory, name));
+    }
+  }
+}
+
+function unlessThere(error: unknown): void {
+  if (codeOf(error) !== "EEXIST") throw error;
+}

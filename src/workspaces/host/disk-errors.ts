@@ -1,0 +1,47 @@
+import { BerthError } from "../../base/errors.ts";
+
+/** EFBIG: the file system has no files so large. */
+const NO_SPACE = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+
+/** The code of a failed system call; undefined for other errors. */
+export function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && "code" in error ? String(error.code) : undefined;
+}
+
+/** What a failed system call on the workspaces' disk means to the person who called. */
+export function diskError(error: unknown): unknown {
+  const code = codeOf(error);
+  if (error instanceof BerthError || code === undefined) return error;
+  if (NO_SPACE.has(code)) {
+    return new BerthError(
+      "NO_SPACE",
+      code === "EDQUOT"
+        ? "The workspace's quota leaves no room for this. Delete files in it."
+        : "The disk that holds the server's workspaces is full. The operator has to make room.",
+      { cause: error },
+    );
+  }
+  const problem =
+    code === "EROFS"
+      ? "is read-only"
+      : code === "ENOENT" || code === "ENOTDIR"
+        ? "is missing or is no directory"
+        : code === "EACCES" || code === "EPERM"
+          ? "may not be written by the server"
+          : undefined;
+  if (problem === undefined) return error;
+  return new BerthError(
+    "WORKSPACE_BROKEN",
+    `The server's directory of workspaces (--workspaces-root) ${problem}. The operator has to mend that.`,
+    { cause: error },
+  );
+}
+
+/** Runs work on the disk and says what its failures mean. */
+export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw diskError(error);
+  }
+}

@@ -1,0 +1,140 @@
+import { mkdir, mkdtemp, rename } from "node:fs/promises";
+import path from "node:path";
+import { fromText } from "../../base/byte-string.ts";
+import { BerthError } from "../../base/errors.ts";
+import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
+import type { StagedImport, WorkspacePlace } from "../files-port.ts";
+import { codeOf, diskError, onDisk } from "./disk-errors.ts";
+import type { Layout } from "./layout.ts";
+import { findClash, mergeTree } from "./merge.ts";
+import { PinnedDirectory } from "./pinned.ts";
+import type { QuotaHold } from "./quota-hold.ts";
+import type { Tools } from "./tool.ts";
+import { openToOwner, type Trash } from "./trash.ts";
+
+/** What {@link stageImport} works with. */
+export interface StageParts {
+  readonly layout: Layout;
+  readonly tools: Tools;
+  readonly trash: Trash;
+  /** Undefined where the file system holds no quotas. */
+  readonly hold: QuotaHold | undefined;
+  /** What an archive's files may take at most; undefined: no bound. Root's own writes are held by no quota. */
+  readonly mostBytes: number | undefined;
+}
+
+/** Unpacks a tar into a directory of its own, on the workspaces' disk, where no sandbox sees it. */
+export async function stageImport(
+  { layout, tools, trash, hold, mostBytes }: StageParts,
+  place: WorkspacePlace,
+  chunks: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<StagedImport> {
+  const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
+  const tree = path.join(staging, "tree");
+  const target = layout.pathOf(place);
+  let room = hold;
+  const discard = async (): Promise<void> => {
+    await trash.purge(staging);
+    const taken = room;
+    room = undefined;
+    await taken?.end(place);
+  };
+  try {
+    await hold?.begin(place);
+    const { uid, gid, mode } = await ownerOf(target);
+    await mkdir(tree, { mode: 0o700 });
+    await hold?.hold(place, tree);
+    const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
+      signal,
+      onSize: (bytes) => {
+        if (mostBytes !== undefined && bytes > mostBytes) throw tooLarge(mostBytes);
+      },
+    });
+    if (uid !== process.getuid?.() || gid !== process.getgid?.())
+      await give(tools, tree, `${uid}:${gid}`, signal);
+    // Who is not root could not move what is closed to its owner.
+    if (process.getuid?.() === 0) await finishDirectories(directories, fromText(tree));
+    return {
+      entryCount,
+      sizeBytes,
+      merge: () => onDisk(() => merge(tree, target).catch(unlessClosed)),
+      replace: () => onDisk(() => replace(layout, trash, place, { tree, mode })),
+      discard,
+    };
+  } catch (error) {
+    await discard();
+    throw signal.aborted ? signal.reason : diskError(error);
+  }
+}
+
+function tooLarge(mostBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `Nothing was imported: the archive's files take more than ${mostBytes} bytes, the quota of a workspace.`,
+    { metadata: { quota_bytes: String(mostBytes) } },
+  );
+}
+
+/** What is imported belongs to whom the workspace belongs to: the user of its last sandbox. */
+async function ownerOf(target: string): Promise<{ uid: number; gid: number; mode: number }> {
+  await using directory = await PinnedDirectory.open(path.dirname(target));
+  const stats = await directory.stat(fromText(path.basename(target)));
+  return { uid: stats?.uid ?? 0, gid: stats?.gid ?? 0, mode: (stats?.mode ?? 0) & 0o1777 };
+}
+
+async function give(tools: Tools, tree: string, owner: string, signal: AbortSignal): Promise<void> {
+  const argv = ["chown", "--no-dereference", "--recursive", "--", owner, "."] as const;
+  const { code, stderr } = await tools.run({ argv, directory: tree, capabilities: ["chown"], signal });
+  // Who may not give files away keeps them: then its sandboxes are its own, too.
+  if (code !== 0 && process.getuid?.() === 0) throw new Error(`chown ended with ${code}: ${stderr}`);
+}
+
+async function merge(tree: string, target: string): Promise<void> {
+  await using from = await PinnedDirectory.open(tree);
+  await using to = await PinnedDirectory.open(target);
+  const clash = await findClash(from, to);
+  if (clash !== undefined) {
+    throw new BerthError(
+      "FILE_KIND",
+      `Nothing was imported: the archive's entry ${JSON.stringify(clash)} would replace something of another kind, or go through a link.`,
+      { metadata: { entry: clash } },
+    );
+  }
+  await mergeTree(from, to);
+}
+
+/** Whoever is not root is kept out by what a sandbox has closed to its own user. */
+function unlessClosed(error: unknown): never {
+  if (codeOf(error) !== "EACCES") throw error;
+  throw new BerthError(
+    "FILE_PERMISSION",
+    "Not all was imported: a sandbox has closed a directory of the workspace to its own user. Open it there (chmod u+rwx), and import again.",
+    { cause: error },
+  );
+}
+
+/** In two steps, between which a crash is mended at the next start. */
+async function replace(
+  layout: Layout,
+  trash: Trash,
+  place: WorkspacePlace,
+  { tree, mode }: { readonly tree: string; readonly mode: number },
+): Promise<void> {
+  const target = layout.pathOf(place);
+  const old = layout.oldOf(place);
+  await trash.purge(old);
+  await using handle = await PinnedDirectory.open(tree);
+  await handle.setMode(mode);
+  await handle.openToOwner();
+  await openToOwner(target);
+  await rename(target, old);
+  try {
+    await rename(tree, target);
+  } catch (error) {
+    await rename(old, target);
+    throw error;
+  }
+  // It has been replaced; what is left of the old one goes at the next start at the latest.
+  await trash.purge(old).catch(() => {});
+}

@@ -1,0 +1,161 @@
+import { type ChildProcessByStdio, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
+import type { Readable } from "node:stream";
+import { text } from "node:stream/consumers";
+import { abortError, throwIfAborted } from "../../base/errors.ts";
+import { PinnedDirectory } from "./pinned.ts";
+
+/** What a tool of the host says at most that is kept. */
+const MOST_STDERR = 64 * 1024;
+
+/** What tools keep of root's rights in a workspace: those to files whatever their modes, and none beside. */
+const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
+
+/** Where a tool that enters its directory by itself finds it open. */
+const DIRECTORY_FD = 3;
+
+/** A tool of the host to run in a directory. */
+export interface ToolRun {
+  readonly argv: readonly [string, ...string[]];
+  /** Where it runs; what is there has to be a directory. */
+  readonly directory: string;
+  /** Rights to keep beside those to read and remove files, without `cap_`. */
+  readonly capabilities?: readonly string[];
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How a tool ended. */
+export interface ToolEnd {
+  /** Undefined: a signal ended it. */
+  readonly code: number | undefined;
+  readonly stderr: string;
+}
+
+/** How tools are started: what comes before their own arguments. */
+interface Start {
+  readonly prefix: (capabilities: readonly string[]) => readonly string[];
+  /** Whether that enters the directory, which is {@link DIRECTORY_FD} then. */
+  readonly enters: boolean;
+}
+
+const PLAIN: Start = { prefix: () => [], enters: false };
+
+/** For root: without its other rights. */
+const AS_ROOT: Start = {
+  prefix: (more) => {
+    const kept = only([...KEPT_CAPABILITIES, ...more]);
+    return ["setpriv", "--no-new-privs", "--inh-caps=-all", `--bounding-set=${kept}`, "--"];
+  },
+  enters: false,
+};
+
+/** For everybody else: a user namespace gives those rights to one's own files, which a sandbox may have closed. */
+const AS_USER: Start = {
+  prefix: () => {
+    const kept = only(KEPT_CAPABILITIES);
+    const enter = `--wd=/proc/self/fd/${DIRECTORY_FD}`;
+    return [
+      ...["unshare", "--user", "--map-current-user", "--keep-caps", enter, "--", "setpriv", "--no-new-privs"],
+      ...[`--inh-caps=${kept}`, `--ambient-caps=${kept}`, `--bounding-set=${kept}`, "--"],
+    ];
+  },
+  enters: true,
+};
+
+/**
+ * Runs the host's own tools in a directory that sandboxes write to. They are
+ * those that know hostile trees: they go by open directories and not by paths,
+ * follow no link and know no deepest level. They run with no rights but to
+ * files, and can gain none.
+ */
+export class Tools {
+  readonly #how: Start;
+
+  private constructor(how: Start) {
+    this.#how = how;
+  }
+
+  /** Finds out what the host offers to give and to drop rights. */
+  static find(): Tools {
+    const how = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
+    const [command = "", ...args] = how.prefix([]);
+    const directory = openSync("/", "r");
+    try {
+      const { status } = spawnSync(command, [...args, "true"], {
+        stdio: ["ignore", "ignore", "ignore", directory],
+      });
+      return new Tools(status === 0 ? how : PLAIN);
+    } finally {
+      closeSync(directory);
+    }
+  }
+
+  /** Runs a tool to its end; returns what it wrote to stdout too. */
+  async run(run: ToolRun): Promise<ToolEnd & { readonly stdout: string }> {
+    const { tool, ended } = await this.#start(run);
+    try {
+      const [stdout, end] = await Promise.all([text(tool.stdout), ended]);
+      throwIfAborted(run.signal);
+      return { ...end, stdout };
+    } catch (error) {
+      tool.kill("SIGKILL");
+      throw run.signal?.aborted ? abortError(run.signal) : error;
+    }
+  }
+
+  /** Runs a tool and yields what it writes to stdout; returns how it ended. It ends when the reader leaves. */
+  async *stream(run: ToolRun): AsyncGenerator<Buffer, ToolEnd> {
+    const { tool, ended } = await this.#start(run);
+    try {
+      for await (const chunk of tool.stdout) yield chunk;
+      const end = await ended;
+      throwIfAborted(run.signal);
+      return end;
+    } finally {
+      tool.kill("SIGKILL");
+      await ended.catch(() => {});
+    }
+  }
+
+  async #start({ argv, capabilities = [], directory, signal }: ToolRun): Promise<StartedTool> {
+    throwIfAborted(signal);
+    const { prefix, enters } = this.#how;
+    const [command = "", ...args] = [...prefix(capabilities), ...argv];
+    const pinned = await PinnedDirectory.open(directory);
+    try {
+      const tool = spawn(command, args, {
+        cwd: enters ? "/" : pinned.path,
+        env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" },
+        stdio: ["ignore", "pipe", "pipe", ...(enters ? [pinned.fd] : [])],
+        ...(signal && { signal, killSignal: "SIGKILL" as const }),
+      }) as ChildProcessByStdio<null, Readable, Readable>;
+      const ended = endOf(tool);
+      ended.catch(() => {});
+      return { tool, ended };
+    } finally {
+      // The child has it: whoever reads and never comes back keeps nothing open here.
+      pinned.letGo();
+    }
+  }
+}
+
+/** A tool that runs, and its end. */
+interface StartedTool {
+  readonly tool: ChildProcessByStdio<null, Readable, Readable>;
+  readonly ended: Promise<ToolEnd>;
+}
+
+/** As `setpriv` wants to have it. */
+function only(names: readonly string[]): string {
+  return ["-all", ...names.map((name) => `+${name}`)].join(",");
+}
+
+async function endOf(tool: StartedTool["tool"]): Promise<ToolEnd> {
+  let stderr = "";
+  tool.stderr.on("data", (chunk: Buffer) => {
+    stderr = (stderr + chunk.toString("latin1")).slice(-MOST_STDERR);
+  });
+  const [code] = (await once(tool, "close")) as [number | null];
+  return { code: code ?? undefined, stderr };
+}

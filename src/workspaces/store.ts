@@ -1,0 +1,216 @@
+import type { Database } from "../state/database.ts";
+import type { WorkspaceDeletion, WorkspaceRecord, WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceName } from "./workspace.ts";
+
+interface Row {
+  readonly number: number;
+  readonly owner: string;
+  readonly workspace_id: string;
+  readonly state: string;
+  readonly sandbox_id: string;
+  readonly size_bytes: number | null;
+  readonly create_time_ms: number;
+  readonly update_time_ms: number;
+}
+
+const COLUMNS = "number, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
+const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id = ?)";
+
+/** {@link WorkspaceStore} over SQLite. */
+export class SqliteWorkspaceStore implements WorkspaceStore {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  find({ owner, workspaceId }: WorkspaceName): WorkspaceRecord | undefined {
+    const row = this.#db
+      .prepare(`SELECT ${COLUMNS} FROM workspaces WHERE owner = ? AND workspace_id = ?`)
+      .get(owner, workspaceId);
+    return row && toRecord(row as unknown as Row);
+  }
+
+  page(owner: string, after: string, limit: number): WorkspaceRecord[] {
+    const rows = this.#db
+      .prepare(
+        `SELECT ${COLUMNS} FROM workspaces WHERE owner = ? AND workspace_id > ? ORDER BY workspace_id LIMIT ?`,
+      )
+      .all(owner, after, limit);
+    return (rows as unknown as Row[]).map(toRecord);
+  }
+
+  ids(owner: string): string[] {
+    const rows = this.#db
+      .prepare("SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ''")
+      .all(owner);
+    return rows.map(({ workspace_id }) => String(workspace_id));
+  }
+
+  all(): WorkspaceRecord[] {
+    const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();
+    return (rows as unknown as Row[]).map(toRecord);
+  }
+
+  insert(name: WorkspaceName, state: WorkspaceRecord["state"], timeMs: number): WorkspaceRecord {
+    return this.#db.transaction(() => {
+      this.#db
+        .prepare(
+          "INSERT INTO workspaces (owner, workspace_id, state, create_time_ms, update_time_ms) VALUES (?, ?, ?, ?, ?)",
+        )
+        .run(name.owner, name.workspaceId, state, timeMs, timeMs);
+      return this.#get(name);
+    });
+  }
+
+  activate(name: WorkspaceName): void {
+    this.#update(name, "state = 'ACTIVE'");
+  }
+
+  setSandbox(name: WorkspaceName, sandboxId: string, timeMs: number): void {
+    this.#update(name, "sandbox_id = ?, update_time_ms = ?", sandboxId, timeMs);
+  }
+
+  setSize(name: WorkspaceName, sizeBytes: number): void {
+    this.#update(name, "size_bytes = ?", sizeBytes);
+  }
+
+  remove({ owner, workspaceId }: WorkspaceName): void {
+    this.#db.transaction(() =>
+      this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
+    );
+  }
+
+  refs({ owner, workspaceId }: WorkspaceName): string[] {
+    const rows = this.#db
+      .prepare(`SELECT trace_id FROM workspace_refs WHERE workspace_number = ${NUMBER} ORDER BY trace_id`)
+      .all(owner, workspaceId);
+    return rows.map((row) => String(row.trace_id));
+  }
+
+  refCount({ owner, workspaceId }: WorkspaceName): number {
+    const row = this.#db
+      .prepare(`SELECT count(*) AS count FROM workspace_refs WHERE workspace_number = ${NUMBER}`)
+      .get(owner, workspaceId);
+    return Number(row?.count);
+  }
+
+  addRef(name: WorkspaceName, traceId: string, timeMs: number): string | undefined {
+    return this.#db.transaction(() => {
+      const previous = this.workspaceOf(name.owner, traceId);
+      if (previous === name.workspaceId) return previous;
+      this.#db
+        .prepare(
+          `INSERT INTO workspace_refs (owner, trace_id, workspace_number) VALUES (?, ?, ${NUMBER})
+           ON CONFLICT (owner, trace_id) DO UPDATE SET workspace_number = excluded.workspace_number`,
+        )
+        .run(name.owner, traceId, name.owner, name.workspaceId);
+      this.#touch(name, timeMs);
+      if (previous !== undefined) this.#touch({ owner: name.owner, workspaceId: previous }, timeMs);
+      return previous;
+    });
+  }
+
+  removeRef(name: WorkspaceName, traceId: string, timeMs: number): boolean {
+    const { owner, workspaceId } = name;
+    return this.#db.transaction(() => {
+      const { changes } = this.#db
+        .prepare(
+          `DELETE FROM workspace_refs WHERE owner = ? AND trace_id = ? AND workspace_number = ${NUMBER}`,
+        )
+        .run(owner, traceId, owner, workspaceId);
+      if (changes > 0) this.#touch(name, timeMs);
+      return changes > 0;
+    });
+  }
+
+  workspaceOf(owner: string, traceId: string): string | undefined {
+    const row = this.#db
+      .prepare(
+        `SELECT workspace_id FROM workspace_refs AS refs JOIN workspaces ON number = workspace_number
+         WHERE refs.owner = ? AND trace_id = ?`,
+      )
+      .get(owner, traceId);
+    return row && String(row.workspace_id);
+  }
+
+  beginDeletion(name: WorkspaceName, requestId: string, timeMs: number): WorkspaceDeletion {
+    const { owner, workspaceId } = name;
+    return this.#db.transaction(() => {
+      const begun = this.#get(name).state === "DELETING" ? this.deletion(name) : undefined;
+      if (begun !== undefined) return begun;
+      const clearedRefs = this.refCount(name);
+      this.#db
+        .prepare(`DELETE FROM workspace_refs WHERE workspace_number = ${NUMBER}`)
+        .run(owner, workspaceId);
+      this.#update(name, "state = 'DELETING', update_time_ms = ?", timeMs);
+      this.#db
+        .prepare(
+          "INSERT OR REPLACE INTO workspace_deletions (owner, workspace_id, cleared_refs, request_id, answered, time_ms) VALUES (?, ?, ?, ?, 0, ?)",
+        )
+        .run(owner, workspaceId, clearedRefs, requestId, timeMs);
+      return { clearedRefs, requestId, answered: false, timeMs };
+    });
+  }
+
+  deletion({ owner, workspaceId }: WorkspaceName): WorkspaceDeletion | undefined {
+    const row = this.#db
+      .prepare(
+        "SELECT cleared_refs, request_id, answered, time_ms FROM workspace_deletions WHERE owner = ? AND workspace_id = ?",
+      )
+      .get(owner, workspaceId);
+    return (
+      row && {
+        clearedRefs: Number(row.cleared_refs),
+        requestId: String(row.request_id),
+        answered: row.answered !== 0,
+        timeMs: Number(row.time_ms),
+      }
+    );
+  }
+
+  answerDeletion({ owner, workspaceId }: WorkspaceName): void {
+    this.#db.transaction(() =>
+      this.#db
+        .prepare("UPDATE workspace_deletions SET answered = 1 WHERE owner = ? AND workspace_id = ?")
+        .run(owner, workspaceId),
+    );
+  }
+
+  forgetDeletions(beforeMs: number): void {
+    this.#db.transaction(() =>
+      this.#db.prepare("DELETE FROM workspace_deletions WHERE time_ms < ?").run(beforeMs),
+    );
+  }
+
+  #get(name: WorkspaceName): WorkspaceRecord {
+    const record = this.find(name);
+    if (record === undefined) throw new Error(`the store has no workspace ${JSON.stringify(name)}`);
+    return record;
+  }
+
+  #touch(name: WorkspaceName, timeMs: number): void {
+    this.#update(name, "update_time_ms = ?", timeMs);
+  }
+
+  #update({ owner, workspaceId }: WorkspaceName, change: string, ...values: (string | number)[]): void {
+    this.#db.transaction(() =>
+      this.#db
+        .prepare(`UPDATE workspaces SET ${change} WHERE owner = ? AND workspace_id = ?`)
+        .run(...values, owner, workspaceId),
+    );
+  }
+}
+
+function toRecord(row: Row): WorkspaceRecord {
+  return {
+    number: row.number,
+    owner: row.owner,
+    workspaceId: row.workspace_id,
+    state: row.state as WorkspaceRecord["state"],
+    sandboxId: row.sandbox_id,
+    sizeBytes: row.size_bytes ?? undefined,
+    createTimeMs: row.create_time_ms,
+    updateTimeMs: row.update_time_ms,
+  };
+}
