@@ -20,6 +20,7 @@ import { berthRoutes } from "./rpc/routes.ts";
 import { RunManager } from "./runs/manager.ts";
 import { RunningRuns } from "./runs/running-runs.ts";
 import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
+import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
 import type { IsolationLevel } from "./sandboxes/sandbox.ts";
@@ -34,8 +35,8 @@ import { ReceiveBudget } from "./server/receive-budget.ts";
 import { createRpcServer } from "./server/server.ts";
 import { SessionParts } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
-import { DurableState } from "./state/durable-state.ts";
-import { SqliteStore } from "./state/store.ts";
+import { State } from "./state/state.ts";
+import { Store } from "./store.ts";
 import { diagnoseRoots, WorkspaceAssembly, type WorkspaceSettings } from "./workspaces/parts.ts";
 
 /** How a service is set up. Times in milliseconds. */
@@ -96,7 +97,7 @@ const CALLS_SHARE_OF_STOP = 0.3;
  *   used; an error that says why the address cannot be had.
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
-  const store = SqliteStore.open(settings.dataDir, { instance: settings.instance });
+  const store = Store.open(settings.dataDir, { instance: settings.instance });
   try {
     return await assemble(settings, store, logger);
   } catch (error) {
@@ -105,7 +106,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
   }
 }
 
-async function assemble(settings: AppSettings, store: SqliteStore, logger: Logger): Promise<RunningApp> {
+async function assemble(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -113,7 +114,7 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
     await engine.close();
     throw error;
   });
-  const state = new DurableState(store, {
+  const state = new State(store, {
     clock,
     logger,
     answers: { bytes: settings.answerQuotaBytes, ownerBytes: settings.answerOwnerQuotaBytes },
@@ -138,7 +139,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
   const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, names, clock, logger });
   const { mounts } = assembly;
   const sandboxes = new SandboxManager(settings, {
-    ...state,
+    journal: new SandboxJournal({ ...state, store: store.sandboxes }),
+    time: state.time,
     engine,
     monitor,
     clock,
@@ -162,9 +164,8 @@ async function assemble(settings: AppSettings, store: SqliteStore, logger: Logge
       transcripts,
       openSpill: () => disk.open(),
       journal: new ProcessJournal({
+        ...state,
         store: store.processes,
-        transaction: store.transaction,
-        state,
         disk,
         engine,
       }),

@@ -5,7 +5,7 @@ import { RunService, RunState } from "../../gen/ts/berth/v1/run_pb.js";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { WorkspaceService } from "../../gen/ts/berth/v1/workspace_pb.js";
 import { newId } from "../../src/base/ids.ts";
-import { SqliteStore } from "../../src/state/store.ts";
+import { Store } from "../../src/store.ts";
 import type { BenchContext, Figure, Row } from "../row.ts";
 import type { BenchService } from "../service.ts";
 import { inTurn, quantile } from "../stats.ts";
@@ -99,7 +99,7 @@ async function startWith(
 
 /** Copies the run and the sandbox of a store. Made by calls, as many take minutes on a machine that is busy. */
 function multiply(dataDir: string, count: number): void {
-  const store = SqliteStore.open(dataDir);
+  const store = Store.open(dataDir);
   try {
     const [listed] = store.runs.list({ owner: OWNER, states: new Set(), limit: 1, before: undefined });
     const [sandbox] = store.sandboxes.load();
@@ -107,10 +107,10 @@ function multiply(dataDir: string, count: number): void {
     const { run } = listed;
     const [created] = store.runs.events(run.runId, 0, 1);
     if (created === undefined) throw new Error("the run has no events");
-    const { happening, timeMs } = created;
+    const { body, timeMs } = created;
     store.transaction(() => {
       for (let copy = 1; copy < count; copy++) {
-        store.runs.add({ run: { ...run, runId: newId("run") }, happened: [happening], timeMs }, count);
+        store.runs.add({ run: { ...run, runId: newId("run") }, events: [body], timeMs }, count);
         store.sandboxes.put({ ...sandbox, sandboxId: newId("sbx"), place: sandbox.place + copy });
       }
     });

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
-import { nearest } from "./nearest.ts";
+import { nearest } from "../base/nearest.ts";
 
 const scalar = z.union([z.string(), z.number(), z.boolean()]);
 const shape = z.record(z.string(), z.union([scalar, z.array(scalar)]));

@@ -2,8 +2,10 @@ import { deserialize, serialize } from "node:v8";
 import type { Engine } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
-import type { Transaction } from "../sandboxes/store-port.ts";
-import type { DurableState } from "../state/durable-state.ts";
+import type { Transaction } from "../state/database.ts";
+
+import type { ServiceTime } from "../state/service-time.ts";
+import type { WriteBehind } from "../state/write-behind.ts";
 import type { Block } from "./block.ts";
 import type { ExitStatus } from "./exit-status.ts";
 import type { ProcessOptions, ProcessParts } from "./options.ts";
@@ -11,7 +13,7 @@ import { Process, type ProcessInit } from "./process.ts";
 import type { JobTrace, LeaderId } from "./shell/job.ts";
 import type { FoundJob } from "./shell/reattached-job.ts";
 import type { SpillDirectory, StoredPlace } from "./spill.ts";
-import type { ProcessStore, StoredProcess } from "./store-port.ts";
+import type { ProcessStore, StoredProcess } from "./store.ts";
 import type { Offsets } from "./transcript-reader.ts";
 
 /** How often what running processes wrote is kept. */
@@ -49,7 +51,8 @@ type StoredBlock = Omit<Block, "content"> & { readonly content: StoredPlace | Ui
 export interface ProcessJournalParts {
   readonly store: ProcessStore;
   readonly transaction: Transaction;
-  readonly state: Pick<DurableState, "time" | "writeBehind">;
+  readonly time: ServiceTime;
+  readonly writeBehind: WriteBehind;
   readonly disk: SpillDirectory;
   readonly engine: Pick<Engine, "recover">;
 }
@@ -87,7 +90,7 @@ export class ProcessJournal {
   async kept(process: Process): Promise<void> {
     if (!this.#identified.has(process) || this.#stopped) return;
     await this.#saveSettled(process);
-    this.#parts.state.writeBehind.flush();
+    this.#parts.writeBehind.flush();
   }
 
   /** Keeps a process that runs, and how it ends. */
@@ -96,7 +99,7 @@ export class ProcessJournal {
     this.#save(process);
     // What outlives its caller, and what its run ends, has to be found again, however soon the service ends.
     const { onDisconnect, runId } = process.options;
-    if (onDisconnect === "DETACH" || runId !== "") this.#parts.state.writeBehind.flush();
+    if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
     process.ended
       .then(() => {
@@ -108,7 +111,7 @@ export class ProcessJournal {
 
   /** Forgets a process. */
   forget({ id }: { readonly id: string }): void {
-    if (!this.#stopped) this.#parts.state.writeBehind.add(keyOf(id), () => this.#parts.store.remove(id));
+    if (!this.#stopped) this.#parts.writeBehind.add(keyOf(id), () => this.#parts.store.remove(id));
   }
 
   /** Keeps what there is; what happens from now on is not kept any more. */
@@ -118,7 +121,7 @@ export class ProcessJournal {
     this.#stopped = true;
     while (this.#saves.size > 0) await Promise.all(this.#saves);
     // What waits to be written is what a process is when that happens: still running, at this moment.
-    this.#parts.state.writeBehind.flush();
+    this.#parts.writeBehind.flush();
   }
 
   /** The processes of earlier runs of the service, in the order of their ends. */
@@ -137,7 +140,7 @@ export class ProcessJournal {
     const init: ProcessInit = {
       ...facts,
       id: stored.processId,
-      startedAt: this.#parts.state.time.toMonotonic(facts.startedAt),
+      startedAt: this.#parts.time.toMonotonic(facts.startedAt),
       wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
     };
     if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
@@ -209,8 +212,8 @@ export class ProcessJournal {
   }
 
   #save(process: Process): void {
-    const { state, store } = this.#parts;
-    state.writeBehind.add(keyOf(process.id), () => store.put(this.#stored(process)));
+    const { writeBehind, store } = this.#parts;
+    writeBehind.add(keyOf(process.id), () => store.put(this.#stored(process)));
   }
 
   #stored(process: Process): StoredProcess {
@@ -227,7 +230,7 @@ export class ProcessJournal {
       runId,
     };
     const { owner, sandboxId, generation } = process.sandbox;
-    const { time } = this.#parts.state;
+    const { time } = this.#parts;
     const facts: Facts = {
       sandbox: { owner, sandboxId, generation },
       options,

@@ -25,6 +25,7 @@ import { invalidArgument } from "../base/errors.ts";
 import type { EngineCapabilities } from "../engine/port.ts";
 import type { TranscriptBudget } from "../processes/transcript-budget.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
+import type { SandboxEventBody } from "../sandboxes/event.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { SandboxDefaults } from "../sandboxes/spec.ts";
@@ -52,7 +53,7 @@ import { nextPageToken, pageSlice } from "./validate/page.ts";
 /** What {@link SandboxHandler} serves. */
 export interface SandboxHandlerParts {
   readonly sandboxes: SandboxManager;
-  readonly events: EventLog;
+  readonly events: EventLog<SandboxEventBody>;
   readonly requests: RequestLog;
   readonly monitor: EngineMonitor;
   readonly transcripts: TranscriptBudget;

@@ -1,7 +1,7 @@
 import { BerthError } from "../base/errors.ts";
 import type { RunFeed, RunWatchItem } from "./feed.ts";
 import type { Run, RunMessage, RunState, RunStep } from "./run.ts";
-import type { RunStore } from "./store-port.ts";
+import type { RunStore } from "./store.ts";
 
 /** A run with all that belongs to it. */
 export interface RunView {

@@ -5,7 +5,7 @@ import type { Logger } from "../base/logger.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RunProcesses } from "./processes-port.ts";
 import type { HeldSandbox, Run } from "./run.ts";
-import type { RunStore } from "./store-port.ts";
+import type { RunStore } from "./store.ts";
 
 const RETRY_MS = 5_000;
 /** How long the processes of a run may take to end before it is tried again. */
@@ -68,7 +68,7 @@ export class RunCleanup {
       failpoint("run.cleaned");
       const now = store.get(owner, runId);
       if (now?.sandbox !== undefined && now.sandbox.sandboxId === run.sandbox?.sandboxId) {
-        store.save({ run: { ...now, sandbox: leftOf(now) }, happened: [], timeMs: clock.wallMs() });
+        store.save({ run: { ...now, sandbox: leftOf(now) }, events: [], timeMs: clock.wallMs() });
       }
       return true;
     } catch (error) {

@@ -1,6 +1,6 @@
 import { abortError, BerthError } from "../base/errors.ts";
 import type { RunEvent } from "./run.ts";
-import type { RunStore } from "./store-port.ts";
+import type { RunStore } from "./store.ts";
 
 /** What a watcher of a run gets: an event, or the news that events from..to are gone. */
 export type RunWatchItem =

@@ -4,7 +4,8 @@ import { failpoint } from "../base/failpoints.ts";
 import { newId, randomBase32 } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
-import type { Transaction } from "../sandboxes/store-port.ts";
+import type { Transaction } from "../state/database.ts";
+
 import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { RunCatalog, type RunView } from "./catalog.ts";
@@ -29,14 +30,14 @@ import {
   type Moment,
   type Run,
   type RunEnd,
-  type RunHappening,
+  type RunEventBody,
   type RunOutcome,
   type RunSettings,
   type RunStep,
 } from "./run.ts";
 import type { RunningRuns, StartingRun } from "./running-runs.ts";
 import { takeSandbox } from "./start.ts";
-import type { RunChange, RunStore } from "./store-port.ts";
+import type { RunChange, RunStore } from "./store.ts";
 
 /** How many runs that are not RUNNING are kept of each owner. */
 const MOST_AT_REST = 10_000;
@@ -104,7 +105,7 @@ export class RunManager {
         continue;
       }
       const run = carriedOn(stored, this.#now());
-      this.#write({ run, happened: [] });
+      this.#write({ run, events: [] });
       this.#follower.follow(run);
       try {
         if (run.sandbox !== undefined) {
@@ -135,7 +136,7 @@ export class RunManager {
     const run = newRun(newId("run"), owner, settings, timeMs);
     transaction(() => {
       progress.begin(run.runId);
-      store.add({ run, happened: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+      store.add({ run, events: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
     });
     failpoint("run.created");
     return { run, steps: [], messageCount: 0 };
@@ -200,7 +201,7 @@ export class RunManager {
         run,
         addStep: step,
         addMessages: report.messages,
-        happened: [{ type: "STEP_REPORTED", step }],
+        events: [{ type: "STEP_REPORTED", step }],
       });
     });
     failpoint("report.kept");
@@ -217,7 +218,7 @@ export class RunManager {
     this.#assertOpen();
     const now = this.#now();
     const run = renewed(this.catalog.find(owner, runId), step, startId, now);
-    this.#write({ run, happened: [] });
+    this.#write({ run, events: [] });
     this.#follower.renew(run);
     return now.wallMs + run.settings.stepTimeoutMs;
   }
@@ -235,7 +236,7 @@ export class RunManager {
     if (!(await this.#settle(owner, runId))) throw notCleanedUp();
     this.#assertNotStarting(runId);
     const run = reset(this.catalog.find(owner, runId));
-    this.#write({ run, clearSteps: true, clearMessages: true, happened: [{ type: "RESET" }] });
+    this.#write({ run, clearSteps: true, clearMessages: true, events: [{ type: "RESET" }] });
     return this.catalog.get(owner, runId);
   }
 
@@ -249,7 +250,7 @@ export class RunManager {
     const run = store.get(owner, runId);
     if (run === undefined) return;
     if (run.phase.state === "RUNNING" || this.#starts.has(runId)) return this.delete(owner, runId);
-    this.#write({ run, happened: [{ type: "DELETED" }] });
+    this.#write({ run, events: [{ type: "DELETED" }] });
     this.#feed.tellLast(runId);
     store.remove(runId);
   }
@@ -281,7 +282,7 @@ export class RunManager {
     try {
       transaction(() => {
         progress.begin(run.startId);
-        this.#write({ run, clearSteps: true, addMessages, happened: [{ type: "STARTED" }] });
+        this.#write({ run, clearSteps: true, addMessages, events: [{ type: "STARTED" }] });
       });
     } catch (error) {
       taken?.lease.release();
@@ -322,7 +323,7 @@ export class RunManager {
   }
 
   async #end(run: Run, outcome: RunOutcome, message: string): Promise<void> {
-    this.#write({ run: ended(run, outcome, message, this.#now()), happened: [] });
+    this.#write({ run: ended(run, outcome, message, this.#now()), events: [] });
     await this.#settle(run.owner, run.runId);
   }
 
@@ -339,11 +340,11 @@ export class RunManager {
     const { run } = change;
     const end = endOf(run);
     const ends = end !== undefined && this.#follower.has(run);
-    const happened: RunHappening[] = [...change.happened];
-    if (ends) happened.push({ type: "ENDED", end });
-    store.save({ ...change, happened, timeMs: clock.wallMs() });
+    const events: RunEventBody[] = [...change.events];
+    if (ends) events.push({ type: "ENDED", end });
+    store.save({ ...change, events, timeMs: clock.wallMs() });
     if (ends) this.#follower.drop(run);
-    if (happened.length > 0) this.#feed.tell(run.runId);
+    if (events.length > 0) this.#feed.tell(run.runId);
   }
 
   /** Cleans up after a run, unless a start has just made what would be taken away. */

@@ -118,7 +118,7 @@ export interface Run {
 }
 
 /** What happened to a run. */
-export type RunHappening =
+export type RunEventBody =
   | { readonly type: "CREATED" | "STARTED" | "RESET" | "DELETED" }
   | { readonly type: "STEP_REPORTED"; readonly step: RunStep }
   | { readonly type: "ENDED"; readonly end: RunEnd };
@@ -133,7 +133,7 @@ export interface RunEvent {
   readonly currentStep: number;
   /** The run's sandbox after it; empty without one. */
   readonly sandboxId: string;
-  readonly happening: RunHappening;
+  readonly body: RunEventBody;
 }
 
 /** The step under way; after the end the last one; 0 for a run that is IDLE. */

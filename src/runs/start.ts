@@ -5,7 +5,7 @@ import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { HeldSandbox, Run } from "./run.ts";
 import type { StartingRun } from "./running-runs.ts";
-import type { RunStore } from "./store-port.ts";
+import type { RunStore } from "./store.ts";
 
 /** The sandbox that a run is about to work in. */
 export interface TakenSandbox {
@@ -56,7 +56,7 @@ async function make(
   const sandboxId = newId("sbx");
   place.claim(sandboxId);
   const write = (sandbox: HeldSandbox | undefined): void =>
-    store.save({ run: { ...run, sandbox }, happened: [], timeMs: clock.wallMs() });
+    store.save({ run: { ...run, sandbox }, events: [], timeMs: clock.wallMs() });
   // Written before it is made: a service that dies meanwhile finds it again.
   write({ sandboxId, generation: 1, use: "STARTING" });
   failpoint("run.starting");

@@ -1,8 +1,48 @@
 import type { SQLOutputValue } from "node:sqlite";
 import type { Database } from "../state/database.ts";
 import { MOST_MESSAGES } from "./conversation.ts";
-import { currentStep, type Run, type RunEvent, type RunMessage, type RunStep, sandboxOf } from "./run.ts";
-import type { ListedRun, RunChange, RunQuery, RunStore } from "./store-port.ts";
+import {
+  currentStep,
+  type Run,
+  type RunEvent,
+  type RunEventBody,
+  type RunMessage,
+  type RunState,
+  type RunStep,
+  sandboxOf,
+} from "./run.ts";
+
+/** What is written of a run at once: all of it or nothing. */
+export interface RunChange {
+  readonly run: Run;
+  /** What happened, in order; each becomes an event. */
+  readonly events: readonly RunEventBody[];
+  readonly timeMs: number;
+  /** Steps to forget before one is added. Default false. */
+  readonly clearSteps?: boolean;
+  readonly addStep?: RunStep;
+  /** Messages to forget before any are added. Default false. */
+  readonly clearMessages?: boolean;
+  readonly addMessages?: readonly RunMessage[];
+}
+
+/** Which runs a list is to show. */
+export interface RunQuery {
+  readonly owner: string;
+  /** Empty: every one. */
+  readonly states: ReadonlySet<RunState>;
+  readonly limit: number;
+  /** Only runs created before the one at this position. Undefined: from the newest on. */
+  readonly before: number | undefined;
+}
+
+/** A run in a list. */
+export interface ListedRun {
+  readonly run: Run;
+  /** Its place among all runs, in the order they were created. Never used twice. */
+  readonly position: number;
+  readonly messageCount: number;
+}
 
 /** Events of one run that are kept. */
 const KEPT_EVENTS = 1_000;
@@ -14,14 +54,18 @@ const LIST_STATE =
 
 type Row = Record<string, SQLOutputValue>;
 
-/** {@link RunStore} in SQLite. */
-export class SqliteRunStore implements RunStore {
+/** Where runs outlive the service. Every method is done when it returns. */
+export class RunStore {
   readonly #database: Database;
 
   constructor(database: Database) {
     this.#database = database;
   }
 
+  /**
+   * Adds a new run. Of its owner's runs that are not RUNNING and have nothing
+   * to be cleaned up, only the newest `keep` stay.
+   */
   add(change: RunChange, keep: number): void {
     const { run } = change;
     this.#database.transaction(() => {
@@ -46,6 +90,7 @@ export class SqliteRunStore implements RunStore {
     return row && record<Run>(row);
   }
 
+  /** Writes a change of a run that is there. */
   save(change: RunChange): void {
     const { run } = change;
     this.#database.transaction(() => {
@@ -56,12 +101,14 @@ export class SqliteRunStore implements RunStore {
     });
   }
 
+  /** Removes a run and all that belongs to it. */
   remove(runId: string): void {
     this.#database.transaction(() => {
       this.#database.prepare("DELETE FROM runs WHERE run_id = ?").run(runId);
     });
   }
 
+  /** Newest first. */
   list({ owner, states, limit, before = Number.MAX_SAFE_INTEGER }: RunQuery): ListedRun[] {
     const newestFirst = (a: Row, b: Row): number => Number(b.position) - Number(a.position);
     // A state at a time, each along its index: asked for several at once, SQLite reads and sorts all that match.
@@ -78,6 +125,7 @@ export class SqliteRunStore implements RunStore {
     });
   }
 
+  /** Runs of every owner that are RUNNING, or whose sandbox is still to be cleaned up. */
   unsettled(): Run[] {
     return this.#database
       .prepare("SELECT record FROM runs WHERE unsettled = 1 ORDER BY position")
@@ -92,6 +140,7 @@ export class SqliteRunStore implements RunStore {
       .map((row) => record<RunStep>(row));
   }
 
+  /** The newest 100 messages, in their order. */
   messages(runId: string): RunMessage[] {
     return this.#database
       .prepare("SELECT role, content FROM run_messages WHERE run_id = ? ORDER BY position")
@@ -103,6 +152,7 @@ export class SqliteRunStore implements RunStore {
     return this.#number("SELECT count(*) AS number FROM run_messages WHERE run_id = ?", runId);
   }
 
+  /** Events after a sequence, in order. The newest 1,000 of a run are kept. */
   events(runId: string, afterSequence: number, limit: number): RunEvent[] {
     return this.#database
       .prepare(
@@ -112,6 +162,7 @@ export class SqliteRunStore implements RunStore {
       .map((row) => ({ ...record<RunEvent>(row), sequence: Number(row.sequence) }));
   }
 
+  /** Sequence of the newest event; 0 without one. */
   newestEvent(runId: string): number {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
   }
@@ -146,17 +197,17 @@ export class SqliteRunStore implements RunStore {
     );
   }
 
-  #tell({ run, happened, timeMs }: RunChange): void {
-    let sequence = happened.length === 0 ? 0 : this.newestEvent(run.runId);
-    for (const happening of happened) {
+  #tell({ run, events, timeMs }: RunChange): void {
+    let sequence = events.length === 0 ? 0 : this.newestEvent(run.runId);
+    for (const body of events) {
       // A sandbox that goes with the end of its run is not its sandbox after it.
-      const gone = happening.type === "ENDED" && run.settings.onEnd === "DELETE_SANDBOX";
+      const gone = body.type === "ENDED" && run.settings.onEnd === "DELETE_SANDBOX";
       const event: Omit<RunEvent, "sequence"> = {
         timeMs,
         state: run.phase.state,
         currentStep: currentStep(run),
         sandboxId: gone ? "" : (sandboxOf(run) ?? ""),
-        happening,
+        body,
       };
       this.#run(
         "INSERT INTO run_events (run_id, sequence, record) VALUES (?, ?, ?)",
@@ -165,7 +216,7 @@ export class SqliteRunStore implements RunStore {
         JSON.stringify(event),
       );
     }
-    if (happened.length > 0) {
+    if (events.length > 0) {
       this.#run(
         "DELETE FROM run_events WHERE run_id = ? AND sequence <= ?",
         run.runId,

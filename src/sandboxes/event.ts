@@ -1,15 +1,16 @@
 import type { PullProgress } from "../engine/port.ts";
+import type { LoggedEvent } from "../state/event-store.ts";
 import type { Termination } from "./sandbox.ts";
 
 /** What happened to a sandbox. */
-export type SandboxHappening =
+export type SandboxEventBody =
   | { readonly type: "CREATING" | "RUNNING" | "PAUSED" | "RESUMED" | "UPDATED" }
   | { readonly type: "IMAGE_PULL"; readonly image: string; readonly progress: PullProgress }
   | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination }
-  | WorkspaceHappening;
+  | WorkspaceEventBody;
 
 /** A workspace that the sandbox mounts, or the shared directory, was measured past its quota, or within it again. */
-export interface WorkspaceHappening {
+export interface WorkspaceEventBody {
   readonly type: `${"WORKSPACE" | "SHARED"}_${"OVER" | "WITHIN"}_QUOTA`;
   /** Empty: the shared directory. */
   readonly workspaceId: string;
@@ -17,13 +18,5 @@ export interface WorkspaceHappening {
   readonly quotaBytes: number;
 }
 
-/** An event with its place in the history. */
-export interface SandboxEvent {
-  /** Strictly growing, from 1. */
-  readonly sequence: number;
-  readonly timeMs: number;
-  readonly sandboxId: string;
-  readonly generation: number;
-  readonly owner: string;
-  readonly happening: SandboxHappening;
-}
+/** An event of a sandbox with its place in the history. */
+export type SandboxEvent = LoggedEvent<SandboxEventBody>;

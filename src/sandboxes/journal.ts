@@ -1,15 +1,16 @@
+import type { Transaction } from "../state/database.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { SandboxHappening } from "./event.ts";
+import type { SandboxEventBody } from "./event.ts";
 import type { SandboxRecord } from "./record.ts";
-import type { SandboxStore, StoredPhase, StoredSandbox, Transaction } from "./store-port.ts";
+import type { SandboxStore, StoredPhase, StoredSandbox } from "./store.ts";
 
 /** What a {@link SandboxJournal} writes to. */
 export interface SandboxJournalParts {
   readonly store: SandboxStore;
   readonly transaction: Transaction;
-  readonly events: EventLog;
+  readonly events: EventLog<SandboxEventBody>;
   readonly writeBehind: WriteBehind;
   readonly time: ServiceTime;
 }
@@ -39,9 +40,9 @@ export class SandboxJournal {
    * @param also what is kept in the same go.
    * @throws `NO_SPACE` where it cannot be kept: it is not to happen then.
    */
-  intend(record: SandboxRecord, happening: SandboxHappening, also: () => void = () => {}): void {
+  intend(record: SandboxRecord, body: SandboxEventBody, also: () => void = () => {}): void {
     const { store, transaction, events } = this.#parts;
-    const event = events.happened(record, happening);
+    const event = events.eventOf(record, body);
     transaction(() => {
       store.put(this.#stored(record));
       events.store(event);
@@ -51,11 +52,11 @@ export class SandboxJournal {
   }
 
   /** Keeps what has happened or is to happen in any case: where the disk takes nothing, as soon as it does. */
-  note(record: SandboxRecord, happening: SandboxHappening): void {
+  note(record: SandboxRecord, body: SandboxEventBody): void {
     try {
-      this.intend(record, happening);
+      this.intend(record, body);
     } catch {
-      this.#noteLater(record, happening);
+      this.#noteLater(record, body);
     }
   }
 
@@ -66,9 +67,9 @@ export class SandboxJournal {
   }
 
   /** Tells of something that changes nothing: where the disk takes nothing, as soon as it does. */
-  mention(record: SandboxRecord, happening: SandboxHappening): void {
+  mention(record: SandboxRecord, body: SandboxEventBody): void {
     const { events, transaction, writeBehind } = this.#parts;
-    const event = events.happened(record, happening);
+    const event = events.eventOf(record, body);
     try {
       transaction(() => events.store(event));
       events.tell(event);
@@ -90,9 +91,9 @@ export class SandboxJournal {
     writeBehind.add(`sandbox ${place}`, () => store.remove(place));
   }
 
-  #noteLater(record: SandboxRecord, happening: SandboxHappening): void {
+  #noteLater(record: SandboxRecord, body: SandboxEventBody): void {
     const { store, writeBehind } = this.#parts;
-    this.mention(record, happening);
+    this.mention(record, body);
     writeBehind.add(`sandbox ${record.place}`, () => store.put(this.#stored(record)));
   }
 

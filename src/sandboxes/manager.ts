@@ -11,7 +11,7 @@ import { type CreateOptions, SandboxCreator } from "./creator.ts";
 import { SandboxTerminator } from "./deleter.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { assertGeneration, notFound, notRunning } from "./errors.ts";
-import type { WorkspaceHappening } from "./event.ts";
+import type { WorkspaceEventBody } from "./event.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
 import { LossWatcher } from "./external-exit.ts";
 import type { SandboxJournal } from "./journal.ts";
@@ -216,9 +216,9 @@ export class SandboxManager {
   }
 
   /** Tells of something that changes nothing about a sandbox; of one that ended, nothing is told. */
-  mention(name: SandboxName, happening: WorkspaceHappening): void {
+  mention(name: SandboxName, body: WorkspaceEventBody): void {
     const record = this.#registry.get(name.owner, name.sandboxId);
-    if (record?.live) this.#journal.mention(record, happening);
+    if (record?.live) this.#journal.mention(record, body);
   }
 
   /** Freezes every process. Idempotent. */

@@ -12,7 +12,7 @@ import type { OrphanReaper } from "./orphan-reaper.ts";
 import { type Phase, SandboxRecord } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 import type { Termination } from "./sandbox.ts";
-import type { StoredSandbox } from "./store-port.ts";
+import type { StoredSandbox } from "./store.ts";
 
 /** What a {@link Reconciler} is built of. */
 export interface ReconcilerParts {

@@ -3,7 +3,7 @@ import type { EngineSandbox } from "../engine/port.ts";
 import type { Place } from "./capacity.ts";
 import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { IsolationLevel, SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
-import type { SandboxTimes } from "./store-port.ts";
+import type { SandboxTimes } from "./store.ts";
 
 /** Where a sandbox stands, with what belongs to that place only. */
 export type Phase =

@@ -1,6 +1,33 @@
+import type { EngineSandbox } from "../engine/port.ts";
 import type { Database } from "../state/database.ts";
-import type { SandboxSpec } from "./sandbox.ts";
-import type { SandboxStore, StoredPhase, StoredSandbox } from "./store-port.ts";
+import type { SandboxSpec, Termination } from "./sandbox.ts";
+
+/** Where a kept sandbox stands. */
+export type StoredPhase =
+  /** Its container may exist, or half of it, or not. */
+  | { readonly state: "CREATING" }
+  | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
+  | { readonly state: "DELETING"; readonly engine: EngineSandbox; readonly termination: Termination }
+  | { readonly state: "TERMINATED"; readonly termination: Termination; readonly endedAt: number };
+
+/** Moments of a sandbox's life: `…TimeMs` by the wall clock, `…At` in service time, by which deadlines go. */
+export interface SandboxTimes {
+  readonly createTimeMs: number;
+  readonly createdAt: number;
+  readonly usedTimeMs: number;
+  readonly usedAt: number;
+}
+
+/** A sandbox as it is kept. */
+export interface StoredSandbox extends SandboxTimes {
+  readonly owner: string;
+  readonly sandboxId: string;
+  readonly generation: number;
+  /** Among all lives that sandboxes ever had: the later one's is the larger. Never used twice. */
+  readonly place: number;
+  readonly spec: SandboxSpec;
+  readonly phase: StoredPhase;
+}
 
 /** The second conflict is with a later life under the id: what comes late of an earlier one does not touch it. */
 const PUT = `
@@ -11,23 +38,26 @@ const PUT = `
     used_time_ms = excluded.used_time_ms, used_at = excluded.used_at
   ON CONFLICT (owner, sandbox_id) DO NOTHING`;
 
-/** Sandboxes in SQLite. */
-export class SqliteSandboxStore implements SandboxStore {
+/** Keeps sandboxes, also past the end of the service. Every write may throw `NO_SPACE`, and has changed nothing then. */
+export class SandboxStore {
   readonly #database: Database;
 
   constructor(database: Database) {
     this.#database = database;
   }
 
+  /** All, in the order in which their lives began. */
   load(): StoredSandbox[] {
     return this.#database.prepare("SELECT * FROM sandboxes ORDER BY place").all().map(fromRow);
   }
 
+  /** The largest place there ever was; 0 before the first. */
   lastPlace(): number {
     const row = this.#database.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'").get();
     return Number(row?.seq ?? 0);
   }
 
+  /** Keeps a sandbox, instead of an earlier life under its id. Where a later life is kept, nothing changes. */
   put(sandbox: StoredSandbox): void {
     const { owner, sandboxId, generation, place, phase, spec } = sandbox;
     this.#database.transaction(() => {
@@ -52,12 +82,14 @@ export class SqliteSandboxStore implements SandboxStore {
     });
   }
 
+  /** Keeps when a sandbox was used last. */
   putUsed({ place, usedTimeMs, usedAt }: StoredSandbox): void {
     this.#database
       .prepare("UPDATE sandboxes SET used_time_ms = ?, used_at = ? WHERE place = ?")
       .run(usedTimeMs, usedAt, place);
   }
 
+  /** Forgets one. */
   remove(place: number): void {
     this.#database.prepare("DELETE FROM sandboxes WHERE place = ?").run(place);
   }

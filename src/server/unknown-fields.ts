@@ -1,6 +1,6 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
 import { type BerthError, invalidArgument } from "../base/errors.ts";
-import { nearest } from "../config/nearest.ts";
+import { nearest } from "../base/nearest.ts";
 
 /**
  * The header by which a client that may be newer than the server has it ignore

@@ -1,7 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionPlace, SessionRecord } from "./record.ts";
-import type { SessionStore, StoredSession } from "./store-port.ts";
+import type { SessionStore, StoredSession } from "./store.ts";
 
 /** What is kept of a session's last use may be older than its last use by this much. */
 export const USE_KEPT_EVERY_MS = 5_000;

@@ -17,7 +17,7 @@ import { type SessionInit, SessionRecord } from "./record.ts";
 import { restoreSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
-import type { SessionStore } from "./store-port.ts";
+import type { SessionStore } from "./store.ts";
 import { parseWith, type ToolCatalog } from "./tool-catalog.ts";
 import { SessionTurns, type SessionUse } from "./turns.ts";
 

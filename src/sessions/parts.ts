@@ -8,7 +8,7 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import { SessionManager, type SessionManagerSettings } from "./manager.ts";
-import type { SessionStore } from "./store-port.ts";
+import type { SessionStore } from "./store.ts";
 import { ToolCatalog } from "./tool-catalog.ts";
 import { ToolRunner } from "./tool-runner.ts";
 import { bashType } from "./types/bash/type.ts";

@@ -7,7 +7,7 @@ import type { Resource, ResourceType } from "./backend.ts";
 import { SessionCalls } from "./calls.ts";
 import type { SessionNames } from "./name.ts";
 import type { SessionState, SessionView } from "./session.ts";
-import type { StoredSession } from "./store-port.ts";
+import type { StoredSession } from "./store.ts";
 
 /** Calls on one session, under way and waiting. */
 const MOST_CALLS = 1000;

@@ -3,7 +3,7 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { ResourceType } from "./backend.ts";
 import type { SessionInit, SessionRecord } from "./record.ts";
-import type { StoredSession } from "./store-port.ts";
+import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
 /** What {@link restoreSessions} needs. */

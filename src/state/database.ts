@@ -83,3 +83,6 @@ export class Database {
     this.#sqlite.close();
   }
 }
+
+/** Makes several writes one: all are kept, or none. What `work` throws comes out. */
+export type Transaction = <T>(work: () => T) => T;

@@ -1,11 +1,10 @@
 import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
-import type { SandboxEvent, SandboxHappening } from "../sandboxes/event.ts";
-import type { EventRange, EventStore } from "../sandboxes/store-port.ts";
+import type { EventRange, EventStore, LoggedEvent } from "./event-store.ts";
 
 /** What a watcher gets: an event, or the news that events from..to are gone. */
-export type WatchItem =
-  | { readonly type: "event"; readonly event: SandboxEvent }
+export type WatchItem<Body> =
+  | { readonly type: "event"; readonly event: LoggedEvent<Body> }
   | ({ readonly type: "trimmed" } & EventRange);
 
 /** Whom and what a watcher wants to hear of. */
@@ -18,9 +17,9 @@ export interface WatchFilter {
 }
 
 /** What is kept of one owner's events. */
-interface History {
+interface History<Body> {
   /** In their order. */
-  readonly events: SandboxEvent[];
+  readonly events: LoggedEvent<Body>[];
   /** Everything up to this sequence is gone. */
   trimmedTo: number;
 }
@@ -29,20 +28,20 @@ interface History {
 const LOST_WITH_POWER = 100_000;
 
 /** What happened, before it has its number. */
-export type UnnumberedEvent = Omit<SandboxEvent, "sequence">;
+export type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
 
 /**
- * The newest lifecycle events, in order, for any number of watchers, also those
+ * The newest events of sandboxes, in order, for any number of watchers, also those
  * of earlier runs of the service.
  *
  * A number is told once, whatever becomes of the service: an event is stored
  * before it is told (ADR 0033). While the disk takes nothing, events wait.
  */
-export class EventLog {
+export class EventLog<Body> {
   readonly #clock: Clock;
-  readonly #store: EventStore;
+  readonly #store: EventStore<Body>;
   readonly #keep: number;
-  readonly #histories = new Map<string, History>();
+  readonly #histories = new Map<string, History<Body>>();
   #count = 0;
   #last: number;
   /** Of every owner, in order. */
@@ -51,7 +50,7 @@ export class EventLog {
   #isOpen = false;
   #newLoss: EventRange | undefined;
   /** What happened and is not stored yet, in order. */
-  #waiting: UnnumberedEvent[] = [];
+  #waiting: UnnumberedEvent<Body>[] = [];
   /** Whether more happened than may wait. */
   #overflow = false;
   /** Owners whose history was trimmed, which the store does not know yet. */
@@ -59,7 +58,7 @@ export class EventLog {
   readonly #wake = new Set<() => void>();
 
   /** @param keep how many events are kept; beyond it the oldest of the owner with the most go first. */
-  constructor(clock: Clock, store: EventStore, keep = 10_000) {
+  constructor(clock: Clock, store: EventStore<Body>, keep = 10_000) {
     this.#clock = clock;
     this.#store = store;
     this.#keep = keep;
@@ -76,16 +75,16 @@ export class EventLog {
   }
 
   /** What happens now. It is to be stored, and told once it is. */
-  happened(
+  eventOf(
     subject: { sandboxId: string; generation: number; owner: string },
-    happening: SandboxHappening,
-  ): UnnumberedEvent {
+    body: Body,
+  ): UnnumberedEvent<Body> {
     const { sandboxId, generation, owner } = subject;
-    return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, happening };
+    return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, body };
   }
 
   /** Stores what waits, and an event behind it, in a transaction of the caller's. @throws `NO_SPACE` */
-  store(event?: UnnumberedEvent): void {
+  store(event?: UnnumberedEvent<Body>): void {
     if (!this.#isOpen) this.#store.open(this.#clock.bootId, this.#newLoss);
     const { events, loss } = this.#next(event);
     for (const numbered of events) this.#store.append(numbered);
@@ -94,7 +93,7 @@ export class EventLog {
   }
 
   /** Tells watchers of what {@link store} stored. To be called as soon as its transaction is over, with the same event. */
-  tell(event?: UnnumberedEvent): void {
+  tell(event?: UnnumberedEvent<Body>): void {
     const { events, loss } = this.#next(event);
     this.#isOpen = true;
     this.#newLoss = undefined;
@@ -108,7 +107,7 @@ export class EventLog {
   }
 
   /** Lets an event wait that could not be stored. */
-  wait(event: UnnumberedEvent): void {
+  wait(event: UnnumberedEvent<Body>): void {
     if (this.#waiting.length < this.#keep) this.#waiting.push(event);
     else this.#overflow = true;
   }
@@ -128,7 +127,7 @@ export class EventLog {
    * is aborted: then it throws the signal's error.
    * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
    */
-  async *watch(filter: WatchFilter, signal: AbortSignal): AsyncGenerator<WatchItem> {
+  async *watch(filter: WatchFilter, signal: AbortSignal): AsyncGenerator<WatchItem<Body>> {
     let next = filter.afterSequence + 1;
     if (filter.afterSequence > this.#last) {
       throw new BerthError(
@@ -172,8 +171,8 @@ export class EventLog {
   }
 
   /** What waits and an event behind it, with their numbers; and the loss behind them, where not all could wait. */
-  #next(event: UnnumberedEvent | undefined): {
-    readonly events: readonly SandboxEvent[];
+  #next(event: UnnumberedEvent<Body> | undefined): {
+    readonly events: readonly LoggedEvent<Body>[];
     readonly loss: EventRange | undefined;
   } {
     const all = event === undefined ? this.#waiting : [...this.#waiting, event];
@@ -192,7 +191,7 @@ export class EventLog {
     }
   }
 
-  #add(event: SandboxEvent): void {
+  #add(event: LoggedEvent<Body>): void {
     this.#historyOf(event.owner).events.push(event);
     // Trimmed in batches, so that an event costs no shift of a whole history.
     if (++this.#count > this.#keep * 1.25) while (this.#count > this.#keep) this.#trimLargest();
@@ -214,22 +213,22 @@ export class EventLog {
     this.#trimmed.add(owner);
   }
 
-  #historyOf(owner: string): History {
+  #historyOf(owner: string): History<Body> {
     const known = this.#histories.get(owner);
     if (known !== undefined) return known;
-    const history: History = { events: [], trimmedTo: 0 };
+    const history: History<Body> = { events: [], trimmedTo: 0 };
     this.#histories.set(owner, history);
     return history;
   }
 
   /** An owner's first kept event from a sequence on. */
-  #first(owner: string, sequence: number): SandboxEvent | undefined {
+  #first(owner: string, sequence: number): LoggedEvent<Body> | undefined {
     const events = this.#histories.get(owner)?.events ?? [];
     let low = 0;
     let high = events.length;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if ((events[middle] as SandboxEvent).sequence < sequence) low = middle + 1;
+      if ((events[middle] as LoggedEvent<Body>).sequence < sequence) low = middle + 1;
       else high = middle;
     }
     return events[low];

@@ -1,19 +1,36 @@
-import type { SandboxEvent, SandboxHappening } from "../sandboxes/event.ts";
-import type { EventRange, EventStore } from "../sandboxes/store-port.ts";
 import type { Database } from "./database.ts";
+
+/** Sequences of events that are gone, both ends included. */
+export interface EventRange {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Something that happened to a sandbox, with its place in the history. */
+export interface LoggedEvent<Body> {
+  /** Strictly growing, from 1. */
+  readonly sequence: number;
+  readonly timeMs: number;
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  /** Plain data: kept as JSON. */
+  readonly body: Body;
+}
 
 /** Losses that are kept apart. */
 const MOST_LOSSES = 100;
 
-/** Events in SQLite. */
-export class SqliteEventStore implements EventStore {
+/** Keeps what happened to sandboxes, in the order of the sequences. */
+export class EventStore<Body> {
   readonly #database: Database;
 
   constructor(database: Database) {
     this.#database = database;
   }
 
-  load(): SandboxEvent[] {
+  /** All that are kept, oldest first. */
+  load(): LoggedEvent<Body>[] {
     const rows = this.#database.prepare("SELECT * FROM events ORDER BY sequence").all();
     return rows.map((row) => ({
       sequence: Number(row.sequence),
@@ -21,10 +38,11 @@ export class SqliteEventStore implements EventStore {
       owner: String(row.owner),
       sandboxId: String(row.sandbox_id),
       generation: Number(row.generation),
-      happening: JSON.parse(String(row.happening)) as SandboxHappening,
+      body: JSON.parse(String(row.body)) as Body,
     }));
   }
 
+  /** The largest sequence that was stored, trimmed or lost; 0 before the first. */
   newest(): number {
     return this.#number(
       `SELECT max(
@@ -34,11 +52,13 @@ export class SqliteEventStore implements EventStore {
     );
   }
 
+  /** In which run of the machine a service stored events that did not {@link close}; undefined: the last one did. */
   get openedIn(): string | undefined {
     const row = this.#database.prepare("SELECT boot_id FROM event_run").get();
     return row && String(row.boot_id);
   }
 
+  /** Keeps in which run of the machine events are stored from now on, and what was lost before, also past the machine's end. */
   open(bootId: string, loss: EventRange | undefined): void {
     this.#database.durably(() => {
       this.#run("INSERT OR REPLACE INTO event_run (only_row, boot_id) VALUES (1, ?)", bootId);
@@ -46,22 +66,25 @@ export class SqliteEventStore implements EventStore {
     });
   }
 
+  /** Keeps that nothing of what was stored can be lost any more. */
   close(): void {
     this.#run("DELETE FROM event_run");
   }
 
-  append({ sequence, timeMs, owner, sandboxId, generation, happening }: SandboxEvent): void {
+  append({ sequence, timeMs, owner, sandboxId, generation, body }: LoggedEvent<Body>): void {
     this.#run(
-      "INSERT INTO events (sequence, time_ms, owner, sandbox_id, generation, happening) VALUES (?, ?, ?, ?, ?, ?)",
-      ...[sequence, timeMs, owner, sandboxId, generation, JSON.stringify(happening)],
+      "INSERT INTO events (sequence, time_ms, owner, sandbox_id, generation, body) VALUES (?, ?, ?, ?, ?, ?)",
+      ...[sequence, timeMs, owner, sandboxId, generation, JSON.stringify(body)],
     );
   }
 
+  /** Forgets an owner's events up to a sequence, and keeps that there may have been some. */
   trim(owner: string, last: number): void {
     this.#run("DELETE FROM events WHERE owner = ? AND sequence <= ?", owner, last);
     this.#run("INSERT OR REPLACE INTO event_trims (owner, last_sequence) VALUES (?, ?)", owner, last);
   }
 
+  /** Up to which sequence the events of each owner were trimmed. */
   trims(): Map<string, number> {
     const rows = this.#database.prepare("SELECT owner, last_sequence FROM event_trims").all();
     return new Map(rows.map((row) => [String(row.owner), Number(row.last_sequence)]));
@@ -81,6 +104,7 @@ export class SqliteEventStore implements EventStore {
     this.#run("INSERT INTO event_losses (first_sequence, last_sequence) VALUES (1, ?)", last);
   }
 
+  /** What was lost of every owner's events, in order. */
   losses(): EventRange[] {
     const rows = this.#database.prepare("SELECT * FROM event_losses ORDER BY first_sequence").all();
     return rows.map((row) => ({ from: Number(row.first_sequence), to: Number(row.last_sequence) }));

@@ -2,7 +2,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Database } from "./database.ts";
 
 /** The id of the service whose data this is. */
-export class SqliteInstance {
+export class Instance {
   readonly #database: Database;
 
   constructor(database: Database) {

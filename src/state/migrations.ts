@@ -1,13 +1,17 @@
 import type { Database } from "./database.ts";
-import { EVENT_GAPS_SCHEMA } from "./schema/event-gaps.ts";
-import { INSTANCE_SCHEMA } from "./schema/instance.ts";
-import { PROCESSES_SCHEMA } from "./schema/processes.ts";
-import { ANSWER_BYTES_SCHEMA, REQUESTS_SCHEMA } from "./schema/requests.ts";
-import { RUN_LISTS_SCHEMA } from "./schema/run-lists.ts";
-import { RUNS_SCHEMA } from "./schema/runs.ts";
-import { SANDBOXES_SCHEMA } from "./schema/sandboxes.ts";
-import { SESSIONS_SCHEMA } from "./schema/sessions.ts";
-import { WORKSPACES_SCHEMA } from "./schema/workspaces.ts";
+import {
+  ANSWER_BYTES_SCHEMA,
+  EVENT_BODY_SCHEMA,
+  EVENT_GAPS_SCHEMA,
+  INSTANCE_SCHEMA,
+  PROCESSES_SCHEMA,
+  REQUESTS_SCHEMA,
+  RUN_LISTS_SCHEMA,
+  RUNS_SCHEMA,
+  SANDBOXES_SCHEMA,
+  SESSIONS_SCHEMA,
+  WORKSPACES_SCHEMA,
+} from "./schema.ts";
 
 /** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
@@ -21,6 +25,7 @@ export const MIGRATIONS: readonly string[] = [
   ANSWER_BYTES_SCHEMA,
   RUN_LISTS_SCHEMA,
   EVENT_GAPS_SCHEMA,
+  EVENT_BODY_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

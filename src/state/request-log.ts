@@ -1,7 +1,7 @@
 import { deserialize, serialize } from "node:v8";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store-port.ts";
+import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store.ts";
 import type { ServiceTime } from "./service-time.ts";
 
 /** A caller's request: its id, and what it asked for in a form that can be compared. */

@@ -1,5 +1,32 @@
 import type { Database } from "./database.ts";
-import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store-port.ts";
+
+/** Whose request it is, what it calls and the id its caller gave it. */
+export interface RequestName {
+  readonly owner: string;
+  readonly method: string;
+  readonly requestId: string;
+}
+
+/** A request as it is kept. */
+export interface StoredRequest extends RequestName {
+  /** Equal exactly for requests with the same parameters. */
+  readonly fingerprint: string;
+  /** What it began to make, where it said so. */
+  readonly subject: string | undefined;
+  /** Undefined: it is under way, or was when the service ended; or it was dropped. */
+  readonly answer: Uint8Array | undefined;
+  /** Whether it was answered and the answer has been dropped since. Default false. */
+  readonly dropped?: boolean;
+  /** In service time, milliseconds. */
+  readonly expiresAt: number;
+}
+
+/** What answers may take, in bytes. */
+export interface AnswerBounds {
+  readonly bytes: number;
+  /** Of one owner. */
+  readonly ownerBytes: number;
+}
 
 const PUT = `
   INSERT INTO requests (owner, method, request_id, fingerprint, subject, answer, answer_bytes, expires_at)
@@ -13,8 +40,8 @@ const DROPPED = -1;
 /** Answers dropped in one go, for which nothing else is served. */
 const MOST_DROPPED = 1024;
 
-/** Requests in SQLite. */
-export class SqliteRequestStore implements RequestStore {
+/** Keeps requests, also past the end of the service. Writes may throw `NO_SPACE`, and have changed nothing then. */
+export class RequestStore {
   readonly #database: Database;
 
   constructor(database: Database) {
@@ -41,6 +68,7 @@ export class SqliteRequestStore implements RequestStore {
     );
   }
 
+  /** Keeps a request, in place of what was kept of it. */
   put({ owner, method, requestId, fingerprint, subject, answer, expiresAt }: StoredRequest): void {
     const name = [owner, method, requestId, fingerprint] as const;
     this.#database.transaction(() =>
@@ -58,6 +86,7 @@ export class SqliteRequestStore implements RequestStore {
     );
   }
 
+  /** Forgets those that expired before `now`, and the oldest beyond `limit`. */
   trim(now: number, limit: number): void {
     this.#database.transaction(() => {
       this.#database.prepare("DELETE FROM requests WHERE expires_at <= ?").run(now);
@@ -67,6 +96,7 @@ export class SqliteRequestStore implements RequestStore {
     });
   }
 
+  /** Drops the oldest answers beyond the bounds. Their requests stay, so that none is carried out twice. */
   dropAnswers({ bytes, ownerBytes }: AnswerBounds): void {
     this.#database.transaction(() => {
       const totals = this.#database
@@ -83,6 +113,7 @@ export class SqliteRequestStore implements RequestStore {
     });
   }
 
+  /** What the answers take. */
   answerBytes(owner?: string): number {
     const row =
       owner === undefined

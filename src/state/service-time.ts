@@ -1,5 +1,5 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
-import type { TimeStore } from "./time-store-port.ts";
+import type { TimeStore } from "./time-store.ts";
 
 /** How old the last note of the time may be. It is exact unless the machine restarts and its wall clock was set meanwhile. */
 const SAVE_INTERVAL_MS = 600_000;

@@ -1,8 +1,16 @@
 import type { Database } from "./database.ts";
-import type { TimeAnchor, TimeStore } from "./time-store-port.ts";
 
-/** The last moment that the service saw, in SQLite. */
-export class SqliteTimeStore implements TimeStore {
+/** A moment by every clock there is. All in milliseconds. */
+export interface TimeAnchor {
+  readonly serviceMs: number;
+  readonly monotonicMs: number;
+  /** Which run of the machine `monotonicMs` counts in. */
+  readonly bootId: string;
+  readonly wallMs: number;
+}
+
+/** Keeps the last moment that the service saw. */
+export class TimeStore {
   readonly #database: Database;
 
   constructor(database: Database) {

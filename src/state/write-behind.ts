@@ -1,7 +1,7 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Transaction } from "../sandboxes/store-port.ts";
+import type { Transaction } from "./database.ts";
 
 /** How long a write waits for others to go with. */
 const GATHER_MS = 100;

@@ -9,7 +9,7 @@ import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import { mountsShared } from "./shared-directories.ts";
-import type { WorkspaceRecord, WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 

@@ -7,7 +7,7 @@ import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { SharedDirectories } from "./shared-directories.ts";
-import type { WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceStore } from "./store.ts";
 import type { WorkspaceSweep } from "./sweep.ts";
 import type { BrokenWorkspace, WorkspaceName, WorkspaceView } from "./workspace.ts";
 import { workspaceNotFound } from "./workspace.ts";

@@ -4,7 +4,7 @@ import type { MountSources } from "../sandboxes/mount-sources.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import { mountsShared, SHARED_TARGET, type SharedDirectories } from "./shared-directories.ts";
-import type { WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceStore } from "./store.ts";
 import { type WorkspaceName, workspaceBroken, workspaceKey, workspaceNotFound } from "./workspace.ts";
 
 /** The mounts of sandboxes with workspaces: each one's directory, and the shared one. */

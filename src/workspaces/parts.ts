@@ -19,7 +19,7 @@ import { WorkspaceQuota } from "./quota.ts";
 import { WorkspaceReferences } from "./references.ts";
 import { WorkspaceSandboxes } from "./sandboxes.ts";
 import { SharedDirectories } from "./shared-directories.ts";
-import type { WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceStore } from "./store.ts";
 import { WorkspaceSweep } from "./sweep.ts";
 import { Workspaces } from "./workspaces.ts";
 

@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
-import type { WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceStore } from "./store.ts";
 import {
   isOverQuota,
   isShared,

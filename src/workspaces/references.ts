@@ -1,6 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
-import type { WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceStore } from "./store.ts";
 import type { WorkspaceName, WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 

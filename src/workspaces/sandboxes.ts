@@ -1,9 +1,9 @@
 import { BerthError } from "../base/errors.ts";
-import type { WorkspaceHappening } from "../sandboxes/event.ts";
+import type { WorkspaceEventBody } from "../sandboxes/event.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxState, SandboxView } from "../sandboxes/sandbox.ts";
 import { mountsShared } from "./shared-directories.ts";
-import type { WorkspaceRecord } from "./store-port.ts";
+import type { WorkspaceRecord } from "./store.ts";
 import { isShared, type WorkspaceName } from "./workspace.ts";
 
 const LIVE: ReadonlySet<SandboxState> = new Set(["CREATING", "RUNNING", "PAUSED", "DELETING"]);
@@ -47,8 +47,8 @@ export class WorkspaceSandboxes {
   }
 
   /** Tells {@link users} what became of it. */
-  tell(name: WorkspaceName, happening: WorkspaceHappening): void {
-    for (const sandbox of this.users(name)) this.#sandboxes.mention(sandbox, happening);
+  tell(name: WorkspaceName, body: WorkspaceEventBody): void {
+    for (const sandbox of this.users(name)) this.#sandboxes.mention(sandbox, body);
   }
 
   /** Deletes every sandbox in which a workspace appears; returns when they are gone. */

@@ -1,7 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
-import type { WorkspaceRecord, WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf } from "./workspace.ts";
 
 /** Where the shared directory appears in every sandbox that has a workspace. */

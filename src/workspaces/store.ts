@@ -1,6 +1,31 @@
 import type { Database } from "../state/database.ts";
-import type { WorkspaceDeletion, WorkspaceRecord, WorkspaceStore } from "./store-port.ts";
 import type { WorkspaceName } from "./workspace.ts";
+
+/** What is known of a workspace, or of a shared directory, beside itself. Times are wall milliseconds. */
+export interface WorkspaceRecord extends WorkspaceName {
+  /** A small number that no other workspace ever had: its project in the file system's quota. */
+  readonly number: number;
+  /**
+   * CREATING: known, and its directory may not be there yet. DELETING: it is to
+   * go whatever happens; its references have gone already.
+   */
+  readonly state: "CREATING" | "ACTIVE" | "DELETING";
+  /** The sandbox that was made for it last, which may have ended; empty: none. */
+  readonly sandboxId: string;
+  readonly sizeBytes: number | undefined;
+  readonly createTimeMs: number;
+  readonly updateTimeMs: number;
+}
+
+/** A deletion, kept for a while after its end so that a retry can be answered. */
+export interface WorkspaceDeletion {
+  readonly clearedRefs: number;
+  /** Of the call that began it; empty: none. */
+  readonly requestId: string;
+  /** Whether a caller was told of its end. */
+  readonly answered: boolean;
+  readonly timeMs: number;
+}
 
 interface Row {
   readonly number: number;
@@ -16,8 +41,11 @@ interface Row {
 const COLUMNS = "number, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
 const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id = ?)";
 
-/** {@link WorkspaceStore} over SQLite. */
-export class SqliteWorkspaceStore implements WorkspaceStore {
+/**
+ * Keeps what is known of workspaces. Every method is one transaction: what it
+ * did stays, also when the service is killed right after.
+ */
+export class WorkspaceStore {
   readonly #db: Database;
 
   constructor(db: Database) {
@@ -31,6 +59,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return row && toRecord(row as unknown as Row);
   }
 
+  /** Those of an owner whose ids come after `after`, in byte order. */
   page(owner: string, after: string, limit: number): WorkspaceRecord[] {
     const rows = this.#db
       .prepare(
@@ -40,6 +69,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return (rows as unknown as Row[]).map(toRecord);
   }
 
+  /** The ids of all that an owner has. */
   ids(owner: string): string[] {
     const rows = this.#db
       .prepare("SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ''")
@@ -47,11 +77,13 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return rows.map(({ workspace_id }) => String(workspace_id));
   }
 
+  /** Those of every owner, shared directories among them. */
   all(): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();
     return (rows as unknown as Row[]).map(toRecord);
   }
 
+  /** Adds one. */
   insert(name: WorkspaceName, state: WorkspaceRecord["state"], timeMs: number): WorkspaceRecord {
     return this.#db.transaction(() => {
       this.#db
@@ -63,6 +95,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     });
   }
 
+  /** Its directory is there. */
   activate(name: WorkspaceName): void {
     this.#update(name, "state = 'ACTIVE'");
   }
@@ -75,12 +108,14 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     this.#update(name, "size_bytes = ?", sizeBytes);
   }
 
+  /** Takes it away, its references with it. */
   remove({ owner, workspaceId }: WorkspaceName): void {
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
     );
   }
 
+  /** In byte order. */
   refs({ owner, workspaceId }: WorkspaceName): string[] {
     const rows = this.#db
       .prepare(`SELECT trace_id FROM workspace_refs WHERE workspace_number = ${NUMBER} ORDER BY trace_id`)
@@ -95,6 +130,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return Number(row?.count);
   }
 
+  /** Adds a reference, or moves it here. Returns the workspace it belonged to before. */
   addRef(name: WorkspaceName, traceId: string, timeMs: number): string | undefined {
     return this.#db.transaction(() => {
       const previous = this.workspaceOf(name.owner, traceId);
@@ -111,6 +147,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     });
   }
 
+  /** Removes a reference where it belongs to this workspace, and returns whether it did. */
   removeRef(name: WorkspaceName, traceId: string, timeMs: number): boolean {
     const { owner, workspaceId } = name;
     return this.#db.transaction(() => {
@@ -124,6 +161,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     });
   }
 
+  /** The workspace that an owner's trace belongs to. */
   workspaceOf(owner: string, traceId: string): string | undefined {
     const row = this.#db
       .prepare(
@@ -134,6 +172,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     return row && String(row.workspace_id);
   }
 
+  /** Puts it into DELETING and clears its references. One that is there already keeps what is known of its deletion. */
   beginDeletion(name: WorkspaceName, requestId: string, timeMs: number): WorkspaceDeletion {
     const { owner, workspaceId } = name;
     return this.#db.transaction(() => {
@@ -153,6 +192,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     });
   }
 
+  /** What is known of the newest deletion under this name. */
   deletion({ owner, workspaceId }: WorkspaceName): WorkspaceDeletion | undefined {
     const row = this.#db
       .prepare(
@@ -169,6 +209,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     );
   }
 
+  /** A caller was told that it has gone. */
   answerDeletion({ owner, workspaceId }: WorkspaceName): void {
     this.#db.transaction(() =>
       this.#db
@@ -177,6 +218,7 @@ export class SqliteWorkspaceStore implements WorkspaceStore {
     );
   }
 
+  /** Forgets deletions that began before a time. */
   forgetDeletions(beforeMs: number): void {
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspace_deletions WHERE time_ms < ?").run(beforeMs),

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "../base/logger.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
-import type { WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceStore } from "./store.ts";
 import { isShared } from "./workspace.ts";
 
 /** After a look the sweep rests for so many times what it took. */

@@ -4,7 +4,7 @@ import type { WorkspaceRemover } from "./deleter.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { SharedDirectories } from "./shared-directories.ts";
-import type { WorkspaceRecord, WorkspaceStore } from "./store-port.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   type WorkspaceName,
   type WorkspaceView,

@@ -12,7 +12,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { buffer } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { SqliteStore } from "../../src/state/store.ts";
+import { Store } from "../../src/store.ts";
 import { nodeAsOrdinaryUser } from "../support/ordinary-user.ts";
 import { runProgram } from "../support/program.ts";
 
@@ -22,7 +22,7 @@ let whole: Buffer;
 
 beforeAll(() => {
   const good = path.join(root, "good");
-  SqliteStore.open(good).close();
+  Store.open(good).close();
   whole = readFileSync(path.join(good, "berth.db"));
 });
 afterAll(() => rmSync(root, { recursive: true }));
@@ -73,7 +73,7 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
 
   test("that another service holds", async () => {
     const directory = path.join(root, "held");
-    const holder = SqliteStore.open(directory);
+    const holder = Store.open(directory);
     try {
       const { exitCode, stderr } = await serve(directory);
       expect(exitCode).toBe(1);

@@ -1,14 +1,15 @@
 import { EngineMonitor } from "../../src/sandboxes/engine-monitor.ts";
-import type { SandboxEvent } from "../../src/sandboxes/event.ts";
+import type { SandboxEvent, SandboxEventBody } from "../../src/sandboxes/event.ts";
+import { SandboxJournal } from "../../src/sandboxes/journal.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../src/sandboxes/manager.ts";
 import { HOST_MOUNTS, type MountSources } from "../../src/sandboxes/mount-sources.ts";
 import { SANDBOX_DEFAULTS } from "../../src/sandboxes/spec.ts";
-import { DurableState, type StateStore } from "../../src/state/durable-state.ts";
 import type { EventLog } from "../../src/state/event-log.ts";
+import { State } from "../../src/state/state.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { MemoryEngine } from "../support/memory-engine.ts";
 import { MemoryLog } from "../support/memory-log.ts";
-import { memoryStore } from "../support/memory-store.ts";
+import { type MemoryStore, memoryStore } from "../support/memory-store.ts";
 
 export const OWNER = "default";
 
@@ -16,7 +17,7 @@ export const OWNER = "default";
 export interface World {
   readonly engine: MemoryEngine;
   readonly clock: ManualClock;
-  readonly store: StateStore;
+  readonly store: MemoryStore;
 }
 
 export function newWorld(): World {
@@ -31,7 +32,7 @@ export async function newManager(
 ) {
   const { engine, clock } = world;
   const log = new MemoryLog();
-  const state = new DurableState(world.store, { clock, logger: log });
+  const state = new State(world.store, { clock, logger: log });
   const monitor = await EngineMonitor.connect(engine, log);
   const settings: SandboxManagerSettings = {
     maxSandboxes: 100,
@@ -42,13 +43,25 @@ export async function newManager(
     ...changes,
   };
   const observer = { ready() {}, ending() {} };
-  const parts = { ...state, engine, monitor, clock, logger: log, observer, mounts };
+  const parts = {
+    ...state,
+    journal: new SandboxJournal({ ...state, store: world.store.sandboxes }),
+    engine,
+    monitor,
+    clock,
+    logger: log,
+    observer,
+    mounts,
+  };
   const manager = new SandboxManager(settings, parts);
   return { manager, engine, clock, log, events: state.events, monitor, state, world };
 }
 
 /** What the log holds of a sandbox. */
-export async function eventsOf(events: EventLog, sandboxId: string): Promise<SandboxEvent[]> {
+export async function eventsOf(
+  events: EventLog<SandboxEventBody>,
+  sandboxId: string,
+): Promise<SandboxEvent[]> {
   const found: SandboxEvent[] = [];
   const stop = new AbortController();
   const watch = events.watch({ owner: OWNER, sandboxId, afterSequence: 0 }, stop.signal);

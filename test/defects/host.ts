@@ -33,7 +33,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
     name: "the database is readable to everybody who comes to it",
     changes: [
       {
-        file: "src/state/store.ts",
+        file: "src/store.ts",
         from: "      dataDir.makeDatabasePrivate();\n",
         to: "",
       },

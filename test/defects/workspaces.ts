@@ -30,7 +30,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what is known, if torn, is taken for empty and written anew",
     changes: [
       {
-        file: "src/state/store.ts",
+        file: "src/store.ts",
         from: "      inspectFile(file);",
         to: `      try {
         inspectFile(file);
@@ -84,7 +84,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "moving a trace leaves the old reference",
     changes: [
       {
-        file: "src/state/schema/workspaces.ts",
+        file: "src/state/schema.ts",
         from: "PRIMARY KEY (owner, trace_id)",
         to: "PRIMARY KEY (owner, trace_id, workspace_number)",
       },

@@ -134,7 +134,7 @@ test("every failpoint is in a scenario", () => {
   expect([...covered].sort()).toEqual([...FAILPOINTS].sort());
 });
 
-/** What holds whatever happened: as many containers and places taken as there are sandboxes, and no process that nobody knows. */
+/** What holds whatever events: as many containers and places taken as there are sandboxes, and no process that nobody knows. */
 async function expectExact(service: ServeProcess, client: Client): Promise<void> {
   const found = async () => {
     const sandboxes = await live(client);

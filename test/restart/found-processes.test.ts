@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { SqliteStore } from "../../src/state/store.ts";
+import { Store } from "../../src/store.ts";
 import { expectNoContainers } from "../support/app.ts";
 import { Client } from "../support/client.ts";
 import { containerOf, processesIn } from "../support/docker.ts";
@@ -34,7 +34,7 @@ afterAll(async () => {
 async function restart(change: (processId: string, facts: Facts) => void): Promise<void> {
   client.close();
   await service.stop("SIGKILL");
-  const store = SqliteStore.open(service.dataDir, { instance: service.instance });
+  const store = Store.open(service.dataDir, { instance: service.instance });
   for (const process of store.processes.load()) {
     const facts = JSON.parse(process.facts) as Facts;
     change(process.processId, facts);

@@ -75,7 +75,7 @@ const ROLES: Record<RunMessage["role"], WireRole> = {
   TOOL: WireRole.TOOL,
 };
 
-const EVENT_TYPES: Record<RunEvent["happening"]["type"], RunEventType> = {
+const EVENT_TYPES: Record<RunEvent["body"]["type"], RunEventType> = {
   CREATED: RunEventType.CREATED,
   STARTED: RunEventType.STARTED,
   STEP_REPORTED: RunEventType.STEP_REPORTED,
@@ -196,18 +196,18 @@ export function toWireEnd(
 }
 
 export function toWireRunEvent(runId: string, event: RunEvent): MessageInitShape<typeof RunEventSchema> {
-  const { happening } = event;
-  const end = happening.type === "ENDED" ? happening.end : undefined;
+  const { body } = event;
+  const end = body.type === "ENDED" ? body.end : undefined;
   return {
     sequence: BigInt(event.sequence),
     time: msToTimestamp(event.timeMs),
     runId,
-    type: EVENT_TYPES[happening.type],
+    type: EVENT_TYPES[body.type],
     state: STATES[event.state],
     outcome: end && OUTCOMES[end.outcome],
     message: end?.message,
     currentStep: event.currentStep,
-    step: happening.type === "STEP_REPORTED" ? toWireStep(happening.step) : undefined,
+    step: body.type === "STEP_REPORTED" ? toWireStep(body.step) : undefined,
     sandboxId: event.sandboxId,
   };
 }

@@ -67,7 +67,7 @@ const NETWORKS: Record<NetworkMode, WireNetworkMode> = {
   EGRESS: WireNetworkMode.EGRESS,
 };
 
-const EVENT_TYPES: Record<SandboxEvent["happening"]["type"], SandboxEventType> = {
+const EVENT_TYPES: Record<SandboxEvent["body"]["type"], SandboxEventType> = {
   CREATING: SandboxEventType.CREATING,
   IMAGE_PULL: SandboxEventType.IMAGE_PULL,
   RUNNING: SandboxEventType.RUNNING,
@@ -141,30 +141,30 @@ export function toWireIsolation(level: IsolationLevel): WireIsolation {
 }
 
 export function toWireEvent(event: SandboxEvent): MessageInitShape<typeof SandboxEventSchema> {
-  const { happening } = event;
+  const { body } = event;
   return {
     sequence: BigInt(event.sequence),
     time: msToTimestamp(event.timeMs),
     sandboxId: event.sandboxId,
     generation: BigInt(event.generation),
-    type: EVENT_TYPES[happening.type],
-    termination: "termination" in happening ? toWireTermination(happening.termination) : undefined,
+    type: EVENT_TYPES[body.type],
+    termination: "termination" in body ? toWireTermination(body.termination) : undefined,
     imagePull:
-      happening.type === "IMAGE_PULL"
+      body.type === "IMAGE_PULL"
         ? {
-            image: happening.image,
-            currentBytes: BigInt(happening.progress.currentBytes),
-            totalBytes: BigInt(happening.progress.totalBytes),
-            layersDone: happening.progress.layersDone,
-            layersTotal: happening.progress.layersTotal,
+            image: body.image,
+            currentBytes: BigInt(body.progress.currentBytes),
+            totalBytes: BigInt(body.progress.totalBytes),
+            layersDone: body.progress.layersDone,
+            layersTotal: body.progress.layersTotal,
           }
         : undefined,
     workspaceUsage:
-      "workspaceId" in happening
+      "workspaceId" in body
         ? {
-            workspaceId: happening.workspaceId,
-            sizeBytes: BigInt(happening.sizeBytes),
-            quotaBytes: BigInt(happening.quotaBytes),
+            workspaceId: body.workspaceId,
+            sizeBytes: BigInt(body.sizeBytes),
+            quotaBytes: BigInt(body.quotaBytes),
           }
         : undefined,
   };

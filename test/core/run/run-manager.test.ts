@@ -345,7 +345,7 @@ test("an owner's newest runs are kept, and no run that is RUNNING is dropped", a
   for (let i = 0; i < 10; i++) {
     const run = bench.runs.create(OWNER, { ...RUN_SETTINGS, name: String(i) }).run;
     bench.store.runs.remove(run.runId);
-    bench.store.runs.add({ run, happened: [], timeMs: 0 }, 3);
+    bench.store.runs.add({ run, events: [], timeMs: 0 }, 3);
   }
   const { runs } = bench.runs.catalog.list(OWNER, { states: new Set(), limit: 100, before: undefined });
   expect(runs.map(({ run }) => run.settings.name)).toEqual(["9", "8", "7", ""]);

@@ -1,12 +1,13 @@
 import { RunManager } from "../../../src/runs/manager.ts";
 import type { RunSettings } from "../../../src/runs/run.ts";
 import { RunningRuns } from "../../../src/runs/running-runs.ts";
-import type { RunStore } from "../../../src/runs/store-port.ts";
+import type { RunStore } from "../../../src/runs/store.ts";
 import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
+import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
 import { SandboxManager } from "../../../src/sandboxes/manager.ts";
 import { HOST_MOUNTS } from "../../../src/sandboxes/mount-sources.ts";
 import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
-import { DurableState, type StateStore } from "../../../src/state/durable-state.ts";
+import { State } from "../../../src/state/state.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { MemoryEngine } from "../../support/memory-engine.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
@@ -72,7 +73,7 @@ export class RunBench {
     const alive = { yes: true };
     this.#alive = alive;
     const store = mortal(this.store, alive);
-    const state = new DurableState(store as StateStore, { clock, logger: log });
+    const state = new State(store, { clock, logger: log });
     const monitor = await EngineMonitor.connect(engine, log);
     this.#stop = () => monitor.stop();
     const observer = { ready() {}, ending() {} };
@@ -84,7 +85,16 @@ export class RunBench {
         defaults: SANDBOX_DEFAULTS,
         warmPools: [],
       },
-      { ...state, engine, monitor, clock, logger: log, observer, mounts: HOST_MOUNTS },
+      {
+        ...state,
+        journal: new SandboxJournal({ ...state, store: store.sandboxes }),
+        engine,
+        monitor,
+        clock,
+        logger: log,
+        observer,
+        mounts: HOST_MOUNTS,
+      },
     );
     this.running = new RunningRuns(this.#mostRunning);
     this.runs = new RunManager({

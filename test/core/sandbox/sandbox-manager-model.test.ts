@@ -150,7 +150,7 @@ test("whatever happens in whatever order: the limit holds, places come back, and
 
         // Each life that began has come to one end, and nothing happened after it.
         for (const id of IDS) {
-          const types = (await eventsOf(events, id)).map(({ happening }) => happening.type);
+          const types = (await eventsOf(events, id)).map(({ body }) => body.type);
           const lives = types.join(" ").split("CREATING").slice(1);
           for (const life of lives) expect(life.trim()).toMatch(/^[A-Z ]*TERMINATED$/);
           expect(types.filter((type) => type === "TERMINATED")).toHaveLength(lives.length);

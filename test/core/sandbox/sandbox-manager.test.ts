@@ -182,7 +182,7 @@ describe("delete", () => {
     };
     await Promise.all(Array.from({ length: 20 }, () => manager.delete(named("x"))));
     expect(removals).toBe(1);
-    const types = (await eventsOf(events, "x")).map(({ happening }) => happening.type);
+    const types = (await eventsOf(events, "x")).map(({ body }) => body.type);
     expect(types).toEqual(["CREATING", "RUNNING", "DELETING", "TERMINATED"]);
   });
 });

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { SandboxEventBody } from "../../../src/sandboxes/event.ts";
 import { EventLog, type WatchItem } from "../../../src/state/event-log.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
@@ -9,7 +10,7 @@ function newLog(store = memoryStore(), clock = new ManualClock(), keep = KEEP) {
   const log = new EventLog(clock, store.events, keep);
   const append = (count: number, sandboxId = "x", owner = "me"): void => {
     for (let i = 0; i < count; i++) {
-      const event = log.happened({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
+      const event = log.eventOf({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
       log.store(event);
       log.tell(event);
     }
@@ -29,9 +30,9 @@ async function now(
   { watch }: Log,
   afterSequence: number,
   more: { owner?: string } = {},
-): Promise<WatchItem[]> {
+): Promise<WatchItem<SandboxEventBody>[]> {
   const { items, stop } = watch(afterSequence, more);
-  const taken: WatchItem[] = [];
+  const taken: WatchItem<SandboxEventBody>[] = [];
   for (;;) {
     const next = items.next();
     const turn = new Promise<undefined>((resolve) => setImmediate(resolve, undefined));
@@ -45,8 +46,11 @@ async function now(
   }
 }
 
-async function take(items: AsyncGenerator<WatchItem>, count: number): Promise<WatchItem[]> {
-  const taken: WatchItem[] = [];
+async function take(
+  items: AsyncGenerator<WatchItem<SandboxEventBody>>,
+  count: number,
+): Promise<WatchItem<SandboxEventBody>[]> {
+  const taken: WatchItem<SandboxEventBody>[] = [];
   while (taken.length < count) {
     const { value, done } = await items.next();
     if (done) break;
@@ -55,7 +59,7 @@ async function take(items: AsyncGenerator<WatchItem>, count: number): Promise<Wa
   return taken;
 }
 
-const sequences = (items: readonly WatchItem[]) =>
+const sequences = (items: readonly WatchItem<SandboxEventBody>[]) =>
   items.map((item) => (item.type === "event" ? item.event.sequence : [item.from, item.to]));
 
 describe("a watcher", () => {
@@ -131,7 +135,7 @@ describe("a watcher", () => {
     const { items, stop } = watch(3);
     const waiting = items.next();
     append(1);
-    expect(sequences([(await waiting).value as WatchItem])).toEqual([4]);
+    expect(sequences([(await waiting).value as WatchItem<SandboxEventBody>])).toEqual([4]);
     stop.abort();
   });
 });
@@ -174,8 +178,8 @@ describe("an owner's flood of events", () => {
 
 describe("an event that the disk does not take", () => {
   const event = (log: Log, sandboxId: string) =>
-    log.log.happened({ sandboxId, generation: 1, owner: "me" }, { type: "UPDATED" });
-  const ids = (items: readonly WatchItem[]) =>
+    log.log.eventOf({ sandboxId, generation: 1, owner: "me" }, { type: "UPDATED" });
+  const ids = (items: readonly WatchItem<SandboxEventBody>[]) =>
     items.map((item) => (item.type === "event" ? item.event.sandboxId : item.type));
 
   test("is told once it is stored, in the order in which things happened", async () => {

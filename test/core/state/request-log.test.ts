@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { RequestLog } from "../../../src/state/request-log.ts";
-import type { AnswerBounds } from "../../../src/state/request-store-port.ts";
+import type { AnswerBounds } from "../../../src/state/request-store.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";

@@ -1,5 +1,5 @@
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
-import { SqliteStore } from "../../../src/state/store.ts";
+import { Store } from "../../../src/store.ts";
 import { WorkspaceAssembly } from "../../../src/workspaces/parts.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
@@ -11,7 +11,7 @@ export async function openWorkspaces(
   workspaceQuotaBytes?: number,
   sharedQuotaBytes?: number,
 ) {
-  const store = SqliteStore.open(dataDir);
+  const store = Store.open(dataDir);
   const settings = {
     workspacesRoot: undefined,
     sharedRoot: undefined,

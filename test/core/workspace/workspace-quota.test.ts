@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { SqliteStore } from "../../../src/state/store.ts";
+import { Store } from "../../../src/store.ts";
 import { sharedOf } from "../../../src/workspaces/workspace.ts";
 import { eventually } from "../../support/eventually.ts";
 import { OWNER } from "../support.ts";
@@ -45,7 +45,7 @@ test("the watch finds a shared directory that grew, also one that an earlier ver
   await first.workspaces.create(name);
   await writeFile(path.join(directory, "shared", "file"), Buffer.alloc(3 * MIB, 1));
   await first.close();
-  const store = SqliteStore.open(directory);
+  const store = Store.open(directory);
   store.workspaces.remove(sharedOf(OWNER));
   store.close();
 

@@ -10,11 +10,12 @@ import { ProcessControl } from "../../../src/processes/control.ts";
 import { Lanes } from "../../../src/processes/shell/lanes.ts";
 import { PlainRunner } from "../../../src/processes/shell/plain-runner.ts";
 import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
+import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/sandboxes/manager.ts";
 import { SandboxManager } from "../../../src/sandboxes/manager.ts";
 import { HOST_MOUNTS } from "../../../src/sandboxes/mount-sources.ts";
 import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
-import { DurableState } from "../../../src/state/durable-state.ts";
+import { State } from "../../../src/state/state.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { containerOf, rawExec } from "../../support/docker.ts";
 import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
@@ -58,6 +59,8 @@ export class FileBench {
     const instance = newInstance();
     const engine = new DockerEngine({ instance, logger: log, allowedHostPaths: [], allowedRuntimes: {} });
     const monitor = await EngineMonitor.connect(engine, log);
+    const store = memoryStore();
+    const state = new State(store, { clock, logger: log });
     const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, most: 16, idleMs: 60_000 }, log);
     const control = new ProcessControl({ shells: lanes, engine, giveUp: () => false });
     const sandboxes = new SandboxManager(
@@ -71,7 +74,8 @@ export class FileBench {
       {
         engine,
         monitor,
-        ...new DurableState(memoryStore(), { clock, logger: log }),
+        ...state,
+        journal: new SandboxJournal({ ...state, store: store.sandboxes }),
         clock,
         logger: log,
         mounts: HOST_MOUNTS,

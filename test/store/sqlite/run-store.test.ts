@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import type { Run, RunState } from "../../../src/runs/run.ts";
-import { SqliteRunStore } from "../../../src/runs/store.ts";
+import { RunStore } from "../../../src/runs/store.ts";
 import { Database } from "../../../src/state/database.ts";
 import { MIGRATIONS, migrate } from "../../../src/state/migrations.ts";
-import { RUN_LISTS_SCHEMA } from "../../../src/state/schema/run-lists.ts";
+import { RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
 
 const KEEP = 10_000;
 
@@ -25,10 +25,10 @@ function newRun(number: number, state: RunState = "IDLE", owner = "me"): Run {
 function newStore() {
   const database = Database.open(":memory:");
   migrate(database);
-  const store = new SqliteRunStore(database);
+  const store = new RunStore(database);
   let number = 0;
   const add = (state?: RunState, owner?: string, keep = KEEP): void =>
-    store.add({ run: newRun(number++, state, owner), happened: [], timeMs: 0 }, keep);
+    store.add({ run: newRun(number++, state, owner), events: [], timeMs: 0 }, keep);
   const numbers = (states: readonly RunState[] = [], owner = "me"): number[] =>
     store
       .list({ owner, states: new Set(states), limit: 100, before: undefined })
@@ -91,7 +91,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   const running = newRun(4);
   store.save({
     run: { ...running, phase: { state: "RUNNING", step: 1 } as Run["phase"] },
-    happened: [],
+    events: [],
     timeMs: 0,
   });
   store.remove("run_me_3");
@@ -100,7 +100,7 @@ test("of an owner's runs at rest the newest stay, whatever came of them before, 
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([8, 7, 6, 4]);
   // It rests again, and is the oldest then.
-  store.save({ run: running, happened: [], timeMs: 0 });
+  store.save({ run: running, events: [], timeMs: 0 });
   add("IDLE", "me", 3);
   expect(numbers()).toEqual([9, 8, 7]);
   expect(numbers([], "another")).toEqual([0]);
@@ -121,8 +121,8 @@ test("runs of a database from before they were counted are counted", () => {
   for (let i = 0; i < 4; i++) insert.run(`run_me_${i}`, "IDLE", 0, JSON.stringify(newRun(i)));
   insert.run("run_me_4", "RUNNING", 1, JSON.stringify(newRun(4)));
   migrate(database);
-  const store = new SqliteRunStore(database);
-  store.add({ run: newRun(5), happened: [], timeMs: 0 }, 3);
+  const store = new RunStore(database);
+  store.add({ run: newRun(5), events: [], timeMs: 0 }, 3);
   const kept = store.list({ owner: "me", states: new Set(), limit: 10, before: undefined });
   expect(kept.map(({ run }) => run.createTimeMs)).toEqual([5, 4, 3, 2]);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { StoredSandbox } from "../../../src/sandboxes/store-port.ts";
+import type { StoredSandbox } from "../../../src/sandboxes/store.ts";
 import { memoryStore } from "../../support/memory-store.ts";
 
 const life = (generation: number, place: number, changes: Partial<StoredSandbox> = {}): StoredSandbox => ({

@@ -5,13 +5,13 @@ import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import { Database } from "../../../src/state/database.ts";
 import { MIGRATIONS } from "../../../src/state/migrations.ts";
-import { SqliteStore } from "../../../src/state/store.ts";
+import { Store } from "../../../src/store.ts";
 import { newDataDir } from "../../support/settings.ts";
 
 /** A data directory that a service has used, with some pages of data. */
 function usedDataDir(): { dataDir: string; file: string } {
   const dataDir = newDataDir();
-  SqliteStore.open(dataDir, { instance: "first" }).close();
+  Store.open(dataDir, { instance: "first" }).close();
   const file = path.join(dataDir, "berth.db");
   const database = Database.open(file);
   database.exec("CREATE TABLE filler (text TEXT)");
@@ -31,11 +31,11 @@ function change(file: string, sql: string): void {
 
 test("a data directory is made where it is missing, closed to others, and has one instance for good", () => {
   const dataDir = path.join(newDataDir(), "a", "b");
-  const first = SqliteStore.open(dataDir);
+  const first = Store.open(dataDir);
   const { instance } = first;
   first.close();
   expect(statSync(dataDir).mode & 0o777).toBe(0o700);
-  const again = SqliteStore.open(dataDir);
+  const again = Store.open(dataDir);
   expect(again.instance).toBe(instance);
   again.close();
   expect(instance).toMatch(/^[a-z2-7]{12}$/);
@@ -43,8 +43,8 @@ test("a data directory is made where it is missing, closed to others, and has on
 
 test("the instance that was named stays, and another name is refused", () => {
   const { dataDir } = usedDataDir();
-  expect(() => SqliteStore.open(dataDir, { instance: "second" })).toThrow(/--instance: .* instance first\./);
-  const same = SqliteStore.open(dataDir, { instance: "first" });
+  expect(() => Store.open(dataDir, { instance: "second" })).toThrow(/--instance: .* instance first\./);
+  const same = Store.open(dataDir, { instance: "first" });
   expect(same.instance).toBe("first");
   same.close();
 });
@@ -52,20 +52,20 @@ test("the instance that was named stays, and another name is refused", () => {
 describe("is refused with its reason, and stays as it was,", () => {
   const refusal = (dataDir: string, file: string, message: RegExp): void => {
     const before = readFileSync(file);
-    expect(() => SqliteStore.open(dataDir)).toThrow(
+    expect(() => Store.open(dataDir)).toThrow(
       expect.objectContaining({ reason: "INVALID_ARGUMENT", message: expect.stringMatching(message) }),
     );
     expect(readFileSync(file).equals(before)).toBe(true);
     // What was refused is not held.
-    expect(() => SqliteStore.open(dataDir)).toThrow(message);
+    expect(() => Store.open(dataDir)).toThrow(message);
   };
 
   test("a directory that another service holds", () => {
     const { dataDir, file } = usedDataDir();
-    const holder = SqliteStore.open(dataDir);
+    const holder = Store.open(dataDir);
     refusal(dataDir, file, /in use by another service\. Stop that one/);
     holder.close();
-    SqliteStore.open(dataDir).close();
+    Store.open(dataDir).close();
   });
 
   test("a newer version's database", () => {
@@ -109,21 +109,21 @@ describe("is refused with its reason, and stays as it was,", () => {
 test("a file of no bytes, as a crash before the first write leaves it, is begun anew", () => {
   const dataDir = newDataDir();
   writeFileSync(path.join(dataDir, "berth.db"), "");
-  SqliteStore.open(dataDir).close();
+  Store.open(dataDir).close();
 });
 
 test("what was committed is there after the process was killed, and the next one takes the directory", () => {
   const dataDir = newDataDir();
-  const store = new URL("../../../src/state/store.ts", import.meta.url).href;
+  const store = new URL("../../../src/store.ts", import.meta.url).href;
   const program = `
-    import { SqliteStore } from ${JSON.stringify(store)};
-    SqliteStore.open(${JSON.stringify(dataDir)}, { instance: "killed" });
+    import { Store } from ${JSON.stringify(store)};
+    Store.open(${JSON.stringify(dataDir)}, { instance: "killed" });
     process.kill(process.pid, "SIGKILL");
   `;
   const { signal, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program]);
   expect([signal, stderr.toString()]).toEqual(["SIGKILL", ""]);
   expect(existsSync(path.join(dataDir, "berth.db-wal"))).toBe(true);
-  const next = SqliteStore.open(dataDir);
+  const next = Store.open(dataDir);
   expect(next.instance).toBe("killed");
   next.close();
   expect(readdirSync(dataDir).sort()).toEqual(["berth.db", "lock"]);

@@ -1,41 +1,40 @@
 import type { Clock } from "../base/clock.ts";
 import type { Logger } from "../base/logger.ts";
-import { SandboxJournal } from "../sandboxes/journal.ts";
-import type { EventStore, SandboxStore, Transaction } from "../sandboxes/store-port.ts";
+import type { Transaction } from "./database.ts";
 import { EventLog } from "./event-log.ts";
+import type { EventStore } from "./event-store.ts";
 import { RequestLog } from "./request-log.ts";
-import type { AnswerBounds, RequestStore } from "./request-store-port.ts";
+import type { AnswerBounds, RequestStore } from "./request-store.ts";
 import { ServiceTime } from "./service-time.ts";
-import type { TimeStore } from "./time-store-port.ts";
+import type { TimeStore } from "./time-store.ts";
 import { WriteBehind } from "./write-behind.ts";
 
-/** What state is kept in. */
-export interface StateStore {
+/** Where state is kept. */
+export interface StateStore<EventBody> {
   readonly transaction: Transaction;
-  readonly sandboxes: SandboxStore;
-  readonly events: EventStore;
+  readonly events: EventStore<EventBody>;
   readonly time: TimeStore;
   readonly requests: RequestStore;
 }
 
-/** What of the service's state outlives it, over one store. */
-export class DurableState {
+/** What every room's state needs: time that outlives the service, events, request ids and deferred writes. */
+export class State<EventBody> {
+  readonly transaction: Transaction;
   readonly time: ServiceTime;
   readonly writeBehind: WriteBehind;
-  readonly events: EventLog;
-  readonly journal: SandboxJournal;
+  readonly events: EventLog<EventBody>;
   readonly requests: RequestLog;
 
-  /** @param parts.answers what the answers kept for retries may take; by default whatever they do. */
+  /** @param parts.answers bounds on the answers kept for retries; unbounded by default. */
   constructor(
-    store: StateStore,
+    store: StateStore<EventBody>,
     parts: { readonly clock: Clock; readonly logger: Logger; readonly answers?: AnswerBounds },
   ) {
+    this.transaction = store.transaction;
     this.time = ServiceTime.resume(parts.clock, store.time);
     this.writeBehind = new WriteBehind(store.transaction, parts);
     this.events = new EventLog(parts.clock, store.events);
     this.requests = new RequestLog(this.time, store.requests, undefined, parts.answers);
-    this.journal = new SandboxJournal({ ...this, store: store.sandboxes, transaction: store.transaction });
   }
 
   start(): void {

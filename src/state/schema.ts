@@ -1,0 +1,237 @@
+/** Whose data this is: one row, the id in the labels of all that this service makes. */
+export const INSTANCE_SCHEMA = `
+  CREATE TABLE instance (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    instance_id TEXT NOT NULL
+  ) STRICT;
+`;
+
+/**
+ * Sandboxes, the ended ones of the last day too, in the order in which their
+ * lives began; what happened to them; and the time by which they expire.
+ * `…_time_ms` is wall time, `…_at` service time; both in milliseconds.
+ */
+export const SANDBOXES_SCHEMA = `
+  CREATE TABLE sandboxes (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    sandbox_id TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    phase TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    create_time_ms REAL NOT NULL,
+    created_at REAL NOT NULL,
+    used_time_ms REAL NOT NULL,
+    used_at REAL NOT NULL,
+    UNIQUE (owner, sandbox_id)
+  ) STRICT;
+
+  CREATE TABLE events (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    time_ms REAL NOT NULL,
+    owner TEXT NOT NULL,
+    sandbox_id TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    happening TEXT NOT NULL
+  ) STRICT;
+
+  CREATE TABLE service_time (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    service_ms REAL NOT NULL,
+    monotonic_ms REAL NOT NULL,
+    boot_id TEXT NOT NULL,
+    wall_ms REAL NOT NULL
+  ) STRICT;
+`;
+
+/**
+ * Runs with their steps, messages and events. `position` is the order of their
+ * creation; `unsettled` marks those that a service which starts has to look
+ * after. Records are JSON of core's types.
+ */
+export const RUNS_SCHEMA = `
+  CREATE TABLE runs (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    state TEXT NOT NULL,
+    unsettled INTEGER NOT NULL,
+    record TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX runs_by_owner ON runs (owner, position);
+  CREATE INDEX runs_unsettled ON runs (position) WHERE unsettled = 1;
+  CREATE TABLE run_steps (
+    run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+    step INTEGER NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (run_id, step)
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE run_messages (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+    role TEXT NOT NULL,
+    content TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX run_messages_by_run ON run_messages (run_id, position);
+  CREATE TABLE run_events (
+    run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+    sequence INTEGER NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (run_id, sequence)
+  ) STRICT, WITHOUT ROWID;
+`;
+
+/** What requests with an id began and were answered, oldest first. `expires_at` is service time. */
+export const REQUESTS_SCHEMA = `
+  CREATE TABLE requests (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    method TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    subject TEXT,
+    answer BLOB,
+    expires_at REAL NOT NULL,
+    UNIQUE (owner, method, request_id)
+  ) STRICT;
+  CREATE INDEX requests_by_expiry ON requests (expires_at);
+`;
+
+/**
+ * What each answer takes: 0 without one, -1 where it was dropped. What those of an owner take together is kept up by
+ * triggers, so that no transaction that is rolled back leaves it wrong.
+ */
+export const ANSWER_BYTES_SCHEMA = `
+  ALTER TABLE requests ADD COLUMN answer_bytes INTEGER NOT NULL DEFAULT 0;
+  UPDATE requests SET answer_bytes = coalesce(length(answer), 0);
+  CREATE INDEX requests_with_answer ON requests (owner, place) WHERE answer_bytes > 0;
+  CREATE TABLE answer_totals (
+    owner TEXT PRIMARY KEY,
+    bytes INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO answer_totals SELECT owner, sum(answer_bytes) FROM requests GROUP BY owner;
+  CREATE TRIGGER answer_added AFTER INSERT ON requests WHEN NEW.answer_bytes > 0 BEGIN
+    INSERT INTO answer_totals VALUES (NEW.owner, NEW.answer_bytes)
+      ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes;
+  END;
+  CREATE TRIGGER answer_changed AFTER UPDATE OF answer_bytes ON requests BEGIN
+    INSERT INTO answer_totals VALUES (NEW.owner, max(NEW.answer_bytes, 0) - max(OLD.answer_bytes, 0))
+      ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes;
+  END;
+  CREATE TRIGGER answer_removed AFTER DELETE ON requests WHEN OLD.answer_bytes > 0 BEGIN
+    UPDATE answer_totals SET bytes = bytes - OLD.answer_bytes WHERE owner = OLD.owner;
+  END;
+`;
+
+/**
+ * Processes, those that ended in the last day too, oldest first. What a process
+ * is and how it ended is the process layer's own: Berth's store looks for
+ * nothing in it. `ended_at` is service time.
+ */
+export const PROCESSES_SCHEMA = `
+  CREATE TABLE processes (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    process_id TEXT NOT NULL UNIQUE,
+    ended_at REAL,
+    facts TEXT NOT NULL,
+    transcript BLOB NOT NULL
+  ) STRICT;
+`;
+
+/** Workspaces, the traces that refer to them, and deletions that a retry may ask for. Text compares by its bytes. */
+export const WORKSPACES_SCHEMA = `
+CREATE TABLE workspaces (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  owner TEXT NOT NULL,
+  workspace_id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  sandbox_id TEXT NOT NULL DEFAULT '',
+  size_bytes INTEGER,
+  create_time_ms INTEGER NOT NULL,
+  update_time_ms INTEGER NOT NULL,
+  UNIQUE (owner, workspace_id)
+) STRICT;
+CREATE TABLE workspace_refs (
+  owner TEXT NOT NULL,
+  trace_id TEXT NOT NULL,
+  workspace_number INTEGER NOT NULL REFERENCES workspaces (number) ON DELETE CASCADE,
+  PRIMARY KEY (owner, trace_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX workspace_refs_by_workspace ON workspace_refs (workspace_number, trace_id);
+CREATE TABLE workspace_deletions (
+  owner TEXT NOT NULL,
+  workspace_id TEXT NOT NULL,
+  cleared_refs INTEGER NOT NULL,
+  request_id TEXT NOT NULL,
+  answered INTEGER NOT NULL,
+  time_ms INTEGER NOT NULL,
+  PRIMARY KEY (owner, workspace_id)
+) STRICT, WITHOUT ROWID;
+`;
+
+/** Sessions, for a service that is started again. */
+export const SESSIONS_SCHEMA = `
+  CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY,
+    created_ms REAL NOT NULL,
+    used_ms REAL NOT NULL,
+    used_at REAL NOT NULL,
+    session TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+`;
+
+/**
+ * What lists of runs go along, and how many runs of each owner may be forgotten
+ * beyond the newest: counted by triggers, since SQLite counts rows by reading them.
+ */
+export const RUN_LISTS_SCHEMA = `
+  CREATE INDEX runs_by_state ON runs (owner, state, position);
+  CREATE INDEX runs_settled ON runs (owner, position) WHERE unsettled = 0;
+  CREATE TABLE run_counts (
+    owner TEXT PRIMARY KEY,
+    settled INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO run_counts (owner, settled) SELECT owner, sum(unsettled = 0) FROM runs GROUP BY owner;
+  CREATE TRIGGER count_added_run AFTER INSERT ON runs BEGIN
+    INSERT INTO run_counts (owner, settled) VALUES (new.owner, new.unsettled = 0)
+      ON CONFLICT (owner) DO UPDATE SET settled = settled + excluded.settled;
+  END;
+  CREATE TRIGGER count_changed_run AFTER UPDATE OF unsettled ON runs WHEN old.unsettled <> new.unsettled BEGIN
+    UPDATE run_counts SET settled = settled + old.unsettled - new.unsettled WHERE owner = new.owner;
+  END;
+  CREATE TRIGGER count_removed_run AFTER DELETE ON runs WHEN old.unsettled = 0 BEGIN
+    UPDATE run_counts SET settled = settled - 1 WHERE owner = old.owner;
+  END;
+`;
+
+/**
+ * Which events are gone: those of an owner up to a sequence, which gave way to
+ * newer ones, and those of everybody in a range, which were told and not kept.
+ * `event_run` has a row while a service stores events.
+ */
+export const EVENT_GAPS_SCHEMA = `
+  CREATE INDEX events_by_owner ON events (owner, sequence);
+  CREATE TABLE event_trims (
+    owner TEXT PRIMARY KEY,
+    last_sequence INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE event_losses (
+    first_sequence INTEGER PRIMARY KEY,
+    last_sequence INTEGER NOT NULL
+  ) STRICT;
+  CREATE TABLE event_run (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    boot_id TEXT NOT NULL
+  ) STRICT;
+  INSERT INTO event_losses (first_sequence, last_sequence)
+    SELECT previous + 1, sequence - 1
+    FROM (SELECT sequence, lag(sequence, 1, 0) OVER (ORDER BY sequence) AS previous FROM events)
+    WHERE sequence > previous + 1;
+`;
+
+/** What happened to sandboxes and runs is the body of an event, as in the code. */
+export const EVENT_BODY_SCHEMA = `
+  ALTER TABLE events RENAME COLUMN happening TO body;
+  UPDATE run_events SET record = json_remove(json_set(record, '$.body', json_extract(record, '$.happening')), '$.happening');
+`;
