@@ -1,4 +1,57 @@
-/** The arrows between the layers; docs/architecture.md says why. */
+/**
+ * The arrows between the folders of src/, which docs/architecture.md draws. A
+ * folder may import itself and what is listed for it; nothing else of Berth.
+ */
+const FOLDERS = {
+  base: [],
+  state: ["base"],
+  engine: ["base"],
+  sandboxes: ["base", "state", "engine"],
+  processes: ["base", "state", "engine", "sandboxes"],
+  runs: ["base", "state", "engine", "sandboxes"],
+  files: ["base", "engine", "sandboxes", "processes"],
+  sessions: ["base", "state", "engine", "sandboxes", "processes", "files"],
+  workspaces: ["base", "state", "engine", "sandboxes", "files"],
+  // Transport only: it knows no service.
+  server: ["base"],
+  rpc: [
+    "base",
+    "state",
+    "engine",
+    "sandboxes",
+    "processes",
+    "runs",
+    "files",
+    "sessions",
+    "workspaces",
+    "server",
+  ],
+  // The settings of each part stand at the part.
+  config: ["base", "engine", "sandboxes", "workspaces", "server"],
+  // A client of the API. Archives are read, written and checked by the same code at both ends.
+  cli: ["base", "config", "files/tar", "files/unpack-entries\\.ts", "files/temporary-names\\.ts"],
+  client: [],
+};
+
+/** What more a few files of a folder import. */
+const EXCEPTIONS = {
+  cli: "engine/(port|isolation)\\.ts|server/listen-address\\.ts",
+};
+
+const arrows = Object.entries(FOLDERS).map(([folder, below]) => ({
+  name: `${folder}-folder`,
+  comment: `src/${folder} imports only: ${["itself", ...below].join(", ")}.`,
+  severity: "error",
+  from: { path: `^src/${folder}/` },
+  to: {
+    path: "^src/",
+    pathNot: [
+      ...[folder, ...below].map((name) => `^src/${name}${name.endsWith(".ts") ? "$" : "/"}`),
+      ...(EXCEPTIONS[folder] ? [`^src/(${EXCEPTIONS[folder]})$`] : []),
+    ],
+  },
+}));
+
 const onlyFrom = (name, path, allowed, comment) => ({
   name,
   comment,
@@ -9,6 +62,21 @@ const onlyFrom = (name, path, allowed, comment) => ({
 
 module.exports = {
   forbidden: [
+    ...arrows,
+    {
+      name: "every-folder-has-its-arrows",
+      comment: "A new folder of src/ is entered in FOLDERS.",
+      severity: "error",
+      from: { path: "^src/[^/]+/", pathNot: `^src/(${Object.keys(FOLDERS).join("|")})/` },
+      to: {},
+    },
+    {
+      name: "only-main-and-app-compose",
+      comment: "The files at the top put the service together; no folder knows them.",
+      severity: "error",
+      from: { path: "^src/[^/]+/" },
+      to: { path: "^src/[^/]+\\.ts$" },
+    },
     { name: "no-circular", severity: "error", from: {}, to: { circular: true } },
     {
       name: "no-orphans",
@@ -17,79 +85,24 @@ module.exports = {
       to: {},
     },
     {
-      name: "core-stands-alone",
-      comment: "The heart knows no wire format, no transport and no driver.",
+      name: "engines-apart",
+      comment: "An engine knows no other engine; what several share lies beside them.",
       severity: "error",
-      from: { path: "^src/core" },
-      to: { path: "^(gen/|src/(?!core/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
+      from: { path: "^src/engine/(docker|bubblewrap)/" },
+      to: { path: "^src/engine/(docker|bubblewrap)/", pathNot: "^src/engine/$1/" },
     },
-    {
-      name: "process-over-core",
-      comment: "Processes inside a sandbox are written over the engine port alone.",
-      severity: "error",
-      from: { path: "^src/process" },
-      to: { path: "^(gen/|src/(?!core/|process/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
-    },
-    {
-      name: "files-over-process",
-      comment: "Files inside a sandbox are read and written by jobs that run there.",
-      severity: "error",
-      from: { path: "^src/files" },
-      to: { path: "^(gen/|src/(?!core/|process/|files/))|node_modules/(@connectrpc|@bufbuild|dockerode)" },
-    },
-    {
-      name: "resources-over-process",
-      comment: "Resources are what runs in a sandbox, over processes and files.",
-      severity: "error",
-      from: { path: "^src/resource" },
-      to: {
-        path: "^(gen/|src/(?!core/|process/|files/|resource/))|node_modules/(@connectrpc|@bufbuild|dockerode)",
-      },
-    },
-    {
-      name: "engines-over-ports",
-      comment: "An engine implements core's port and imports nothing else of Berth.",
-      severity: "error",
-      from: { path: "^src/engine" },
-      to: { path: "^(gen/|src/(?!core/|engine/))|node_modules/(@connectrpc|@bufbuild)" },
-    },
-    {
-      name: "store-over-ports",
-      comment: "A store implements core's ports and imports nothing else of Berth.",
-      severity: "error",
-      from: { path: "^src/store" },
-      to: {
-        path: "^(gen/|src/(?!core/|store/|private-directory\\.ts$))|node_modules/(@connectrpc|@bufbuild|dockerode)",
-      },
-    },
-    {
-      name: "program-over-the-api",
-      comment:
-        "The program's commands are clients; what `serve` and `doctor` need is handed in by main.ts. Archives are read, " +
-        "written and checked by the same code at both ends.",
-      severity: "error",
-      from: { path: "^src/cli" },
-      to: {
-        path: "^src/(?!cli/|config|core/|client/|listen-address\\.ts$|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$|temporary-names\\.ts$))",
-      },
-    },
-    {
-      name: "options-know-no-parts",
-      comment: "What is configured is read without knowing who uses it.",
-      severity: "error",
-      from: { path: "^src/config" },
-      to: { path: "^(gen/|src/(?!config|core/|listen-address\\.ts$))" },
-    },
-    {
-      name: "workspaces-over-ports",
-      comment:
-        "Workspaces' directories implement core's port; archives and temporary files are as those of sandboxes.",
-      severity: "error",
-      from: { path: "^src/workspace" },
-      to: {
-        path: "^(gen/|src/(?!core/|workspace/|private-directory\\.ts$|files/(tar/|unpack-entries\\.ts$|byte-string\\.ts$|temporary-names\\.ts$)))|node_modules/(@connectrpc|@bufbuild|dockerode)",
-      },
-    },
+    onlyFrom(
+      "engines-named-once",
+      "^src/engine/(docker|bubblewrap)/",
+      "^src/engine/(docker|bubblewrap|choose\\.ts)",
+      "Only engine/choose.ts names concrete engines.",
+    ),
+    onlyFrom(
+      "types-named-once",
+      "^src/sessions/types/[^/]+/",
+      "^src/sessions/(types/|parts\\.ts$)",
+      "Only sessions/parts.ts names concrete session types.",
+    ),
     onlyFrom(
       "docker-stays-home",
       "node_modules/dockerode",
@@ -97,42 +110,17 @@ module.exports = {
       "dockerode never leaves its engine.",
     ),
     onlyFrom(
-      "gen-under-rpc-and-clients",
-      "^gen/",
-      "^src/(rpc|cli|client)/",
-      "Generated code is the wire's business.",
+      "wire-at-the-edge",
+      "^gen/|node_modules/(@connectrpc|@bufbuild)",
+      "^src/(rpc|server|cli|client)/",
+      "Generated code and the transport are the wire's business.",
     ),
     onlyFrom(
-      "connect-under-rpc-and-clients",
-      "node_modules/@connectrpc",
-      "^src/(rpc|cli|client)/",
-      "The transport is the wire's business.",
+      "database-in-stores",
+      "^src/state/database\\.ts$",
+      "^src/(state/|store\\.ts$|[^/]+/store\\.ts$|(sandboxes|processes|runs)/(journal|manager)\\.ts$)",
+      "SQL is written in stores and in state/ alone.",
     ),
-    onlyFrom(
-      "engines-named-once",
-      "^src/engine/",
-      "^src/(engine/|app\\.ts$)",
-      "Only app.ts names concrete engines.",
-    ),
-    onlyFrom(
-      "store-named-once",
-      "^src/store/",
-      "^src/(store/|app\\.ts$)",
-      "Only app.ts names concrete stores.",
-    ),
-    onlyFrom(
-      "resources-named-once",
-      "^src/resource/",
-      "^src/(resource/|session-parts\\.ts$)",
-      "Only session-parts.ts names concrete resources.",
-    ),
-    onlyFrom(
-      "workspaces-named-once",
-      "^src/workspace/",
-      "^src/(workspace/|workspace-parts\\.ts$)",
-      "Only workspace-parts.ts names concrete directories.",
-    ),
-    onlyFrom("rpc-named-once", "^src/rpc/", "^src/(rpc/|app\\.ts$)", "Nothing below the handlers calls up."),
   ],
   options: {
     doNotFollow: { path: "node_modules" },

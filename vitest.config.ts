@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 
@@ -5,17 +6,39 @@ import { defineConfig } from "vitest/config";
 const { NODE_COMPILE_CACHE = fileURLToPath(new URL("node_modules/.cache/node", import.meta.url)) } =
   process.env;
 
+const processors = availableParallelism();
+
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
-    globalSetup: ["test/support/global-setup.ts"],
     env: { NODE_COMPILE_CACHE },
     pool: "forks",
-    // One file at a time: each drives a service, its clients and a Docker daemon, which is enough for two cores.
-    maxWorkers: 1,
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
     retry: 0,
     dangerouslyIgnoreUnhandledErrors: false,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "unit",
+          include: ["test/unit/**/*.test.ts"],
+          // Nothing here keeps state in a module, so that files can share a process.
+          isolate: false,
+          maxWorkers: processors,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "integration",
+          include: ["test/integration/**/*.test.ts", "test/contract/**/*.test.ts"],
+          globalSetup: ["test/support/global-setup.ts"],
+          // Each file drives a service, its clients and sandboxes, and waits for them half of the time.
+          maxWorkers: Math.max(2, Math.ceil(processors * 1.5)),
+          testTimeout: 60_000,
+          hookTimeout: 120_000,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
   },
 });

@@ -3,7 +3,7 @@
 // them and says how many passed. Everything after -- goes to vitest.
 //
 //   npm test                          all of them
-//   npm test -- test/engine -t mount  some of them
+//   npm test -- test/integration/engine -t mount  some of them
 //   npm run test:full                 at the full scale of the suites that run many cases: hours on two cores
 //   npm test -- --yes                 install and start what is missing without asking, as with CI=true
 //

@@ -5,7 +5,9 @@ import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import { SystemClock } from "./base/system-clock.ts";
-import { chooseEngine, diagnoseEngines, type EngineSettings } from "./engine/choose.ts";
+import type { AppSettings } from "./config/settings.ts";
+import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
+import type { IsolationLevel } from "./engine/port.ts";
 import { FileManager } from "./files/manager.ts";
 import { TemporaryNames } from "./files/temporary-names.ts";
 import { type ControlParts, ProcessControl } from "./processes/control.ts";
@@ -23,12 +25,9 @@ import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
-import type { IsolationLevel } from "./sandboxes/sandbox.ts";
-import type { SandboxDefaults } from "./sandboxes/spec.ts";
-import type { WarmPoolTarget } from "./sandboxes/warm-pool.ts";
+
 import { DEFAULT_LIMITS } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
-import type { TlsOptions } from "./server/listener.ts";
 import { showGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { ReceiveBudget } from "./server/receive-budget.ts";
@@ -37,39 +36,7 @@ import { SessionParts } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
-import { diagnoseRoots, WorkspaceAssembly, type WorkspaceSettings } from "./workspaces/parts.ts";
-
-/** How a service is set up. Times in milliseconds. */
-export interface AppSettings extends EngineSettings, WorkspaceSettings {
-  /** As {@link parseListenAddress} reads it. */
-  readonly listen: string;
-  readonly tls: TlsOptions | undefined;
-  readonly allowHosts: readonly string[];
-  readonly corsOrigins: readonly string[];
-  /** Id of this service in its containers' labels; undefined: the data directory's, which is random at first. */
-  readonly instance: string | undefined;
-  readonly defaults: SandboxDefaults;
-  readonly maxSandboxes: number;
-  readonly maxProcessesPerSandbox: number;
-  readonly cleanupIntervalMs: number;
-  readonly deleteGraceMs: number;
-  /** How long a session lives after its last use, where its creator does not say. */
-  readonly sessionTtlMs: number;
-  /** How long a stop may take in all. */
-  readonly stopTimeoutMs: number;
-  /** How far a process may run ahead of its reader, in bytes. */
-  readonly transcriptWindowBytes: number;
-  /** What all transcripts may hold, and those of one owner. */
-  readonly transcriptQuotaBytes: number;
-  readonly transcriptOwnerQuotaBytes: number;
-  /** What all answers kept for retries may hold, and those of one owner. */
-  readonly answerQuotaBytes: number;
-  readonly answerOwnerQuotaBytes: number;
-  /** Where the service keeps what it has on disk. */
-  readonly dataDir: string;
-  /** Sandboxes that are kept ready to be claimed. */
-  readonly warmPools: readonly WarmPoolTarget[];
-}
+import { diagnoseRoots, WorkspaceAssembly } from "./workspaces/parts.ts";
 
 /** A running service. */
 export interface RunningApp {

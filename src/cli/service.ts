@@ -1,7 +1,7 @@
 import type { Finding } from "../base/diagnosis.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Config } from "../config/config.ts";
-import type { IsolationLevel } from "../sandboxes/sandbox.ts";
+import type { IsolationLevel } from "../engine/port.ts";
 
 /** A service that runs. */
 export interface RunningService {

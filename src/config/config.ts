@@ -1,4 +1,5 @@
-import type { IsolationLevel } from "../sandboxes/sandbox.ts";
+import type { IsolationLevel } from "../engine/port.ts";
+
 import type { WarmPoolTarget } from "../sandboxes/warm-pool.ts";
 import type { ListenAddress } from "../server/listen-address.ts";
 

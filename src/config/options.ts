@@ -1,6 +1,7 @@
 import { homedir } from "node:os";
 import path from "node:path";
-import type { IsolationLevel } from "../sandboxes/sandbox.ts";
+import type { IsolationLevel } from "../engine/port.ts";
+
 import type { WarmPoolTarget } from "../sandboxes/warm-pool.ts";
 import { parseListenAddress } from "../server/listen-address.ts";
 import type { Config } from "./config.ts";

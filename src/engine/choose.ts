@@ -1,7 +1,6 @@
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { IsolationLevel } from "../sandboxes/sandbox.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
 import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";
@@ -9,7 +8,7 @@ import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
 import { pipesDirectory } from "./docker/pipes-directory.ts";
 import { describeIsolation } from "./isolation.ts";
-import type { Engine } from "./port.ts";
+import type { Engine, IsolationLevel } from "./port.ts";
 
 /** What decides which engine a service runs its sandboxes with, and how that is set up. */
 export interface EngineSettings {

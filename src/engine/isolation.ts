@@ -1,4 +1,4 @@
-import type { IsolationLevel } from "../sandboxes/sandbox.ts";
+import type { IsolationLevel } from "./port.ts";
 
 const MEANINGS: Readonly<Record<IsolationLevel, string>> = {
   NAMESPACE: "namespace (one user's processes on a shared kernel, for your own code)",

@@ -1,5 +1,4 @@
 import type { ErrorReason } from "../base/errors.ts";
-import type { IsolationLevel, NetworkMode, Resources } from "../sandboxes/sandbox.ts";
 
 /**
  * The engine port: what Berth needs of whatever runs its sandboxes.
@@ -101,6 +100,21 @@ export interface Engine {
 
   /** Lets go of connections. Sandboxes stay. */
   close(): Promise<void>;
+}
+
+/** What a sandbox may reach. */
+export type NetworkMode = "NONE" | "EGRESS";
+
+/** How far code in a sandbox is kept from the host. */
+export type IsolationLevel = "NAMESPACE" | "CONTAINER" | "USER_KERNEL" | "VIRTUAL_MACHINE";
+
+/** Bounds on a sandbox. */
+export interface Resources {
+  readonly memoryBytes: number;
+  readonly cpuMillis: number;
+  readonly pidsLimit: number;
+  /** Undefined: no bound. */
+  readonly diskBytes: number | undefined;
 }
 
 /** Who an engine is and what it can do. */

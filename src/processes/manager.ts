@@ -3,8 +3,6 @@ import { failpoint } from "../base/failpoints.ts";
 import { newId } from "../base/ids.ts";
 import type { Slice, Sliced } from "../base/ordered-index.ts";
 import type { TerminalSize } from "../engine/port.ts";
-import type { RunProcesses } from "../runs/processes-port.ts";
-import type { RunningRuns } from "../runs/running-runs.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
@@ -57,12 +55,20 @@ export interface ProcessManagerSettings {
   readonly keepaliveMs: number;
 }
 
+/** What processes need to know of runs. */
+export interface RunStates {
+  /** Whether an owner's run is RUNNING. */
+  has(owner: string, runId: string): boolean;
+  /** @throws `RUN_STATE` unless the owner's run is RUNNING. */
+  assertRunning(owner: string, runId: string): void;
+}
+
 /** Starts processes, streams what they write, keeps how they ended. */
-export class ProcessManager implements RunProcesses {
+export class ProcessManager {
   readonly #settings: ProcessManagerSettings;
   readonly #sandboxes: SandboxManager;
   readonly #requests: RequestLog;
-  readonly #runs: RunningRuns;
+  readonly #runs: RunStates;
   readonly #parts: ProcessParts;
   readonly #journal: ProcessJournal;
   readonly #registry: ProcessRegistry;
@@ -71,7 +77,7 @@ export class ProcessManager implements RunProcesses {
     settings: ProcessManagerSettings,
     sandboxes: SandboxManager,
     requests: RequestLog,
-    runs: RunningRuns,
+    runs: RunStates,
     parts: ProcessParts & { readonly journal: ProcessJournal },
   ) {
     this.#settings = settings;

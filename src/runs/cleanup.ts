@@ -3,7 +3,6 @@ import { BerthError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Logger } from "../base/logger.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
-import type { RunProcesses } from "./processes-port.ts";
 import type { HeldSandbox, Run } from "./run.ts";
 import type { RunStore } from "./store.ts";
 
@@ -112,4 +111,10 @@ export class RunCleanup {
 function leftOf({ sandbox, settings }: Run): HeldSandbox | undefined {
   if (sandbox === undefined || sandbox.use === "STARTING") return undefined;
   return settings.onEnd === "KEEP" ? { ...sandbox, use: "LEFT" } : undefined;
+}
+
+/** What runs in sandboxes on behalf of runs. */
+export interface RunProcesses {
+  /** Ends every process that was started for a run, with its whole tree; resolves when they have ended. A sandbox that is paused goes on for that. Never rejects. */
+  endRun(owner: string, runId: string): Promise<void>;
 }

@@ -9,6 +9,7 @@ import type { Transaction } from "../state/database.ts";
 import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { RunCatalog, type RunView } from "./catalog.ts";
+import type { RunProcesses } from "./cleanup.ts";
 import { RunCleanup } from "./cleanup.ts";
 import { RunFeed } from "./feed.ts";
 import { lossText, RunFollower, type StartOfRun } from "./follower.ts";
@@ -24,7 +25,6 @@ import {
   type StepReport,
   started,
 } from "./machine.ts";
-import type { RunProcesses } from "./processes-port.ts";
 import {
   endOf,
   type Moment,

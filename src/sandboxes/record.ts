@@ -1,8 +1,8 @@
 import type { Clock } from "../base/clock.ts";
-import type { EngineSandbox } from "../engine/port.ts";
+import type { EngineSandbox, IsolationLevel } from "../engine/port.ts";
 import type { Place } from "./capacity.ts";
 import { LeaseBook, type LeasedSandbox } from "./lease.ts";
-import type { IsolationLevel, SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
+import type { SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 import type { SandboxTimes } from "./store.ts";
 
 /** Where a sandbox stands, with what belongs to that place only. */

@@ -1,9 +1,4 @@
-/** What a sandbox may reach. */
-export type NetworkMode = "NONE" | "EGRESS";
-
-/** How far code in a sandbox is kept from the host. */
-export type IsolationLevel = "NAMESPACE" | "CONTAINER" | "USER_KERNEL" | "VIRTUAL_MACHINE";
-
+import type { IsolationLevel, NetworkMode, Resources } from "../engine/port.ts";
 /** Why a sandbox ended. */
 export type TerminationCause =
   | "DELETED"
@@ -24,15 +19,6 @@ export interface Termination {
   readonly message: string;
   /** Wall time in milliseconds. */
   readonly timeMs: number;
-}
-
-/** Bounds on a sandbox. */
-export interface Resources {
-  readonly memoryBytes: number;
-  readonly cpuMillis: number;
-  readonly pidsLimit: number;
-  /** Undefined: no bound. */
-  readonly diskBytes: number | undefined;
 }
 
 /** A workspace or host directory that appears in a sandbox. */

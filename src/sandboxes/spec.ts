@@ -1,6 +1,6 @@
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import type { EngineInfo } from "../engine/port.ts";
-import type { Mount, NetworkMode, SandboxSpec } from "./sandbox.ts";
+import type { EngineInfo, NetworkMode } from "../engine/port.ts";
+import type { Mount, SandboxSpec } from "./sandbox.ts";
 
 const MIB = 1024 * 1024;
 

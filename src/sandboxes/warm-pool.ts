@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Engine, EngineSandbox } from "../engine/port.ts";
+import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
 import type { LeasedSandbox, SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
-import type { Resources, SandboxSpec } from "./sandbox.ts";
+import type { SandboxSpec } from "./sandbox.ts";
 
 /** How many sandboxes of an image are kept ready. */
 export interface WarmPoolTarget {

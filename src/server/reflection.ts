@@ -103,7 +103,7 @@ export class Reflection {
 
   /** The file that declares a type or service, or the method, field or enum value of one. */
   #fileOf(symbol: string): DescFile | undefined {
-    const parent = symbol.slice(0, Math.max(0, symbol.lastIndexOf("../rpc")));
+    const parent = symbol.slice(0, Math.max(0, symbol.lastIndexOf(".")));
     return (this.#types.get(symbol) ?? this.#types.get(parent))?.file;
   }
 

@@ -119,7 +119,7 @@ function problems(field: string, { issues }: ZodError): string {
 }
 
 function pathOf(field: string, path: readonly PropertyKey[]): string {
-  return [field, ...path.map(String)].join("./");
+  return [field, ...path.map(String)].join(".");
 }
 
 function schemaOf(schema: z.ZodType): JsonObject {

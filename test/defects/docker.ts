@@ -12,7 +12,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/pipes-attack.test.ts",
+      file: "test/integration/engine/docker/pipes-attack.test.ts",
       title: "no user in a sandbox can open or find the pipes of another's processes",
     },
   },
@@ -26,7 +26,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/pipes-attack.test.ts",
+      file: "test/integration/engine/docker/pipes-attack.test.ts",
       title: "nor where the service may not give pipes away",
     },
   },
@@ -40,7 +40,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/pipes.test.ts",
+      file: "test/integration/engine/docker/pipes.test.ts",
       title: "do not keep a container's directory from being removed while they are opened",
     },
   },
@@ -54,7 +54,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/sandbox/expiry-sweeper.test.ts",
+      file: "test/unit/sandboxes/expiry-sweeper.test.ts",
       title:
         "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
     },
@@ -63,7 +63,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a start runs although its caller has gone before it reached the engine",
     changes: [{ file: "src/processes/shell/plain-runner.ts", from: "        dropSignal: signal,\n", to: "" }],
     test: {
-      file: "test/process/cancelled-starts.test.ts",
+      file: "test/integration/processes/cancelled-starts.test.ts",
       title: "a start whose caller has gone before it reached the engine is dropped",
     },
   },
@@ -77,7 +77,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/process/cancelled-starts.test.ts",
+      file: "test/integration/processes/cancelled-starts.test.ts",
       title: "a shell that does not say that it waits is waited for in bounds",
     },
   },
@@ -91,7 +91,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/pipes.test.ts",
+      file: "test/integration/engine/docker/pipes.test.ts",
       title:
         "let who opens an ended stdin once more meet its end, though the service had no descriptor for a while",
     },
@@ -106,7 +106,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/rpc/keepalive.test.ts",
+      file: "test/unit/server/keepalive.test.ts",
       title: "whoever stops reading does not wait for a stream that does not end",
     },
   },
@@ -120,7 +120,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/pipes-directory.test.ts",
+      file: "test/integration/engine/docker/pipes-directory.test.ts",
       title: "its pipes tell nothing of the data directory",
     },
   },

@@ -1,6 +1,6 @@
 import type { Defect } from "./defect.ts";
 
-const BUSY_TREE = "test/e2e/workspaces/busy-tree.test.ts";
+const BUSY_TREE = "test/integration/workspaces/busy-tree.test.ts";
 
 /** Those of files: archives, listings, what a lost service leaves behind. */
 export const FILE_DEFECTS: readonly Defect[] = [
@@ -27,7 +27,10 @@ export const FILE_DEFECTS: readonly Defect[] = [
         to: "if (error || isShort(await running.ended)) throw error;",
       },
     ],
-    test: { file: "test/files/busy-tree.test.ts", title: "a tree that changes is downloaded every time" },
+    test: {
+      file: "test/integration/files/busy-tree.test.ts",
+      title: "a tree that changes is downloaded every time",
+    },
   },
   {
     name: "every page of a listing reads the whole directory",
@@ -38,7 +41,10 @@ export const FILE_DEFECTS: readonly Defect[] = [
         to: "",
       },
     ],
-    test: { file: "test/files/list.test.ts", title: "pages of one listing read the directory once" },
+    test: {
+      file: "test/integration/files/list.test.ts",
+      title: "pages of one listing read the directory once",
+    },
   },
   {
     name: "grep takes Perl's syntax for an extended regular expression",
@@ -50,7 +56,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/sessions/files.test.ts",
+      file: "test/integration/sessions/files.test.ts",
       title: "grep knows Perl's syntax, or says that it does not",
     },
   },
@@ -64,7 +70,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/sessions/files.test.ts",
+      file: "test/integration/sessions/files.test.ts",
       title: "grep finds lines of text files, whatever their names",
     },
   },
@@ -77,13 +83,13 @@ export const FILE_DEFECTS: readonly Defect[] = [
         to: '      if (isName) {\n        file = part.toString().split("\\n").at(-1) ?? "";',
       },
     ],
-    test: { file: "test/sessions/files.test.ts", title: "grep tells names from lines" },
+    test: { file: "test/integration/sessions/files.test.ts", title: "grep tells names from lines" },
   },
   {
     name: "a temporary file of a service that was killed stays",
     changes: [{ file: "src/workspaces/manager.ts", from: "    sweep.start();\n", to: "" }],
     test: {
-      file: "test/e2e/workspaces/left-behind.test.ts",
+      file: "test/integration/workspaces/left-behind.test.ts",
       title: "what a write left is removed at the next start, and nothing else",
     },
   },

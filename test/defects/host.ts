@@ -1,7 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const HOST_USERS = {
-  file: "test/e2e/host-users.test.ts",
+  file: "test/integration/sandboxes/host-users.test.ts",
   title: "other users of the host reach nothing that sandboxes leave in directories that were open",
 };
 
@@ -50,7 +50,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/cli/bin.test.ts",
+      file: "test/integration/cli/bin.test.ts",
       title:
         "an old Node's program ends in an orderly way when asked to, and when killed takes all it started along",
     },
@@ -65,7 +65,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/mount-targets.test.ts",
+      file: "test/integration/sandboxes/mount-targets.test.ts",
       title: "a mount at %s is refused with its field",
       row: "/etc/hosts",
     },
@@ -80,7 +80,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/mount-targets.test.ts",
+      file: "test/integration/sandboxes/mount-targets.test.ts",
       title: "a mount at %s is refused with its field",
       row: "/sys",
     },

@@ -1,8 +1,8 @@
 import type { Defect } from "./defect.ts";
 
-const LEFT_BEHIND = "test/e2e/left-behind.test.ts";
-const ORPHANED_PIPES = "test/engine/orphaned-pipes.test.ts";
-const FAILING = "test/engine/docker/pipes.test.ts";
+const LEFT_BEHIND = "test/integration/processes/left-behind.test.ts";
+const ORPHANED_PIPES = "test/integration/engine/orphaned-pipes.test.ts";
+const FAILING = "test/integration/engine/docker/pipes.test.ts";
 
 /** Of pipes between the service and what runs in sandboxes. */
 export const PIPE_DEFECTS: readonly Defect[] = [
@@ -114,7 +114,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/sessions/bash.test.ts",
+      file: "test/integration/sessions/bash.test.ts",
       title: "exit ends the shell with a status also while something left behind writes to its output",
     },
   },

@@ -1,9 +1,9 @@
 import type { Defect } from "./defect.ts";
 
-const ATTACK = "test/process/lane-attack.test.ts";
-const FOUND_ENDS = "test/restart/found-ends.test.ts";
-const HOSTILE = "test/e2e/hostile-processes.test.ts";
-const LIMIT = "test/e2e/process-limit.test.ts";
+const ATTACK = "test/integration/processes/shell/lane-attack.test.ts";
+const FOUND_ENDS = "test/integration/restart/found-ends.test.ts";
+const HOSTILE = "test/integration/processes/hostile-processes.test.ts";
+const LIMIT = "test/integration/processes/process-limit.test.ts";
 
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
@@ -30,7 +30,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
         to: "    if (this.#runs.size >= this.#most) {",
       },
     ],
-    test: { file: "test/core/run/run-manager.test.ts", title: "as many succeed as there are places" },
+    test: { file: "test/unit/runs/manager.test.ts", title: "as many succeed as there are places" },
   },
   {
     name: "a lane is used again as soon as its job says that it left nothing",
@@ -57,7 +57,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/process/transcript-budget.test.ts",
+      file: "test/unit/processes/transcript-budget.test.ts",
       title: "of those that run the largest gives way, and keeps its head and its newest output",
     },
   },
@@ -71,7 +71,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/state/request-log.test.ts",
+      file: "test/unit/state/request-log.test.ts",
       title: "are dropped, the oldest first, and their requests are not carried out twice",
     },
   },
@@ -135,7 +135,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/half-way-starts.test.ts",
+      file: "test/integration/engine/docker/half-way-starts.test.ts",
       title: "a start that is stopped half-way in goes on once nobody stops it",
     },
   },
@@ -149,7 +149,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/engine/docker/half-way-starts.test.ts",
+      file: "test/integration/engine/docker/half-way-starts.test.ts",
       title: "a start that is stopped half-way in goes on once nobody stops it",
     },
   },
@@ -189,7 +189,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/exec/stdin-given-up.test.ts",
+      file: "test/integration/processes/exec/stdin-given-up.test.ts",
       title: "of 40 writes that were given up nothing is kept but a piece on its way",
     },
   },
@@ -203,7 +203,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/exec/stdin-given-up.test.ts",
+      file: "test/integration/processes/exec/stdin-given-up.test.ts",
       title: "of 40 writes that were given up nothing is kept but a piece on its way",
     },
   },

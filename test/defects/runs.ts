@@ -12,7 +12,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/runs/run.test.ts",
+      file: "test/integration/runs/run.test.ts",
       title: "a sandbox that was there stays, unless it is to be deleted; no two runs share one",
     },
   },

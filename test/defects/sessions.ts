@@ -1,11 +1,11 @@
 import type { Defect } from "./defect.ts";
 
-const PYTHON = "test/sessions/python.test.ts";
+const PYTHON = "test/integration/sessions/python.test.ts";
 const PRINTERS = "threads that print while later calls run do not crash the interpreter";
 
 const MANAGER = "src/sessions/manager.ts";
-const SESSIONS = "test/sessions/sessions.test.ts";
-const LOST = "test/e2e/lost-callers.test.ts";
+const SESSIONS = "test/integration/sessions/sessions.test.ts";
+const LOST = "test/integration/processes/lost-callers.test.ts";
 
 /** Those that sessions and requests with an id had. */
 export const SESSION_DEFECTS: readonly Defect[] = [
@@ -90,6 +90,9 @@ export const SESSION_DEFECTS: readonly Defect[] = [
         to: "",
       },
     ],
-    test: { file: "test/sessions/out-of-memory.test.ts", title: "one that is killed otherwise is not" },
+    test: {
+      file: "test/integration/sessions/out-of-memory.test.ts",
+      title: "one that is killed otherwise is not",
+    },
   },
 ];

@@ -15,7 +15,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/store/sqlite/sandbox-store.test.ts",
+      file: "test/unit/sandboxes/store.test.ts",
       title: "what is written late of an earlier life never touches a later one",
     },
   },
@@ -32,7 +32,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/ordered-index.test.ts",
+      file: "test/unit/base/ordered-index.test.ts",
       title: "a part goes on from a place whose element has gone",
     },
   },
@@ -48,7 +48,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/state/event-log.test.ts",
+      file: "test/unit/state/event-log.test.ts",
       title: "is told once it is stored, in the order in which things happened",
     },
   },
@@ -56,7 +56,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "after a loss of power, numbers of events are used again",
     changes: [{ file: EVENT_LOG, from: "openedIn !== clock.bootId", to: "openedIn === undefined" }],
     test: {
-      file: "test/core/state/event-log.test.ts",
+      file: "test/unit/state/event-log.test.ts",
       title: "of a machine that lost its power, no number that may have been told is used again",
     },
   },
@@ -70,7 +70,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/sandbox/sandbox-registry.test.ts",
+      file: "test/unit/sandboxes/registry.test.ts",
       title: "an owner's flood of ended sandboxes pushes out none of another's",
     },
   },
@@ -84,7 +84,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/store/sqlite/run-store.test.ts",
+      file: "test/unit/runs/store.test.ts",
       title: "with 10,000 runs a create and a list, filtered or not, cost what they cost with 100",
     },
   },
@@ -98,7 +98,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/sandbox/sandbox-registry.test.ts",
+      file: "test/unit/sandboxes/registry.test.ts",
       title: "a list of live sandboxes looks at no ended one, and at no more than its page",
     },
   },
@@ -108,7 +108,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       { file: "src/app.ts", from: "new ProcessMetrics(metrics)", to: "new ProcessMetrics(new Registry())" },
     ],
     test: {
-      file: "test/e2e/metrics.test.ts",
+      file: "test/integration/service/metrics.test.ts",
       title:
         "two services of one process show its memory, descriptors and event loop, and the second goes on without the first",
     },
@@ -123,7 +123,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/restart/engine-trouble.test.ts",
+      file: "test/integration/restart/engine-trouble.test.ts",
       title: "a container that is removed while its event is on its way was removed, and not lost",
     },
   },

@@ -1,7 +1,7 @@
 import type { Defect } from "./defect.ts";
 
-const BAD_INPUT = "test/rpc/bad-input.test.ts";
-const UNKNOWN_FIELDS = "test/rpc/unknown-fields.test.ts";
+const BAD_INPUT = "test/unit/server/bad-input.test.ts";
+const UNKNOWN_FIELDS = "test/unit/server/unknown-fields.test.ts";
 
 /** Of the wire, and of what hostile input does behind it. */
 export const WIRE_DEFECTS: readonly Defect[] = [
@@ -26,7 +26,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/rpc/grpc.test.ts",
+      file: "test/unit/server/grpc.test.ts",
       title: "takes any deadline that gRPC can write, also one that no timer can hold",
     },
   },
@@ -80,7 +80,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
         to: "if (bytes.length < 0) new",
       },
     ],
-    test: { file: "test/e2e/hostile-input.test.ts", title: "in gRPC and in JSON, of any method" },
+    test: { file: "test/integration/rpc/hostile-input.test.ts", title: "in gRPC and in JSON, of any method" },
   },
   {
     name: "a glob is matched by an engine that goes back",
@@ -92,7 +92,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/hostile-input.test.ts",
+      file: "test/integration/rpc/hostile-input.test.ts",
       title: "what %s is asked to do does not hold the event loop",
       row: "berth.v1.SessionService/ExecuteTool",
     },

@@ -1,10 +1,10 @@
 import type { Defect } from "./defect.ts";
 
-const REFERENCES = "test/e2e/workspaces/references.test.ts";
-const SHARED_QUOTA = "test/e2e/workspaces/shared-quota.test.ts";
+const REFERENCES = "test/integration/workspaces/references.test.ts";
+const SHARED_QUOTA = "test/integration/workspaces/shared-quota.test.ts";
 const SHARED_IS_TOLD =
   "past its watched quota a shared directory is told of, and workspaces get no new sandbox";
-const SANDBOXES = "test/e2e/workspaces/sandboxes.test.ts";
+const SANDBOXES = "test/integration/workspaces/sandboxes.test.ts";
 
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
 export const WORKSPACE_DEFECTS: readonly Defect[] = [
@@ -39,7 +39,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       }`,
       },
     ],
-    test: { file: "test/store/sqlite/store.test.ts", title: "a file that is no database" },
+    test: { file: "test/integration/state/store.test.ts", title: "a file that is no database" },
   },
   {
     name: "a corrupt entry left by hand is taken over as a new workspace",
@@ -106,7 +106,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/workspace/workspace-locks.test.ts",
+      file: "test/integration/workspaces/locks.test.ts",
       title:
         "a workspace whose sandbox the engine takes long to make or remove holds up no other, and no call but its own",
     },
@@ -159,7 +159,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/workspaces/docker.test.ts",
+      file: "test/integration/workspaces/docker.test.ts",
       title: "a forced cleanup deletes nothing under a container that may live, and can be asked for again",
     },
   },
@@ -173,7 +173,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/workspaces/ordinary-user.test.ts",
+      file: "test/integration/workspaces/ordinary-user.test.ts",
       title: "files of another user, which it may neither read nor delete, are told, and hide nothing",
     },
   },
@@ -210,7 +210,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/workspaces/crashes.test.ts",
+      file: "test/integration/workspaces/crashes.test.ts",
       title:
         "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
     },
@@ -225,7 +225,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/e2e/workspaces/ordinary-user.test.ts",
+      file: "test/integration/workspaces/ordinary-user.test.ts",
       title: "whatever a sandbox plants, and closes to its own user, is measured, exported and deleted",
     },
   },
@@ -233,7 +233,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "an import that was refused half way is a running call for ever",
     changes: [{ file: "src/server/late-body.ts", from: "    request.stream.destroy();\n", to: "" }],
     test: {
-      file: "test/e2e/workspaces/quota.test.ts",
+      file: "test/integration/workspaces/quota.test.ts",
       title: "an import that would pass the quota is refused as it comes, and nothing of it stays",
     },
   },
@@ -283,7 +283,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/core/workspace/workspace-quota.test.ts",
+      file: "test/integration/workspaces/quota-measuring.test.ts",
       title: "the watch finds a shared directory that grew, also one that an earlier version made",
     },
   },

@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 /** The command of the one in TypeScript. */
 export const AGENT_COMMAND: readonly string[] = [
   process.execPath,
-  fileURLToPath(new URL("../clients/agent-driver.ts", import.meta.url)),
+  fileURLToPath(new URL("../integration/clients/agent-driver.ts", import.meta.url)),
 ];
 
 /** What a program with an agent tells. */
@@ -19,7 +19,7 @@ export interface Told {
   readonly currentStep?: number;
 }
 
-/** A program with an agent of one of the client classes in it: test/clients/agent-driver.ts or agent_driver.py. */
+/** A program with an agent of one of the client classes in it: test/integration/clients/agent-driver.ts or agent_driver.py. */
 export class AgentProgram {
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #lines: AsyncIterator<string>;

@@ -1,8 +1,8 @@
 import { mkdirSync, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import type { AppSettings } from "../../src/app.ts";
 import { randomBase32 } from "../../src/base/ids.ts";
+import type { AppSettings } from "../../src/config/settings.ts";
 import { SANDBOX_DEFAULTS } from "../../src/sandboxes/spec.ts";
 import { TEST_IMAGE } from "./images.ts";
 

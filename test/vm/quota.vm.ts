@@ -1,9 +1,9 @@
 import { mkdtempSync } from "node:fs";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { makeTar } from "../files/support/tar-builder.ts";
 import { startTestApp, useApp } from "../support/app.ts";
 import { failureOf } from "../support/client.ts";
 import { newDataDir, newInstance } from "../support/settings.ts";
+import { makeTar } from "../support/tar-builder.ts";
 import { WorkspaceClient } from "../support/workspaces.ts";
 
 const MIB = 1024 * 1024;

@@ -1,6 +1,7 @@
 import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
-import type { Resources } from "../../sandboxes/sandbox.ts";
+import type { Resources } from "../port.ts";
+
 import { BwrapProblem } from "./bwrap-program.ts";
 import { SANDBOX_USER } from "./identity.ts";
 

@@ -1,12 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
-import type { Resources } from "../../sandboxes/sandbox.ts";
 import { OutsideView } from "../outside/control.ts";
 import { type Freezer, groupFreezer, NO_FREEZER, type Stillness } from "../outside/freezer.ts";
 import { isFull, isNear } from "../outside/group-directories.ts";
 import { numbersOf } from "../outside/host-process.ts";
 import { groupScope, NO_SCOPE, namespaceScope } from "../outside/scopes.ts";
-import type { EngineSandbox, EngineSandboxEnd, OutsideControl } from "../port.ts";
+import type { EngineSandbox, EngineSandboxEnd, OutsideControl, Resources } from "../port.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";

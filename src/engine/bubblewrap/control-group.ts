@@ -1,5 +1,4 @@
-import type { Resources } from "../../sandboxes/sandbox.ts";
-import type { EngineUsage } from "../port.ts";
+import type { EngineUsage, Resources } from "../port.ts";
 
 /** What control groups on this machine let the service bound. */
 export interface GroupLimits {

@@ -2,7 +2,6 @@ import { closeSync } from "node:fs";
 import { BerthError, invalidArgument, throwIfAborted } from "../../base/errors.ts";
 import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
-import type { Resources } from "../../sandboxes/sandbox.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import type {
   Engine,
@@ -16,6 +15,7 @@ import type {
   LeftProcess,
   OutputSink,
   OutsideControl,
+  Resources,
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";

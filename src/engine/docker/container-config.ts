@@ -1,6 +1,5 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
-import type { Resources } from "../../sandboxes/sandbox.ts";
-import type { EngineMount, EngineSandboxSpec } from "../port.ts";
+import type { EngineMount, EngineSandboxSpec, Resources } from "../port.ts";
 import { PIPES_TARGET } from "./container-pipes.ts";
 import { formatLabels, type SandboxLabels } from "./labels.ts";
 import { setupCommand } from "./setup-script.ts";

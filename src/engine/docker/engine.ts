@@ -1,7 +1,6 @@
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
-import type { IsolationLevel, NetworkMode, Resources } from "../../sandboxes/sandbox.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
 import type {
@@ -15,9 +14,12 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
+  IsolationLevel,
   LeftProcess,
+  NetworkMode,
   OutputSink,
   OutsideControl,
+  Resources,
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";

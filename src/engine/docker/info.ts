@@ -1,7 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { BerthError } from "../../base/errors.ts";
-import type { IsolationLevel } from "../../sandboxes/sandbox.ts";
-import type { EngineCapabilities, EngineInfo, EngineSandboxSpec } from "../port.ts";
+import type { EngineCapabilities, EngineInfo, EngineSandboxSpec, IsolationLevel } from "../port.ts";
 import type { CallOptions, Daemon } from "./daemon.ts";
 
 /** The fields used of what `docker info` tells. */

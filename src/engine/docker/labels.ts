@@ -1,4 +1,4 @@
-import type { IsolationLevel } from "../../sandboxes/sandbox.ts";
+import type { IsolationLevel } from "../port.ts";
 
 /** Who a container belongs to and what must be known of it without a store. Set at create, immutable after. */
 export interface SandboxLabels {

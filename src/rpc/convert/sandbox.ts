@@ -13,11 +13,10 @@ import {
   SandboxState as WireState,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
+import type { IsolationLevel, NetworkMode } from "../../engine/port.ts";
 import type { SandboxEvent } from "../../sandboxes/event.ts";
 import type {
-  IsolationLevel,
   Mount,
-  NetworkMode,
   SandboxSpec,
   SandboxState,
   SandboxView,

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, describe, expect } from "vitest";
 import { BubblewrapEngine } from "../../../src/engine/bubblewrap/engine.ts";
-import { failure, run, silent, spec } from "../../engine/docker/support.ts";
+import { failure, run, silent, spec } from "../../integration/engine/docker/support.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { outsideSuite } from "./outside-suite.ts";

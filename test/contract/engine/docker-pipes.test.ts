@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, describe } from "vitest";
 import type { Engine } from "../../../src/engine/port.ts";
-import { spec, useEngine } from "../../engine/docker/support.ts";
+import { spec, useEngine } from "../../integration/engine/docker/support.ts";
 import { docker } from "../../support/docker.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";

@@ -1,5 +1,5 @@
 import { describe } from "vitest";
-import { spec, useEngine } from "../../engine/docker/support.ts";
+import { spec, useEngine } from "../../integration/engine/docker/support.ts";
 import { docker } from "../../support/docker.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { outsideSuite } from "./outside-suite.ts";

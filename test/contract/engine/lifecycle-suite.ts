@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import type { EngineEvent } from "../../../src/engine/port.ts";
-import { failure, run, sh } from "../../engine/docker/support.ts";
+import { failure, run, sh } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Subject, testUnless } from "./subject.ts";
 

@@ -2,7 +2,7 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { OutsideControl, ProcessName, SpawnedProcess } from "../../../src/engine/port.ts";
-import { run, sh } from "../../engine/docker/support.ts";
+import { run, sh } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Subject, testUnless } from "./subject.ts";
 

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { failure, run, sh } from "../../engine/docker/support.ts";
+import { failure, run, sh } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { scaled } from "../../support/scale.ts";
 import { type Subject, testUnless } from "./subject.ts";

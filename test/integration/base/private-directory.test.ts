@@ -1,0 +1,150 @@
+import { execFile } from "node:child_process";
+import {
+  chmodSync,
+  chownSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import { beforeEach, describe, expect, test } from "vitest";
+import { exposureAt, makePrivate } from "../../../src/base/private-directory.ts";
+import { makeSharedRoot, sharedRootExposure } from "../../../src/workspaces/host/shared-root.ts";
+import { newDataDir } from "../../support/settings.ts";
+
+const OTHER_USER = 54_321;
+const modeOf = (place: string) => lstatSync(place).mode & 0o7777;
+
+/** A directory that everybody may enter, as everybody may those above it. */
+let place = "";
+beforeEach(() => {
+  place = newDataDir();
+  chmodSync(place, 0o755);
+});
+
+const directory = () => ({ path: place, option: "data-dir", isOwn: (name: string) => name === "ours" });
+const refusal = (message: string) =>
+  expect.objectContaining({ reason: "INVALID_ARGUMENT", message: expect.stringContaining(message) });
+
+describe("a directory of the service's own", () => {
+  test("is made closed, and so are those above it that are missing", () => {
+    const below = path.join(place, "a", "b");
+    makePrivate({ ...directory(), path: below });
+    expect([modeOf(path.dirname(below)), modeOf(below)]).toEqual([0o700, 0o700]);
+  });
+
+  test.each([0o755, 0o750, 0o711, 0o2775])("is closed where it has nothing else in it: %o", (mode) => {
+    mkdirSync(path.join(place, "ours"));
+    mkdirSync(path.join(place, "lost+found"));
+    chmodSync(place, mode);
+    expect(exposureAt(directory())).toBeUndefined();
+    makePrivate(directory());
+    expect(modeOf(place) & 0o777).toBe(0o700);
+  });
+
+  test("may hold anything where it is closed already", () => {
+    writeFileSync(path.join(place, "theirs"), "");
+    chmodSync(place, 0o700);
+    makePrivate(directory());
+  });
+
+  test("is found by a link to it", () => {
+    const link = `${place}-link`;
+    symlinkSync(place, link);
+    makePrivate({ ...directory(), path: link });
+    expect(modeOf(place)).toBe(0o700);
+  });
+});
+
+describe("a directory that others may enter is left as it was, with what to type,", () => {
+  test("where it has something else in it", () => {
+    writeFileSync(path.join(place, "theirs"), "");
+    const words = `holds "theirs", which is not Berth's, so it is not closed unasked. Name a directory of Berth's own with --data-dir, or type: sudo chmod 700 ${place}`;
+    expect(() => makePrivate(directory())).toThrow(refusal(words));
+    expect(exposureAt(directory())?.mend).toMatch(new RegExp(`type: sudo chmod 700 ${place}$`));
+    expect(modeOf(place)).toBe(0o755);
+  });
+
+  test("where it is another user's, closed or not", () => {
+    chownSync(place, OTHER_USER, OTHER_USER);
+    for (const mode of [0o755, 0o700]) {
+      chmodSync(place, mode);
+      expect(() => makePrivate(directory())).toThrow(
+        refusal(`belongs to the user ${OTHER_USER}, who could reach`),
+      );
+      expect(() => makePrivate(directory())).toThrow(
+        refusal(`type: sudo chown 0 ${place} && sudo chmod 700 ${place}`),
+      );
+      expect(modeOf(place)).toBe(mode);
+    }
+  });
+
+  test("where it is everybody's, which nobody is told to close", () => {
+    writeFileSync(path.join(place, "theirs"), "");
+    chmodSync(place, 0o1777);
+    expect(() => makePrivate(directory())).toThrow(
+      refusal("Name a directory of Berth's own with --data-dir."),
+    );
+    expect(exposureAt(directory())?.mend).not.toContain("chmod");
+    expect(modeOf(place)).toBe(0o1777);
+  });
+
+  test("in one word, whatever its name", () => {
+    place = path.join(place, "it's mine");
+    mkdirSync(place, { mode: 0o755 });
+    writeFileSync(path.join(place, "theirs"), "");
+    expect(exposureAt(directory())?.mend).toContain(`chmod 700 '${place.replace("'", "'\\''")}'`);
+  });
+});
+
+describe("a shared root", () => {
+  test("to which others may come is closed, and one in it is shared", async () => {
+    const shared = await makeSharedRoot(place);
+    expect(shared).toBe(path.join(place, "shared"));
+    expect([modeOf(place), modeOf(shared)]).toEqual([0o700, 0o777]);
+    expect(await makeSharedRoot(place)).toBe(shared);
+  });
+
+  test("behind a closed directory is shared itself", async () => {
+    chmodSync(place, 0o700);
+    const root = path.join(place, "root");
+    expect(await makeSharedRoot(root)).toBe(root);
+    writeFileSync(path.join(root, "note"), "");
+    expect(await makeSharedRoot(root)).toBe(root);
+    expect(modeOf(root)).toBe(0o777);
+    // What closed it is opened later on.
+    chmodSync(place, 0o755);
+    await expect(makeSharedRoot(root)).rejects.toThrow(refusal('it holds "note"'));
+  });
+
+  test("that was closed stays so when a directory above it is closed, too", async () => {
+    const root = path.join(place, "root");
+    mkdirSync(root);
+    const shared = await makeSharedRoot(root);
+    chmodSync(place, 0o700);
+    expect(await makeSharedRoot(root)).toBe(shared);
+  });
+
+  test.each([0o755, 0o777, 0o700])(
+    "with content of a time before, %o, is refused until that is moved",
+    async (mode) => {
+      writeFileSync(path.join(place, "-note"), "kept");
+      mkdirSync(path.join(place, "more"));
+      chmodSync(place, mode);
+      await expect(makeSharedRoot(place)).rejects.toThrow(refusal("or move what it holds: sudo sh -ec '"));
+      const [, script, rest] = /sudo sh -ec '([^']*)' (.*)/.exec(sharedRootExposure(place)?.mend ?? "") ?? [];
+      expect([script, rest]).toEqual([
+        'cd "$0"; mkdir shared; find . -mindepth 1 -maxdepth 1 ! -name shared ! -name lost+found -exec mv -t shared -- {} +; chmod 700 .',
+        place,
+      ]);
+      expect(modeOf(place)).toBe(mode);
+      await promisify(execFile)("sh", ["-ec", script ?? "", place]);
+      const shared = await makeSharedRoot(place);
+      expect(readFileSync(path.join(shared, "-note"), "utf8")).toBe("kept");
+      expect([modeOf(place), modeOf(shared)]).toEqual([0o700, 0o777]);
+    },
+  );
+});

@@ -1,0 +1,160 @@
+import net from "node:net";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { MISSING_IMAGE, TEST_IMAGE } from "../../support/images.ts";
+import { type ProgramOptions, runProgram, ServeProcess } from "../../support/program.ts";
+
+interface Report {
+  readonly ok: boolean;
+  readonly findings: readonly { subject: string; status: string; found: string; mend?: string }[];
+}
+
+async function doctor(args: string[] = [], options: ProgramOptions = {}) {
+  const env = {
+    BERTH_LISTEN: "127.0.0.1:0",
+    BERTH_DEFAULT_IMAGE: TEST_IMAGE,
+    // With another engine to fall back to, little is missing.
+    BERTH_ENGINE: "docker",
+    ...options.env,
+  };
+  const { exitCode, stdout, stderr } = await runProgram(["doctor", "--json", ...args], { ...options, env });
+  expect(stderr).toBe("");
+  const { ok, findings }: Report = JSON.parse(stdout.toString());
+  return { exitCode, ok, of: (subject: string) => findings.find((finding) => finding.subject === subject) };
+}
+
+test("where all is there: 0, and what was found", async () => {
+  const { exitCode, ok, of } = await doctor();
+  expect({ exitCode, ok }).toEqual({ exitCode: 0, ok: true });
+  expect(of("docker daemon")).toEqual({
+    subject: "docker daemon",
+    status: "ok",
+    found: expect.stringMatching(/^Docker \d+\.\S+ at \/var\/run\/docker\.sock$/),
+  });
+  expect(of("isolation")?.found).toBe("container (shared kernel, for semi-trusted code)");
+  expect(of("limits")?.found).toMatch(/^memory, cpu and processes, by cgroup v[12] \(\w+\)$/);
+  expect(of("storage driver")?.status).toBe("ok");
+  expect(of("default image")).toMatchObject({ status: "ok", found: `${TEST_IMAGE} is there` });
+  expect(of("data directory")?.status).toBe("ok");
+  expect(of("node")?.found).toBe(process.version);
+});
+
+test("as a table for people, with a last line that says it all", async () => {
+  const { exitCode, stdout } = await runProgram([
+    "doctor",
+    "--listen",
+    "127.0.0.1:0",
+    "--default-image",
+    TEST_IMAGE,
+  ]);
+  expect(exitCode).toBe(0);
+  expect(stdout.toString()).toMatch(/^STATUS +WHAT +FOUND\nok +node +v\d+/);
+  expect(stdout.toString()).toMatch(/\nA service can run here: berth serve\n$/);
+});
+
+test("quotas that the file system would not hold are told, with what it takes", async () => {
+  expect((await doctor()).of("--shared-quota")).toBeUndefined();
+  // Only file systems on disks have project quotas.
+  const roots = ["--workspaces-root", "/proc/berth/workspaces", "--shared-root", "/proc/berth/shared"];
+  const { ok, of } = await doctor([...roots, "--shared-quota", "1GiB", "--workspace-quota", "2GiB"]);
+  expect(ok).toBe(true);
+  for (const [option, root] of [
+    ["--shared-quota", "/proc/berth/shared"],
+    ["--workspace-quota", "/proc/berth/workspaces"],
+  ] as const) {
+    expect(of(option)).toEqual({
+      subject: option,
+      status: "limited",
+      found: expect.stringMatching(/^it would be watched, not enforced: /),
+      mend: expect.stringContaining(`Have ${root} on ext4 or xfs mounted with prjquota`),
+    });
+  }
+});
+
+describe.concurrent("what is missing comes with what mends it, and 1", () => {
+  test("an image that is neither there nor to be had", async () => {
+    const { exitCode, ok, of } = await doctor(["--default-image", MISSING_IMAGE]);
+    expect({ exitCode, ok }).toEqual({ exitCode: 1, ok: false });
+    expect(of("default image")?.found).toContain(`${MISSING_IMAGE} is not there, and its registry`);
+    expect(of("default image")?.mend).toContain(`docker pull ${MISSING_IMAGE}`);
+  });
+
+  test("a daemon that is not there", async () => {
+    const { exitCode, of } = await doctor(["--docker-host", "unix:///no/docker.sock"]);
+    expect(exitCode).toBe(1);
+    expect(of("docker daemon")).toMatchObject({
+      status: "missing",
+      found: "no Docker daemon answers at /no/docker.sock",
+      mend: expect.stringContaining("docker"),
+    });
+  });
+
+  test("a daemon that answers nonsense, or never", async () => {
+    const sockets = new Set<net.Socket>();
+    const silent = net.createServer((socket) => sockets.add(socket));
+    await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+    try {
+      const { port } = silent.address() as net.AddressInfo;
+      const { exitCode, of } = await doctor(["--docker-host", `tcp://127.0.0.1:${port}`]);
+      expect(exitCode).toBe(1);
+      expect(of("docker daemon")?.status).toBe("missing");
+    } finally {
+      for (const socket of sockets) socket.destroy();
+      silent.close();
+    }
+  });
+
+  test("a data directory that cannot be", async () => {
+    const { exitCode, of } = await doctor(["--data-dir", "/etc/hostname/berth"]);
+    expect(exitCode).toBe(1);
+    expect(of("data directory")).toMatchObject({
+      status: "missing",
+      found: "/etc/hostname is not a directory",
+      mend: expect.stringContaining("--data-dir DIR"),
+    });
+  });
+
+  test("an address that another program uses", async () => {
+    const server = net.createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    try {
+      const { port } = server.address() as net.AddressInfo;
+      const { exitCode, of } = await doctor(["--listen", `127.0.0.1:${port}`]);
+      expect(exitCode).toBe(1);
+      expect(of("address")).toMatchObject({
+        status: "missing",
+        found: `another program uses 127.0.0.1:${port}`,
+      });
+    } finally {
+      server.close();
+    }
+  });
+});
+
+test("a runtime that Docker does not know is limited, which is no failure", async () => {
+  const { exitCode, of } = await doctor(["--allow-runtime", "runsc=user-kernel"]);
+  expect(exitCode).toBe(0);
+  expect(of("runtime runsc")).toMatchObject({
+    status: "limited",
+    mend: expect.stringContaining("runsc install"),
+  });
+});
+
+describe("beside a running service", () => {
+  let service: ServeProcess;
+  beforeAll(async () => {
+    service = await ServeProcess.start();
+  });
+  afterAll(() => service.stop());
+
+  test("its address is no problem", async () => {
+    const { exitCode, of } = await doctor(["--listen", service.address]);
+    expect(exitCode).toBe(0);
+    expect(of("address")?.found).toMatch(/^a service runs on \S+ already, engine docker \d/);
+  });
+});
+
+test("a bad option is a usage error", async () => {
+  const { exitCode, stderr } = await runProgram(["doctor", "--default-memory", "1"]);
+  expect(exitCode).toBe(2);
+  expect(stderr).toContain("--default-memory:");
+});

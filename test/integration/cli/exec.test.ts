@@ -1,0 +1,112 @@
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
+
+const SANDBOX = "box";
+
+let service: ServeProcess;
+beforeAll(async () => {
+  service = await ServeProcess.start();
+  const { exitCode, stderr } = await service.run(["create", "--id", SANDBOX, "-e", "WHO=sandbox"]);
+  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+});
+afterAll(() => service.stop());
+
+const exec = (flags: string[], command: string[], stdin?: Buffer | string) =>
+  service.run(["exec", ...flags, SANDBOX, "--", ...command], stdin === undefined ? {} : { stdin });
+
+describe("stdin", () => {
+  const input = randomBytes(20_000_000);
+  const hash = createHash("sha256").update(input).digest("hex");
+
+  test("20 MB arrive whole", async () => {
+    const { exitCode, stdout } = await exec([], ["sha256sum"], input);
+    expect([exitCode, stdout.toString()]).toEqual([0, `${hash}  -\n`]);
+  });
+
+  test("and come back whole", async () => {
+    const { exitCode, stdout } = await exec([], ["cat"], input);
+    expect(exitCode).toBe(0);
+    expect(createHash("sha256").update(stdout).digest("hex")).toBe(hash);
+  });
+
+  test("a command need not read it", async () => {
+    const { exitCode, stdout, stderr } = await exec([], ["head", "-c", "5"], input);
+    expect({ exitCode, stdout, stderr }).toEqual({ exitCode: 0, stdout: input.subarray(0, 5), stderr: "" });
+  });
+
+  test("an empty one ends at once", async () => {
+    const { exitCode, stdout } = await exec([], ["cat"], "");
+    expect([exitCode, stdout.length]).toEqual([0, 0]);
+  });
+});
+
+describe("flags", () => {
+  test("env, workdir, user and timeout reach the command", async () => {
+    const flags = ["-e", "WHAT=flag", "-w", "/tmp", "-u", "65534"];
+    const { stdout } = await exec(flags, ["sh", "-c", 'echo "$WHO $WHAT $PWD $(id -u)"']);
+    expect(stdout.toString()).toBe("sandbox flag /tmp 65534\n");
+    expect((await exec(["--timeout", "300ms"], ["sleep", "60"])).exitCode).toBe(124);
+  });
+
+  test("-- is not needed, and a second one is the command's", async () => {
+    const { stdout } = await service.run(["exec", SANDBOX, "echo", "-n", "--", "-x"]);
+    expect(stdout.toString()).toBe("-- -x");
+  });
+
+  test("one behind the sandbox is refused with the right order", async () => {
+    const { exitCode, stderr } = await service.run(["exec", SANDBOX, "-i", "--", "cat"]);
+    expect(exitCode).toBe(2);
+    expect(stderr).toBe(
+      "berth: the option -i goes before the sandbox's id; write: berth exec -i SANDBOX -- COMMAND\n",
+    );
+  });
+
+  test.each<[string[], string]>([
+    [["exec"], "missing required argument 'sandbox'"],
+    [["exec", SANDBOX], "missing required argument 'command'"],
+    [["exec", SANDBOX, "--"], "there is no command; write: berth exec SANDBOX -- COMMAND"],
+    [["exec", "--timeout", "5", SANDBOX, "--", "true"], '--timeout: "5" has no unit; for seconds write 5s'],
+    [["exec", "-e", "A", SANDBOX, "--", "true"], '--env: "A" is not of the form KEY=VALUE'],
+    [["exec", "--colour", SANDBOX, "--", "true"], "unknown option '--colour'"],
+  ])("%j is a usage error", async (args, problem) => {
+    const { exitCode, stderr } = await service.run(args);
+    expect(exitCode).toBe(2);
+    expect(stderr).toContain(`berth: ${problem}`);
+  });
+});
+
+test("a sandbox that is not there: 125, and where to look", async () => {
+  const { exitCode, stderr } = await service.run(["exec", "nobody", "--", "true"]);
+  expect(exitCode).toBe(125);
+  expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
+});
+
+test("a directory that is not there is the service's refusal, not the command's", async () => {
+  const { exitCode, stderr } = await exec(["-w", "/no/such/dir"], ["true"]);
+  expect(exitCode).toBe(125);
+  expect(stderr).toContain("/no/such/dir");
+});
+
+test("a sandbox that is deleted meanwhile ends the command with 125", async () => {
+  await service.run(["create", "--id", "short"]);
+  const child = service.begin(["exec", "short", "--", "sh", "-c", "echo up; sleep 600"]);
+  const end = endOf(child);
+  await once(child.stdout, "data");
+  await service.run(["rm", "--grace", "0s", "short"]);
+  const { exitCode, stderr } = await end;
+  expect(exitCode).toBe(125);
+  expect(stderr).toMatch(/^berth: .*sandbox/);
+});
+
+test("no service: the address and what starts one", async () => {
+  const { exitCode, stderr } = await runProgram(["exec", "x", "--", "true"], {
+    env: { BERTH_ADDRESS: "127.0.0.1:1" },
+  });
+  expect(exitCode).toBe(125);
+  expect(stderr).toBe(
+    "berth: no service answers at 127.0.0.1:1\nStart one with: berth serve\n" +
+      "If it listens elsewhere, say where with --address or BERTH_ADDRESS.\n",
+  );
+});

@@ -1,0 +1,120 @@
+import http from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { containersOf } from "../../support/docker.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
+import { runProgram, ServeProcess } from "../../support/program.ts";
+
+let service: ServeProcess;
+beforeAll(async () => {
+  service = await ServeProcess.start(["--max-sandboxes", "2"]);
+});
+afterAll(() => service.stop());
+
+const json = async (args: string[]) => JSON.parse((await service.run([...args, "--json"])).stdout.toString());
+
+describe("create, ls, stats and rm", () => {
+  test("a sandbox from its create to its end", async () => {
+    const created = await service.run(["create", "-l", "team=red", "--idle-timeout", "5m"]);
+    const id = created.stdout.toString().trim();
+    expect(created.stdout.toString()).toMatch(/^sbx_[a-z2-7]{20}\n$/);
+
+    const { sandbox } = (await json(["create", "--id", "named", "-l", "team=blue"])) as { sandbox: object };
+    expect(sandbox).toMatchObject({
+      sandboxId: "named",
+      state: "SANDBOX_STATE_RUNNING",
+      engine: "docker",
+      isolation: "ISOLATION_LEVEL_CONTAINER",
+      generation: "1",
+      spec: { image: TEST_IMAGE, labels: { team: "blue" }, workingDir: "/workspace" },
+    });
+
+    const ls = (await service.run(["ls"])).stdout.toString().split("\n");
+    expect(ls[0]).toMatch(/^ID +STATE +IMAGE +AGE +EXPIRES +ACTIVE$/);
+    expect(ls[1]).toMatch(new RegExp(`^named +running +${TEST_IMAGE} +\\d+\\w+ +in 59m \\d+s +0$`));
+    expect(ls[2]).toMatch(new RegExp(`^${id} +running +${TEST_IMAGE} +\\d+\\w+ +in 4m \\d+s +0$`));
+
+    const red = await json(["ls", "-l", "team=red"]);
+    expect(red.sandboxes.map(({ sandboxId }: { sandboxId: string }) => sandboxId)).toEqual([id]);
+
+    expect(await json(["stats"])).toMatchObject({
+      totalSandboxes: 2,
+      activeOperations: 0,
+      maxSandboxes: 2,
+      idleTimeout: "3600s",
+      cleanupInterval: "300s",
+      isShuttingDown: false,
+      engine: { name: "docker", available: true, isolation: "ISOLATION_LEVEL_CONTAINER" },
+    });
+    const stats = (await service.run(["stats"])).stdout.toString();
+    expect(stats).toMatch(/^sandboxes +2 of 2, 0 in use$/m);
+    expect(stats).toMatch(/^engine +docker \d+/m);
+
+    const full = await service.run(["create"]);
+    expect(full.exitCode).toBe(1);
+    expect(full.stderr).toMatch(
+      /^berth: Maximum number of sandboxes \(2\) reached\..*\nSee which there are: berth ls\n$/,
+    );
+
+    const again = await service.run(["rm", id, "named", "unknown"]);
+    expect(again.exitCode).toBe(0);
+    expect(again.stdout.toString().trim().split("\n").sort()).toEqual(["named", id, "unknown"].sort());
+    expect(await containersOf(service.instance)).toEqual([]);
+
+    expect((await json(["ls"])).sandboxes).toEqual([]);
+    const all = (await service.run(["ls", "--all"])).stdout.toString();
+    expect(all).toMatch(/^named +terminated \(deleted\) /m);
+  });
+
+  test("rm --json tells each", async () => {
+    const { stdout } = await service.run(["rm", "--json", "a", "b"]);
+    const lines = stdout
+      .toString()
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    expect(lines).toContainEqual({ sandboxId: "a", deleted: true });
+    expect(lines).toContainEqual({ sandboxId: "b", deleted: true });
+  });
+});
+
+describe("what cannot be", () => {
+  test.each<[string[], number, string]>([
+    [["create", "--id", "new\nline"], 1, "sandbox_id"],
+    [["create", "--memory", "lots"], 2, '--memory: "lots" is not a size'],
+    [["create", "--memory", "1MiB"], 1, "spec.resources.memory_bytes"],
+    [["create", "--cpus", "0"], 2, "--cpus:"],
+    [["create", "extra"], 2, "too many arguments"],
+    [["ls", "-l", "team"], 2, '--label: "team" is not of the form KEY=VALUE'],
+    [["rm"], 2, "missing required argument 'sandbox'"],
+    [["stat"], 2, "unknown command 'stat'"],
+    [["ls", "--address", "somewhere"], 2, '"somewhere" is not the address of a service'],
+  ])("%j", async (args, code, problem) => {
+    const { exitCode, stderr } = await service.run(args);
+    expect(exitCode).toBe(code);
+    expect(stderr).toMatch(/^berth: /);
+    expect(stderr).toContain(problem);
+  });
+
+  test("a port that speaks something else says so", async () => {
+    const server = http.createServer((_request, response) => response.end("hello"));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    try {
+      const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+      const { exitCode, stderr } = await runProgram(["ls", "--address", address]);
+      expect(exitCode).toBe(1);
+      expect(stderr).toContain(`berth: what answers at ${address} does not speak gRPC\n`);
+    } finally {
+      server.close();
+    }
+  });
+
+  test.each(["unix:/tmp/no-such-berth.sock", "127.0.0.1:1", "http://[::1]:1"])(
+    "no service at %s",
+    async (address) => {
+      const { exitCode, stderr } = await runProgram(["stats"], { env: { BERTH_ADDRESS: address } });
+      expect(exitCode).toBe(1);
+      expect(stderr).toContain(`berth: no service answers at ${address}\nStart one with: berth serve\n`);
+    },
+  );
+});

@@ -1,0 +1,98 @@
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { buffer } from "node:stream/consumers";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Store } from "../../../src/store.ts";
+import { nodeAsOrdinaryUser } from "../../support/ordinary-user.ts";
+import { runProgram } from "../../support/program.ts";
+
+const root = mkdtempSync(path.join(tmpdir(), "berth-data-dir-"));
+/** A good data directory's database. */
+let whole: Buffer;
+
+beforeAll(() => {
+  const good = path.join(root, "good");
+  Store.open(good).close();
+  whole = readFileSync(path.join(good, "berth.db"));
+});
+afterAll(() => rmSync(root, { recursive: true }));
+
+/** A data directory with that database. */
+function dataDir(name: string, database: Uint8Array): string {
+  const directory = path.join(root, name);
+  mkdirSync(directory, { mode: 0o700 });
+  writeFileSync(path.join(directory, "berth.db"), database);
+  return directory;
+}
+
+const serve = (directory: string) =>
+  runProgram(["serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", directory]);
+
+describe("berth serve ends with 1 and says why, and what to do, for a data directory", () => {
+  test.each([
+    {
+      what: "of a newer version",
+      spoil: (file: string) => {
+        const database = new DatabaseSync(file);
+        database.exec("PRAGMA user_version = 9999");
+        database.close();
+      },
+      message: /written by a newer version of Berth \(schema 9999; .*Run that version/,
+    },
+    {
+      what: "that is corrupt",
+      spoil: (file: string) => writeFileSync(file, Buffer.from(whole).fill(0xff, 4096, 12_288)),
+      message: /is damaged\. Bring it back from a backup, or move it away/,
+    },
+    {
+      what: "that is truncated",
+      spoil: (file: string) => truncateSync(file, whole.length / 2),
+      message: /is damaged\. Bring it back from a backup, or move it away/,
+    },
+  ])("$what, and leaves it as it was", async ({ what, spoil, message }) => {
+    const directory = dataDir(what, whole);
+    const file = path.join(directory, "berth.db");
+    spoil(file);
+    const before = readFileSync(file);
+    const { exitCode, stdout, stderr } = await serve(directory);
+    expect({ exitCode, stdout: stdout.toString() }).toEqual({ exitCode: 1, stdout: "" });
+    expect(stderr).toMatch(message);
+    expect(stderr).toContain("--data-dir");
+    expect(readFileSync(file).equals(before)).toBe(true);
+  });
+
+  test("that another service holds", async () => {
+    const directory = path.join(root, "held");
+    const holder = Store.open(directory);
+    try {
+      const { exitCode, stderr } = await serve(directory);
+      expect(exitCode).toBe(1);
+      expect(stderr).toMatch(/is in use by another service\. Stop that one, or give this one/);
+    } finally {
+      holder.close();
+    }
+  });
+
+  test("that its user may not write", async () => {
+    const directory = dataDir("unwritable", whole);
+    const args = ["src/main.ts", "serve", "--engine", "bubblewrap", "--data-dir", directory];
+    const { child } = nodeAsOrdinaryUser(args);
+    const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
+    if (child.stderr === null) throw new Error("its stderr is not piped");
+    const stderr = (await buffer(child.stderr)).toString();
+    expect(await ended).toBe(1);
+    expect(stderr).toMatch(/cannot be used \(.+\)\. Make it writable, or name another with --data-dir/);
+    expect(readdirSync(directory)).toEqual(["berth.db"]);
+    expect(readFileSync(path.join(directory, "berth.db")).equals(whole)).toBe(true);
+  });
+});

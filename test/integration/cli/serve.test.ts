@@ -1,0 +1,187 @@
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { containersOf, removeContainers } from "../../support/docker.ts";
+import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
+
+const dir = mkdtempSync(path.join(tmpdir(), "berth-serve-"));
+afterAll(() => rmSync(dir, { recursive: true }));
+
+const services: ServeProcess[] = [];
+async function serve(args: string[] = [], env: Record<string, string> = {}): Promise<ServeProcess> {
+  const service = await ServeProcess.start(args, env);
+  services.push(service);
+  return service;
+}
+afterEach(async () => {
+  for (const service of services.splice(0)) {
+    await service.dispose();
+    await removeContainers(service.instance);
+  }
+});
+
+test("one line says where, on what, and how isolated; nothing but JSON is logged", async () => {
+  const service = await serve([], { BERTH_LOG_LEVEL: "debug" });
+  expect(service.startLine).toMatch(
+    /^berth listens on 127\.0\.0\.1:\d+; engine docker \S+, isolation: container \(shared kernel, for semi-trusted code\)$/,
+  );
+  const { exitCode, stdout, stderr } = await service.stop();
+  expect(exitCode).toBe(0);
+  expect(stdout.toString()).toBe(`${service.startLine}\n`);
+  const messages = stderr
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line).msg);
+  expect(messages).toContain("listening");
+  expect(messages.at(-1)).toBe("stopped");
+});
+
+describe("its end", () => {
+  test.each(["SIGTERM", "SIGINT"] as const)("%s deletes the sandboxes and ends with 0", async (signal) => {
+    const service = await serve();
+    await service.run(["create"]);
+    expect(await containersOf(service.instance)).toHaveLength(1);
+    expect((await service.stop(signal)).exitCode).toBe(0);
+    expect(await containersOf(service.instance)).toEqual([]);
+  });
+
+  test("--leave-sandboxes leaves them", async () => {
+    const service = await serve(["--leave-sandboxes"]);
+    await service.run(["create"]);
+    expect((await service.stop()).exitCode).toBe(0);
+    expect(await containersOf(service.instance)).toHaveLength(1);
+  });
+
+  test("a second signal ends it at once and says so", async () => {
+    const service = await serve(["--stop-timeout", "60s"]);
+    await service.run(["create", "--id", "busy"]);
+    const child = service.begin(["exec", "busy", "--", "sh", "-c", "echo up; sleep 600"], { stdin: "open" });
+    const busy = endOf(child);
+    await once(child.stdout, "data");
+    service.signal("SIGTERM");
+    // The same signal twice within a moment is one keystroke, passed on by a parent.
+    service.signal("SIGTERM");
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    service.signal("SIGTERM");
+    const { exitCode, stderr } = await service.end;
+    expect(exitCode).toBe(143);
+    expect(stderr).toContain("berth: SIGTERM again: stopped at once.");
+    expect((await busy).exitCode).toBe(125);
+  });
+});
+
+describe("its options", () => {
+  test("come from the file, the environment and the flags", async () => {
+    const config = path.join(dir, "berth.json");
+    writeFileSync(
+      config,
+      JSON.stringify({ "max-sandboxes": 7, "idle-timeout": "7m", "cleanup-interval": "7s" }),
+    );
+    const service = await serve(["--config", config, "--cleanup-interval", "9s"], {
+      BERTH_IDLE_TIMEOUT: "8m",
+    });
+    const { stdout } = await service.run(["stats", "--json"]);
+    expect(JSON.parse(stdout.toString())).toMatchObject({
+      maxSandboxes: 7,
+      idleTimeout: "480s",
+      cleanupInterval: "9s",
+    });
+  });
+
+  test.each<[string[], string]>([
+    [["--listen", "0.0.0.0:0"], "--listen: 0.0.0.0:0 can be reached from other machines"],
+    [["--idle-timeout", "60"], '--idle-timeout: "60" has no unit; for seconds write 60s.'],
+    [["--engine", "podman"], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
+    [["--max-sandbox", "5"], "unknown option '--max-sandbox'\n(Did you mean --max-sandboxes?)"],
+    [["--config", "/no/berth.json"], "Configuration file /no/berth.json: there is no such file."],
+    [["extra"], "too many arguments"],
+  ])("%j: refused with 2", async (args, problem) => {
+    const { exitCode, stderr, stdout } = await runProgram(["serve", ...args]);
+    expect({ exitCode, stdout: stdout.toString() }).toEqual({ exitCode: 2, stdout: "" });
+    expect(stderr).toContain(`berth: ${problem}`);
+  });
+
+  test("--help names every option with its variable and default", async () => {
+    const { stdout, exitCode } = await runProgram(["serve", "--help"], { env: { COLUMNS: "200" } });
+    const help = stdout.toString().replace(/\s+/g, " ");
+    expect(exitCode).toBe(0);
+    expect(help).toContain(
+      "--idle-timeout <DURATION> How long a sandbox may stay unused before it is deleted. (env BERTH_IDLE_TIMEOUT, default 1h)",
+    );
+    expect(help).toContain("BERTH_CONFIG");
+    expect(help).not.toContain("--no-");
+  });
+});
+
+describe("where it listens", () => {
+  test("a Unix socket, which is gone afterwards", async () => {
+    const listen = `unix:${path.join(dir, "berth.sock")}`;
+    const service = await serve([], { BERTH_LISTEN: listen });
+    expect(service.address).toBe(listen);
+    const { exitCode, stdout } = await service.run(["run", "--", "echo", "over a socket"]);
+    expect([exitCode, stdout.toString()]).toEqual([0, "over a socket\n"]);
+    await service.stop();
+    expect((await service.run(["ls"])).stderr).toContain(`no service answers at ${listen}`);
+  });
+
+  test("an address in use is refused", async () => {
+    const service = await serve();
+    const { exitCode, stderr } = await runProgram(["serve", "--listen", service.address]);
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain(`Cannot listen on ${service.address}: another program uses it.`);
+  });
+
+  test("a certificate that cannot be read is named", async () => {
+    const { exitCode, stderr } = await runProgram([
+      "serve",
+      "--tls-cert",
+      "/no/c.pem",
+      "--tls-key",
+      "/no/k.pem",
+    ]);
+    expect([exitCode, stderr]).toEqual([1, "berth: --tls-cert: /no/c.pem cannot be read (ENOENT).\n"]);
+  });
+
+  test("beyond loopback with TLS, called by https", async () => {
+    const [cert, key] = [path.join(dir, "cert.pem"), path.join(dir, "key.pem")];
+    execFileSync("openssl", [
+      ...[
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "1",
+      ],
+      ...["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert],
+    ]);
+    const service = await serve(["--tls-cert", cert, "--tls-key", key], { BERTH_LISTEN: "0.0.0.0:0" });
+    const port = service.address.split(":").at(-1);
+    const address = `https://localhost:${port}`;
+    const trusting = await service.run(["stats", "--address", address], {
+      env: { NODE_EXTRA_CA_CERTS: cert },
+    });
+    expect(trusting).toMatchObject({ exitCode: 0, stderr: "" });
+    const doubting = await service.run(["stats", "--address", address]);
+    expect(doubting.exitCode).toBe(1);
+    expect(doubting.stderr).toContain("certificate");
+  });
+});
+
+test("without its engine it does not start, and says what to do", async () => {
+  const { exitCode, stderr } = await runProgram([
+    "serve",
+    "--engine",
+    "docker",
+    "--docker-host",
+    "unix:///no/docker.sock",
+  ]);
+  expect(exitCode).toBe(1);
+  expect(stderr).toMatch(/^berth: Docker is not running\..*\nSee what is missing: berth doctor\n$/s);
+});

@@ -1,0 +1,55 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ServeProcess } from "../../support/program.ts";
+
+let service: ServeProcess;
+beforeAll(async () => {
+  service = await ServeProcess.start(["--session-ttl", "10m"]);
+});
+afterAll(() => service.stop());
+
+test("a session from its create to its end, and tools on it", async () => {
+  const run = async (...args: string[]) => {
+    const { stdout, stderr, exitCode: code } = await service.run(args);
+    return { stdout: stdout.toString(), stderr, code };
+  };
+  const created = await run("session", "create", "bash", "-w", "ann", "--config", '{"env":{"A":"1"}}');
+  expect(created).toMatchObject({ stdout: expect.stringMatching(/^bash_ann_001_[0-9a-f]{8}\n$/), code: 0 });
+  const id = created.stdout.trim();
+  const tool = (...words: string[]) => run("tool", "run", "-w", "ann", ...words);
+
+  expect(await tool("bash:run", "command=cd /tmp; echo $A; echo bad >&2; (exit 7)")).toEqual({
+    stdout: "1\n",
+    stderr: "bad\n",
+    code: 7,
+  });
+  expect(await tool("bash:run", "command=pwd")).toMatchObject({ stdout: "/tmp\n", code: 0 });
+  expect(await tool("bash:run", "command=sleep 1000", "timeout:=0.2")).toMatchObject({ code: 124 });
+  expect(await tool("bash:run", "comand=x")).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("comand"),
+  });
+  expect(await tool("bash:run", "command")).toMatchObject({ code: 2 });
+
+  const ls = await run("session", "ls");
+  expect(ls.stdout).toMatch(
+    new RegExp(
+      `^ID +WORKER +TYPE +STATUS +SANDBOX +EXPIRES\n${id} +ann +bash +active +sbx_\\w+ +in 9m \\d+s\n$`,
+    ),
+  );
+  const { sessions } = JSON.parse((await run("session", "ls", "--json")).stdout);
+  expect(sessions).toMatchObject([{ sessionId: id, ttl: "600s", config: { env: { A: "1" } } }]);
+
+  const reset = await run("session", "reset", "bash", "-w", "ann", "--config", '{"env":{"A":"2"}}');
+  expect(reset.stdout).toMatch(/^bash_ann_002_/);
+  expect(await tool("bash:run", "command=echo $A")).toMatchObject({ stdout: "2\n" });
+  expect(await run("session", "rm", "-w", "ann")).toMatchObject({ stdout: reset.stdout, code: 0 });
+  expect((await run("session", "ls")).stdout).toBe("ID  WORKER  TYPE  STATUS  SANDBOX  EXPIRES\n");
+
+  expect(await run("session", "create", "hologram")).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining(
+      'there is no resource type "hologram". There are: bash, code, files, python',
+    ),
+  });
+  expect((await run("tool", "ls", "bash")).stdout).toBe("TOOL      PARAMS\nbash:run  command [timeout]\n");
+});

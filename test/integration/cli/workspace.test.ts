@@ -1,0 +1,57 @@
+import { stat } from "node:fs/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { type ProgramOptions, ServeProcess } from "../../support/program.ts";
+import { makeTar } from "../../support/tar-builder.ts";
+
+let serve: ServeProcess;
+beforeAll(async () => {
+  serve = await ServeProcess.start(["--workspace-quota", "1GiB", "--shared-quota", "2GiB"]);
+});
+afterAll(() => serve?.stop());
+
+async function berth(args: readonly string[], options?: ProgramOptions): Promise<string> {
+  const { exitCode, stdout, stderr } = await serve.run(["workspace", ...args], options);
+  if (exitCode !== 0) throw new Error(`${exitCode}: ${stderr}`);
+  return stdout.toString();
+}
+
+test("a workspace's life: made, referred to, used, exported, imported, cleaned up", async () => {
+  const directory = (await berth(["create", "job/1"])).trim();
+  expect((await stat(directory)).isDirectory()).toBe(true);
+  await berth(["add-ref", "job/1", "trace"]);
+  expect(await berth(["add-ref", "job/2", "trace"])).toBe("moved from job/1\n");
+  expect(await berth(["lookup", "trace"])).toBe("job/2\n");
+
+  const tar = makeTar([{ name: "dir/file", content: "content" }]);
+  expect(await berth(["import", "job/1"], { stdin: tar })).toBe("1 entries, 7 B\n");
+  const sandbox = (await berth(["ensure", "job/1"])).trim();
+  const { stdout } = await serve.run(["exec", sandbox, "--", "cat", "dir/file"]);
+  expect(stdout.toString()).toBe("content");
+  const archive = await serve.run(["workspace", "export", "job/1"]);
+  expect(archive.stdout.includes("dir/file")).toBe(true);
+  const shown = await berth(["show", "--measure", "job/1"]);
+  expect(shown).toContain(directory);
+  expect(shown).toMatch(/quota {6}1 GiB, watched/);
+  const stats = await serve.run(["stats", "--measure"]);
+  expect(stats.stdout.toString()).toMatch(/^shared directory +\S+ [KM]?i?B of 2 GiB, watched$/m);
+  expect(await berth(["ls"])).toMatch(/job\/1 +0 .*sbx_[\s\S]*job\/2 +1/);
+  expect(JSON.parse(await berth(["show", "job/2", "--json"]))).toMatchObject({
+    workspace: { workspaceId: "job/2", traceRefs: ["trace"], refCount: 1 },
+  });
+
+  const refused = await serve.run(["workspace", "cleanup", "job/2"]);
+  expect(refused.exitCode).toBe(1);
+  expect(refused.stderr).toContain("1 trace refers to it");
+  await berth(["remove-ref", "job/2", "trace"]);
+  await berth(["cleanup", "job/2"]);
+  await berth(["stop", "job/1"]);
+  await berth(["cleanup", "--force", "job/1"]);
+  await expect(stat(directory)).rejects.toThrow("ENOENT");
+  expect((await serve.run(["workspace", "show", "job/1"])).stderr).toContain("There is no workspace");
+});
+
+test("a wrong command line is told as one", async () => {
+  expect((await serve.run(["workspace", "create"])).exitCode).toBe(2);
+  expect((await serve.run(["workspace", "nonsense"])).exitCode).toBe(2);
+  expect((await serve.run(["workspace", "cleanup", "x", "--nonsense"])).stderr).toMatch(/^berth: /);
+});

@@ -1,0 +1,84 @@
+/** The twin of agent_driver.py, around the TypeScript class: the same lines in, the same lines out. */
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { RunService } from "../../../gen/ts/berth/v1/run_pb.js";
+import { Agent, type AgentMessage, type AgentStep, type AgentStepResult } from "../../../src/client/agent.ts";
+
+interface Script {
+  readonly result?: string;
+  /** How often the result, and each of what is said, is said in one; 1 where it is not given. */
+  readonly times?: number;
+  readonly finished?: boolean;
+  readonly says?: readonly string[];
+  /** Of what is said; ASSISTANT where it is not given. */
+  readonly role?: string;
+  readonly raise?: string;
+  readonly sleep?: number;
+}
+
+interface Act {
+  readonly do: "run" | "reset" | "state" | "close";
+  readonly request?: string;
+  readonly steps?: readonly Script[];
+}
+
+class Scripted extends Agent {
+  steps: readonly Script[] = [];
+  seen: object[] = [];
+
+  protected async step({ number, prompt, sandboxId, runId, signal }: AgentStep): Promise<AgentStepResult> {
+    this.seen.push({ number, prompt, sandboxId });
+    tell({ step: number, runId, sandboxId });
+    const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
+    await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
+    if (script.raise !== undefined) throw new Error(script.raise);
+    const { times = 1 } = script;
+    const role = (script.role ?? "ASSISTANT") as AgentMessage["role"];
+    return {
+      result: (script.result ?? "").repeat(times),
+      finished: script.finished ?? false,
+      ...(script.says && { messages: script.says.map((text) => ({ role, content: text.repeat(times) })) }),
+    };
+  }
+}
+
+function tell(value: object): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+async function perform(agent: Scripted, act: Act): Promise<object> {
+  if (act.do === "run") {
+    agent.steps = act.steps ?? [];
+    agent.seen = [];
+    const { state, outcome, message, summary } = await agent.run(act.request);
+    return { state, outcome, message, summary, seen: agent.seen };
+  }
+  if (act.do === "reset") await agent.reset();
+  if (act.do === "close") await agent.close();
+  return {};
+}
+
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const setup = JSON.parse(String((await lines.next()).value));
+const transport = createGrpcTransport({ baseUrl: `http://${setup.address}` });
+const ms = (seconds?: number) => (seconds === undefined ? undefined : seconds * 1000);
+const agent = new Scripted(createClient(RunService, transport), {
+  maxSteps: setup.max_steps,
+  nextStepPrompt: setup.next_step_prompt,
+  duplicateThreshold: setup.duplicate_threshold,
+  keepSandbox: setup.keep_sandbox,
+  ...(setup.step_timeout && { stepTimeoutMs: ms(setup.step_timeout) }),
+  ...(setup.max_duration && { maxDurationMs: ms(setup.max_duration) }),
+  ...(setup.sandbox && { sandbox: { spec: {} } }),
+  ...(setup.sandbox_id && { sandbox: { id: setup.sandbox_id } }),
+  ...(setup.name && { name: setup.name }),
+});
+for await (const line of { [Symbol.asyncIterator]: () => lines }) {
+  const answer = await perform(agent, JSON.parse(line)).catch((error: Error) => ({
+    raised: error.message,
+    type: error.name,
+  }));
+  tell({ done: answer, agentState: agent.state, currentStep: agent.currentStep, runId: agent.runId });
+}

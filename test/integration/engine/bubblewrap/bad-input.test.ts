@@ -1,0 +1,99 @@
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { describe, expect, test } from "vitest";
+import { nodeAsOrdinaryUser } from "../../../support/ordinary-user.ts";
+import { runProgram } from "../../../support/program.ts";
+import { shared } from "../../../support/scale.ts";
+import { useDirectory } from "./support.ts";
+
+const dir = useDirectory();
+
+/** Puts a file in bwrap's place, for the program alone. */
+const REPLACED = 'mount --bind "$1" /usr/bin/bwrap && shift && exec "$@"';
+/** Lays a directory over the one of programs that hides one; a device 0:0 does that in overlays. */
+const hidden = (program: string): string => `mount -t tmpfs tmpfs "$1" && mknod "$1/${program}" c 0 0 &&
+mount -t overlay -o "lowerdir=$1:/usr/bin" overlay /usr/bin && shift && exec "$@"`;
+
+/** Runs the program where bwrap is replaced by a script, or another program is hidden, and no Docker daemon answers. */
+async function berth(name: string, bwrap: string | { readonly hide: string }, ...args: string[]) {
+  const place = path.join(dir, `${name}-${args[0]}-${args.at(-1)}`);
+  if (typeof bwrap !== "string") mkdirSync(place);
+  else {
+    writeFileSync(place, bwrap);
+    chmodSync(place, 0o755);
+  }
+  const shell = ["sh", "-c", typeof bwrap === "string" ? REPLACED : hidden(bwrap.hide), "sh", place];
+  const data = ["--data-dir", `${place}-data`, "--docker-host", `unix://${dir}/no.sock`];
+  const { exitCode, stdout, stderr } = await runProgram([...args, ...data, "--listen", "127.0.0.1:0"], {
+    within: ["unshare", "--mount", "--propagation", "private", ...shell],
+  });
+  return { exitCode, out: stdout + stderr };
+}
+
+const OLD = "#!/bin/sh\necho bubblewrap 0.4.1\n";
+const FORBIDDEN =
+  '#!/bin/sh\ncase $1 in --version) echo bubblewrap 0.8.0 ;; --help) echo ;; *) echo "bwrap: Creating new namespace failed" >&2; exit 1 ;; esac\n';
+const INSTALL = "apt-get install -y bubblewrap";
+const CASES: readonly (readonly [string, string | { readonly hide: string }, string, string])[] = [
+  ["missing", { hide: "bwrap" }, "bubblewrap is not installed", INSTALL],
+  ["too old", OLD, "0.8 or newer is needed", "Install a newer one"],
+  ["not bubblewrap", "#!/bin/sh\necho hello\n", "tells no version", INSTALL],
+  ["broken", "#!/bin/sh\nexit 3\n", "bwrap --version fails", INSTALL],
+  ["forbidden its namespaces", FORBIDDEN, "user namespaces are forbidden", "user.max_user_namespaces"],
+  ["without xargs", { hide: "xargs" }, "the program xargs is missing", "apt-get install -y findutils"],
+];
+const ENGINES = ["auto", "bubblewrap"];
+
+describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
+  "with --engine %s",
+  (engine, index) => {
+    test.each(shared(CASES, index, ENGINES.length))(
+      "a bwrap that is %s is told by the start and by doctor, and nothing runs without one",
+      async (name, bwrap, problem, mend) => {
+        const [start, doctor] = await Promise.all([
+          berth(name, bwrap, "serve", "--engine", engine),
+          berth(name, bwrap, "doctor", "--engine", engine),
+        ]);
+        expect(start.exitCode).toBe(1);
+        expect(start.out).toContain(problem);
+        expect(start.out).toContain("berth doctor");
+        expect(start.out).not.toContain("listens on");
+        expect(doctor.exitCode).toBe(1);
+        expect(doctor.out).toContain(problem);
+        expect(doctor.out).toMatch(/bubblewrap \(missing\):\n {2}\S/);
+        expect(doctor.out).toContain(mend);
+      },
+    );
+  },
+);
+
+test("--docker-required takes nothing else", async () => {
+  const { exitCode, out } = await berth("required", OLD, "serve", "--docker-required");
+  expect(exitCode).toBe(1);
+  expect(out).toContain("--docker-required allows no other engine");
+});
+
+test("control groups that may not be written are told by doctor and by the start, which serves all the same", async () => {
+  const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
+  const doctor = nodeAsOrdinaryUser(["src/main.ts", "doctor", ...args]).child;
+  const serve = nodeAsOrdinaryUser(["src/main.ts", "serve", ...args]).child;
+  if (doctor.stdout === null || serve.stdout === null || serve.stderr === null) throw new Error("no pipes");
+  const log = text(serve.stderr);
+  const [findings] = await Promise.all([text(doctor.stdout), firstLine(serve.stdout)]);
+  serve.kill("SIGTERM");
+  for (const told of [findings, await log]) {
+    expect(told).toContain("memory (each process is held to it, not the sandbox), cpu");
+    expect(told).toContain("systemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap");
+  }
+  expect(findings).toContain("sandboxes cannot be paused: this user may not write control groups");
+});
+
+async function firstLine(stream: NodeJS.ReadableStream): Promise<string> {
+  let line = "";
+  for await (const chunk of stream) {
+    line += chunk;
+    if (line.includes("listens on")) return line;
+  }
+  throw new Error(`the service did not start: ${line}`);
+}

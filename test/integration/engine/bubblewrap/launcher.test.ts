@@ -1,0 +1,103 @@
+import { once } from "node:events";
+import { closeSync, existsSync, fstatSync, openSync, readlinkSync } from "node:fs";
+import { afterAll, expect, test } from "vitest";
+import { sandboxIdentity } from "../../../../src/engine/bubblewrap/identity.ts";
+import { Launcher } from "../../../../src/engine/bubblewrap/launcher.ts";
+import { readerOf, writerOf } from "../../../../src/engine/bubblewrap/pipe-ends.ts";
+import { Reports } from "../../../../src/engine/bubblewrap/reports.ts";
+import { pipesText, reopenText, reportStartText } from "../../../../src/engine/bubblewrap/shell-pipes.ts";
+import { eventually } from "../../../support/eventually.ts";
+
+const identity = sandboxIdentity();
+const groups: number[] = [];
+const reports = new Reports();
+const launcher = new Launcher({
+  ...{
+    identity,
+    joinFiles: [],
+    reports,
+    command: ["/bin/sh", "-c"],
+    width: 1,
+    nothing: [":"],
+  },
+  onGroup: (group) => groups.push(group),
+});
+afterAll(() => launcher.close());
+
+/** Reads a number from one pipe and writes it to another; reports it as its code. Ends after one more line. */
+const start = () =>
+  launcher.start((tag) => [
+    `${pipesText([4, 5])}exec ${reopenText({ 4: "<>", 5: "<>" })}
+${reportStartText(tag)}read -r x <&4
+echo $x >&5
+printf 'e ${tag} %s\\n' $x >&3
+read -r x <&4
+exit 0`,
+  ]);
+
+test("what is started has pipes of its own, which the sandboxes' user may open again", async () => {
+  const { pid } = await start();
+  const names = [4, 5].map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+  expect(names).toEqual([expect.stringMatching(/^pipe:\[\d+\]$/), expect.stringMatching(/^pipe:\[\d+\]$/)]);
+  expect(names[0]).not.toBe(names[1]);
+  const own = openSync(`/proc/${pid}/fd/5`, "r+");
+  expect(fstatSync(own).uid).toBe(identity.uid);
+  closeSync(own);
+  writerOf(pid, 4).end("1\n\n");
+});
+
+test("many at once are told apart, and each tells its end", async () => {
+  const all = await Promise.all(Array.from({ length: 40 }, start));
+  expect(new Set(all.map(({ pid }) => pid)).size).toBe(40);
+  const seen = all.map(async ({ pid, code }, i) => {
+    const [reader, writer] = [readerOf(pid, 5), writerOf(pid, 4)];
+    writer.write(`${i}\n`);
+    const [chunk] = await once(reader, "data");
+    const told = [String(chunk), await code];
+    writer.end("\n");
+    reader.destroy();
+    return told;
+  });
+  expect(await Promise.all(seen)).toEqual(all.map((_, i) => [`${i}\n`, i]));
+});
+
+test("where what it started was killed, the next start comes about all the same", async () => {
+  const before = groups.length;
+  process.kill((await start()).pid, "SIGKILL");
+  // Those that begin before that is noticed have not been harmed.
+  for (let i = 1; groups.length === before; i++) {
+    const { pid, code } = await start();
+    writerOf(pid, 4).end(`${i}\n\n`);
+    expect(await code).toBe(i);
+    expect(i).toBeLessThan(100);
+  }
+  expect(groups.length).toBe(before + 1);
+});
+
+test("what has ended is collected while nothing is started", async () => {
+  const all = await Promise.all(Array.from({ length: 10 }, start));
+  for (const { pid } of all) writerOf(pid, 4).end("1\n\n");
+  await Promise.all(all.map(({ code }) => code));
+  await eventually(() => all.every(({ pid }) => !existsSync(`/proc/${pid}`)), { timeoutMs: 20_000 });
+});
+
+test("who has nothing more to report is forgotten", async () => {
+  const before = reports.expected;
+  const { pid, code } = await start();
+  writerOf(pid, 4).end("1\n\n");
+  await code;
+  // One that tells of a child, as a keeper does.
+  await launcher.start((tag) => [reportStartText(tag, "1")]);
+  expect(reports.expected).toBe(before);
+});
+
+test("an attendant that begins when nobody waits for it any more is ended by its child alone", async () => {
+  const unknown = 1_000_000;
+  const { code } = await launcher.start((tag) => [
+    `${reportStartText(unknown)}${reportStartText(tag)}sleep 1000
+printf 'e ${tag} %s\\n' $? >&3
+exit 0`,
+  ]);
+  // SIGKILL's; a shell that is ended itself reports nothing.
+  expect(await code).toBe(137);
+});

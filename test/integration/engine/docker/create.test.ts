@@ -1,0 +1,169 @@
+import { execFileSync } from "node:child_process";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { containersOf, docker, removeContainers } from "../../../support/docker.ts";
+import { TEST_IMAGE } from "../../../support/images.ts";
+import { failure, sh, spec, useEngine } from "./support.ts";
+
+const { engine, instance } = useEngine({ timeouts: { readyMs: 2_000 } });
+
+const images = {
+  /** Nothing but a text file. */
+  empty: `berth-test/empty:${instance}`,
+  /** Its shell never says anything. */
+  hanging: `berth-test/hanging:${instance}`,
+  /** Its USER is nobody, its WORKDIR, ENTRYPOINT, VOLUME and HEALTHCHECK would get in the way. */
+  opinionated: `berth-test/opinionated:${instance}`,
+};
+
+function build(image: string, dockerfile: string): void {
+  execFileSync("docker", ["build", "--quiet", "--tag", image, "-"], { input: dockerfile, stdio: "pipe" });
+}
+
+beforeAll(() => {
+  const tar = execFileSync("tar", ["-C", import.meta.dirname, "-c", "support.ts"]);
+  execFileSync("docker", ["import", "-", images.empty], { input: tar, stdio: "pipe" });
+  build(
+    images.hanging,
+    `FROM ${TEST_IMAGE}
+RUN printf '#!/usr/bin/python3\\nimport time\\ntime.sleep(1000)\\n' >/sh && chmod 755 /sh && mv /sh /bin/sh`,
+  );
+  build(
+    images.opinionated,
+    `FROM ${TEST_IMAGE}
+USER nobody
+WORKDIR /srv/app
+ENV FROM_IMAGE=yes
+VOLUME /srv/data
+HEALTHCHECK CMD false
+ENTRYPOINT ["/bin/false"]
+CMD ["nothing"]`,
+  );
+});
+
+afterAll(async () => {
+  for (const image of Object.values(images)) {
+    await docker
+      .getImage(image)
+      .remove({ force: true })
+      .catch(() => {});
+  }
+});
+
+afterEach(() => removeContainers(instance));
+
+/** A create that must fail and leave no container behind, also not for a while after. */
+async function expectNothingLeft(): Promise<void> {
+  for (const delayMs of [0, 300]) {
+    await sleep(delayMs);
+    expect((await containersOf(instance)).map(({ Names, Status }) => [Names, Status])).toEqual([]);
+  }
+}
+
+describe("a new sandbox", () => {
+  test.each([
+    ["/workspace", "", "root:root"],
+    ["/workspace", "nobody", "nobody:nogroup"],
+    ["/workspace", "1234", "1234:root"],
+    ["/workspace", "1234:5678", "1234:5678"],
+    ["/workspace", "nobody:daemon", "nobody:daemon"],
+    ["/deep/er/dir with 'quotes' \"$(touch x)\" -n", "daemon", "daemon:daemon"],
+    ["/-rf", "daemon", "daemon:daemon"],
+    // What the image has is left as it is.
+    ["/etc", "nobody", "root:root"],
+    ["/", "nobody", "root:root"],
+  ])("has the working dir %j, for the user %j of %s", async (workingDir, user, owner) => {
+    const { ref } = await engine.create(spec({ workingDir, user }));
+    const quoted = `'${workingDir.replaceAll("'", "'\\''")}'`;
+    const stat = await sh(engine, ref, `stat -c '%F %U:%G' -- ${quoted}`, "root");
+    const unnamed = owner.replace(/\b(1234|5678)\b/g, "UNKNOWN");
+    expect(stat.trim()).toBe(`directory ${unnamed}`);
+  });
+
+  test("runs as the image's user, and nothing else of the image's opinions", async () => {
+    const { ref, user } = await engine.create(spec({ image: images.opinionated }));
+    expect(user).toBe("nobody");
+    expect(await sh(engine, ref, 'id -un; pwd; echo "$FROM_IMAGE"; touch /workspace/mine')).toBe(
+      "nobody\n/\nyes\n",
+    );
+    const { State, Config, Mounts } = await docker.getContainer(ref).inspect();
+    expect(State.Health).toBeUndefined();
+    expect(Config.User).toBe("0");
+    const volume = Mounts[0]?.Name ?? "";
+    await docker.getVolume(volume).inspect();
+    await engine.remove(ref);
+    await expect(docker.getVolume(volume).inspect()).rejects.toMatchObject({ statusCode: 404 });
+  });
+
+  test("ends at once on SIGTERM, and costs two processes", async () => {
+    const { ref } = await engine.create(spec());
+    expect((await engine.usage(ref)).pids).toBe(2);
+    const start = performance.now();
+    await docker.getContainer(ref).kill({ signal: "SIGTERM" });
+    await docker.getContainer(ref).wait();
+    expect(performance.now() - start).toBeLessThan(20_000);
+  });
+});
+
+describe("a failed create leaves nothing behind:", () => {
+  test("an image that is not there", async () => {
+    const error = await failure(engine.create(spec({ image: "berth-test/nosuch:1" })), "IMAGE_UNAVAILABLE");
+    expect(error.message).toContain("docker pull berth-test/nosuch:1");
+    await expectNothingLeft();
+  });
+
+  test.each(["Not A Name", "", "../containers/x", "a/../b", "x?y=z", "-x", "a:b:c", "a\n"])(
+    "%j, which is no image's name",
+    async (image) => {
+      const error = await failure(engine.create(spec({ image })), "INVALID_ARGUMENT");
+      expect(error.metadata).toEqual({ field: "spec.image" });
+      await expectNothingLeft();
+    },
+  );
+
+  test("an image without a shell", async () => {
+    const error = await failure(engine.create(spec({ image: images.empty })), "SANDBOX_START_FAILED");
+    expect(error.message).toMatch(/needs a working \/bin\/sh.*No such file/);
+    await expectNothingLeft();
+  });
+
+  test("an image whose shell hangs", async () => {
+    const error = await failure(engine.create(spec({ image: images.hanging })), "SANDBOX_START_FAILED");
+    expect(error.message).toContain("not ready within 2 s");
+    await expectNothingLeft();
+  });
+
+  test("a bound on the disk where the storage has none", async () => {
+    const { capabilities } = await engine.info();
+    expect(capabilities.diskLimit).toBe(false);
+    const resources = { ...spec().resources, diskBytes: 1 << 30 };
+    await failure(engine.create(spec({ resources })), "UNSUPPORTED");
+    await expectNothingLeft();
+  });
+
+  // Before the request, while the container is made, while it starts, while it sets up.
+  test.each([0, 1, 3, 6, 10, 20, 50, 90, 130])("an abort after %i ms", async (delayMs) => {
+    const abort = new AbortController();
+    const creating = engine.create(spec(), abort.signal);
+    const timer = setTimeout(() => abort.abort(), delayMs);
+    const outcome = await creating.then(
+      () => "created",
+      (error: { reason: string }) => error.reason,
+    );
+    clearTimeout(timer);
+    // A machine faster than the delay made a sandbox, which is right too.
+    if (outcome === "created") for (const { ref } of await engine.list()) await engine.remove(ref);
+    else expect(outcome).toBe("CANCELED");
+    await expectNothingLeft();
+  });
+
+  test("an abort while the setup hangs ends soon", async () => {
+    const abort = new AbortController();
+    const creating = engine.create(spec({ image: images.hanging }), abort.signal);
+    setTimeout(() => abort.abort(), 1000);
+    const start = performance.now();
+    await failure(creating, "CANCELED");
+    expect(performance.now() - start).toBeLessThan(20_000);
+    await expectNothingLeft();
+  });
+});

@@ -1,0 +1,177 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
+import { containersOf, removeContainers } from "../../../support/docker.ts";
+import { failure, run, silent, spec, useEngine } from "./support.ts";
+
+const DOCKER_SOCKET = "/var/run/docker.sock";
+const dir = mkdtempSync(path.join(tmpdir(), "berth-proxy-"));
+const { instance } = useEngine();
+
+afterEach(() => removeContainers(instance));
+
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+/** A socket in front of Docker's that can stop passing answers on, or break. */
+class FaultProxy {
+  readonly path = path.join(dir, `${Math.random().toString(36).slice(2)}.sock`);
+  readonly #clients = new Set<Socket>();
+  readonly #server = createServer((client) => {
+    this.#clients.add(client);
+    const daemon = connect(DOCKER_SOCKET);
+    for (const socket of [client, daemon]) socket.on("error", () => {});
+    client.pipe(daemon);
+    daemon.on("data", (chunk) => {
+      if (!this.hangs) client.write(chunk);
+    });
+    daemon.on("end", () => client.end());
+    client.on("close", () => {
+      this.#clients.delete(client);
+      daemon.destroy();
+    });
+  });
+  hangs = false;
+
+  async listen(): Promise<void> {
+    await new Promise<void>((resolve) => this.#server.listen(this.path, resolve));
+    onTestFinished(() => {
+      this.cut();
+      this.#server.close();
+    });
+  }
+
+  get connections(): number {
+    return this.#clients.size;
+  }
+
+  /** Breaks every connection and takes no new one: as if the daemon died. */
+  die(): void {
+    this.#server.close();
+    this.cut();
+  }
+
+  cut(): void {
+    for (const client of this.#clients) client.destroy();
+  }
+}
+
+async function proxied(timeouts = {}): Promise<{ engine: DockerEngine; proxy: FaultProxy }> {
+  const proxy = new FaultProxy();
+  await proxy.listen();
+  const engine = new DockerEngine({ instance, logger: silent, host: `unix://${proxy.path}`, timeouts });
+  onTestFinished(() => engine.close());
+  return { engine, proxy };
+}
+
+describe("without a daemon", () => {
+  test("every call says so and what to do", async () => {
+    const engine = new DockerEngine({ instance, logger: silent, host: `unix://${dir}/nobody.sock` });
+    const calls = [
+      engine.info(),
+      engine.list(),
+      engine.ensureImage("debian", {}),
+      engine.create(spec()),
+      engine.remove("x"),
+      engine.pause("x"),
+      engine.usage("x"),
+      engine.spawn("x", { argv: ["true"], stdin: false }, { data() {}, end() {} }),
+      engine.events(new AbortController().signal)[Symbol.asyncIterator]().next(),
+    ];
+    for (const error of await Promise.all(calls.map((call) => failure(call, "ENGINE_UNAVAILABLE")))) {
+      expect(error.message).toContain("Docker is not running. Start it");
+      expect(error.message).not.toContain(dir);
+    }
+    await engine.close();
+  });
+});
+
+describe("with a daemon that hangs", () => {
+  test("every call ends in time and leaves no connection", async () => {
+    const { engine, proxy } = await proxied({ callMs: 300, removeMs: 300 });
+    await engine.info();
+    const { ref } = await engine.create(spec());
+    proxy.hangs = true;
+    const start = performance.now();
+    const calls = [
+      engine.info(),
+      engine.list(),
+      engine.ensureImage("debian", {}),
+      engine.remove(ref),
+      engine.usage(ref),
+      engine.spawn(ref, { argv: ["true"], stdin: false }, { data() {}, end() {} }),
+      engine.events(new AbortController().signal)[Symbol.asyncIterator]().next(),
+    ];
+    for (const error of await Promise.all(calls.map((call) => failure(call, "ENGINE_UNAVAILABLE")))) {
+      expect(error.message).toContain("Docker did not answer in time");
+    }
+    expect(performance.now() - start).toBeLessThan(20_000);
+    await expect.poll(() => proxy.connections).toBeLessThanOrEqual(1);
+    await failure(engine.list(AbortSignal.timeout(50)), "CANCELED");
+    proxy.hangs = false;
+  });
+
+  test("a create whose answer never came leaves no container once the daemon is back", async () => {
+    const { engine, proxy } = await proxied({ createMs: 300, callMs: 2000, removeMs: 2000 });
+    await engine.info();
+    const creating = engine.create(spec());
+    await sleep(2);
+    proxy.hangs = true;
+    await failure(creating, "ENGINE_UNAVAILABLE");
+    proxy.hangs = false;
+    await expect.poll(() => containersOf(instance), { timeout: 10_000 }).toEqual([]);
+  });
+});
+
+describe("with a connection that breaks", () => {
+  test("a process's output ends with an error where the daemon died", async () => {
+    const { engine, proxy } = await proxied();
+    const { ref } = await engine.create(spec());
+    const ended = Promise.withResolvers<Error | undefined>();
+    const request = { argv: ["sleep", "9"], stdin: false };
+    const spawned = await engine.spawn(ref, request, { data() {}, end: ended.resolve });
+    const waiting = failure(spawned.wait(), "ENGINE_UNAVAILABLE");
+    proxy.die();
+    expect(await ended.promise).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+    await waiting;
+  });
+
+  test("calls go on with the next one", async () => {
+    const { engine, proxy } = await proxied();
+    const { ref } = await engine.create(spec());
+    proxy.cut();
+    await expect.poll(() => proxy.connections).toBe(0);
+    expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
+  });
+
+  test("an exit code that Docker made up of it is not believed", async () => {
+    const { engine } = await proxied();
+    const { ref } = await engine.create(spec());
+    const argv = ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1; echo $i; done"];
+    const spawned = await engine.spawn(ref, { argv, stdin: false }, { data() {}, end() {} });
+    await engine.close();
+    await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
+  });
+
+  test("events that nobody takes are let go of", async () => {
+    const { engine, proxy } = await proxied();
+    const abort = new AbortController();
+    engine.events(abort.signal);
+    await expect.poll(() => proxy.connections).toBe(1);
+    await sleep(100);
+    abort.abort();
+    await expect.poll(() => proxy.connections).toBe(0);
+  });
+
+  test("events end with an error", async () => {
+    const { engine, proxy } = await proxied();
+    const next = engine.events(new AbortController().signal)[Symbol.asyncIterator]().next();
+    await expect.poll(() => proxy.connections).toBe(1);
+    await sleep(100);
+    proxy.cut();
+    await failure(next, "ENGINE_UNAVAILABLE");
+  });
+});

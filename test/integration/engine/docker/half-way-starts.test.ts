@@ -1,0 +1,41 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, onTestFinished, test } from "vitest";
+import type { Obstacle, OutsideControl, ProcessName } from "../../../../src/engine/port.ts";
+import { eventually } from "../../../support/eventually.ts";
+import { run, spec, useEngine } from "./support.ts";
+
+const { engine } = useEngine();
+
+/** Tells its pid and start time, then stops every process it sees but itself and process 1, again and again. */
+const STOP_ALL = `read -r x </proc/$$/stat; set -- \${x##*) }; printf '%s:%s;' $$ \${20}
+while :; do for p in /proc/[0-9]*; do p=\${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null`;
+
+async function stopEverything(ref: string): Promise<ProcessName> {
+  let said = "";
+  const request = { argv: ["/bin/sh", "-c", STOP_ALL], stdin: false };
+  await engine.spawn(ref, request, { data: (_, chunk) => (said += chunk), end() {} });
+  await eventually(() => said.includes(";"));
+  const [pid, startTime = ""] = said.slice(0, said.indexOf(";")).split(":");
+  return { pid: Number(pid), startTime };
+}
+
+test("a start that is stopped half-way in goes on once nobody stops it", async () => {
+  const { ref } = await engine.create(spec());
+  onTestFinished(() => engine.remove(ref));
+  const outside = (await engine.outside(ref)) as OutsideControl;
+  // It may be stopped before or after it has joined the container's control group.
+  for (let round = 0; round < 25; round++) {
+    const attacker = await stopEverything(ref);
+    const starting = run(engine, ref, ["echo", "started"]);
+    starting.catch(() => {});
+    let obstacle: Obstacle | undefined;
+    for (let look = 0; look < 100 && obstacle === undefined; look++) {
+      await sleep(50);
+      obstacle = await outside.obstacle(60_000);
+    }
+    expect(obstacle).toBe("stopped");
+    await outside.killTree(attacker);
+    const started = await Promise.race([starting, sleep(5_000)]);
+    expect(started?.stdout.toString()).toBe("started\n");
+  }
+});

@@ -1,0 +1,129 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import type { BerthError } from "../../../../src/base/errors.ts";
+import { containersOf, docker } from "../../../support/docker.ts";
+import { run, sh, spec, useEngine } from "./support.ts";
+
+const { engine, instance } = useEngine();
+let ref = "";
+
+beforeAll(async () => {
+  ref = (await engine.create(spec({ env: { GREETING: "hello" } }))).ref;
+});
+
+async function status(field: string): Promise<string> {
+  const line = await sh(engine, ref, `grep '^${field}:' /proc/self/status`);
+  return line.split(":")[1]?.trim() ?? "";
+}
+
+describe("as seen from inside", () => {
+  test("commands have the few capabilities of a package manager, and cannot gain more", async () => {
+    const chown = 1n << 0n;
+    const dacOverride = 1n << 1n;
+    const fowner = 1n << 3n;
+    const kill = 1n << 5n;
+    const setgid = 1n << 6n;
+    const setuid = 1n << 7n;
+    const allowed = chown | dacOverride | fowner | kill | setgid | setuid;
+    for (const set of ["CapEff", "CapPrm", "CapBnd"])
+      expect(BigInt(`0x${await status(set)}`), set).toBe(allowed);
+    expect(await status("CapAmb")).toMatch(/^0+$/);
+    expect(await status("NoNewPrivs")).toBe("1");
+    expect(await status("Seccomp")).toBe("2");
+  });
+
+  test.each([
+    ["mount -t tmpfs none /mnt"],
+    ["unshare --mount true"],
+    ["nsenter --target 1 --mount true"],
+    ["mknod /tmp/disk b 8 0"],
+    ["echo 1 >/proc/sys/kernel/panic"],
+    ["echo b >/proc/sysrq-trigger"],
+    ["cd /sys/fs/cgroup/memory 2>/dev/null || cd /sys/fs/cgroup; mkdir escape"],
+    ["echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6"],
+    ["ls /var/run/docker.sock"],
+  ])("%s is refused", async (command) => {
+    const { exitCode } = await run(engine, ref, ["sh", "-c", command]);
+    expect(exitCode).not.toBe(0);
+  });
+
+  test("limits are the spec's", async () => {
+    const limit = await sh(
+      engine,
+      ref,
+      "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes",
+    );
+    expect(Number(limit)).toBe(256 << 20);
+    const pids = await sh(
+      engine,
+      ref,
+      "cat /sys/fs/cgroup/pids.max 2>/dev/null || cat /sys/fs/cgroup/pids/pids.max",
+    );
+    expect(Number(pids)).toBe(64);
+    expect((await sh(engine, ref, "ulimit -Hc")).trim()).toBe("0");
+    expect(Number(await sh(engine, ref, "ulimit -Hn"))).toBeLessThanOrEqual(16_384);
+  });
+
+  test("a fork bomb ends at the bound of processes, and takes nothing else along", async () => {
+    const bomb = run(engine, ref, ["sh", "-c", "for i in $(seq 200); do sleep 3 & done"]);
+    await expect.poll(async () => (await engine.usage(ref)).pids, { timeout: 2_500 }).toBeGreaterThan(55);
+    expect((await engine.usage(ref)).pids).toBeLessThanOrEqual(64);
+    // Whether there is room for one more just then is chance.
+    const meanwhile = await run(engine, ref, ["true"]).catch((error: BerthError) => error);
+    expect([0, "TOO_MANY_OPERATIONS"]).toContain(
+      "exitCode" in meanwhile ? meanwhile.exitCode : meanwhile.reason,
+    );
+    expect((await bomb).exitCode).not.toBe(0);
+    await expect.poll(async () => (await engine.usage(ref)).pids, { timeout: 10_000 }).toBeLessThan(10);
+    expect((await run(engine, ref, ["true"])).exitCode).toBe(0);
+  });
+
+  test("a process that takes too much memory is ended, the sandbox is not", async () => {
+    const { exitCode } = await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"]);
+    expect(exitCode).toBe(137);
+    expect((await engine.list())[0]?.state).toBe("running");
+  });
+
+  test("there is no network but loopback", async () => {
+    expect((await sh(engine, ref, "ls /sys/class/net")).trim()).toBe("lo");
+  });
+
+  test("orphans are reaped", async () => {
+    await sh(engine, ref, "for i in $(seq 20); do (setsid sleep 0.1 &) ; done; sleep 0.6");
+    expect((await sh(engine, ref, "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z' || true")).trim()).toBe(
+      "0",
+    );
+  });
+
+  test("nothing of the service is to be seen", async () => {
+    const env = await sh(engine, ref, "env | sort | sed 's/=.*//'");
+    expect(env.split("\n").filter(Boolean)).toEqual(["GREETING", "HOME", "HOSTNAME", "PATH", "PWD"]);
+    // The listing itself is the fourth.
+    expect((await sh(engine, ref, "ls /proc/self/fd")).trim().split("\n")).toEqual(["0", "1", "2", "3"]);
+  });
+});
+
+test("the container is described as the security rules say", async () => {
+  const [container] = await containersOf(instance);
+  const { HostConfig: host, Config: config } = await docker.getContainer(container?.Id ?? "").inspect();
+  expect(host).toMatchObject({
+    Privileged: false,
+    NetworkMode: "none",
+    LogConfig: { Type: "none" },
+    RestartPolicy: { Name: "no" },
+    AutoRemove: false,
+    Init: true,
+    Memory: 256 << 20,
+    MemorySwap: 256 << 20,
+    NanoCpus: 1_000_000_000,
+    Binds: null,
+    PidMode: "",
+    UsernsMode: "",
+  });
+  expect(host.SecurityOpt).toEqual(["no-new-privileges:true"]);
+  expect(config.WorkingDir).toBe("/");
+  expect(config.Labels).toMatchObject({
+    "berth.instance": instance,
+    "berth.owner": "tester",
+    "berth.generation": "1",
+  });
+});

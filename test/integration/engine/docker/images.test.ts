@@ -1,0 +1,130 @@
+import { afterAll, beforeEach, describe, expect, test } from "vitest";
+import type { PullProgress } from "../../../../src/engine/port.ts";
+import { docker } from "../../../support/docker.ts";
+import { TEST_IMAGE } from "../../../support/images.ts";
+import { TestRegistry } from "./registry.ts";
+import { failure, spec, useEngine } from "./support.ts";
+
+const { engine } = useEngine({ timeouts: { registryMs: 2_000, pullStallMs: 1_500 } });
+let registry: TestRegistry;
+let image = "";
+let count = 0;
+const pulled: string[] = [];
+
+beforeEach(async () => {
+  registry = new TestRegistry();
+  image = `${await registry.listen()}/berth-test/image:${++count}`;
+  pulled.push(image);
+  return () => registry[Symbol.asyncDispose]();
+});
+
+afterAll(async () => {
+  for (const name of pulled)
+    await docker
+      .getImage(name)
+      .remove({ force: true })
+      .catch(() => {});
+});
+
+describe("an image that is there", () => {
+  test("is not pulled", async () => {
+    const progress: PullProgress[] = [];
+    await engine.ensureImage(TEST_IMAGE, { onProgress: (step) => progress.push(step) });
+    expect(progress).toEqual([]);
+  });
+});
+
+describe("an image that is missing", () => {
+  test("is pulled, with progress that ends at the whole", async () => {
+    registry.behaviour = "slow";
+    const progress: PullProgress[] = [];
+    await engine.ensureImage(image, { onProgress: (step) => progress.push(step) });
+    expect(progress.length).toBeGreaterThan(3);
+    const last = progress.at(-1);
+    expect(last).toMatchObject({ layersDone: 1, layersTotal: 1 });
+    expect(last?.totalBytes).toBeGreaterThan(4 << 20);
+    expect(last?.currentBytes).toBe(last?.totalBytes);
+    for (const [i, step] of progress.entries()) {
+      expect(step.currentBytes).toBeGreaterThanOrEqual(progress[i - 1]?.currentBytes ?? 0);
+    }
+    expect((await docker.getImage(image).inspect()).Config.User).toBe("someone");
+  });
+
+  test("is pulled once for ten who ask, and each hears of the progress", async () => {
+    registry.behaviour = "slow";
+    const heard = await Promise.all(
+      Array.from({ length: 10 }, async () => {
+        let steps = 0;
+        await engine.ensureImage(image, { onProgress: () => steps++ });
+        return steps;
+      }),
+    );
+    expect(registry.layerRequests).toBe(1);
+    expect(Math.min(...heard)).toBeGreaterThan(3);
+  });
+
+  test("goes on being pulled while one of those who ask stays", async () => {
+    registry.behaviour = "slow";
+    const leaver = new AbortController();
+    const leaving = engine.ensureImage(image, { signal: leaver.signal });
+    const staying = engine.ensureImage(image, {});
+    setTimeout(() => leaver.abort(), 500);
+    await failure(leaving, "CANCELED");
+    await staying;
+    expect(registry).toMatchObject({ layerRequests: 1, brokenOff: 0 });
+  });
+
+  test("is no longer pulled when all who ask have left, and can be asked for again", async () => {
+    registry.behaviour = "slow";
+    const leaver = new AbortController();
+    const leaving = [1, 2, 3].map(() => engine.ensureImage(image, { signal: leaver.signal }));
+    await expect.poll(() => registry.layerRequests).toBe(1);
+    leaver.abort();
+    await Promise.all(leaving.map((promise) => failure(promise, "CANCELED")));
+    await expect.poll(() => registry.brokenOff, { timeout: 5000 }).toBe(1);
+    await failure(engine.create(spec({ image })), "IMAGE_UNAVAILABLE");
+    registry.behaviour = "serves";
+    await engine.ensureImage(image, {});
+  });
+});
+
+/** Longer than a busy machine takes, and far shorter than a daemon's own patience. */
+const SOON_MS = 20_000;
+
+describe("an image that cannot be had is IMAGE_UNAVAILABLE, soon, with what to do:", () => {
+  async function expectUnavailable(name: string, words: RegExp): Promise<void> {
+    const start = performance.now();
+    const error = await failure(engine.ensureImage(name, {}), "IMAGE_UNAVAILABLE");
+    expect(performance.now() - start).toBeLessThan(SOON_MS);
+    expect(error.message).toMatch(words);
+    expect(error.message).toContain(name);
+  }
+
+  test("the registry does not have it", async () => {
+    registry.behaviour = "unknown image";
+    await expectUnavailable(image, /does not exist there, or needs a login.*docker pull/);
+  });
+
+  test("nobody listens there", async () => {
+    await registry[Symbol.asyncDispose]();
+    await expectUnavailable(image, /cannot be reached.*docker load/);
+  });
+
+  test("the registry's name does not resolve", async () => {
+    await expectUnavailable("registry.invalid/some/image:1", /cannot be reached/);
+  });
+
+  test("the registry does not answer", async () => {
+    registry.behaviour = "silent";
+    await expectUnavailable(image, /cannot be reached/);
+  });
+
+  test("the registry stands still half way", async () => {
+    registry.behaviour = "stalls";
+    await expectUnavailable(image, /cannot be reached/);
+  });
+
+  test("and a name that is none is INVALID_ARGUMENT", async () => {
+    await failure(engine.ensureImage("Not A Name", {}), "INVALID_ARGUMENT");
+  });
+});

@@ -1,0 +1,115 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
+import type { EngineEvent } from "../../../../src/engine/port.ts";
+import { docker, removeContainers } from "../../../support/docker.ts";
+import { run, silent, spec, useEngine } from "./support.ts";
+
+const { engine, instance } = useEngine();
+const POLL = { timeout: 20_000 };
+
+// What holds on every engine is in test/contract/engine.
+afterEach(() => removeContainers(instance));
+
+/** Collects events until the test is over. */
+async function collectEvents(): Promise<EngineEvent[]> {
+  const events: EngineEvent[] = [];
+  const abort = new AbortController();
+  const collecting = (async () => {
+    for await (const event of engine.events(abort.signal)) events.push(event);
+  })();
+  onTestFinished(async () => {
+    abort.abort();
+    await collecting;
+  });
+  await sleep(200);
+  return events;
+}
+
+test("a pause never meets a process that is being started: Docker would get stuck on both", async () => {
+  const { ref } = await engine.create(spec());
+  for (let round = 0; round < 25; round++) {
+    const abort = new AbortController();
+    const starts = [0, 5, 10, 20, 30].map(async (delayMs, index) => {
+      await sleep(delayMs);
+      // Every second one is given up while it begins, which keeps Docker from nothing.
+      const signal = index % 2 === 0 ? undefined : abort.signal;
+      const spawned = await engine.spawn(
+        ref,
+        { argv: ["true"], stdin: false },
+        { data() {}, end() {} },
+        signal,
+      );
+      return spawned.wait();
+    });
+    const outcomes = Promise.allSettled(starts);
+    await sleep(round * 2);
+    abort.abort();
+    await engine.pause(ref);
+    await engine.resume(ref);
+    for (const outcome of await outcomes) {
+      if (outcome.status === "fulfilled") expect(outcome.value).toBe(0);
+      else
+        expect(outcome.reason).toMatchObject({
+          reason: expect.stringMatching(/CANCELED|SANDBOX_NOT_RUNNING/),
+        });
+    }
+  }
+  await engine.remove(ref);
+});
+
+test("an engine that starts later knows a sandbox's user", async () => {
+  const { ref } = await engine.create(spec({ user: "nobody" }));
+  const later = new DockerEngine({ instance, logger: silent });
+  const { stdout } = await run(later, ref, ["id", "-un"]);
+  expect(stdout.toString()).toBe("nobody\n");
+  await later.close();
+});
+
+describe("events", () => {
+  test("tell of a forced removal as one, not as an end by itself", async () => {
+    const events = await collectEvents();
+    const { ref, sandboxId } = await engine.create(spec());
+    await docker.getContainer(ref).remove({ force: true });
+    await expect.poll(() => events, POLL).toEqual([{ type: "removed", ref, sandboxId }]);
+  });
+
+  test("tell that memory ran out where that ended the sandbox", async () => {
+    const events = await collectEvents();
+    const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
+    // Memory that no process owns runs out, and the main processes are the first that the kernel picks.
+    const hog =
+      "for pid in 1 $(cat /proc/1/task/1/children); do [ $pid = $$ ] || echo 1000 >/proc/$pid/oom_score_adj; done; head -c 60M /dev/zero >/dev/shm/x";
+    await run(engine, ref, ["sh", "-c", hog]).catch(() => {});
+    await expect
+      .poll(() => events, POLL)
+      .toMatchObject([{ type: "ended", ref, end: { exitCode: 137, outOfMemory: true } }]);
+    expect(await engine.list()).toMatchObject([
+      { ref, state: "ended", end: { exitCode: 137, outOfMemory: true } },
+    ]);
+  });
+
+  test("do not blame memory for an end that came later", async () => {
+    const events = await collectEvents();
+    const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
+    expect((await run(engine, ref, ["python3", "-c", "bytearray(1 << 30)"])).exitCode).toBe(137);
+    await docker.getContainer(ref).kill({ signal: "SIGTERM" });
+    await expect
+      .poll(() => events, POLL)
+      .toMatchObject([{ type: "ended", end: { exitCode: 143, outOfMemory: false } }]);
+  });
+});
+
+test("info tells who the engine is and what it can do", async () => {
+  const info = await engine.info();
+  expect(info.version).toMatch(/^\d+\./);
+  expect(info.isolation).toBe("CONTAINER");
+  expect(info.cpus).toBeGreaterThan(0);
+  expect(info.memoryBytes).toBeGreaterThan(1 << 28);
+  expect(info.capabilities).toMatchObject({
+    pause: true,
+    memoryLimit: true,
+    cpuLimit: true,
+    pidsLimit: true,
+  });
+});

@@ -1,0 +1,157 @@
+import { execFileSync } from "node:child_process";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { MountStage } from "../../../../src/engine/docker/mount-stage.ts";
+import type { EngineMount } from "../../../../src/engine/port.ts";
+import { containersOf, removeContainers } from "../../../support/docker.ts";
+import { failure, run, sh, spec, useEngine } from "./support.ts";
+
+const base = mkdtempSync(path.join(tmpdir(), "berth-mounts-"));
+const allowed = path.join(base, "allowed");
+const data = path.join(allowed, "data");
+const outside = path.join(base, "outside");
+const { engine, instance } = useEngine({
+  allowedHostPaths: [allowed, "/var/run", "/proc", path.join(base, "missing")],
+});
+const { engine: strict } = useEngine();
+
+beforeEach(() => {
+  for (const dir of [data, outside]) mkdirSync(dir, { recursive: true });
+  writeFileSync(path.join(data, "file"), "inside");
+  writeFileSync(path.join(outside, "file"), "outside");
+  symlinkSync(outside, path.join(allowed, "escape"));
+  symlinkSync("data", path.join(allowed, "alias"));
+});
+
+afterEach(async () => {
+  await removeContainers(instance);
+  rmSync(allowed, { recursive: true });
+});
+
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+
+function mount(hostPath: string, changes: Partial<EngineMount> = {}): EngineMount {
+  return { hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
+}
+
+describe("a mount", () => {
+  test("shows the directory, takes writes, and is its own mount without devices and set-user-id", async () => {
+    const { ref } = await engine.create(spec({ mounts: [mount(data)] }));
+    expect(await sh(engine, ref, "cat /mnt/data/file; echo written >/mnt/data/new")).toBe("inside");
+    expect(readFileSync(path.join(data, "new"), "utf8")).toBe("written\n");
+    const options = await sh(engine, ref, "grep ' /mnt/data ' /proc/self/mountinfo");
+    expect(options).toContain("nosuid,nodev");
+    expect(options).not.toMatch(/shared:|master:/);
+  });
+
+  test("takes no writes where it is read-only", async () => {
+    const { ref } = await engine.create(spec({ mounts: [mount(data, { readOnly: true })] }));
+    expect((await run(engine, ref, ["touch", "/mnt/data/new"])).exitCode).toBe(1);
+  });
+
+  test("is given to the user only where that is asked for", async () => {
+    const other = path.join(allowed, "other dir");
+    mkdirSync(other);
+    const mounts = [mount(data), mount(other, { target: "/mnt/other dir", giveToUser: true })];
+    const { ref } = await engine.create(spec({ user: "nobody", workingDir: "/mnt/other dir", mounts }));
+    expect(await sh(engine, ref, "stat -c %U /mnt/data '/mnt/other dir'")).toBe("root\nnobody\n");
+  });
+
+  test("may be named by a symbolic link that stays inside", async () => {
+    const { ref } = await engine.create(spec({ mounts: [mount(path.join(allowed, "alias"))] }));
+    expect(await sh(engine, ref, "cat /mnt/data/file")).toBe("inside");
+  });
+
+  test("leaves nothing on the host behind", async () => {
+    const before = stagedMounts();
+    const { ref } = await engine.create(
+      spec({ mounts: [mount(data), mount(allowed, { target: "/mnt/all" })] }),
+    );
+    expect(stagedMounts()).toEqual(before);
+    expect(await sh(engine, ref, "cat /mnt/data/file /mnt/all/data/file")).toBe("insideinside");
+    await failure(engine.create(spec({ mounts: [mount(data)], user: "nosuchuser" })), "INVALID_ARGUMENT");
+    expect(stagedMounts()).toEqual(before);
+  });
+});
+
+function stagedMounts(): string[] {
+  return readFileSync("/proc/self/mounts", "utf8")
+    .split("\n")
+    .filter((line) => line.includes(` /run/berth/mounts/${process.pid}-`));
+}
+
+describe("refused before any container exists:", () => {
+  test.each([
+    ["the whole machine", "/"],
+    ["a directory outside", outside],
+    ["a symbolic link out", path.join(allowed, "escape")],
+    ["a way out", path.join(allowed, "..", "outside")],
+    ["a way out and deeper", `${data}/../../outside`],
+    ["a neighbour with the same beginning", `${allowed}-not`],
+    ["a file", path.join(data, "file")],
+    ["what is missing", path.join(allowed, "missing")],
+    ["a relative path", "data"],
+    ["an empty path", ""],
+    ["Docker's socket", "/var/run/docker.sock"],
+    ["a directory that holds it", "/var/run"],
+    ["the kernel's own", "/proc/self"],
+  ])("%s", async (_, hostPath) => {
+    mkdirSync(`${allowed}-not`, { recursive: true });
+    const error = await failure(engine.create(spec({ mounts: [mount(hostPath)] })), "NOT_ALLOWED");
+    expect(error.message).toContain("--allow-host-path");
+    expect(await containersOf(instance)).toEqual([]);
+  });
+
+  test("any at all where no directory is allowed", async () => {
+    await failure(strict.create(spec({ mounts: [mount(data)] })), "NOT_ALLOWED");
+  });
+});
+
+/** A stage that is gone when the test is over. */
+function useStage(): MountStage {
+  const stage = new MountStage();
+  onTestFinished(() => stage.close());
+  return stage;
+}
+
+describe("a directory that is swapped after it was checked", () => {
+  test("is refused where it leads elsewhere by then", async () => {
+    renameSync(data, path.join(allowed, "moved"));
+    symlinkSync(outside, data);
+    await failure(useStage().stage([mount(data)]), "NOT_ALLOWED");
+  });
+
+  test("is what was checked where it is swapped later still", async () => {
+    const staged = await useStage().stage([mount(data)]);
+    try {
+      renameSync(data, path.join(allowed, "moved"));
+      symlinkSync(outside, data);
+      expect(readdirSync(staged.mounts[0]?.hostPath ?? "")).toEqual(["file"]);
+      expect(readFileSync(path.join(staged.mounts[0]?.hostPath ?? "", "file"), "utf8")).toBe("inside");
+    } finally {
+      await staged.release();
+      await staged.release();
+    }
+  });
+
+  test("is cleared away after a process that was killed", async () => {
+    const orphan = "/run/berth/mounts/999999999-orphan";
+    mkdirSync(`${orphan}/0`, { recursive: true });
+    execFileSync("mount", ["--bind", data, `${orphan}/0`]);
+    const staged = await useStage().stage([mount(data)]);
+    await staged.release();
+    expect(readdirSync("/run/berth/mounts")).not.toContain("999999999-orphan");
+    expect(readdirSync(data)).toEqual(["file"]);
+  });
+});

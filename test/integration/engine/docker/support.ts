@@ -1,0 +1,91 @@
+import { randomBytes } from "node:crypto";
+import { afterAll, expect } from "vitest";
+import type { BerthError, ErrorReason } from "../../../../src/base/errors.ts";
+import type { Logger } from "../../../../src/base/logger.ts";
+import { DockerEngine, type DockerEngineOptions } from "../../../../src/engine/docker/engine.ts";
+import type { Engine, EngineSandboxSpec, SpawnRequest } from "../../../../src/engine/port.ts";
+import { removeContainers } from "../../../support/docker.ts";
+import { TEST_IMAGE } from "../../../support/images.ts";
+import { newInstance } from "../../../support/settings.ts";
+
+export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} };
+
+/** An engine of an instance of its own, whose containers are gone when the file's tests are through. */
+export function useEngine(options: Partial<DockerEngineOptions> = {}): {
+  engine: DockerEngine;
+  instance: string;
+} {
+  const instance = newInstance();
+  const engine = new DockerEngine({ instance, logger: silent, ...options });
+  afterAll(async () => {
+    await engine.close();
+    await removeContainers(instance);
+  });
+  return { engine, instance };
+}
+
+export function spec(changes: Partial<EngineSandboxSpec> = {}): EngineSandboxSpec {
+  return {
+    sandboxId: `sbx_${randomBytes(5).toString("hex")}`,
+    generation: 1,
+    owner: "tester",
+    image: TEST_IMAGE,
+    env: {},
+    workingDir: "/workspace",
+    user: "",
+    resources: { memoryBytes: 256 << 20, cpuMillis: 1000, pidsLimit: 64, diskBytes: undefined },
+    network: "NONE",
+    mounts: [],
+    runtime: "",
+    ...changes,
+  };
+}
+
+export interface Outcome {
+  readonly exitCode: number;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  /** What the sink's end was called with. */
+  readonly broken: Error | undefined;
+}
+
+/** Runs a process to its end and to the end of its output. */
+export async function run(
+  engine: Engine,
+  ref: string,
+  argv: readonly string[],
+  options: Partial<SpawnRequest> & { readonly input?: Uint8Array } = {},
+): Promise<Outcome> {
+  const { input, ...request } = options;
+  const chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
+  const ended = Promise.withResolvers<Error | undefined>();
+  const spawned = await engine.spawn(
+    ref,
+    { argv, stdin: input !== undefined, ...request },
+    { data: (stream, chunk) => chunks[stream].push(chunk), end: ended.resolve },
+  );
+  if (input !== undefined) {
+    await spawned.writeStdin(input);
+    spawned.closeStdin();
+  }
+  const exitCode = await spawned.wait();
+  const broken = await ended.promise;
+  return { exitCode, stdout: Buffer.concat(chunks.stdout), stderr: Buffer.concat(chunks.stderr), broken };
+}
+
+/** Runs a shell command, expects it to succeed, and returns what it printed. */
+export async function sh(engine: Engine, ref: string, command: string, user?: string): Promise<string> {
+  const { exitCode, stdout, stderr } = await run(engine, ref, ["sh", "-c", command], user ? { user } : {});
+  expect(exitCode, `${command}: ${stderr}`).toBe(0);
+  return stdout.toString();
+}
+
+/** Expects a promise to fail with a reason; returns the error. */
+export async function failure(promise: Promise<unknown>, reason: ErrorReason): Promise<BerthError> {
+  const error = await promise.then(
+    () => undefined,
+    (thrown: unknown) => thrown as BerthError,
+  );
+  expect(error, "it should have failed").toMatchObject({ name: "BerthError", reason });
+  return error as BerthError;
+}

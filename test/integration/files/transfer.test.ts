@@ -1,0 +1,227 @@
+import { createHash, randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { DownloadItem } from "../../../src/files/read.ts";
+import { eventually } from "../../support/eventually.ts";
+import { type FileBench, IMAGES, refusal, useFileBench } from "./file-bench.ts";
+
+const MIB = 1024 * 1024;
+
+async function* inChunks(data: Uint8Array, size = 300_000): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < data.length; at += size) yield data.subarray(at, at + size);
+}
+
+/** Sends some content, then does something, then waits for ever. */
+async function* stuckAfter(data: Uint8Array, then: () => unknown): AsyncGenerator<Uint8Array> {
+  yield data;
+  await then();
+  await new Promise(() => {});
+}
+
+async function bytesOf(items: AsyncIterable<DownloadItem>): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const item of items) if (item.type === "chunk") chunks.push(item.data);
+  return Buffer.concat(chunks);
+}
+
+/** Names in a directory that uploads leave while they are under way. */
+async function temporaries(bench: FileBench, path = "."): Promise<string[]> {
+  const { entries } = await bench.list(path);
+  return entries.map(({ name }) => name).filter((name) => name.startsWith(".berth"));
+}
+
+describe.each(IMAGES)("$title", ({ spec }) => {
+  const bench = useFileBench(spec);
+
+  test.each([0, 1, 64, 3 * MIB + 7])("%i bytes go up and come down exactly", async (size) => {
+    const data = randomBytes(size);
+    const info = await bench().upload("file", inChunks(data), { sizeBytes: size });
+    expect(info).toMatchObject({ kind: "REGULAR", sizeBytes: size });
+    expect((await bytesOf(bench().download("file"))).equals(data)).toBe(true);
+    const items = bench().download("file", { offset: size });
+    expect((await items.next()).value).toEqual({ type: "header", info, offset: size });
+    expect((await items.next()).done).toBe(true);
+  });
+
+  test("a download goes on where it is told to", async () => {
+    const data = randomBytes(MIB);
+    await bench().upload("file", inChunks(data));
+    const rest = await bytesOf(bench().download("file", { offset: 777_777 }));
+    expect(rest.equals(data.subarray(777_777))).toBe(true);
+  });
+
+  test("content that imitates the mark of an upload's end is content", async () => {
+    const mark = Buffer.from(`.berth-${"0".repeat(32)} 3`.padEnd(64));
+    await bench().upload("file", inChunks(Buffer.concat([mark, mark])));
+    expect((await bench().read("file")).data).toEqual(Buffer.concat([mark, mark]));
+  });
+
+  test("mode, parents and links are as when writing", async () => {
+    const small = Buffer.from("x");
+    expect(await refusal(bench().upload("a/b", inChunks(small)))).toMatchObject({ reason: "FILE_NOT_FOUND" });
+    const made = await bench().upload("a/b", inChunks(small), { createParents: true, mode: 0o751 });
+    expect(made.mode).toBe(0o751);
+    expect((await bench().upload("a/b", inChunks(small))).mode).toBe(0o751);
+    await bench().sh("ln -s a/b /workspace/link; ln -s a/new /workspace/to-new");
+    await bench().upload("link", inChunks(Buffer.from("through")));
+    await bench().upload("to-new", inChunks(Buffer.from("new")));
+    expect((await bench().read("a/b")).data.toString()).toBe("through");
+    expect((await bench().read("a/new")).data.toString()).toBe("new");
+  });
+
+  test.each([0, 4, 6])("with other than %i bytes as announced, nothing is written", async (sizeBytes) => {
+    await bench().write("announced", "old");
+    const error = await refusal(bench().upload("announced", inChunks(Buffer.from("hello")), { sizeBytes }));
+    expect(error).toMatchObject({ reason: "INVALID_ARGUMENT", metadata: { field: "size_bytes" } });
+    expect((await bench().read("announced")).data.toString()).toBe("old");
+    expect(await temporaries(bench())).toEqual([]);
+  });
+
+  describe("that does not end well leaves the old content and no temporary file,", () => {
+    const part = Buffer.alloc(500_000, "new");
+
+    test("when the caller cancels", async () => {
+      await bench().write("victim", "old");
+      const call = new AbortController();
+      const chunks = stuckAfter(part, async () => {
+        expect(await temporaries(bench())).toHaveLength(1);
+        call.abort(new BerthError("CANCELED", "the caller left"));
+      });
+      expect(await refusal(bench().upload("victim", chunks, { signal: call.signal }))).toMatchObject({
+        reason: "CANCELED",
+      });
+      expect((await bench().read("victim")).data.toString()).toBe("old");
+      expect(await temporaries(bench())).toEqual([]);
+    });
+
+    test("when the source breaks", async () => {
+      await bench().write("victim", "old");
+      async function* broken(): AsyncGenerator<Uint8Array> {
+        yield part;
+        throw new BerthError("INVALID_ARGUMENT", "no such chunk");
+      }
+      expect(await refusal(bench().upload("victim", broken()))).toMatchObject({ message: "no such chunk" });
+      expect((await bench().read("victim")).data.toString()).toBe("old");
+      expect(await temporaries(bench())).toEqual([]);
+    });
+
+    test.each(["cat", "sh", "cat and sh"])("when its %s is killed", async (which) => {
+      await bench().write("victim", "old");
+      const killed = [
+        ...(which.includes("sh") ? ["*.bert[h]-*"] : []),
+        ...(which.includes("cat") ? ["cat"] : []),
+      ];
+      const line = `for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in ${killed.join("|")}*) kill -9 \${p#/proc/};; esac; done`;
+      const error = await refusal(
+        bench().upload(
+          "victim",
+          stuckAfter(part, () => bench().sh(line)),
+        ),
+      );
+      expect(error).toMatchObject({ reason: "UNSUPPORTED" });
+      expect((await bench().read("victim")).data.toString()).toBe("old");
+      expect(await temporaries(bench())).toEqual([]);
+    });
+
+    test("when no space is left", async () => {
+      await bench().sh(
+        "echo old >/dev/shm/victim; chmod 666 /dev/shm/victim; dd if=/dev/zero of=/dev/shm/fill bs=1M count=60 2>/dev/null",
+      );
+      async function* endless(): AsyncGenerator<Uint8Array> {
+        for (;;) yield part;
+      }
+      expect(await refusal(bench().upload("/dev/shm/victim", endless()))).toMatchObject({
+        reason: "NO_SPACE",
+      });
+      expect((await bench().sh("cat /dev/shm/victim; ls -A /dev/shm; rm -rf /dev/shm/*")).toString()).toBe(
+        "old\nfill\nvictim\n",
+      );
+    });
+  });
+
+  test("of writers at the same time, one is there whole", async () => {
+    const writers = Array.from({ length: 6 }, (_, index) => Buffer.alloc(2 * MIB + index, 65 + index));
+    await Promise.all(writers.map((data) => bench().upload("contested", inChunks(data))));
+    const { data } = await bench().read("contested");
+    expect(writers.some((writer) => writer.equals(data))).toBe(true);
+    expect(await temporaries(bench())).toEqual([]);
+  });
+
+  test("a reader that stops makes the file wait, and gets all of it in the end", async () => {
+    await bench().sh("head -c 40000000 /dev/urandom >/workspace/large; chmod 666 /workspace/large");
+    const wanted = (await bench().sh("sha256sum /workspace/large")).toString().slice(0, 64);
+    const hash = createHash("sha256");
+    let read = 0;
+    for await (const item of bench().download("large")) {
+      if (item.type !== "chunk") continue;
+      if (read === 0) await sleep(500);
+      hash.update(item.data);
+      read += item.data.length;
+      expect(item.data.length).toBeLessThanOrEqual(MIB);
+    }
+    expect(read).toBe(40_000_000);
+    expect(hash.digest("hex")).toBe(wanted);
+  });
+
+  test("a download that is left, or canceled while nobody reads, ends in the sandbox too", async () => {
+    await bench().sh(
+      "dd if=/dev/null of=/workspace/sparse bs=1 seek=50000000000 2>/dev/null; chmod 666 /workspace/sparse",
+    );
+    const readers = async (): Promise<string> => {
+      const line =
+        "n=0; for p in /proc/[0-9]*; do case $(tr '\\0' ' ' 2>/dev/null <$p/cmdline) in *spar[s]e*) n=$((n+1));; esac; done; echo $n";
+      return (await bench().sh(line)).toString().trim();
+    };
+    let chunks = 0;
+    for await (const item of bench().download("sparse")) if (item.type === "chunk" && ++chunks === 3) break;
+    expect(await readers()).toBe("0");
+
+    const call = new AbortController();
+    const items = bench().download("sparse", { signal: call.signal });
+    await items.next();
+    await items.next();
+    expect(await readers()).not.toBe("0");
+    call.abort();
+    await eventually(async () => (await readers()) === "0");
+    await eventually(() => bench().activeOperations === 0);
+    expect(await refusal(items)).toMatchObject({ reason: "CANCELED" });
+  });
+});
+
+describe("with a command timeout of one second", () => {
+  const bench = useFileBench({ ...IMAGES[0]?.spec, commandTimeoutMs: 1_000 });
+
+  test("a watch rests for longer", async () => {
+    await bench().makeDirectory("watched");
+    const call = new AbortController();
+    const items = bench().watch("watched", { intervalMs: 1_500, signal: call.signal });
+    expect((await items.next()).value).toMatchObject({ type: "started" });
+    const next = items.next();
+    await bench().write("watched/file", "x");
+    expect((await next).value).toMatchObject({ type: "CREATED" });
+    call.abort();
+    expect(await refusal(items)).toMatchObject({ reason: "CANCELED" });
+  });
+
+  test("an upload that stalls ends, one that goes on does not", async () => {
+    await bench().write("victim", "old");
+    const error = await refusal(
+      bench().upload(
+        "victim",
+        stuckAfter(Buffer.from("new"), () => {}),
+      ),
+    );
+    expect(error).toMatchObject({ reason: "DEADLINE_EXCEEDED" });
+    expect((await bench().read("victim")).data.toString()).toBe("old");
+    expect(await temporaries(bench())).toEqual([]);
+    async function* slow(): AsyncGenerator<Uint8Array> {
+      for (const letter of "new") {
+        await sleep(600);
+        yield Buffer.from(letter);
+      }
+    }
+    await bench().upload("victim", slow());
+    expect((await bench().read("victim")).data.toString()).toBe("new");
+  });
+});

@@ -1,0 +1,93 @@
+import { beforeAll, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { containerOf, processesIn } from "../../support/docker.ts";
+import { eventually } from "../../support/eventually.ts";
+import { inSeconds, seconds } from "../../support/wire.ts";
+
+const app = useApp();
+let id = "";
+/** What runs in a sandbox that has nothing to do. */
+let idle: string[] = [];
+
+beforeAll(async () => {
+  ({ sandbox_id: id } = await app.client.createSandbox({ command_timeout: seconds(1) }));
+  await app.client.output(id, "true");
+  idle = await processes();
+});
+
+async function processes(): Promise<string[]> {
+  return processesIn(await containerOf(app.instance, id));
+}
+
+/** Fails where something with this argument still runs. */
+async function expectGone(marker: string): Promise<void> {
+  expect((await processes()).filter((line) => line.includes(marker))).toEqual([]);
+}
+
+test("a command that names no timeout has its sandbox's", async () => {
+  const { exit, stdout } = await app.client.exec(id, "echo begun; sleep 3111; echo never").result;
+  expect(exit).toMatchObject({ cause: "EXIT_CAUSE_TIMED_OUT", exit_code: 143, signal: 15 });
+  expect(stdout.toString()).toBe("begun\n");
+  expect(inSeconds(exit.duration)).toBeGreaterThan(0.95);
+  expect(inSeconds(exit.duration)).toBeLessThan(30);
+  await expectGone("3111");
+});
+
+test("a command's own timeout may be shorter or longer than its sandbox's", async () => {
+  const long = app.client.run(id, "sleep 1.5; echo done", { timeout: seconds(30) });
+  const short = await app.client.run(id, "sleep 3222", { timeout: seconds(0.2) });
+  expect(short.exit_status.cause).toBe("EXIT_CAUSE_TIMED_OUT");
+  expect((await long).stdout.toString()).toBe("done\n");
+  await expectGone("3222");
+});
+
+test("a command that ignores SIGTERM is killed after a grace", async () => {
+  const { exit, stdout } = await app.client.exec(id, "trap 'echo no' TERM; while :; do sleep 0.03333; done", {
+    timeout: seconds(0.3),
+  }).result;
+  expect(exit).toMatchObject({ cause: "EXIT_CAUSE_TIMED_OUT", exit_code: 137, signal: 9 });
+  expect(stdout.toString()).toBe("no\n");
+  expect(inSeconds(exit.duration)).toBeGreaterThan(1);
+  expect(inSeconds(exit.duration)).toBeLessThan(30);
+  await expectGone("0.03333");
+});
+
+test("children, grandchildren and those that left the session go along", async () => {
+  const line = [
+    "trap '' TERM",
+    // A child that ignores SIGTERM, as it inherits.
+    "sleep 3441 &",
+    // A child of a child.
+    "sh -c 'sleep 3442 & wait' &",
+    // One in a session of its own that still holds the pipes.
+    "setsid sleep 3443 &",
+    // One in a session of its own below another shell.
+    "setsid sh -c 'sleep 3444; :' &",
+    "echo ready; wait",
+  ].join("\n");
+  const execution = app.client.exec(id, line, { timeout: seconds(1) });
+  await execution.until("ready");
+  await eventually(async () => (await processes()).filter((one) => /sleep 344\d$/.test(one)).length === 4);
+  const { exit } = await execution.result;
+  expect(exit.cause).toBe("EXIT_CAUSE_TIMED_OUT");
+  await expectGone("344");
+});
+
+test("RunCommand tells what there was before the timeout", async () => {
+  const {
+    stdout,
+    stderr,
+    exit_status: exit,
+  } = await app.client.run(id, "echo out; echo err >&2; exec sleep 3551");
+  expect(exit.cause).toBe("EXIT_CAUSE_TIMED_OUT");
+  expect(stdout.toString()).toBe("out\n");
+  expect(stderr.toString()).toBe("err\n");
+  await expectGone("3551");
+});
+
+test("nothing of all that is left, and the sandbox works on", async () => {
+  expect(await app.client.output(id, "echo fine")).toBe("fine\n");
+  const marked = (await processes()).filter((line) => /\bsleep\b/.test(line));
+  expect(marked).toEqual(idle.filter((line) => /\bsleep\b/.test(line)));
+  expect((await app.client.getSandbox(id)).active_operations).toBe(0);
+});

@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { containerOf, rawExec } from "../../support/docker.ts";
+
+const COMMAND = ["python3", "-m", "test", "-v", "test_json", "test_re", "test_textwrap"];
+
+const app = useApp();
+
+test("CPython's regression tests say through Exec what they say through docker exec", async () => {
+  const { sandbox_id: sandboxId } = await app.client.createSandbox();
+  const container = await containerOf(app.instance, sandboxId);
+
+  const raw = await rawExec(container, COMMAND, { workingDir: "/workspace" });
+  const execution = app.client.exec(sandboxId, COMMAND);
+  let outputs = 0;
+  execution.call.on("data", ({ event }) => {
+    if (event === "output") outputs++;
+  });
+  const ours = await execution.result;
+
+  expect(raw.exitCode).toBe(0);
+  expect(ours.exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: raw.exitCode, signal: 0 });
+  expect(stable(ours.stdout)).toEqual(stable(raw.stdout));
+  expect(stable(ours.stderr)).toEqual(stable(raw.stderr));
+  // So that two empty or truncated outputs do not pass for equal ones.
+  expect(ours.stdout.toString()).toMatch(/^All 3 tests OK\.$/m);
+  expect(ours.stdout.length).toBe(ours.exit.stdout_bytes);
+  expect(stable(ours.stdout).length).toBeGreaterThan(300);
+  // It came while the tests ran, not in one piece after the end.
+  expect(outputs).toBeGreaterThan(10);
+});
+
+/**
+ * The lines of an output without what differs between any two runs of the same
+ * command: the machine's load and the time of day in each progress line, how
+ * long tests took, the pid in the name of the directory that the run works in,
+ * and addresses of objects, which the kernel draws anew for each process.
+ */
+function stable(output: Buffer): string[] {
+  return output
+    .toString()
+    .replaceAll(/^\d+:\d\d:\d\d( load avg: \d+\.\d+)?/gm, "<time and load>")
+    .replaceAll(/\b\d+(\.\d+)?( ?ms| ?sec|s)\b/g, "<duration>")
+    .replaceAll(/test_python_\S+/g, "<directory of the run>")
+    .replaceAll(/0x[0-9a-f]{6,}/g, "<address>")
+    .split("\n");
+}

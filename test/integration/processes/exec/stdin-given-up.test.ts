@@ -1,0 +1,77 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Client, failureOf } from "../../../support/client.ts";
+import { ENGINES } from "../../../support/engines.ts";
+import { MeasuredService } from "../../../support/memory.ts";
+
+const MIB = 1024 * 1024;
+
+describe.each(ENGINES)("on $name", ({ name }) => {
+  let service: MeasuredService;
+  let client: Client;
+  let sandboxId = "";
+  beforeAll(async () => {
+    service = await MeasuredService.start(["--engine", name]);
+    client = new Client(service.process.address);
+    ({ sandbox_id: sandboxId } = await client.createSandbox());
+  });
+  afterAll(async () => {
+    client.close();
+    await service.process.stop();
+  });
+
+  /** A process that reads its stdin to the end once the file `go` is there. */
+  const reader = (go: string) =>
+    client.exec(sandboxId, `while ! [ -e ${go} ]; do sleep 0.05; done; cat`, { keep_stdin_open: true });
+  const write = (process_id: string, offset: number, data: Buffer, more: object = {}, ms = 60_000) =>
+    client.call(
+      "ProcessService/WriteStdin",
+      { process_id, offset, data, ...more },
+      { deadline: Date.now() + ms },
+    );
+
+  /** Gives up writes to a process that does not read, some at a time. */
+  const giveUpWrites = async (rounds: number): Promise<() => Promise<unknown>> => {
+    const execution = client.exec(sandboxId, "sleep 1000", { keep_stdin_open: true });
+    const processId = await execution.processId;
+    const data = Buffer.alloc(3 * MIB, "x");
+    for (let round = 0; round < rounds; round++) {
+      const failures = await Promise.all(
+        Array.from({ length: 10 }, () => failureOf(write(processId, 0, data, {}, 400))),
+      );
+      for (const { code } of failures) expect(code).toBe("DEADLINE_EXCEEDED");
+    }
+    return async () => {
+      await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
+      await execution.result;
+    };
+  };
+
+  test("of 40 writes that were given up nothing is kept but a piece on its way", async () => {
+    const end = await giveUpWrites(1);
+    await end();
+    const before = await service.live();
+    const endThese = await giveUpWrites(4);
+    expect((await service.live()) - before).toBeLessThan(1.5 * MIB);
+    await endThese();
+  });
+
+  test("what was taken of one that was given up is not written twice, and nothing is left out", async () => {
+    const execution = reader("/tmp/go-2");
+    const processId = await execution.processId;
+    const data = Buffer.alloc(2 * MIB);
+    for (let at = 0; at < data.length; at += 4) data.writeUInt32LE(at, at);
+    for (const ms of [300, 400]) {
+      const failure = await failureOf(write(processId, 0, data, {}, ms));
+      expect(failure.code).toBe("DEADLINE_EXCEEDED");
+    }
+    // A part of it was taken, which the next writer may go on after.
+    const hole = await failureOf(write(processId, data.length, Buffer.from("!")));
+    expect(hole).toMatchObject({ reason: "OFFSET_OUT_OF_RANGE" });
+    const written = Number(hole.metadata.written);
+    expect(written).toBeGreaterThan(0);
+    expect(written).toBeLessThan(data.length);
+    await client.exec(sandboxId, "touch /tmp/go-2").result;
+    expect((await write(processId, 0, data, { close: true })).offset).toBe(data.length);
+    expect((await execution.result).stdout.equals(data)).toBe(true);
+  });
+});

@@ -1,0 +1,271 @@
+import { once } from "node:events";
+import net from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startTestApp, type TestApp, useApp } from "../../support/app.ts";
+import { type Client, type Failure, failureOf } from "../../support/client.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { eventually } from "../../support/eventually.ts";
+import type { Execution } from "../../support/execution.ts";
+import { type ExitStatus, inSeconds, seconds } from "../../support/wire.ts";
+import { type BashData, type PythonData, Worker } from "../../support/worker.ts";
+
+/** How much longer than its timeout a command may last, in seconds, whatever it does. */
+const LATEST_END = 3;
+
+/** Each call is in time; some may slip through before the sandbox is given up. */
+const SLOW = { timeoutMs: 40_000 };
+
+/** Attacks run in sandboxes that may have few processes. */
+const FEW = { resources: { pids_limit: 64 }, command_timeout: seconds(2) };
+
+/** Has as many processes as there may be at every moment. */
+const FILL_UP = `exec python3 -c '
+import os, time
+said = False
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(7001)
+    except OSError:
+        if not said:
+            print("begun", flush=True)
+        said = True
+        time.sleep(0.001)'`;
+
+/** Stops every process it sees but itself and process 1, again and again. */
+const STOP_ALL =
+  "echo begun; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = 1 ] || [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null";
+
+const MANY_CHILDREN =
+  "trap '' TERM; i=0; while [ $i -lt 50 ]; do sleep 7001 & i=$((i+1)); done; echo begun; wait; wait";
+
+function expectTimedOut(exit: ExitStatus, timeout: number): void {
+  expect(exit.cause).toBe("EXIT_CAUSE_TIMED_OUT");
+  expect(inSeconds(exit.duration)).toBeLessThan(timeout + LATEST_END);
+}
+
+/** Fails unless a call ends in time that may last 2 s. Returns what it is refused with; undefined where it is answered. */
+async function refusalInTime(call: Promise<unknown>, what = ""): Promise<Failure | undefined> {
+  const began = performance.now();
+  const answered = await call.then(
+    () => true,
+    () => false,
+  );
+  expect(performance.now() - began, what).toBeLessThan((2 + LATEST_END) * 1000);
+  return answered ? undefined : failureOf(call);
+}
+
+/** A sandbox under attack, with a worker that has sessions in it. */
+/** Takes "too many processes" for "not yet". */
+function isFull(error: unknown): false {
+  if (!/bound of processes|pids_limit/.test(String(error))) throw error;
+  return false;
+}
+
+class Attacked {
+  readonly id: string;
+  readonly worker: Worker;
+  readonly #client: Client;
+
+  constructor(client: Client, id: string) {
+    this.#client = client;
+    this.id = id;
+    this.worker = new Worker(client, id);
+  }
+
+  static async open(client: Client, types: readonly string[] = []): Promise<Attacked> {
+    const { sandbox_id: id } = await client.createSandbox(FEW);
+    const attacked = new Attacked(client, id);
+    // Once a command has run, there is a shell for the next.
+    await client.output(id, "true");
+    for (const type of types) {
+      await attacked.worker.create(type, {}, { sandbox_id: id });
+      await attacked.worker.execute(`${type}:run`, type === "bash" ? { command: "true" } : { code: "1" });
+    }
+    return attacked;
+  }
+
+  async start(line: string, timeout: number): Promise<Execution> {
+    const execution = this.#client.exec(this.id, line, { timeout: seconds(timeout) });
+    await execution.until("begun\n");
+    return execution;
+  }
+
+  /** Runs a command that takes no time. Where it comes to begin, it does what it is to do, or is stopped by others. */
+  async run(line: string): Promise<void> {
+    const { exit_status: exit } = await this.#client.run(this.id, line, { timeout: seconds(2) });
+    if (exit.cause !== "EXIT_CAUSE_TIMED_OUT") expect(exit.exit_code).toBe(0);
+  }
+
+  write(size = 4): Promise<unknown> {
+    const request = { sandbox_id: this.id, path: `/tmp/written-${size}`, data: Buffer.alloc(size, "data") };
+    return this.#client.call("FileService/WriteFile", request);
+  }
+
+  bash(command: string) {
+    return this.worker.execute<BashData>("bash:run", { command, timeout: 2 });
+  }
+
+  python(code: string) {
+    return this.worker.execute<PythonData>("python:run", { code, timeout: 2 });
+  }
+
+  /** Fails unless commands and files work. */
+  async works(): Promise<void> {
+    expect(await this.#client.output(this.id, "echo fine")).toBe("fine\n");
+    await this.write();
+    expect(await this.#client.output(this.id, "cat /tmp/written-4")).toBe("data");
+  }
+
+  close(): Promise<void> {
+    return this.#client.deleteSandbox(this.id);
+  }
+}
+
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const service = useApp(settings);
+
+  test.concurrent.each([
+    ["that ignores SIGTERM", "trap '' TERM; echo begun; while :; do sleep 0.05; done"],
+    ["with many children that ignore SIGTERM", MANY_CHILDREN],
+    ["that is stopped", "echo begun; kill -STOP $$"],
+    ["that stops every process it sees", STOP_ALL],
+  ])("a command ends in time %s, and the sandbox works on", async (_, line) => {
+    const sandbox = await Attacked.open(service.client);
+    const execution = await sandbox.start(line, 2);
+    expectTimedOut((await execution.result).exit, 2);
+    await sandbox.works();
+    await sandbox.close();
+  });
+
+  test.concurrent("a command that is stopped takes SIGTERM at once", async () => {
+    const sandbox = await Attacked.open(service.client);
+    const execution = await sandbox.start("trap 'echo ended; exit' TERM; echo begun; kill -STOP $$", 1);
+    const { exit, stdout } = await execution.result;
+    expect(stdout.toString()).toBe("begun\nended\n");
+    expect(inSeconds(exit.duration)).toBeLessThan(2.5);
+    await sandbox.close();
+  });
+
+  test.concurrent.each([
+    ["has every process that there may be", FILL_UP, /^(TOO_MANY_OPERATIONS|DEADLINE_EXCEEDED)$/],
+    ["stops every process it sees", STOP_ALL, /^DEADLINE_EXCEEDED$/],
+  ])("calls end in time beside a command that %s, and their sessions work on", async (_, line, reason) => {
+    const sandbox = await Attacked.open(service.client, ["bash", "python"]);
+    const attack = await sandbox.start(line, 5);
+    const refusals = await Promise.all([
+      refusalInTime(sandbox.run("echo"), "a command"),
+      refusalInTime(sandbox.write(), "a small file"),
+      refusalInTime(sandbox.write(100_000), "a large file"),
+      refusalInTime(sandbox.bash("sleep 60"), "a bash call"),
+      refusalInTime(sandbox.python("import time; time.sleep(60)"), "a python call"),
+    ]);
+    // Nothing is wrong with the engine. Some may come through, and what a session's program meets is its own answer.
+    for (const refusal of refusals)
+      if (refusal !== undefined) expect(refusal.reason, refusal.message).toMatch(reason);
+    expectTimedOut((await attack.result).exit, 5);
+    await sandbox.works();
+    // An interpreter that was stopped is replaced.
+    await eventually(async () => (await sandbox.bash("echo fine")).data?.stdout === "fine\n");
+    await eventually(async () => (await sandbox.python("6 * 7")).data?.result === "42");
+    await sandbox.close();
+  });
+
+  test.concurrent("a bash call ends in time that stops every process, and the session works on", async () => {
+    const sandbox = await Attacked.open(service.client, ["bash"]);
+    const call = sandbox.bash(STOP_ALL);
+    expect(await refusalInTime(call)).toBeUndefined();
+    expect((await call).data.timed_out).toBe(true);
+    await sandbox.works();
+    expect((await sandbox.bash("echo fine")).data.stdout).toBe("fine\n");
+    await sandbox.close();
+  });
+
+  test.concurrent("a python call ends in time that has every process, and the session works on", async () => {
+    const sandbox = await Attacked.open(service.client, ["python"]);
+    const call = sandbox.python(
+      `import subprocess; subprocess.run(["sh", "-c", ${JSON.stringify(FILL_UP)}])`,
+    );
+    expect(await refusalInTime(call)).toBeUndefined();
+    expect((await call).data.timed_out).toBe(true);
+    // What was killed counts until it is gone.
+    await eventually(() => sandbox.works().then(() => true, isFull));
+    expect((await sandbox.python("6 * 7")).data.result).toBe("42");
+    await sandbox.close();
+  });
+
+  test.concurrent("what stops every process and has no end costs the sandbox", async () => {
+    const { id } = await Attacked.open(service.client);
+    const daemon = `setsid sh -c 'sleep 0.5; ${STOP_ALL}' </dev/null >/dev/null 2>&1 &`;
+    expect((await service.client.run(id, daemon)).exit_status.cause).toBe("EXIT_CAUSE_EXITED");
+    await sleep(700);
+    await eventually(async () => {
+      // One that comes to begin may be stopped later, and ends at its timeout.
+      const refusal = await refusalInTime(service.client.run(id, "echo", { timeout: seconds(2) }));
+      if (refusal !== undefined) expect(refusal.reason).toMatch(/^(DEADLINE_EXCEEDED|SANDBOX_.*)$/);
+      return (await service.client.getSandbox(id)).termination !== null;
+    }, SLOW);
+    const { termination } = await service.client.getSandbox(id);
+    expect(termination?.cause).toBe("TERMINATION_CAUSE_UNCONTROLLABLE");
+  });
+});
+
+describe("on docker, as root of the sandbox", () => {
+  const service = useApp({ engine: "docker" });
+
+  test("a command ends in time whose /bin/sh is one that sleeps", async () => {
+    const { sandbox_id: id } = await service.client.createSandbox(FEW);
+    await service.client.output(id, "true");
+    const line = `cp "$(readlink -f /bin/sh)" /bin/real-sh
+      printf '#!/bin/real-sh\\nexec sleep 7011\\n' >/tmp/sh; chmod 755 /tmp/sh; mv -f /tmp/sh /bin/sh
+      echo begun; exec sleep 7012`;
+    const execution = service.client.exec(id, line, { timeout: seconds(3) });
+    await execution.until("begun\n");
+    expectTimedOut((await execution.result).exit, 3);
+    const began = performance.now();
+    const next = await service.client.run(id, "echo never", { timeout: seconds(8) }).then(
+      ({ exit_status }) => exit_status.cause,
+      (error: { details: string }) => error.details,
+    );
+    expect(next).toMatch(/TIMED_OUT|did not begin/);
+    expect(performance.now() - began).toBeLessThan((8 + LATEST_END) * 1000);
+    await service.client.deleteSandbox(id);
+  });
+});
+
+describe("on a docker daemon of another machine", () => {
+  let link: net.Server;
+  let service: TestApp;
+
+  beforeAll(async () => {
+    // To the service a daemon at a port is one whose processes it cannot see.
+    link = net.createServer({ allowHalfOpen: true }, (near) => {
+      const far = net.connect({ path: "/var/run/docker.sock", allowHalfOpen: true });
+      for (const socket of [near, far]) socket.on("error", () => {});
+      near.pipe(far).pipe(near);
+      near.once("close", () => far.destroy());
+    });
+    link.listen(0, "127.0.0.1");
+    await once(link, "listening");
+    const { port } = link.address() as net.AddressInfo;
+    service = await startTestApp({ engine: "docker", dockerHost: `tcp://127.0.0.1:${port}` });
+  });
+  afterAll(async () => {
+    await service.stop();
+    link.close();
+  });
+
+  test("a command that nobody can end takes its sandbox along, in time", async () => {
+    const { sandbox_id: id } = await service.client.createSandbox(FEW);
+    await service.client.output(id, "true");
+    const execution = service.client.exec(id, STOP_ALL, { timeout: seconds(3) });
+    await execution.until("begun\n");
+    const { exit } = await execution.result;
+    expectTimedOut(exit, 3);
+    expect(exit.message).toContain("could not be ended");
+    await eventually(async () => (await service.client.getSandbox(id)).termination !== null);
+    const { termination } = await service.client.getSandbox(id);
+    expect(termination?.cause).toBe("TERMINATION_CAUSE_UNCONTROLLABLE");
+  });
+});

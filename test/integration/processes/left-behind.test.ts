@@ -1,0 +1,119 @@
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Client } from "../../support/client.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { Worker } from "../../support/worker.ts";
+
+const MEASURED_MS = 3_000;
+/** Of a processor. It takes about 1; without bounds each `yes` took 29. */
+const MOST_PERCENT = 10;
+/** What may be left of a job before its end is told. */
+const SETTLED_MS = 1_500;
+/** A clock tick of /proc. */
+const TICK_MS = 10;
+/** Of a sandbox. */
+const KEPT = 16;
+
+/** CPU time that a process has used, in milliseconds. */
+function cpuMs(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  const [utime, stime] = stat
+    .slice(stat.lastIndexOf(")") + 2)
+    .split(" ")
+    .slice(11, 13);
+  return (Number(utime) + Number(stime)) * TICK_MS;
+}
+
+/** How much of a processor the service takes, in percent. */
+async function loadOf({ pid }: ServeProcess): Promise<number> {
+  const before = cpuMs(pid);
+  await sleep(MEASURED_MS);
+  return ((cpuMs(pid) - before) / MEASURED_MS) * 100;
+}
+
+describe.each(ENGINES)("on $name", ({ name }) => {
+  let service: ServeProcess;
+  let client: Client;
+  let id = "";
+  beforeAll(async () => {
+    service = await ServeProcess.start(["--engine", name]);
+    client = new Client(service.address);
+    ({ sandbox_id: id } = await client.createSandbox());
+  });
+  afterAll(async () => {
+    client.close();
+    await service.stop();
+  });
+
+  test.each([
+    ["a command", "yes & exit 0", {}],
+    ["a command, on stderr", "yes >&2 & exit 0", {}],
+    ["a command with stdin", "yes & exit 0", { keep_stdin_open: true }],
+    ["a command whose shell was killed", "yes & kill -9 $PPID", {}],
+  ])("what %s leaves behind can write all it wants at next to no cost", async (_, command, more) => {
+    await client.exec(id, command, more).result;
+    await sleep(SETTLED_MS);
+    expect(await loadOf(service)).toBeLessThan(MOST_PERCENT);
+  });
+
+  test("what a call of a session leaves behind can write all it wants at next to no cost", async () => {
+    const worker = new Worker(client, "leaver");
+    await worker.create("bash");
+    await worker.bash("yes &");
+    await sleep(SETTLED_MS);
+    expect(await loadOf(service)).toBeLessThan(MOST_PERCENT);
+    expect(await worker.bash("echo usable")).toMatchObject({ stdout: "usable\n" });
+    await sleep(SETTLED_MS);
+    expect(await loadOf(service)).toBeLessThan(MOST_PERCENT);
+    await worker.destroy();
+  });
+
+  test("of what many commands leave behind the pipes of 16 are kept, and none is ended", async () => {
+    const kept = async (): Promise<number> => {
+      const response = await fetch(`http://${service.address}/metrics`);
+      return Number(/^berth_orphaned_pipes (\d+)$/m.exec(await response.text())?.[1]);
+    };
+    const before = await kept();
+    const { sandbox_id: many } = await client.createSandbox();
+    for (let i = 0; i < KEPT + 4; i++)
+      await client.exec(many, "yes & exit 0", { keep_stdin_open: true }).result;
+    await sleep(SETTLED_MS);
+    expect(await kept()).toBe(before + KEPT);
+    const count = "grep -cx yes /proc/[0-9]*/comm -h | grep -c 1";
+    expect(await client.output(many, count)).toBe(`${KEPT + 4}\n`);
+    await client.deleteSandbox(many);
+    await sleep(SETTLED_MS);
+    expect(await kept()).toBe(before);
+  });
+
+  test("what a command leaves behind gets on, some hundred KiB a second", async () => {
+    const turns = async (): Promise<number> =>
+      Number((await client.output(id, "cat /tmp/turns | wc -l")).trim());
+    await client.exec(id, "(while :; do head -c 65536 /dev/zero; echo >>/tmp/turns; done) & exit 0").result;
+    await sleep(SETTLED_MS);
+    const before = await turns();
+    await sleep(MEASURED_MS);
+    const written = (await turns()) - before;
+    expect(written).toBeGreaterThan(0);
+    expect(written).toBeLessThan(60);
+  });
+});
+
+// Sandboxes of bubblewrap end with the service.
+test("what the commands of a service that was killed write costs the next one little", async () => {
+  const first = await ServeProcess.start(["--engine", "docker", "--leave-sandboxes"]);
+  const client = new Client(first.address);
+  const { sandbox_id: id } = await client.createSandbox();
+  await client.exec(id, "yes & yes >&2 & exit 0").result;
+  await first.stop("SIGKILL");
+  client.close();
+  const second = await first.again(["--engine", "docker"]);
+  try {
+    await sleep(SETTLED_MS);
+    expect(await loadOf(second)).toBeLessThan(2 * MOST_PERCENT);
+  } finally {
+    await second.stop();
+  }
+});

@@ -1,0 +1,145 @@
+import { createHash, randomInt } from "node:crypto";
+import { beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { eventually } from "../../support/eventually.ts";
+import { scaled } from "../../support/scale.ts";
+import { SHELL_IMAGES } from "../../support/shell-images.ts";
+import type { Gap, ProcessEvent } from "../../support/wire.ts";
+
+const MIB = 1024 * 1024;
+/** What the process of many readers writes, and what is held of it for those that come late. */
+const TOTAL_BYTES = scaled(100, 32) * MIB;
+const WINDOW_BYTES = scaled(64, 16) * MIB;
+
+/** The bytes that {@link COUNT} writes: lines that name their own place. */
+const LINE_BYTES = 16;
+const lineAt = (index: number): string => `${String(index).padStart(LINE_BYTES - 1, "0")}\n`;
+
+/** Writes that many lines to stdout, in any shell's awk. */
+const count = (lines: number): string =>
+  `awk 'BEGIN { for (i = 0; i < ${lines}; i++) printf "%015d\\n", i }'`;
+
+/** Whether bytes of the counted output are right, wherever they begin. */
+function isCounted(data: Buffer, offset: number): boolean {
+  const first = Math.floor(offset / LINE_BYTES);
+  const last = Math.ceil((offset + data.length) / LINE_BYTES);
+  const lines: string[] = [];
+  for (let i = first; i < last; i++) lines.push(lineAt(i));
+  const start = offset - first * LINE_BYTES;
+  return data.equals(Buffer.from(lines.join("")).subarray(start, start + data.length));
+}
+
+describe("many readers of one process", () => {
+  const service = useApp({ transcriptWindowBytes: WINDOW_BYTES });
+  let sandboxId = "";
+
+  beforeAll(async () => {
+    sandboxId = (await service.client.createSandbox({ image: SHELL_IMAGES[0][1] })).sandbox_id;
+  });
+
+  /** Follows a process from an offset on, holding every byte against what it must be. */
+  async function follow(processId: string, from: number, pace: (bytes: number) => Promise<void> | undefined) {
+    const call = service.client.stream("ProcessService/AttachProcess", {
+      process_id: processId,
+      stdout_offset: from,
+    });
+    let at = from;
+    const gaps: Gap[] = [];
+    let exit: ProcessEvent["exited"];
+    for await (const event of call as AsyncIterable<ProcessEvent>) {
+      if (event.output) {
+        expect(event.output.offset).toBe(at);
+        if (!isCounted(event.output.data, at)) throw new Error(`wrong bytes at ${at}`);
+        at += event.output.data.length;
+        await pace(event.output.data.length);
+      } else if (event.gap) {
+        expect(event.gap.from_offset).toBe(at);
+        at = event.gap.to_offset;
+        gaps.push(event.gap);
+      } else if (event.exited) exit = event.exited;
+    }
+    return { at, gaps, exit };
+  }
+
+  test("ten at different speeds and offsets get the exact bytes or a gap; one that stops slows nobody", {
+    timeout: 120_000,
+  }, async () => {
+    const lines = TOTAL_BYTES / LINE_BYTES;
+    const execution = service.client.exec(
+      sandboxId,
+      `${count(1000)}; sleep 0.5; ${count(lines).replace("i = 0", "i = 1000")}`,
+      {
+        on_disconnect: "ON_DISCONNECT_DETACH",
+      },
+    );
+    const processId = await execution.processId;
+    execution.cancel();
+    await execution.result.catch(() => {});
+    await eventually(async () => {
+      const { process } = await service.client.call("ProcessService/GetProcess", { process_id: processId });
+      return process.stdout_bytes >= 1000 * LINE_BYTES;
+    });
+    // One opens the stream and never reads on: its window fills, and that must be its own affair.
+    const stopped = service.client.stream("ProcessService/AttachProcess", { process_id: processId });
+    stopped.once("data", () => stopped.pause());
+    stopped.on("error", () => {});
+    const sleepFor = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+    const started = performance.now();
+    const readers = await Promise.all(
+      Array.from({ length: 10 }, (_, i) =>
+        follow(processId, i * 1600 - (i % 3), (bytes) => (i < 5 ? undefined : sleepFor((bytes / MIB) * i))),
+      ),
+    );
+    for (const { at, gaps, exit } of readers) {
+      expect(at).toBe(TOTAL_BYTES);
+      expect(exit?.exit_code).toBe(0);
+      const missing = gaps.reduce((sum, gap) => sum + gap.to_offset - gap.from_offset, 0);
+      expect(missing).toBeLessThan(TOTAL_BYTES);
+    }
+    // Alone the writer takes seconds; held up by the reader that stopped it would never end.
+    expect(performance.now() - started).toBeLessThan(90_000);
+    stopped.cancel();
+  });
+
+  test("a connection killed at 50 random places and attached again gives the exact transcript", {
+    timeout: 120_000,
+  }, async () => {
+    const total = (WINDOW_BYTES * 3) / 8;
+    const first = service.client.exec(sandboxId, count(total / LINE_BYTES), {
+      on_disconnect: "ON_DISCONNECT_KILL",
+      disconnect_grace: { seconds: 30 },
+    });
+    const processId = await first.processId;
+    first.cancel();
+    await first.result.catch(() => {});
+    const cuts = Array.from({ length: 50 }, () => randomInt(total)).sort((a, b) => a - b);
+    const hash = createHash("sha256");
+    let at = 0;
+    for (const cut of [...cuts, Number.POSITIVE_INFINITY]) {
+      const call = service.client.stream("ProcessService/AttachProcess", {
+        process_id: processId,
+        stdout_offset: at,
+      });
+      call.on("error", () => {});
+      let ended = false;
+      try {
+        for await (const event of call as AsyncIterable<ProcessEvent>) {
+          if (event.gap) throw new Error(`a gap at ${event.gap.from_offset}`);
+          if (event.exited) ended = true;
+          if (!event.output) continue;
+          expect(event.output.offset).toBe(at);
+          hash.update(event.output.data);
+          at += event.output.data.length;
+          if (at >= cut) break;
+        }
+      } finally {
+        call.cancel();
+      }
+      if (ended) break;
+    }
+    expect(at).toBe(total);
+    const whole = createHash("sha256");
+    for (let i = 0; i < total / LINE_BYTES; i++) whole.update(lineAt(i));
+    expect(hash.digest("hex")).toBe(whole.digest("hex"));
+  });
+});

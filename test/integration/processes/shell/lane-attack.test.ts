@@ -1,0 +1,167 @@
+import { existsSync, readdirSync, truncateSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { beforeAll, describe, expect, test } from "vitest";
+import { UNDUMPABLE_TARGET as inBubblewrap } from "../../../../src/engine/bubblewrap/synthetic-etc.ts";
+import { UNDUMPABLE_TARGET as inDocker } from "../../../../src/engine/docker/container-pipes.ts";
+import { pipesDirectory } from "../../../../src/engine/docker/pipes-directory.ts";
+import { useApp } from "../../../support/app.ts";
+import { ENGINES } from "../../../support/engines.ts";
+import { newDataDir } from "../../../support/settings.ts";
+
+/** Commands run one after the other: more than a sandbox has idle lanes, so that each lane gets one. */
+const NEXT = 6;
+const BOUND = { timeout: { seconds: 20 } };
+
+/** What the attacks share: they run in a sandbox, as its user, and end by themselves. */
+const PRELUDE = `
+use POSIX ();
+my $lane = getppid();
+sub nonces {
+  my %found;
+  open my $maps, "<", "/proc/$lane/maps" or return;
+  open my $mem, "<:raw", "/proc/$lane/mem" or return;
+  while (<$maps>) {
+    next unless /^([0-9a-f]+)-([0-9a-f]+) rw/;
+    my ($from, $to) = (hex $1, hex $2);
+    next if $to - $from > 1 << 26;
+    sysseek($mem, $from, 0) or next;
+    sysread($mem, my $data, $to - $from) or next;
+    $found{$1} = 1 while $data =~ /n=([0-9a-f]{32})(?![0-9a-f])/g;
+  }
+  return keys %found;
+}
+sub both { my ($text) = @_; syswrite(STDOUT, $text); syswrite(STDERR, $text); }
+sub forge { both("\${_}E0;\${_}C;") for nonces(); }
+sub leave {
+  exit 0 if fork;
+  POSIX::setsid();
+  exit 0 if fork;
+  open STDIN, "<", "/dev/null"; open STDOUT, ">", "/dev/null"; open STDERR, ">", "/dev/null";
+}
+alarm 30;
+`;
+
+const ATTACKS: readonly (readonly [string, string])[] = [
+  [
+    "forges its end and goes on writing",
+    `forge(); for (1 .. 100) { both("INJECTED\\n"); select(undef, undef, undef, 0.05); }`,
+  ],
+  ["forges its end and stops the lane", `forge(); kill "STOP", $lane; sleep 5;`],
+  [
+    "forges its end in a process that keeps the pipes",
+    `exit 0 if fork; POSIX::setsid(); for (1 .. 100) { forge(); both("INJECTED\\n"); select(undef, undef, undef, 0.05); }`,
+  ],
+  [
+    "leaves a process that reads the lane's stdin",
+    `open my $in, "<", "/proc/$lane/fd/0" or die; leave(); sysread($in, my $text, 65536) for 1 .. 100;`,
+  ],
+  [
+    "leaves a process that takes the next command and answers it",
+    `open my $in, "<", "/proc/$lane/fd/0" or die;
+     leave();
+     for (1 .. 100) {
+       sysread($in, my $text, 65536) or last;
+       my ($n) = $text =~ /n=([0-9a-f]{32})/ or next;
+       open my $out, ">", "/proc/$lane/fd/3"; open my $err, ">", "/proc/$lane/fd/4";
+       syswrite($out, "\${n}R;INJECTED"); syswrite($_, "\${n}E0;\${n}C;") for $out, $err;
+     }`,
+  ],
+  [
+    "has the lane's shell run something",
+    `open my $in, ">", "/proc/$lane/fd/0" or die;
+     syswrite($in, "printf INJECTED >&3; printf INJECTED >&4; W() { printf INJECTED >&3; printf %s \\$1 >&3; printf %s \\$1 >&4; }\\n");`,
+  ],
+  [
+    "has the lane's shell read nothing more",
+    `open my $in, ">", "/proc/$lane/fd/0" or die; syswrite($in, "while :; do read -r x; done\\n");`,
+  ],
+];
+
+/** What becomes of a lane that is attacked where its shell is not undumpable, so that nothing keeps the job from it. */
+const IN_REACH = "within its user's reach";
+
+/** Takes the library that makes shells undumpable from a service, as images whose loader cannot load it do. */
+function withoutLibrary(dataDir: string, instance: string): void {
+  const runtimes = readdirSync(tmpdir()).filter((name) => name.startsWith(`berth-${process.pid}-`));
+  const files = [
+    path.join(pipesDirectory(dataDir, instance), "stock", path.basename(inDocker)),
+    ...runtimes.map((name) => path.join(tmpdir(), name, inBubblewrap)),
+  ].filter((file) => existsSync(file));
+  expect(files).toHaveLength(1);
+  for (const file of files) truncateSync(file);
+}
+
+const CASES = ENGINES.flatMap(({ name, settings }) =>
+  ["undumpable", IN_REACH].map((shells) => ({ name, settings, shells })),
+);
+
+describe.each(CASES)("on $name, a shell being $shells", ({ settings, shells }) => {
+  const dataDir = newDataDir();
+  const app = useApp({ ...settings, dataDir, deleteGraceMs: 0 });
+  const inReach = shells === IN_REACH;
+
+  beforeAll(async () => {
+    const { client } = app;
+    // What sandboxes share is made with the first of them.
+    const { sandbox_id: id } = await client.createSandbox();
+    if (inReach) withoutLibrary(dataDir, app.instance);
+    await client.deleteSandbox(id);
+  });
+
+  test.each(ATTACKS)("after a command that %s the next ones are clean", async (_, attack) => {
+    const { client } = app;
+    const { sandbox_id: id } = await client.createSandbox();
+    const done = await client.run(id, ["perl", "-e", PRELUDE + attack], BOUND);
+    // One that finds its lane closed may have given up.
+    if (inReach) expect(done.exit_status.exit_code).toBe(0);
+    for (let i = 0; i < NEXT; i++) {
+      const {
+        stdout,
+        stderr,
+        exit_status: exit,
+      } = await client.run(id, `echo out ${i}; echo err ${i} >&2; exit ${i}`, BOUND);
+      expect(`${stdout}${stderr}${exit.cause} ${exit.exit_code}`).toBe(
+        `out ${i}\nerr ${i}\nEXIT_CAUSE_EXITED ${i}`,
+      );
+    }
+    await client.deleteSandbox(id);
+  });
+
+  test(`a command ${inReach ? "gets" : "does not get"} at its shell's memory and pipes`, async () => {
+    const { client } = app;
+    const { sandbox_id: id } = await client.createSandbox();
+    const files = ["mem", "maps", "environ", "fd/0", "fd/3"];
+    const attempt = `for my $file (qw(${files.join(" ")})) {
+      print "$file\\n" if open my $in, "<", "/proc/" . getppid() . "/$file"; }`;
+    for (let i = 0; i < NEXT; i++) {
+      const { stdout } = await client.run(id, ["perl", "-e", attempt], BOUND);
+      expect(stdout.toString()).toBe(inReach ? files.map((file) => `${file}\n`).join("") : "");
+    }
+    await client.deleteSandbox(id);
+  });
+
+  test("a lane is used again", async () => {
+    const { client } = app;
+    const { sandbox_id: id } = await client.createSandbox();
+    const pids = new Set<string>();
+    for (let i = 0; i < 20; i++) {
+      const { stdout, exit_status: exit } = await client.run(id, "echo $PPID; exit 3");
+      expect(exit.exit_code).toBe(3);
+      pids.add(stdout.toString());
+    }
+    expect(pids.size).toBeLessThan(8);
+    await client.deleteSandbox(id);
+  });
+
+  test("a command sees the sandbox's own LD_PRELOAD, or none", async () => {
+    const { client } = app;
+    for (const env of [{}, { LD_PRELOAD: "libc.so.6" }]) {
+      const { sandbox_id: id } = await client.createSandbox({ env });
+      for (let i = 0; i < NEXT; i++) {
+        expect(await client.output(id, "echo ${LD_PRELOAD-none}")).toBe(`${env.LD_PRELOAD ?? "none"}\n`);
+      }
+      await client.deleteSandbox(id);
+    }
+  });
+});

@@ -1,0 +1,183 @@
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { FAILPOINTS, type Failpoint } from "../../../src/base/failpoints.ts";
+import { expectNoContainers } from "../../support/app.ts";
+import { Client } from "../../support/client.ts";
+import { containersOf, docker, processesIn } from "../../support/docker.ts";
+import { eventually } from "../../support/eventually.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
+import { ServeProcess } from "../../support/program.ts";
+import type { Sandbox } from "../../support/wire.ts";
+import { Worker } from "../../support/worker.ts";
+import { RUN_POINTS } from "./run-points.ts";
+
+const FAILING = fileURLToPath(new URL("../../support/failing-main.ts", import.meta.url));
+const SOON = { timeoutMs: 30_000 };
+const PATIENT = 90_000;
+
+/** What is done up to the crash, and what a caller that comes back afterwards finds. */
+interface Scenario {
+  readonly at: readonly Failpoint[];
+  readonly args?: readonly string[];
+  /** Before the calls that crash: with a service that does not. */
+  readonly prepare?: (client: Client) => Promise<Sandbox>;
+  /** Ends in the crash. */
+  readonly act: (client: Client, sandbox: Sandbox | undefined) => Promise<unknown>;
+  /** After the restart. */
+  readonly check: (client: Client, sandbox: Sandbox | undefined, at: Failpoint) => Promise<void>;
+}
+
+const CREATE = { request_id: "create", spec: { labels: { by: "create" } } };
+const COMMAND = { request_id: "run", shell: "echo ran >>/workspace/log; echo told" };
+const state = async (client: Client, id = ""): Promise<string> => (await client.getSandbox(id)).state;
+const live = async (client: Client): Promise<readonly Sandbox[]> =>
+  (await client.call("SandboxService/ListSandboxes")).sandboxes;
+
+async function oneIsMade(client: Client): Promise<void> {
+  const { sandbox } = await client.call("SandboxService/CreateSandbox", CREATE);
+  expect(sandbox.state).toBe("SANDBOX_STATE_RUNNING");
+  expect(await client.output(sandbox.sandbox_id, "echo usable")).toBe("usable\n");
+  // And the next retry hears the same.
+  const again = await client.call("SandboxService/CreateSandbox", CREATE);
+  expect(again.sandbox).toEqual(sandbox);
+  expect((await live(client)).map(({ sandbox_id }) => sandbox_id)).toEqual([sandbox.sandbox_id]);
+}
+
+async function oneIsGone(client: Client, sandbox: Sandbox | undefined, cause: string): Promise<void> {
+  const id = sandbox?.sandbox_id ?? "";
+  await eventually(async () => (await state(client, id)) === "SANDBOX_STATE_TERMINATED", SOON);
+  expect((await client.getSandbox(id)).termination?.cause).toBe(`TERMINATION_CAUSE_${cause}`);
+  expect(await live(client)).toEqual([]);
+}
+
+async function noSessionIsLeft(client: Client): Promise<void> {
+  await eventually(async () => (await live(client)).length === 0, SOON);
+  const worker = new Worker(client, "crash");
+  expect(await worker.list()).toEqual([]);
+  expect((await worker.create("bash")).status).toBe("SESSION_RESULT_STATUS_CREATED");
+  expect((await worker.bash("echo usable")).stdout).toBe("usable\n");
+}
+
+const SCENARIOS: Readonly<Record<string, Scenario>> = {
+  create: {
+    at: [
+      "create.intended",
+      "create.container",
+      "create.made",
+      "create.ready",
+      "request.done",
+      "request.kept",
+    ],
+    act: (client) => client.call("SandboxService/CreateSandbox", CREATE),
+    check: oneIsMade,
+  },
+  claim: {
+    at: ["claim.intended", "claim.made", "claim.ready"],
+    args: ["--warm-pool", `${TEST_IMAGE}=1`],
+    act: async (client) => {
+      await eventually(async () => {
+        const { warm_pools: pools } = await client.call("SandboxService/GetStats");
+        return pools[0]?.ready === 1;
+      }, SOON);
+      await client.call("SandboxService/CreateSandbox", CREATE);
+    },
+    check: oneIsMade,
+  },
+  "the create of a session": {
+    at: ["create.intended", "create.made", "create.ready"],
+    act: (client) => new Worker(client, "crash").create("bash"),
+    check: noSessionIsLeft,
+  },
+  "a call on a temporary session": {
+    at: ["create.ready"],
+    act: (client) => new Worker(client, "crash").bash("true"),
+    check: noSessionIsLeft,
+  },
+  exec: {
+    at: ["exec.begun", "exec.started", "exec.ended"],
+    prepare: (client) => client.createSandbox(),
+    act: (client, sandbox) =>
+      client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id: sandbox?.sandbox_id }),
+    check: async (client, sandbox, at) => {
+      const sandbox_id = sandbox?.sandbox_id ?? "";
+      const retried = await client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id });
+      // It ran once, or not at all; never twice. What is not known is not made up.
+      const log = await client.output(sandbox_id, "cat /workspace/log 2>/dev/null || true");
+      expect(log).toBe(at === "exec.begun" ? "" : "ran\n");
+      expect(["EXIT_CAUSE_ENGINE_LOST", "EXIT_CAUSE_CANCELED"]).toContain(retried.exit_status.cause);
+      expect(retried.exit_status.exit_code).toBe(-1);
+      await client.deleteSandbox(sandbox_id);
+    },
+  },
+  delete: {
+    at: ["delete.intended", "delete.removed", "delete.finished"],
+    prepare: (client) => client.createSandbox(),
+    act: (client, sandbox) =>
+      client.call("SandboxService/DeleteSandbox", { request_id: "delete", sandbox_id: sandbox?.sandbox_id }),
+    check: async (client, sandbox) => {
+      const request = { request_id: "delete", sandbox_id: sandbox?.sandbox_id };
+      await client.call("SandboxService/DeleteSandbox", request);
+      await oneIsGone(client, sandbox, "DELETED");
+    },
+  },
+  sweep: {
+    at: ["sweep.due", "delete.intended", "delete.removed", "delete.finished"],
+    prepare: (client) => client.createSandbox({ idle_timeout: { seconds: 2 } }),
+    act: () => new Promise(() => {}),
+    check: (client, sandbox) => oneIsGone(client, sandbox, "IDLE_TIMEOUT"),
+  },
+};
+
+test("every failpoint is in a scenario", () => {
+  const own = Object.values(SCENARIOS).flatMap(({ at }) => at);
+  const covered = new Set([...own, ...RUN_POINTS]);
+  expect([...covered].sort()).toEqual([...FAILPOINTS].sort());
+});
+
+/** What holds whatever events: as many containers and places taken as there are sandboxes, and no process that nobody knows. */
+async function expectExact(service: ServeProcess, client: Client): Promise<void> {
+  const found = async () => {
+    const sandboxes = await live(client);
+    const containers = await containersOf(service.instance);
+    const { total_sandboxes: taken } = await client.call("SandboxService/GetStats");
+    return {
+      sandboxes: sandboxes.length,
+      taken,
+      containers: containers.length,
+      processes: (
+        await Promise.all(containers.map(({ Id }) => processesIn(docker.getContainer(Id)).catch(() => [])))
+      ).flat(),
+    };
+  };
+  let last = await found();
+  await eventually(
+    async () => {
+      last = await found();
+      return last.sandboxes === last.taken && last.sandboxes === last.containers;
+    },
+    { ...SOON, describe: () => last },
+  );
+}
+
+describe.concurrent.each(Object.entries(SCENARIOS))("a service killed in %s", (_, scenario) => {
+  test.each(scenario.at)("at %s", { timeout: PATIENT }, async (at) => {
+    const args = scenario.args ?? [];
+    const env = { BERTH_TEST_FAILPOINT: at };
+    let service = await ServeProcess.start(args, env, { entry: [FAILING] });
+    let client = new Client(service.address);
+    try {
+      const sandbox = await scenario.prepare?.(client);
+      scenario.act(client, sandbox).catch(() => {});
+      expect((await service.end).signal).toBe("SIGKILL");
+      client.close();
+      service = await service.again();
+      client = new Client(service.address);
+      await scenario.check(client, sandbox, at);
+      await expectExact(service, client);
+    } finally {
+      client.close();
+      await service.stop();
+      await expectNoContainers(service.instance);
+    }
+  });
+});

@@ -1,0 +1,167 @@
+import { closeSync, fsyncSync, openSync, rmSync, writeSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { expectNoContainers } from "../../support/app.ts";
+import { Client, failureOf } from "../../support/client.ts";
+import { eventually } from "../../support/eventually.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { SmallDisk } from "../../support/small-disk.ts";
+import type { WatchEventsResponse } from "../../support/wire.ts";
+import { Worker } from "../../support/worker.ts";
+
+let disk: SmallDisk;
+let service: ServeProcess;
+let client: Client;
+
+beforeAll(async () => {
+  disk = await SmallDisk.make(8);
+  service = await ServeProcess.start(
+    [],
+    {},
+    {
+      within: disk.enter,
+      dataDir: `${disk.path}/data`,
+    },
+  );
+  client = new Client(service.address);
+});
+
+afterAll(async () => {
+  client?.close();
+  await service?.stop();
+  await disk?.remove();
+  if (service) await expectNoContainers(service.instance);
+});
+
+/** Takes all the room there is left. */
+function fill(): void {
+  const file = openSync(disk.reach("filler"), "w");
+  const writeUntilFull = (size: number): void => {
+    try {
+      for (;;) writeSync(file, Buffer.alloc(size, 1));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOSPC") throw error;
+    }
+  };
+  try {
+    for (const size of [65_536, 4_096, 512]) writeUntilFull(size);
+  } finally {
+    fsyncSync(file);
+    closeSync(file);
+  }
+}
+
+/** Fills the disk, and uses up what the files that are there still have room for. @returns what a change of the sandbox was refused with. */
+async function fillWholly(sandbox_id: string): Promise<Awaited<ReturnType<typeof failureOf>> | undefined> {
+  fill();
+  for (let i = 0; i < 2_000; i++) {
+    const labels = { filler: "x".repeat(60), n: String(i) };
+    const update = { sandbox_id, labels, update_mask: { paths: ["labels"] } };
+    const refused = await client.call("SandboxService/UpdateSandbox", update).then(
+      () => undefined,
+      (error: unknown) => failureOf(Promise.reject(error)),
+    );
+    if (refused !== undefined) return refused;
+  }
+  return undefined;
+}
+
+/** Kills the service and starts it on what it left. */
+async function restart(): Promise<void> {
+  client.close();
+  await service.stop("SIGKILL");
+  service = await service.again();
+  client = new Client(service.address);
+}
+
+test("a full disk refuses creates with what to do; reads, commands and deletes work; nothing is broken after", async () => {
+  const [kept, gone] = await Promise.all([client.createSandbox(), client.createSandbox()]);
+  const worker = new Worker(client, "full");
+  await worker.create("bash", undefined, { sandbox_id: kept.sandbox_id });
+  const refused = await fillWholly(kept.sandbox_id);
+  expect(refused?.reason).toBe("NO_SPACE");
+  const create = await failureOf(client.createSandbox());
+  expect(create).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "NO_SPACE" });
+  expect(create.message).toContain("data directory is full");
+
+  expect((await client.getSandbox(kept.sandbox_id)).state).toBe("SANDBOX_STATE_RUNNING");
+  expect(await client.output(kept.sandbox_id, "echo works")).toBe("works\n");
+  expect((await worker.bash("echo works")).stdout).toBe("works\n");
+  expect(await worker.destroy()).toMatchObject([
+    { status: "SESSION_RESULT_STATUS_DESTROYED", failure: null },
+  ]);
+  expect(await worker.list()).toEqual([]);
+  await client.call("SandboxService/DeleteSandbox", { sandbox_id: gone.sandbox_id, request_id: "delete" });
+  expect((await client.getSandbox(gone.sandbox_id)).state).toBe("SANDBOX_STATE_TERMINATED");
+  const stats = await client.call("SandboxService/GetStats");
+  expect(stats.total_sandboxes).toBe(1);
+
+  rmSync(disk.reach("filler"));
+  const made = await client.createSandbox();
+  // The next run reads every page before it begins, and begins.
+  await restart();
+  expect((await client.getSandbox(kept.sandbox_id)).state).toBe("SANDBOX_STATE_RUNNING");
+  expect((await client.getSandbox(made.sandbox_id)).state).toBe("SANDBOX_STATE_RUNNING");
+  expect((await client.getSandbox(gone.sandbox_id)).state).toBe("SANDBOX_STATE_TERMINATED");
+});
+
+test("what waited on a full disk to be written of an ended life does not touch the next life of its id", async () => {
+  const filler = await client.createSandbox();
+  const ids = ["again-1", "again-2", "again-3"];
+  for (const sandbox_id of ids) await client.call("SandboxService/CreateSandbox", { sandbox_id });
+  expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
+  await Promise.all(ids.map((sandbox_id) => client.deleteSandbox(sandbox_id)));
+  rmSync(disk.reach("filler"));
+  // What waits is written within a second; the next lives begin before that, or after it.
+  for (const sandbox_id of ids) await client.call("SandboxService/CreateSandbox", { sandbox_id });
+  await sleep(1_500);
+  await restart();
+  for (const sandbox_id of ids) {
+    expect(await client.getSandbox(sandbox_id)).toMatchObject({
+      generation: 2,
+      state: "SANDBOX_STATE_RUNNING",
+    });
+  }
+});
+
+test("a watcher that goes on after a kill on a full disk misses nothing, and meets no number twice", async () => {
+  const filler = await client.createSandbox();
+  const ended = await client.createSandbox();
+  const watched: WatchEventsResponse[] = [];
+  const watch = (after_sequence: number) => {
+    const stream = client.stream("SandboxService/WatchEvents", { after_sequence });
+    stream.on("data", (item) => watched.push(item));
+    stream.on("error", () => {});
+    return stream;
+  };
+  const sequences = (): number[] => watched.flatMap(({ event }) => event?.sequence ?? []);
+  const hears = (sandboxId: string, type: string) =>
+    eventually(
+      () =>
+        watched.some(
+          ({ event }) => event?.sandbox_id === sandboxId && event.type === `SANDBOX_EVENT_TYPE_${type}`,
+        ),
+      { timeoutMs: 30_000 },
+    );
+  const first = watch(0);
+  await hears(ended.sandbox_id, "RUNNING");
+  expect((await fillWholly(filler.sandbox_id))?.reason).toBe("NO_SPACE");
+  await client.deleteSandbox(ended.sandbox_id);
+  // More than the next run has to tell of before the next sandbox.
+  for (const act of ["Pause", "Resume", "Pause", "Resume"] as const) {
+    await client.call(`SandboxService/${act}Sandbox`, { sandbox_id: filler.sandbox_id });
+  }
+  // What it tells of that, if anything, has come by then.
+  await sleep(300);
+  first.cancel();
+  await service.stop("SIGKILL");
+  rmSync(disk.reach("filler"));
+  await restart();
+  const next = await client.createSandbox();
+  const second = watch(Math.max(...sequences()));
+  await hears(next.sandbox_id, "CREATING");
+  await hears(next.sandbox_id, "RUNNING");
+  await hears(ended.sandbox_id, "TERMINATED");
+  second.cancel();
+  expect(sequences()).toEqual([...new Set(sequences())].sort((a, b) => a - b));
+});

@@ -1,0 +1,208 @@
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, describe, expect, test } from "vitest";
+import { expectNoContainers } from "../../support/app.ts";
+import { Client } from "../../support/client.ts";
+import { containerOf, processesIn, rawExec } from "../../support/docker.ts";
+import { eventually } from "../../support/eventually.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { SHELL_IMAGES } from "../../support/shell-images.ts";
+
+const SOON = { timeoutMs: 30_000 };
+const DETACHED = { on_disconnect: "ON_DISCONNECT_DETACH" };
+/** How a command is started, each in a shell of another kind. */
+const WAYS = {
+  "in a lane": {},
+  "with stdin": { keep_stdin_open: true },
+  "as another user": { user: "1000:1000" },
+  "at a terminal": { terminal: { columns: 80, rows: 24 } },
+};
+
+let service: ServeProcess;
+let client: Client;
+
+async function begin(args: readonly string[] = []): Promise<void> {
+  service = await ServeProcess.start(args);
+  client = new Client(service.address);
+}
+
+async function kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+  client.close();
+  await service.stop(signal);
+}
+
+async function again(): Promise<void> {
+  service = await service.again();
+  client = new Client(service.address);
+}
+
+afterEach(async () => {
+  client.close();
+  await service.stop();
+  await expectNoContainers(service.instance);
+});
+
+/** Waits until the store has what commands wrote so far, as the service that is killed leaves it. */
+async function kept(ids: readonly string[], stdoutBytes: number): Promise<void> {
+  const store = new DatabaseSync(path.join(service.dataDir, "berth.db"), { readOnly: true });
+  const find = store.prepare("SELECT facts FROM processes WHERE process_id = ?");
+  const isKept = (id: string): boolean => {
+    const facts = find.get(id)?.facts;
+    return facts !== undefined && JSON.parse(String(facts)).written.stdout >= stdoutBytes;
+  };
+  await eventually(() => ids.every(isKept), SOON).finally(() => store.close());
+}
+
+async function statusOf(id: string) {
+  return (await client.call("ProcessService/GetProcess", { process_id: id })).process.exit_status;
+}
+
+function endOf(id: string) {
+  return eventually(async () => (await statusOf(id)) ?? undefined, SOON);
+}
+
+/** Starts a command in each way; each waits for the file `go`, in its own directory. */
+async function startGated(sandboxId: string, then: string, more: object = {}): Promise<readonly string[]> {
+  const ids: string[] = [];
+  for (const way of Object.values(WAYS)) {
+    const line = `echo on; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo late; ${then}`;
+    const execution = client.exec(sandboxId, line, { ...DETACHED, ...way, ...more });
+    await execution.until("on");
+    ids.push(await execution.processId);
+  }
+  await kept(ids, "on\n".length);
+  return ids;
+}
+
+describe.each(SHELL_IMAGES)("what a service finds after it was killed, with %s", (_, image) => {
+  test("a command that ended meanwhile has its exit code and what it wrote", async () => {
+    await begin();
+    const { sandbox_id: id } = await client.createSandbox({ image });
+    const ids = await startGated(id, "exit 7");
+    // Its caller goes with the service; that it had ended before is what is told of it.
+    const attended = await startGated(id, "exit 8", { on_disconnect: "ON_DISCONNECT_KILL" });
+    const container = await containerOf(service.instance, id);
+    await kill();
+    await rawExec(container, ["touch", "/tmp/go"]);
+    const runs = (line: string): boolean => line.startsWith("/bin/sh -c echo on");
+    await eventually(async () => !(await processesIn(container)).some(runs), SOON);
+    await again();
+    for (const [name, i] of Object.keys(WAYS).map((name, i) => [name, i] as const)) {
+      expect(await endOf(ids[i] ?? ""), name).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 7 });
+      expect(await endOf(attended[i] ?? ""), name).toMatchObject({
+        cause: "EXIT_CAUSE_EXITED",
+        exit_code: 8,
+      });
+      if (name === "at a terminal") continue;
+      const { stdout, exit } = await client.attach(ids[i] ?? "").result;
+      expect(stdout.toString(), name).toBe("on\nlate\n");
+      expect(exit, name).toMatchObject({ exit_code: 7, stdout_bytes: 8 });
+      expect(exit.message).toContain("restarted while it ran");
+    }
+    await client.deleteSandbox(id);
+  });
+
+  test("a command that ends later is followed to its end", async () => {
+    await begin();
+    const { sandbox_id: id } = await client.createSandbox({ image });
+    const ids = await startGated(id, "exit 7");
+    const container = await containerOf(service.instance, id);
+    await kill();
+    await again();
+    const following = client.attach(ids[0] ?? "");
+    await following.until("on");
+    // And once more: what was found is found again.
+    await kill();
+    await again();
+    for (const one of ids) expect(await statusOf(one)).toBeNull();
+    await client.output(id, "touch /tmp/go");
+    for (const one of ids)
+      expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 7 });
+    expect((await client.attach(ids[0] ?? "").result).stdout.toString()).toBe("on\nlate\n");
+    // No shell that ran them stays.
+    await eventually(
+      async () => !(await processesIn(container)).some((line) => line.includes("/tmp/go")),
+      SOON,
+    );
+    await client.deleteSandbox(id);
+  });
+
+  test("a command that a signal ended, before or after, says which", async () => {
+    await begin();
+    const { sandbox_id: id } = await client.createSandbox({ image });
+    const container = await containerOf(service.instance, id);
+    const start = async (seconds: string): Promise<readonly string[]> => {
+      const ids: string[] = [];
+      for (const way of Object.values(WAYS)) {
+        const execution = client.exec(id, ["sleep", seconds], { ...DETACHED, ...way });
+        ids.push(await execution.processId);
+      }
+      return ids;
+    };
+    const before = await start("4811");
+    const after = await start("4812");
+    const shells = await start("4813");
+    await kept([...before, ...after, ...shells], 0);
+    await kill();
+    const find =
+      'for p in /proc/[0-9]*; do case "$(tr "\\0" " " <$p/cmdline)" in "sleep 4811 ") kill -9 ${p#/proc/};; esac; done 2>/dev/null';
+    await rawExec(container, ["/bin/sh", "-c", find]);
+    await again();
+    for (const one of before) {
+      expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 137, signal: 9 });
+    }
+    for (const one of after) {
+      await client.call("ProcessService/SignalProcess", { process_id: one, signal: 15 });
+      expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 143, signal: 15 });
+    }
+    // With its shell, which then tells nothing.
+    for (const one of shells) {
+      await client.call("ProcessService/SignalProcess", { process_id: one, signal: 9 });
+      expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", exit_code: 137, signal: 9 });
+    }
+    await client.deleteSandbox(id);
+  });
+});
+
+test("a kill for want of memory is not blamed on what a signal ends after the restart", async () => {
+  await begin();
+  const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 << 20 } });
+  const greedy = await client.exec(id, ["python3", "-c", "bytearray(300 << 20)"]).result;
+  expect(greedy.exit.cause).toBe("EXIT_CAUSE_OUT_OF_MEMORY");
+  const execution = client.exec(id, "echo on; exec sleep 4814", DETACHED);
+  await execution.until("on");
+  const processId = await execution.processId;
+  await kept([processId], "on\n".length);
+  await kill();
+  await again();
+  await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
+  expect(await endOf(processId)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", signal: 9 });
+  await client.deleteSandbox(id);
+});
+
+test("a command that a service left running as it stopped is found in the same way", async () => {
+  await begin(["--leave-sandboxes"]);
+  const { sandbox_id: id } = await client.createSandbox();
+  const ids = await startGated(id, "exit 7");
+  const container = await containerOf(service.instance, id);
+  await kill("SIGTERM");
+  await rawExec(container, ["touch", "/tmp/go"]);
+  await again();
+  for (const one of ids) expect(await endOf(one)).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 7 });
+  expect((await client.attach(ids[0] ?? "").result).stdout.toString()).toBe("on\nlate\n");
+  await client.deleteSandbox(id);
+});
+
+test("what is lost is said to be: on bubblewrap, commands end with the service that was killed", async () => {
+  await begin(["--engine", "bubblewrap"]);
+  const { sandbox_id: id } = await client.createSandbox();
+  const execution = client.exec(id, "echo on; sleep 1000", DETACHED);
+  await execution.until("on");
+  const processId = await execution.processId;
+  await kept([processId], "on\n".length);
+  await kill();
+  service = await service.again(["--engine", "bubblewrap"]);
+  client = new Client(service.address);
+  expect(await endOf(processId)).toMatchObject({ cause: "EXIT_CAUSE_ENGINE_LOST", exit_code: -1 });
+  expect((await client.attach(processId).result).stdout.toString()).toBe("on\n");
+});

@@ -1,0 +1,15 @@
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+
+const SOAK = fileURLToPath(new URL("../../../bench/soak.ts", import.meta.url));
+
+test("after many short lives the service is back where it began: descriptors, sandboxes, operations, rows", async () => {
+  // It ends with 1, and shows what is left, where it is not.
+  const args = [SOAK, "--engine", "bubblewrap", "--lives", "20"];
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 150_000 });
+  expect(stdout).toContain("20 lives on bubblewrap");
+  expect(stdout).toContain("| sandboxes, operations | 0, 0 | 0, 0 |");
+  expect(stdout).toContain("| rows of sandboxes that live | 0 | 0 |");
+}, 180_000);

@@ -1,0 +1,272 @@
+import { once } from "node:events";
+import http2 from "node:http2";
+import {
+  create,
+  createFileRegistry,
+  type DescMethod,
+  type DescService,
+  fromBinary,
+} from "@bufbuild/protobuf";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  ServerReflection,
+  type ServerReflectionRequest,
+  ServerReflectionRequestSchema,
+  type ServerReflectionResponse,
+} from "../../../gen/ts/grpc/reflection/v1/reflection_pb.js";
+import { Client } from "../../support/client.ts";
+import { hostileJson, hostileMessages } from "../../support/hostile-messages.ts";
+import { PauseService } from "../../support/pause-service.ts";
+import { GrpcJs } from "../../support/server/grpc-js.ts";
+import { grpcFrame } from "../../support/server/http.ts";
+import { Worker } from "../../support/worker.ts";
+
+/** The event loop serves every caller: none may hold it for longer. */
+const MOST_PAUSE_MS = 100;
+/**
+ * An input that took too long is sent again. What computes for too long does so
+ * each time, so the shortest pause tells of it; what befell the process once, as
+ * a round of garbage collection or the compiler's work on code that runs for the
+ * first time, does not come again with the same input.
+ */
+const TRIES = 6;
+
+let service: PauseService;
+let client: Client;
+let session: http2.ClientHttp2Session;
+let sandboxId = "";
+let worker: Worker;
+
+beforeAll(async () => {
+  service = await PauseService.start(["--engine", "bubblewrap"]);
+  client = new Client(service.process.address);
+  session = http2.connect(`http://${service.process.address}`);
+  worker = new Worker(client, "hostile");
+  const { session: made } = await worker.create("files");
+  sandboxId = made?.sandbox_id ?? "";
+  await client.output(
+    sandboxId,
+    `cd /workspace; mkdir many one; touch one/${"a".repeat(60)}
+cd many; seq -f f%.0f 20000 | xargs touch; cd ..
+head -c 4000000 /dev/zero | tr '\\0' a >long; seq 400000 >lines`,
+  );
+});
+afterAll(async () => {
+  session.destroy();
+  client.close();
+  await service.process.stop();
+});
+
+/** Fails unless one of a few tries leaves the event loop its turns. */
+async function expectNoPause(about: string, act: () => Promise<unknown>): Promise<void> {
+  let least = Number.POSITIVE_INFINITY;
+  for (let count = 0; count < TRIES && least >= MOST_PAUSE_MS; count++) {
+    await service.longestPause();
+    await act().catch(() => {});
+    least = Math.min(least, await service.longestPause());
+  }
+  if (process.env.BERTH_TEST_SHOW_PAUSES) console.log(`${Math.round(least)} ms: ${about}`);
+  expect(least, `${about} held the event loop`).toBeLessThan(MOST_PAUSE_MS);
+}
+
+/** Sends a body as a request of its own, and waits for the end of the response, whatever that is. */
+async function send(path: string, type: string, body: Buffer): Promise<void> {
+  const stream = session.request({
+    ":method": "POST",
+    ":path": path,
+    "content-type": type,
+    te: "trailers",
+    "grpc-timeout": "2S",
+    "connect-timeout-ms": "2000",
+  });
+  stream.on("error", () => {});
+  stream.resume();
+  stream.end(body);
+  await once(stream, "close");
+}
+
+/** What the server says that it serves. */
+async function servedMethods(): Promise<DescMethod[]> {
+  using grpc = new GrpcJs(service.process.address);
+  const call = grpc.bidi(ServerReflection.method.serverReflectionInfo);
+  const ask = async (messageRequest: ServerReflectionRequest["messageRequest"]) => {
+    const answer = once(call, "data");
+    call.write(create(ServerReflectionRequestSchema, { messageRequest }));
+    return ((await answer) as [ServerReflectionResponse])[0].messageResponse;
+  };
+  const list = await ask({ case: "listServices", value: "" });
+  if (list.case !== "listServicesResponse") throw new Error("no list of services");
+  const services: DescService[] = [];
+  for (const { name } of list.value.service) {
+    const files = await ask({ case: "fileContainingSymbol", value: name });
+    if (files.case !== "fileDescriptorResponse") throw new Error(`no file of ${name}`);
+    const protos = new Map(
+      files.value.fileDescriptorProto.map((bytes) => {
+        const proto = fromBinary(FileDescriptorProtoSchema, bytes);
+        return [proto.name, proto];
+      }),
+    );
+    const [own] = protos.values();
+    if (own === undefined) throw new Error(`no file of ${name}`);
+    const found = createFileRegistry(own, (imported) => protos.get(imported)).getService(name);
+    if (found === undefined) throw new Error(`${name} is not in its file`);
+    services.push(found);
+  }
+  call.end();
+  await once(call, "end");
+  return services.flatMap(({ methods }) => methods);
+}
+
+type Act = readonly [about: string, act: () => Promise<unknown>];
+
+const tool = (name: string, params: Record<string, unknown>): Act => [
+  `${name} ${JSON.stringify(params).slice(0, 60)}`,
+  () => worker.execute(name, params, { timeout: { seconds: 20, nanos: 0 } }),
+];
+const drain = async (stream: AsyncIterable<unknown>): Promise<void> => {
+  for await (const _ of stream) {
+    // What comes is of no interest.
+  }
+};
+
+/** What only one method can be made to do, beside {@link hostileMessages} and {@link hostileJson}; none where those say all. */
+const OWN: Readonly<Record<string, () => readonly Act[]>> = {
+  "berth.v1.SessionService/ExecuteTool": () => [
+    tool("files:glob", { pattern: "*a*a*a*a*a*a*b", path: "one" }),
+    tool("files:glob", { pattern: "+(a|aa)b", path: "one" }),
+    tool("files:glob", { pattern: "{1..100000}", path: "one" }),
+    tool("files:glob", { pattern: "{a,b}".repeat(100), path: "one" }),
+    tool("files:glob", { pattern: `*${"?".repeat(400)}`, path: "many" }),
+    tool("files:glob", { pattern: "**/".repeat(300), path: "many" }),
+    tool("files:glob", { pattern: "**" }),
+    tool("files:grep", { pattern: "[0-9]", path: "lines" }),
+    tool("files:grep", { pattern: "", path: ".", glob: "*a*a*a*a*a*a*b" }),
+    tool("files:edit", { file_path: "long", old_string: "a", new_string: "aa", replace_all: true }),
+    tool("files:edit", { file_path: "long", old_string: `${"a".repeat(500_000)}b`, new_string: "" }),
+    tool("files:edit", { file_path: "long", old_string: `b${"a".repeat(500_000)}`, new_string: "" }),
+    tool("files:read", { file_path: "lines", limit: 100_000 }),
+    tool("files:read", { file_path: "long" }),
+    tool("code:execute", { language: "bash", code: "head -c 20000000 /dev/zero" }),
+  ],
+  "berth.v1.ProcessService/RunCommand": () => [
+    [
+      "16 MiB of output",
+      () =>
+        client.call("ProcessService/RunCommand", {
+          sandbox_id: sandboxId,
+          shell: "head -c 30000000 /dev/zero",
+          max_output_bytes: 16 * 1024 * 1024,
+        }),
+    ],
+  ],
+  "berth.v1.ProcessService/Exec": () => [
+    [
+      "a line a write",
+      () => client.exec(sandboxId, "seq 200000; for i in $(seq 20000); do echo $i; done").result,
+    ],
+  ],
+  "berth.v1.FileService/ListDirectory": () => [
+    [
+      "20,000 names",
+      () =>
+        client.call("FileService/ListDirectory", {
+          sandbox_id: sandboxId,
+          path: "/workspace/many",
+          page_size: 1000,
+        }),
+    ],
+  ],
+  "berth.v1.FileService/UploadArchive": () => [["a tar of empty files", () => uploadEmptyFiles()]],
+  "berth.v1.FileService/DownloadArchive": () => [
+    [
+      "20,000 files",
+      () =>
+        drain(
+          client.stream("FileService/DownloadArchive", { sandbox_id: sandboxId, path: "/workspace/many" }),
+        ),
+    ],
+  ],
+};
+
+/** Methods that {@link hostileMessages} and {@link hostileJson} say all of: they handle their message alone. */
+const GENERAL = [
+  "berth.v1.FileService: StatFile MakeDirectory RemoveFile MoveFile ReadFile WriteFile DownloadFile UploadFile WatchDirectory",
+  "berth.v1.ProcessService: AttachProcess WriteStdin SignalProcess ResizeTerminal GetProcess ListProcesses",
+  "berth.v1.RunService: CreateRun StartRun ReportStep KeepAliveRun CancelRun ResetRun GetRun ListRuns DeleteRun WatchRun",
+  "berth.v1.SandboxService: CreateSandbox GetSandbox ListSandboxes UpdateSandbox KeepAliveSandbox PauseSandbox ResumeSandbox",
+  "berth.v1.SandboxService: DeleteSandbox GetStats WatchEvents",
+  "berth.v1.SessionService: CreateSessions ExecuteToolStream ExecuteToolBatch RefreshSessions ReinitializeSession",
+  "berth.v1.SessionService: ListSessions DestroySessions ListTools",
+  "berth.v1.WorkspaceService: CreateWorkspace GetWorkspace ListWorkspaces EnsureWorkspaceSandbox StopWorkspaceSandbox",
+  "berth.v1.WorkspaceService: AddTraceRef RemoveTraceRef LookupTrace CleanupWorkspace ExportWorkspace ImportWorkspace",
+  "grpc.health.v1.Health: Check List Watch",
+  "grpc.reflection.v1.ServerReflection: ServerReflectionInfo",
+  "grpc.reflection.v1alpha.ServerReflection: ServerReflectionInfo",
+].flatMap((line) => {
+  const [service = "", methods = ""] = line.split(": ");
+  return methods.split(" ").map((method) => `${service}/${method}`);
+});
+
+/** Empty files, as many as fill the chunks of a client. */
+async function uploadEmptyFiles(): Promise<void> {
+  const header = Buffer.alloc(512);
+  header.write("0000644\0", 100);
+  header.write("00000000000\0", 124);
+  header.write("00000000000\0", 136);
+  header.write("0ustar\x0000", 156);
+  const entries = Array.from({ length: 12_000 }, (_, index) => {
+    const entry = Buffer.from(header);
+    entry.write(`d${index % 97}/f${index}`);
+    entry.fill(" ", 148, 156);
+    const sum = entry.reduce((total, byte) => total + byte, 0);
+    entry.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
+    return entry;
+  });
+  const tar = Buffer.concat([...entries, Buffer.alloc(1024)]);
+  const chunks = Array.from({ length: Math.ceil(tar.length / 1_000_000) }, (_, index) => ({
+    chunk: tar.subarray(index * 1_000_000, (index + 1) * 1_000_000),
+  }));
+  await client.upload("FileService/UploadArchive", [
+    { header: { sandbox_id: sandboxId, path: "/workspace/unpacked" } },
+    ...chunks,
+  ]);
+}
+
+test("every method that is served has its entry here", async () => {
+  const served = (await servedMethods()).map(({ parent, name }) => `${parent.typeName}/${name}`);
+  expect([...Object.keys(OWN), ...GENERAL].sort()).toEqual(served.sort());
+});
+
+describe("no message holds the event loop", () => {
+  test("in gRPC and in JSON, of any method", { timeout: 300_000 }, async () => {
+    const seen = new Set<string>();
+    const kinds = new Set<string>();
+    for (const method of await servedMethods()) {
+      // How much is read is the same for all methods of a kind.
+      const full = !kinds.has(method.methodKind);
+      kinds.add(method.methodKind);
+      const path = `/${method.parent.typeName}/${method.name}`;
+      for (const { about, bytes } of hostileMessages(method.input, seen)) {
+        await expectNoPause(`${path} ${about}`, () => send(path, "application/grpc", grpcFrame(bytes)));
+      }
+      const unary = method.methodKind === "unary";
+      for (const { about, text } of hostileJson(method.input, full)) {
+        const body = Buffer.from(text);
+        await expectNoPause(`${path} JSON ${about}`, () =>
+          unary
+            ? send(path, "application/json", body)
+            : send(path, "application/connect+json", grpcFrame(body)),
+        );
+      }
+    }
+  });
+});
+
+test.each(Object.keys(OWN))(
+  "what %s is asked to do does not hold the event loop",
+  { timeout: 120_000 },
+  async (name) => {
+    for (const [about, act] of OWN[name]?.() ?? []) await expectNoPause(`${name}: ${about}`, act);
+  },
+);

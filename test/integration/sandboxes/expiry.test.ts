@@ -1,0 +1,97 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, expect, test } from "vitest";
+import { expectNoContainers, useApp } from "../../support/app.ts";
+import { eventually } from "../../support/eventually.ts";
+import { inSeconds, type Sandbox, seconds } from "../../support/wire.ts";
+
+const app = useApp();
+
+afterEach(() => expectNoContainers(app.instance));
+
+function ended(id: string): Promise<Sandbox> {
+  return eventually(async () => {
+    const sandbox = await app.client.getSandbox(id);
+    return sandbox.state === "SANDBOX_STATE_TERMINATED" ? sandbox : undefined;
+  });
+}
+
+test("an unused sandbox goes once its idle timeout has passed, not before", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(1) });
+  const { last_used_time, termination } = await ended(id);
+  expect(termination).toMatchObject({ cause: "TERMINATION_CAUSE_IDLE_TIMEOUT" });
+  expect(termination?.message).toContain("idle_timeout");
+  const idle = inSeconds(termination?.time) - inSeconds(last_used_time);
+  expect(idle).toBeGreaterThanOrEqual(1);
+  expect(idle).toBeLessThan(30);
+});
+
+test("a sandbox in use stays, however long; its idle time begins when the use ends", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(0.5) });
+  const running = app.client.exec(id, "sleep 2; echo done");
+  await running.processId;
+  expect(await app.client.getSandbox(id)).toMatchObject({ expire_time: null, active_operations: 1 });
+  const { stdout, exit } = await running.result;
+  expect(stdout.toString()).toBe("done\n");
+  expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });
+  const { expire_time } = await app.client.getSandbox(id);
+  expect(inSeconds(expire_time)).toBeGreaterThan(Date.now() / 1000);
+  expect((await ended(id)).termination?.cause).toBe("TERMINATION_CAUSE_IDLE_TIMEOUT");
+});
+
+test("a detached process keeps its sandbox as well as a watched one", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(0.5) });
+  const running = app.client.exec(id, "sleep 1.5", { on_disconnect: "ON_DISCONNECT_DETACH" });
+  const processId = await running.processId;
+  running.cancel();
+  const { exit } = await app.client.attach(processId).result;
+  expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 0 });
+  await ended(id);
+});
+
+test("every use and every keep-alive begins the idle time anew", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(1) });
+  let before = 0;
+  for (let i = 0; i < 4; i++) {
+    await sleep(600);
+    if (i % 2 === 0) await app.client.output(id, "true");
+    else await app.client.call("SandboxService/KeepAliveSandbox", { sandbox_id: id });
+    const { last_used_time, expire_time } = await app.client.getSandbox(id);
+    expect(inSeconds(last_used_time)).toBeGreaterThan(before);
+    expect(inSeconds(expire_time) - inSeconds(last_used_time)).toBeCloseTo(1, 1);
+    before = inSeconds(last_used_time);
+  }
+  // Reading it is no use of it.
+  expect((await ended(id)).last_used_time).toEqual(expect.objectContaining({ seconds: Math.floor(before) }));
+});
+
+test("a sandbox goes at its max_lifetime although it is in use, and its commands are told", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(1) });
+  const running = app.client.exec(id, "sleep 600");
+  const { create_time, termination } = await ended(id);
+  expect(termination).toMatchObject({ cause: "TERMINATION_CAUSE_MAX_LIFETIME" });
+  expect(termination?.message).toContain("max_lifetime");
+  expect(inSeconds(termination?.time) - inSeconds(create_time)).toBeLessThan(30);
+  expect((await running.result).exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
+});
+
+test("UpdateSandbox moves a deadline, nearer and farther", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(1.5) });
+  const update = (timeout: number) =>
+    app.client.call("SandboxService/UpdateSandbox", {
+      sandbox_id: id,
+      update_mask: { paths: ["idle_timeout"] },
+      idle_timeout: seconds(timeout),
+    });
+  const { sandbox } = await update(600);
+  expect(sandbox.spec.idle_timeout).toEqual(seconds(600));
+  await sleep(2_000);
+  expect((await app.client.getSandbox(id)).state).toBe("SANDBOX_STATE_RUNNING");
+  await update(0.1);
+  expect((await ended(id)).termination?.cause).toBe("TERMINATION_CAUSE_IDLE_TIMEOUT");
+});
+
+test("a paused sandbox expires too", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(1) });
+  await app.client.call("SandboxService/PauseSandbox", { sandbox_id: id });
+  expect((await ended(id)).termination?.cause).toBe("TERMINATION_CAUSE_IDLE_TIMEOUT");
+});

@@ -1,0 +1,362 @@
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs/promises";
+import http from "node:http";
+import http2 from "node:http2";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import tls from "node:tls";
+import { promisify } from "node:util";
+import * as grpc from "@grpc/grpc-js";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { GrpcJs } from "../../support/server/grpc-js.ts";
+import { eventually, startTestServer } from "../../support/server/test-server.ts";
+
+const { getStats } = SandboxService.method;
+const PATH = "/berth.v1.SandboxService/GetStats";
+const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+let dir: string;
+beforeAll(async () => {
+  dir = await fs.mkdtemp(path.join(os.tmpdir(), "berth-rpc-"));
+});
+afterAll(() => fs.rm(dir, { recursive: true, force: true }));
+
+/** A raw connection, and when it was closed by the other side. */
+async function rawConnection(port: number) {
+  const socket = net.connect(port, "127.0.0.1");
+  let received = "";
+  socket.on("data", (chunk) => {
+    received += chunk.toString("latin1");
+  });
+  socket.on("error", () => {});
+  const closed = once(socket, "close");
+  await once(socket, "connect");
+  return { socket, closed, received: () => received };
+}
+
+/** Longer than a busy machine takes over a bound that a test sets, and shorter than the bound where none is set. */
+const SOON_MS = 9_000;
+
+describe("the first bytes", () => {
+  test("may come one by one, in HTTP/1 and HTTP/2", async () => {
+    await using t = await startTestServer();
+    const one = await rawConnection(t.port);
+    for (const byte of "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n") {
+      one.socket.write(byte);
+      await sleep(1);
+    }
+    await one.closed;
+    expect(one.received()).toMatch(/^HTTP\/1.1 200 OK[\s\S]*ok\n$/);
+
+    const two = await rawConnection(t.port);
+    for (const byte of `${PREFACE}\0\0\0\x04\0\0\0\0\0`) {
+      two.socket.write(Buffer.from(byte, "latin1"));
+      await sleep(1);
+    }
+    await eventually(() => two.received().length >= 9);
+    // The first frame of an HTTP/2 server is SETTINGS.
+    expect(two.received().charCodeAt(3)).toBe(4);
+    two.socket.destroy();
+  });
+
+  test("that begin like the preface and go on otherwise are HTTP/1", async () => {
+    await using t = await startTestServer();
+    const { socket, closed, received } = await rawConnection(t.port);
+    socket.write("PRI * HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    await closed;
+    expect(received()).toMatch(/^HTTP\/1.1 400/);
+  });
+
+  test.each(["", "P", "PRI", PREFACE.slice(0, 23)])(
+    "that stop after %j cost the connection",
+    async (start) => {
+      await using t = await startTestServer({ limits: { sniffTimeoutMs: 200 } });
+      const begin = performance.now();
+      const { socket, closed } = await rawConnection(t.port);
+      socket.write(start);
+      await closed;
+      expect(performance.now() - begin).toBeGreaterThan(150);
+      expect(performance.now() - begin).toBeLessThan(SOON_MS);
+    },
+  );
+
+  test("of a client that leaves cost nothing", async () => {
+    await using t = await startTestServer();
+    for (const start of ["", "P", "PRI * HT"]) {
+      const { socket, closed } = await rawConnection(t.port);
+      socket.end(start);
+      await closed;
+    }
+    using client = new GrpcJs(t.authority);
+    await client.unary(getStats, {});
+  });
+});
+
+describe("slow clients", () => {
+  test("headers that do not end cost the connection", async () => {
+    await using t = await startTestServer({ limits: { headersTimeoutMs: 500 } });
+    const { socket, closed, received } = await rawConnection(t.port);
+    socket.write(`POST ${PATH} HTTP/1.1\r\nhost: localhost\r\n`);
+    const drip = setInterval(() => socket.write("x: y\r\n"), 50);
+    await closed;
+    clearInterval(drip);
+    expect(received()).toMatch(/^HTTP\/1.1 408/);
+  });
+
+  test.each(["http1", "http2"])(
+    "a request message that does not come ends the call over %s",
+    async (version) => {
+      await using t = await startTestServer({ limits: { requestTimeoutMs: 400 } });
+      const begin = performance.now();
+      if (version === "http1") {
+        const request = http.request(`${t.url}${PATH}`, {
+          method: "POST",
+          headers: { "content-type": "application/json", "content-length": 10 },
+        });
+        request.write("{");
+        const [response] = (await once(request, "response")) as [http.IncomingMessage];
+        expect(response.statusCode).toBe(504);
+        request.destroy();
+      } else {
+        const session = http2.connect(t.url);
+        const stream = session.request({
+          ":method": "POST",
+          ":path": PATH,
+          "content-type": "application/grpc",
+          te: "trailers",
+        });
+        stream.write(Buffer.from([0, 0, 0, 0, 9, 1]));
+        const [trailers] = await once(stream.resume(), "trailers");
+        expect(trailers).toMatchObject({ "grpc-status": "4" });
+        session.destroy();
+      }
+      expect(performance.now() - begin).toBeLessThan(SOON_MS);
+      expect(t.record.unary).toBe(0);
+      await eventually(() => t.log.calls.length === 1);
+      expect(t.log.calls[0]?.fields).toMatchObject({
+        code: "DEADLINE_EXCEEDED",
+        reason: "DEADLINE_EXCEEDED",
+      });
+    },
+  );
+
+  test("a client that answers no ping is dropped, and its calls end", async () => {
+    await using t = await startTestServer({ limits: { pingIntervalMs: 200, pingTimeoutMs: 200 } });
+    // A client that opens a watch and then neither reads nor writes, as if its machine had gone.
+    const session = http2.connect(t.url);
+    session.on("error", () => {});
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/berth.v1.SandboxService/WatchEvents",
+      "content-type": "application/grpc",
+    });
+    stream.on("error", () => {});
+    stream.end(Buffer.from([0, 0, 0, 0, 0]));
+    await once(stream, "data");
+    expect(t.record.open).toBe(1);
+    await sleep(600);
+    // It answered so far.
+    expect(t.record.open).toBe(1);
+    const { socket } = session;
+    // The session forbids pausing its socket, so the descriptor below stops reading.
+    (socket as unknown as { _handle?: { readStop(): void } })._handle?.readStop();
+    session.socket.ref();
+    await eventually(() => t.record.open === 0, 3000);
+    session.destroy();
+  });
+});
+
+test("connections beyond the limit are refused, and logged", async () => {
+  await using t = await startTestServer({ limits: { maxConnections: 2 } });
+  const kept = [await rawConnection(t.port), await rawConnection(t.port)];
+  const { closed } = await rawConnection(t.port);
+  await closed;
+  expect(t.log.lines).toContainEqual({
+    level: "warn",
+    message: "connection refused: too many",
+    fields: { limit: 2 },
+  });
+  for (const { socket } of kept) socket.destroy();
+  await Promise.all(kept.map((one) => one.closed));
+  using client = new GrpcJs(t.authority);
+  await client.unary(getStats, {});
+});
+
+test("a client is told how many calls it may make at once, and waits with more", async () => {
+  await using t = await startTestServer({ limits: { maxConcurrentStreams: 3 } });
+  using client = new GrpcJs(t.authority);
+  const calls = Array.from({ length: 8 }, () =>
+    client.unary(getStats, {}, { header: { "x-test": "sleep 100" } }),
+  );
+  await eventually(() => t.record.unary === 3);
+  await sleep(50);
+  expect(t.record.unary).toBe(3);
+  await Promise.all(calls);
+  expect(t.record.unary).toBe(8);
+});
+
+describe("the address", () => {
+  test("a port that is taken is a clear error", async () => {
+    await using t = await startTestServer();
+    await expect(startTestServer({}, t.authority)).rejects.toMatchObject({
+      name: "BerthError",
+      message: `Cannot listen on ${t.authority}: another program uses it. Stop that one, or choose another address with --listen.`,
+    });
+  });
+
+  test("an address of another machine is a clear error", async () => {
+    await expect(startTestServer({}, "192.0.2.1:0")).rejects.toMatchObject({
+      message:
+        "Cannot listen on 192.0.2.1:0: this machine has no such address. Choose another with --listen.",
+    });
+  });
+
+  test("IPv6 works, and every interface means both", async () => {
+    await using v6 = await startTestServer({}, "[::1]:0");
+    expect(v6.authority).toMatch(/^\[::1\]:\d+$/);
+    using client = new GrpcJs(v6.authority);
+    await client.unary(getStats, {});
+    await using all = await startTestServer({}, ":0");
+    for (const host of ["127.0.0.1", "[::1]"]) {
+      using one = new GrpcJs(`${host}:${all.port}`);
+      await one.unary(getStats, {});
+    }
+  });
+});
+
+describe("a Unix socket", () => {
+  test("serves gRPC and HTTP/1, whatever name the client calls it by", async () => {
+    const file = path.join(dir, "serve.sock");
+    await using t = await startTestServer({}, `unix:${file}`);
+    using client = new GrpcJs(`unix:${file}`);
+    await client.unary(getStats, {});
+    await eventually(() => t.log.calls.length === 1);
+    expect(t.log.calls[0]?.fields.peer).toBe("unix");
+    const request = http.get({ socketPath: file, path: "/healthz", headers: { host: "whatever.example" } });
+    const [response] = (await once(request, "response")) as [http.IncomingMessage];
+    expect(response.resume().statusCode).toBe(200);
+  });
+
+  test("belongs to its owner alone, and goes when the server stops", async () => {
+    const file = path.join(dir, "mode.sock");
+    const umask = process.umask(0);
+    try {
+      const t = await startTestServer({}, `unix:${file}`);
+      expect((await fs.stat(file)).mode & 0o777).toBe(0o600);
+      expect(process.umask()).toBe(0);
+      await t.server.stop({ graceMs: 0 });
+      await expect(fs.stat(file)).rejects.toMatchObject({ code: "ENOENT" });
+    } finally {
+      process.umask(umask);
+    }
+  });
+
+  test("left behind by a dead server is replaced", async () => {
+    const file = path.join(dir, "stale.sock");
+    // Node removes its socket also at exit, so the server dies by SIGKILL.
+    const script = `require("net").createServer().listen(${JSON.stringify(file)}, () => process.kill(process.pid, "SIGKILL"))`;
+    await promisify(execFile)(process.execPath, ["-e", script]).catch(() => {});
+    expect((await fs.stat(file)).isSocket()).toBe(true);
+    await using _ = await startTestServer({}, `unix:${file}`);
+    using client = new GrpcJs(`unix:${file}`);
+    await client.unary(getStats, {});
+  });
+
+  test("of a living server is left alone", async () => {
+    const file = path.join(dir, "alive.sock");
+    await using _ = await startTestServer({}, `unix:${file}`);
+    await expect(startTestServer({}, `unix:${file}`)).rejects.toMatchObject({
+      message: `Another server answers on ${file}. Stop it, or choose another path for the socket.`,
+    });
+    using client = new GrpcJs(`unix:${file}`);
+    await client.unary(getStats, {});
+  });
+
+  test("never replaces another file", async () => {
+    const file = path.join(dir, "precious");
+    await fs.writeFile(file, "data");
+    await expect(startTestServer({}, `unix:${file}`)).rejects.toThrow(/exists and is not a socket/);
+    expect(await fs.readFile(file, "utf8")).toBe("data");
+  });
+
+  test("in a directory that does not exist is a clear error", async () => {
+    await expect(startTestServer({}, `unix:${dir}/no/such.sock`)).rejects.toThrow(
+      `${dir}/no, where the socket is to be, is not a directory.`,
+    );
+  });
+});
+
+describe("TLS", () => {
+  let keys: { cert: Buffer; key: Buffer };
+  beforeAll(async () => {
+    const [cert, key] = [path.join(dir, "cert.pem"), path.join(dir, "key.pem")];
+    await promisify(execFile)("openssl", [
+      ..."req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost".split(
+        " ",
+      ),
+      ...["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert],
+    ]);
+    keys = { cert: await fs.readFile(cert), key: await fs.readFile(key) };
+  });
+
+  test("agrees on HTTP/2 with gRPC clients", async () => {
+    await using t = await startTestServer({ tls: keys });
+    using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
+    expect((await client.unary(getStats, {})).message.totalSandboxes).toBe(3);
+  });
+
+  test.each([
+    ["h2", "h2"],
+    ["http/1.1", "http/1.1"],
+    ["h2, http/1.1", "h2"],
+  ])("offered %s, agrees on %s", async (offered, agreed) => {
+    await using t = await startTestServer({ tls: keys });
+    const socket = tls.connect({
+      port: t.port,
+      host: "127.0.0.1",
+      ca: keys.cert,
+      ALPNProtocols: offered.split(", "),
+    });
+    await once(socket, "secureConnect");
+    expect(socket.alpnProtocol).toBe(agreed);
+    socket.destroy();
+  });
+
+  test("without ALPN is HTTP/1.1", async () => {
+    await using t = await startTestServer({ tls: keys });
+    const socket = tls.connect({ port: t.port, host: "127.0.0.1", ca: keys.cert });
+    await once(socket, "secureConnect");
+    socket.write("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    expect(String((await once(socket, "data"))[0])).toMatch(/^HTTP\/1.1 200/);
+    socket.destroy();
+  });
+
+  test("a handshake that does not end costs the connection", async () => {
+    await using t = await startTestServer({ tls: keys, limits: { sniffTimeoutMs: 200 } });
+    const begin = performance.now();
+    const { socket, closed } = await rawConnection(t.port);
+    socket.write(Buffer.from([22, 3, 1]));
+    await closed;
+    expect(performance.now() - begin).toBeLessThan(SOON_MS);
+  });
+
+  test("keys that cannot be used are a clear error", async () => {
+    const message =
+      /^The TLS certificate and key cannot be used \(.+\)\. Both must be PEM, and belong together\.$/;
+    await expect(startTestServer({ tls: { ...keys, cert: "no certificate" } })).rejects.toThrow(message);
+    await expect(startTestServer({ tls: { cert: keys.cert, key: "no key" } })).rejects.toThrow(message);
+  });
+
+  test("plain text at a TLS port ends the connection, not the server", async () => {
+    await using t = await startTestServer({ tls: keys });
+    const { socket, closed } = await rawConnection(t.port);
+    socket.write("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    await closed;
+    using client = new GrpcJs(`localhost:${t.port}`, grpc.credentials.createSsl(keys.cert));
+    await client.unary(getStats, {});
+  });
+});

@@ -1,0 +1,208 @@
+import { once } from "node:events";
+import http from "node:http";
+import http2 from "node:http2";
+import net from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { Registry } from "prom-client";
+import { describe, expect, test } from "vitest";
+import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
+import { FileService } from "../../../gen/ts/berth/v1/file_pb.js";
+import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { Routes } from "../../../src/server/routes.ts";
+import { createRpcServer } from "../../../src/server/server.ts";
+import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
+import { MemoryLogger } from "../../support/server/memory-logger.ts";
+import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { TRANSPORTS } from "../../support/server/transports.ts";
+
+const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
+
+/** Longer than any stop takes on a busy machine, and shorter than the graces that it is not to wait for. */
+const SOON_MS = 30_000;
+const LONG_GRACE = { graceMs: 60_000 };
+
+async function timed(work: Promise<unknown>): Promise<number> {
+  const begin = performance.now();
+  await work;
+  return performance.now() - begin;
+}
+
+describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
+  test("running calls finish within the grace, and the stop waits no longer", async () => {
+    const { server, url, record } = await startTestServer();
+    using transport = transportTo(url);
+    const client = createClient(SandboxService, transport);
+    const call = client.getStats({}, { headers: { "x-test": "sleep 300" } });
+    await eventually(() => record.unary === 1);
+    const stopping = timed(server.stop(LONG_GRACE));
+    expect(await call).toMatchObject({ totalSandboxes: 3 });
+    expect(await stopping).toBeLessThan(SOON_MS);
+  });
+
+  test.each(["hang", "flood", "ignore 900"])(
+    "calls that outlast the grace end in UNAVAILABLE: %s",
+    async (order) => {
+      const { server, url, record } = await startTestServer();
+      using transport = transportTo(url);
+      const client = createClient(ProcessService, transport);
+      let failure: unknown;
+      const stream = (async () => {
+        for await (const _ of client.exec(shell(order)));
+      })().catch((error: unknown) => {
+        failure = error;
+      });
+      await eventually(() => record.open === 1);
+      const took = await timed(server.stop({ graceMs: 200 }));
+      await stream;
+      expect(took).toBeGreaterThan(190);
+      expect(took).toBeLessThan(SOON_MS);
+      const error = ConnectError.from(failure);
+      expect(Code[error.code]).toBe("Unavailable");
+      expect(error.findDetails(ErrorDetailSchema)[0]).toMatchObject({
+        reason: ErrorReason.SHUTTING_DOWN,
+        retryAfter: { seconds: 1n },
+      });
+      if (order === "hang") {
+        expect(record.abortReason).toBeInstanceOf(BerthError);
+        expect(record.abortReason).toMatchObject({ reason: "SHUTTING_DOWN" });
+      }
+      await eventually(() => record.open === 0);
+    },
+  );
+
+  test("a client that goes on sending after its refusal does not hold it up", async () => {
+    const routes: Routes = (router) =>
+      router.rpc(FileService.method.uploadFile, async (parts) => {
+        for await (const _ of parts) throw new BerthError("SANDBOX_NOT_FOUND", "There is none.");
+        return {};
+      });
+    const { server, url } = await startTestServer({ routes });
+    using transport = transportTo(url);
+    const leave = new AbortController();
+    async function* parts() {
+      yield {};
+      await sleep(120_000, undefined, { signal: leave.signal }).catch(() => {});
+    }
+    const error = await createClient(FileService, transport).uploadFile(parts()).catch(ConnectError.from);
+    expect(error).toMatchObject({ code: Code.NotFound });
+    expect(await timed(server.stop(LONG_GRACE))).toBeLessThan(SOON_MS);
+    leave.abort();
+  });
+
+  test("watches do not hold it up", async () => {
+    const { server, url, record } = await startTestServer();
+    using transport = transportTo(url);
+    let failure: unknown;
+    const stream = (async () => {
+      for await (const _ of createClient(SandboxService, transport).watchEvents({}));
+    })().catch((error: unknown) => {
+      failure = error;
+    });
+    await eventually(() => record.open === 1);
+    expect(await timed(server.stop(LONG_GRACE))).toBeLessThan(SOON_MS);
+    await stream;
+    expect(Code[ConnectError.from(failure).code]).toBe("Unavailable");
+    expect(record.open).toBe(0);
+  });
+});
+
+test("a reader that stopped does not hold it up", async () => {
+  const { server, authority, record } = await startTestServer();
+  using client = new GrpcJs(authority);
+  const stream = client.serverStream(ProcessService.method.exec, shell("flood"));
+  stream.on("error", () => {});
+  await once(stream, "data");
+  stream.pause();
+  await sleep(200);
+  expect(await timed(server.stop({ graceMs: 100 }))).toBeLessThan(SOON_MS);
+  await eventually(() => record.open === 0);
+});
+
+test("idle connections of both kinds go at once", async () => {
+  const { server, url, port } = await startTestServer();
+  const agent = new http.Agent({ keepAlive: true });
+  const request = http.get(`${url}/healthz`, { agent });
+  const [response] = (await once(request, "response")) as [http.IncomingMessage];
+  response.resume();
+  await once(response, "end");
+  const session = http2.connect(url);
+  await once(session, "remoteSettings");
+  const goaway = once(session, "goaway");
+  // One that has not shown its protocol yet.
+  const undecided = net.connect(port, "127.0.0.1");
+  undecided.on("error", () => {});
+  await once(undecided, "connect");
+  undecided.write("PR");
+  await sleep(50);
+  expect(await timed(server.stop(LONG_GRACE))).toBeLessThan(SOON_MS);
+  await goaway;
+  await eventually(() => session.closed && undecided.closed);
+  agent.destroy();
+});
+
+test("no new connection, and no new call on an old one, while calls finish", async () => {
+  const { server, url, port, authority, record } = await startTestServer();
+  using client = new GrpcJs(authority);
+  const running = client.unary(SandboxService.method.getStats, {}, { header: { "x-test": "sleep 400" } });
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  const slow = http.request(`${url}/berth.v1.SandboxService/GetStats`, {
+    agent,
+    method: "POST",
+    headers: { "content-type": "application/json", "x-test": "sleep 400" },
+  });
+  const answer = once(slow, "response");
+  slow.end("{}");
+  await eventually(() => record.unary === 2);
+  const stopping = server.stop({ graceMs: 10_000 });
+  const refused = net.connect(port, "127.0.0.1");
+  const [error] = await once(refused, "error");
+  expect(error).toMatchObject({ code: "ECONNREFUSED" });
+  expect(await grpcFailure(client.unary(SandboxService.method.getStats, {}))).toMatchObject({
+    code: "UNAVAILABLE",
+  });
+  await running;
+  const [response] = (await answer) as [http.IncomingMessage];
+  expect(response.resume().statusCode).toBe(200);
+  await stopping;
+  expect(record.unary).toBe(2);
+  agent.destroy();
+});
+
+test("a signal ends the grace early", async () => {
+  const { server, authority, record } = await startTestServer();
+  using client = new GrpcJs(authority);
+  const call = grpcFailure(
+    client.unary(SandboxService.method.getStats, {}, { header: { "x-test": "hang" } }),
+  );
+  await eventually(() => record.unary === 1);
+  const controller = new AbortController();
+  const stopping = timed(server.stop({ ...LONG_GRACE, signal: controller.signal }));
+  await sleep(100);
+  controller.abort();
+  expect(await stopping).toBeLessThan(SOON_MS);
+  expect(await call).toMatchObject({ code: "UNAVAILABLE" });
+  const already = await startTestServer();
+  expect(await timed(already.server.stop({ ...LONG_GRACE, signal: AbortSignal.abort() }))).toBeLessThan(
+    SOON_MS,
+  );
+});
+
+test("stopping twice is stopping once, and before a start is nothing", async () => {
+  const idle = createRpcServer({
+    listen: { kind: "tcp", host: "127.0.0.1", port: 0 },
+    routes: () => {},
+    logger: new MemoryLogger(),
+    metrics: new Registry(),
+  });
+  await idle.stop({ graceMs: 100 });
+  await expect(idle.start()).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  const { server, port } = await startTestServer();
+  await Promise.all([server.stop({ graceMs: 100 }), server.stop({ graceMs: 100 })]);
+  await server.stop({ graceMs: 100 });
+  // The port is free again.
+  await using again = await startTestServer({}, `127.0.0.1:${port}`);
+  expect(again.port).toBe(port);
+});

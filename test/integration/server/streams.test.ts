@@ -1,0 +1,220 @@
+import { once } from "node:events";
+import http2 from "node:http2";
+import { setTimeout as sleep } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
+import { createClient } from "@connectrpc/connect";
+import { describe, expect, test } from "vitest";
+import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
+import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { detailOf, GrpcJs } from "../../support/server/grpc-js.ts";
+import { grpcFrame } from "../../support/server/http.ts";
+import { eventually, startTestServer, type TestServer } from "../../support/server/test-server.ts";
+import { TRANSPORTS } from "../../support/server/transports.ts";
+import { uploadMethod } from "../../support/server/upload-service.ts";
+
+const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });
+const MESSAGE_BYTES = 65_536;
+
+/** Waits until a flood no longer advances, and says how many messages the handler was asked for. */
+async function standstill({ record }: TestServer): Promise<number> {
+  for (let calm = 0, last = -1; calm < 5; ) {
+    await sleep(20);
+    calm = record.produced > 0 && record.produced === last ? calm + 1 : 0;
+    last = record.produced;
+  }
+  return record.produced;
+}
+
+describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
+  test("a reader that stops holds up the handler, and a cancel then ends it", async () => {
+    await using server = await startTestServer();
+    using transport = transportTo(server.url);
+    const controller = new AbortController();
+    const client = createClient(ProcessService, transport);
+    const stream = client.exec(shell("flood"), { signal: controller.signal })[Symbol.asyncIterator]();
+    await stream.next();
+    await stream.next();
+    const produced = await standstill(server);
+    // What is on the way fits into windows and socket buffers.
+    expect(produced * MESSAGE_BYTES).toBeLessThan(32 * 1024 * 1024);
+    expect(server.record.open).toBe(1);
+    controller.abort();
+    await eventually(() => server.record.open === 0);
+    // The handler was not asked for more than the message it was held up at.
+    expect(server.record.produced).toBeLessThanOrEqual(produced + 1);
+    await stream.next().catch(() => {});
+  });
+
+  test("a deadline ends the handler of a reader that stopped", async () => {
+    await using server = await startTestServer();
+    using transport = transportTo(server.url);
+    // As headers of both protocols, so that the client does not act on them itself.
+    const headers = { "grpc-timeout": "300m", "connect-timeout-ms": "300" };
+    const stream = createClient(ProcessService, transport)
+      .exec(shell("flood"), { headers })
+      [Symbol.asyncIterator]();
+    await stream.next();
+    await eventually(() => server.record.open === 0);
+    await stream.return?.();
+  });
+
+  test("a reader that goes on gets on", async () => {
+    await using server = await startTestServer();
+    using transport = transportTo(server.url);
+    const controller = new AbortController();
+    const client = createClient(ProcessService, transport);
+    const stream = client.exec(shell("flood"), { signal: controller.signal })[Symbol.asyncIterator]();
+    await stream.next();
+    const produced = await standstill(server);
+    let received = 0;
+    let expected = 0n;
+    while (received < produced * MESSAGE_BYTES * 2) {
+      const { value } = await stream.next();
+      if (value?.event.case !== "output") throw new Error("no output");
+      expect(value.event.value.offset).toBe(expected);
+      expected += BigInt(value.event.value.data.length);
+      received += value.event.value.data.length;
+    }
+    controller.abort();
+    await eventually(() => server.record.open === 0);
+    await stream.next().catch(() => {});
+  });
+});
+
+test("a flood of cancels leaves no handler, no call and no stream behind", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const floods = 3000;
+  for (let done = 0; done < floods; done += 500) {
+    let ended = 0;
+    for (let index = 0; index < 500; index++) {
+      const stream =
+        index % 2 === 0
+          ? client.serverStream(SandboxService.method.watchEvents, {})
+          : client.serverStream(ProcessService.method.exec, shell("drip 1000"));
+      stream.on("error", () => {});
+      stream.on("status", () => {
+        ended += 1;
+      });
+      // Some as soon as they are on their way (before, grpc-js forgets to tell the server), some amid answers.
+      if (index % 3 === 0) setImmediate(() => stream.cancel());
+      else stream.once("data", () => stream.cancel());
+    }
+    await eventually(() => server.record.open === 0 && ended === 500, 20_000);
+  }
+  expect(server.record.begun).toBeGreaterThan(floods / 2);
+  await eventually(() => server.record.open === 0);
+  const inFlight = await server.metrics.getSingleMetric("berth_rpc_in_flight")?.get();
+  expect(inFlight?.values.map(({ value }) => value)).toEqual(inFlight?.values.map(() => 0));
+  // The connection is the same as ever.
+  await client.unary(SandboxService.method.getStats, {});
+});
+
+test.each([0, 1, 2, 5, 7, 8, 11, 99])("a stream reset with code %d ends its handler alone", async (code) => {
+  await using server = await startTestServer();
+  for (const type of ["application/grpc", "application/grpc-web+proto"]) {
+    const session = http2.connect(server.url);
+    session.on("error", () => {});
+    const headers = {
+      ":method": "POST",
+      ":path": "/berth.v1.SandboxService/WatchEvents",
+      "content-type": type,
+    };
+    const whole = session.request(headers);
+    const half = session.request(headers);
+    for (const stream of [whole, half]) stream.on("error", () => {});
+    whole.end(grpcFrame(Buffer.alloc(0)));
+    half.write(Buffer.from([0, 0]));
+    await once(whole, "data");
+    expect(server.record.open).toBe(1);
+    whole.close(code);
+    half.close(code);
+    await eventually(() => server.record.open === 0);
+    session.destroy();
+  }
+  await eventually(() => server.log.calls.length === 4);
+  using client = new GrpcJs(server.authority);
+  await client.unary(SandboxService.method.getStats, {});
+});
+
+test("an upload that grpc-js cancels ends with an error in its handler", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const upload = client.clientStream(uploadMethod, () => {});
+  upload.on("error", () => {});
+  upload.write(create(BytesValueSchema, { value: new Uint8Array(1000) }));
+  await eventually(() => server.record.uploaded === 1000);
+  upload.cancel();
+  await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
+});
+
+test("an upload whose connection breaks ends with an error in its handler", async () => {
+  await using server = await startTestServer();
+  const session = http2.connect(server.url);
+  session.on("error", () => {});
+  const stream = session.request({
+    ":method": "POST",
+    ":path": "/test.UploadService/Upload",
+    "content-type": "application/grpc",
+  });
+  stream.on("error", () => {});
+  stream.write(
+    grpcFrame(toBinary(BytesValueSchema, create(BytesValueSchema, { value: new Uint8Array(1000) }))),
+  );
+  await eventually(() => server.record.uploaded === 1000);
+  session.destroy();
+  await eventually(() => server.record.uploadError !== undefined);
+  expect(server.record.uploadError).toMatchObject({ name: "BerthError", reason: "CANCELED" });
+});
+
+describe.each(["application/grpc", "application/grpc-web+proto"])("half requests of %s", (type) => {
+  test("hold a bounded amount of memory together, and give it back", async () => {
+    await using server = await startTestServer({ limits: { maxReceivingBytes: 1_000_000 } });
+    const session = http2.connect(server.url);
+    session.on("error", () => {});
+    const call = () => {
+      const headers = {
+        ":method": "POST",
+        ":path": "/berth.v1.SandboxService/GetSandbox",
+        "content-type": type,
+      };
+      const stream = session.request(headers);
+      stream.on("error", () => {});
+      return stream;
+    };
+    const half = Array.from({ length: 9 }, () => {
+      const stream = call();
+      stream.write(grpcFrame(Buffer.alloc(100_000), 0, 200_000));
+      return stream;
+    });
+    using client = new GrpcJs(server.authority);
+    const big = { sandboxId: "x".repeat(200_000) };
+    const outcome = () =>
+      client.unary(SandboxService.method.getSandbox, big).then(
+        () => "taken",
+        (error) => detailOf(error.metadata)?.reason,
+      );
+    await expect.poll(outcome).toBe(ErrorReason.TOO_MANY_OPERATIONS);
+    // Small calls go on.
+    await client.unary(SandboxService.method.getStats, {});
+    for (const stream of half) stream.close(8);
+    await expect.poll(outcome).toBe("taken");
+    session.destroy();
+  });
+});
+
+test("a thousand streams at once run on one connection", async () => {
+  await using server = await startTestServer();
+  using client = new GrpcJs(server.authority);
+  const streams = Array.from({ length: 1000 }, () => {
+    const stream = client.serverStream(SandboxService.method.watchEvents, {});
+    stream.on("error", () => {});
+    return stream.resume();
+  });
+  await eventually(() => server.record.open === 1000, 20_000);
+  for (const stream of streams) stream.cancel();
+  await eventually(() => server.record.open === 0, 20_000);
+});

@@ -1,0 +1,130 @@
+import { readdir } from "node:fs/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Client } from "../../support/client.ts";
+import { containerOf, containersOf, processesIn } from "../../support/docker.ts";
+import { eventually } from "../../support/eventually.ts";
+import { MeasuredService, memoryOf } from "../../support/memory.ts";
+import type { ServeProcess } from "../../support/program.ts";
+import { scaled } from "../../support/scale.ts";
+
+const MB = 1_000_000;
+const ROUNDS = scaled(30, 4);
+const AT_ONCE = 8;
+/** Connections to the daemon that are kept for the next call. */
+const IDLE_CONNECTIONS = 4;
+/** What the ended processes of a round, some fifty, may keep: what is known of them, and output of up to 8 KiB each. */
+const ALLOWED_A_ROUND = 0.25 * MB;
+/** What else may be there for the first time: compiled code, caches. */
+const ALLOWED_ONCE = 4 * MB;
+/** By how much the resident memory may grow besides, which the allocator does not give back at once. */
+const RESIDENT_ALLOWED = 80 * MB;
+/** One command that kept it would be enough to be seen. */
+const STDIN = Buffer.alloc(2 * MB);
+/** What a sandbox runs that nobody uses: its first processes, a lane, and a shell for stdin at most. */
+const FIRST_PROCESSES = 3;
+/** Lanes and shells for stdin that one sandbox may have. */
+const MOST_SHELLS = 17;
+/** After how long a shell that is not needed is let go, and some more. */
+const SHELLS_GO_MS = 120_000;
+
+let measured: MeasuredService;
+let service: ServeProcess;
+let client: Client;
+/** One that is used all the time, beside those that come and go. */
+let sandboxId = "";
+
+beforeAll(async () => {
+  measured = await MeasuredService.start();
+  service = measured.process;
+  client = new Client(service.address);
+  sandboxId = (await client.createSandbox()).sandbox_id;
+});
+
+afterAll(async () => {
+  client.close();
+  try {
+    expect((await service.stop()).exitCode).toBe(0);
+  } finally {
+    await service.dispose();
+  }
+  expect(await containersOf(service.instance)).toEqual([]);
+});
+
+/** Everything that takes a shell, a descriptor, a timer or a file of the service, in a sandbox. */
+async function useAll(id: string): Promise<void> {
+  const timeout = { nanos: 100_000_000 };
+  const calls = Array.from({ length: AT_ONCE }, (_, i) => [
+    client.exec(id, `head -c ${i * 300_000} /dev/zero; exit ${i}`).result,
+    client.exec(id, "wc -c", { stdin: STDIN }).result,
+  ]);
+  await Promise.all(calls.flat());
+  await client.exec(id, "sleep 600", { timeout }).result;
+  await client.exec(id, "(sleep 0.3; echo late) & kill -9 $PPID").result;
+  await client.exec(id, "tty; exit", { terminal: { columns: 80, rows: 24 } }).result;
+  await client.exec(id, "id", { user: "1000:1000" }).result;
+
+  const canceled = client.exec(id, "echo on; sleep 600");
+  await canceled.until("on");
+  canceled.cancel();
+
+  const detached = client.exec(id, "echo on; read -r x; exit 3", {
+    on_disconnect: "ON_DISCONNECT_DETACH",
+    keep_stdin_open: true,
+  });
+  const process_id = await detached.processId;
+  detached.cancel();
+  const followers = [0, 1, 2].map(() => client.attach(process_id));
+  await client.call("ProcessService/WriteStdin", { process_id, data: Buffer.from("\n") });
+  await Promise.all(followers.map(({ result }) => result));
+
+  const file = { sandbox_id: id, path: "/tmp/file" };
+  await client.upload("FileService/UploadFile", [{ header: file }, { chunk: Buffer.alloc(500_000) }]);
+  for await (const _ of client.stream("FileService/DownloadFile", file));
+  const broken = client.stream("FileService/DownloadFile", file);
+  broken.on("error", () => {});
+  broken.cancel();
+}
+
+/** Standard streams, each a descriptor of the service's. */
+const STREAMS = 3;
+
+/** What the service holds beside its shells, each of which is a process and its streams. */
+async function held(): Promise<{ descriptors: number; processes: number }> {
+  const processes = (await processesIn(await containerOf(service.instance, sandboxId))).length;
+  const descriptors = (await readdir(`/proc/${service.pid}/fd`)).length - processes * STREAMS;
+  return { descriptors, processes };
+}
+
+async function round(): Promise<void> {
+  const { sandbox_id: passing } = await client.createSandbox();
+  await Promise.all([useAll(sandboxId), useAll(passing)]);
+  await client.deleteSandbox(passing);
+  await eventually(async () => (await client.getSandbox(sandboxId)).active_operations === 0, {
+    timeoutMs: 30_000,
+  });
+}
+
+test("after much use descriptors, processes and memory are what they were after little", {
+  timeout: 600_000,
+}, async () => {
+  await round();
+  const before = await held();
+  const memoryBefore = { live: await measured.live(), resident: await memoryOf(service.pid) };
+  for (let i = 0; i < ROUNDS; i++) await round();
+  const back = async (processes: number, timeoutMs: number): Promise<void> => {
+    let after = before;
+    await eventually(
+      async () => {
+        after = await held();
+        const few = after.descriptors <= before.descriptors + IDLE_CONNECTIONS;
+        return few && after.processes <= processes;
+      },
+      { timeoutMs, describe: () => ({ before, after }) },
+    );
+  };
+  await back(FIRST_PROCESSES + MOST_SHELLS, 30_000);
+  expect((await measured.live()) - memoryBefore.live).toBeLessThan(ALLOWED_ONCE + ROUNDS * ALLOWED_A_ROUND);
+  expect((await memoryOf(service.pid)) - memoryBefore.resident).toBeLessThan(RESIDENT_ALLOWED);
+  // That the shells go too takes a minute.
+  await back(scaled(FIRST_PROCESSES + 1, FIRST_PROCESSES + MOST_SHELLS), SHELLS_GO_MS);
+});

@@ -1,0 +1,102 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, expect, test } from "vitest";
+import { expectContainers, expectNoContainers } from "../../support/app.ts";
+import { Client, failureOf } from "../../support/client.ts";
+import { containersOf, docker, removeContainers } from "../../support/docker.ts";
+import { ServeProcess } from "../../support/program.ts";
+
+const STOP_TIMEOUT_MS = 6_000;
+/** What a stop may take beyond its bound: the program's own way out, on a busy machine. */
+const SLACK_MS = 20_000;
+
+const started: { service: ServeProcess; client: Client }[] = [];
+
+async function start(...options: string[]) {
+  const service = await ServeProcess.start(["--stop-timeout", `${STOP_TIMEOUT_MS / 1000}s`, ...options]);
+  const client = new Client(service.address);
+  started.push({ service, client });
+  return { service, client };
+}
+
+/** Asks a service to end, as an operator does, and tells how long it took. */
+async function terminate(service: ServeProcess): Promise<{ exitCode: number | null; tookMs: number }> {
+  const startedAt = performance.now();
+  const { exitCode } = await service.stop("SIGTERM");
+  return { exitCode, tookMs: performance.now() - startedAt };
+}
+
+afterEach(async () => {
+  for (const { service, client } of started.splice(0)) {
+    client.close();
+    await service.dispose();
+    await removeContainers(service.instance);
+  }
+});
+
+test("SIGTERM with nothing to do ends the service at once", async () => {
+  const { service } = await start("--stop-timeout", "60s");
+  const end = await terminate(service);
+  expect(end).toMatchObject({ exitCode: 0 });
+  expect(end.tookMs).toBeLessThan(SLACK_MS);
+});
+
+test("SIGTERM while sandboxes are busy ends everything in time and leaves no container", async () => {
+  const { service, client } = await start();
+  const sandboxes = await Promise.all([1, 2, 3].map(() => client.createSandbox()));
+  const [first, second] = sandboxes.map(({ sandbox_id: id }) => id) as [string, string];
+  const streaming = client.exec(first, "trap '' TERM; while :; do echo busy; sleep 0.1; done");
+  const silent = client.exec(second, "sleep 600");
+  const collected = failureOf(client.run(second, "sleep 600"));
+  const watch = client.stream("SandboxService/WatchEvents");
+  const watched = new Promise<number>((resolve) =>
+    watch.on("error", ({ code }: { code: number }) => resolve(code)),
+  );
+  watch.resume();
+  await streaming.until("busy");
+  await silent.processId;
+  await expectContainers(service.instance, 3);
+
+  const end = await terminate(service);
+
+  expect(end).toMatchObject({ exitCode: 0 });
+  expect(end.tookMs).toBeLessThan(STOP_TIMEOUT_MS + SLACK_MS);
+  expect(await containersOf(service.instance)).toEqual([]);
+  expect((await failureOf(streaming.result)).code).toBe("UNAVAILABLE");
+  expect((await failureOf(silent.result)).code).toBe("UNAVAILABLE");
+  expect((await collected).code).toBe("UNAVAILABLE");
+  expect(await watched).toBe(14);
+});
+
+test("SIGTERM during creates leaves no container", async () => {
+  const { service, client } = await start();
+  const creates = [0, 50, 100, 150, 200].map(async (delayMs) => {
+    await sleep(delayMs);
+    await client.createSandbox();
+  });
+  const outcomes = Promise.allSettled(creates);
+  await sleep(230);
+  const end = await terminate(service);
+  expect(end).toMatchObject({ exitCode: 0 });
+  expect(end.tookMs).toBeLessThan(STOP_TIMEOUT_MS + SLACK_MS);
+  await outcomes;
+  await expectNoContainers(service.instance);
+});
+
+test("with leaveSandboxes they stay, and what runs in them goes on", async () => {
+  const { service, client } = await start("--leave-sandboxes");
+  const { sandbox_id: id } = await client.createSandbox();
+  const detached = client.exec(id, "while :; do date +%s.%N >now; sleep 0.05; done", {
+    on_disconnect: "ON_DISCONNECT_DETACH",
+  });
+  await detached.processId;
+
+  const end = await terminate(service);
+
+  expect(end).toMatchObject({ exitCode: 0 });
+  expect(end.tookMs).toBeLessThan(STOP_TIMEOUT_MS + SLACK_MS);
+  const [container, ...others] = await containersOf(service.instance);
+  expect(others).toEqual([]);
+  expect(container?.State).toBe("running");
+  const { Processes: rows } = await docker.getContainer(container?.Id ?? "").top();
+  expect(rows.flat().join("\n")).toContain("date +%s.%N");
+});

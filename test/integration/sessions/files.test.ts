@@ -1,0 +1,227 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { BUSYBOX_IMAGE } from "../../support/images.ts";
+import { Worker } from "../../support/worker.ts";
+
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const app = useApp(settings);
+  let worker: Worker;
+  let sandboxId = "";
+
+  beforeAll(async () => {
+    worker = new Worker(app.client, "writer");
+    const { status, session } = await worker.create("files");
+    expect(status).toBe("SESSION_RESULT_STATUS_CREATED");
+    sandboxId = session?.sandbox_id ?? "";
+  });
+
+  const inside = (line: string): Promise<string> => app.client.output(sandboxId, line);
+
+  test("a file is written with its directories, read, and edited", async () => {
+    expect(
+      await worker.execute("files:write", { file_path: "src/a.txt", content: "one\ntwo\nthree\n" }),
+    ).toMatchObject({
+      code: 0,
+      data: { file_path: "/workspace/src/a.txt", bytes_written: 14, line_count: 3 },
+    });
+    expect((await worker.execute("files:read", { file_path: "src/a.txt" })).data).toEqual({
+      content: "   1→one\n   2→two\n   3→three\n",
+      start_line: 1,
+      line_count: 3,
+      truncated: false,
+    });
+    expect(
+      (await worker.execute("files:read", { file_path: "/workspace/src/a.txt", offset: 2, limit: 1 })).data,
+    ).toEqual({
+      content: "   2→two\n",
+      start_line: 2,
+      line_count: 1,
+      truncated: true,
+    });
+    const plain = { file_path: "src/a.txt", numbered: false };
+    expect((await worker.execute("files:read", plain)).data).toMatchObject({
+      content: "one\ntwo\nthree\n",
+      line_count: 3,
+    });
+    const edit = (old: string, changed: string, more = {}) =>
+      worker.execute("files:edit", { file_path: "src/a.txt", old_string: old, new_string: changed, ...more });
+    expect((await edit("two", "zwei")).data).toMatchObject({ replacements: 1 });
+    expect(await edit("e", "E")).toMatchObject({ code: 4001, message: expect.stringContaining("4 times") });
+    expect((await edit("e", "E", { replace_all: true })).data).toMatchObject({ replacements: 4 });
+    expect(await inside("cat src/a.txt")).toBe("onE\nzwEi\nthrEE\n");
+    expect(await edit("nowhere", "x")).toMatchObject({ code: 4001 });
+  });
+
+  test("glob and grep find files and lines", async () => {
+    await inside(
+      "mkdir -p s/deep s/.git; echo needle > s/deep/x.py; echo nothing > s/y.py; echo 'a needle: b' > s/z.md; echo needle > s/.git/q.py",
+    );
+    expect((await worker.execute("files:glob", { pattern: "**/*.py", path: "s" })).data).toEqual({
+      files: ["/workspace/s/deep/x.py", "/workspace/s/y.py"],
+      truncated: false,
+    });
+    const { data } = await worker.execute("files:grep", { pattern: "need(le)", path: "s" });
+    expect(data).toMatchObject({ truncated: false });
+    expect(
+      (data as { matches: { path: string }[] }).matches.sort((a, b) => (a.path < b.path ? -1 : 1)),
+    ).toEqual([
+      { path: "/workspace/s/deep/x.py", line: 1, text: "needle" },
+      { path: "/workspace/s/z.md", line: 1, text: "a needle: b" },
+    ]);
+    expect((await worker.execute("files:grep", { pattern: "needle", glob: "*.md" })).data).toMatchObject({
+      matches: [{ path: "/workspace/s/z.md" }],
+    });
+    expect((await worker.execute("files:grep", { pattern: "no such thing" })).data).toEqual({
+      matches: [],
+      truncated: false,
+    });
+    expect(await worker.execute("files:grep", { pattern: "(" })).toMatchObject({ code: 4001 });
+  });
+
+  test("grep tells names from lines", async () => {
+    await inside(MAKE_ODD_NAMES);
+    expect(await matchesOf(worker, { pattern: "needle", path: "odd" })).toEqual(ODD_MATCHES);
+    await inside("rm -r odd");
+  });
+
+  test("grep knows Perl's syntax, or says that it does not", async () => {
+    await inside("mkdir -p p; printf 'call(42)\\nword\\nfoobar\\nfoobaz\\n[\\\\d]\\n' > p/x");
+    const found = async (pattern: string) => {
+      const { data } = await worker.execute<{ matches: { text: string }[] }>("files:grep", {
+        pattern,
+        path: "p",
+      });
+      return data.matches.map(({ text }) => text);
+    };
+    expect(await found("\\d+")).toEqual(["call(42)"]);
+    expect(await found("c(?:al)l\\([\\d]")).toEqual(["call(42)"]);
+    expect(await found("foo(?=baz)")).toEqual(["foobaz"]);
+    expect(await found("^\\w+?\\d?$")).toEqual(["word", "foobar", "foobaz"]);
+    // Extended regular expressions stay what they are.
+    expect(await found("\\<word\\>|foo{1}bar")).toEqual(["word", "foobar"]);
+    expect(await found("[[:digit:]]+")).toEqual(["call(42)"]);
+    expect(await worker.execute("files:grep", { pattern: "\\<\\d", path: "p" })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("mixes"),
+    });
+    // Backtracking without end is ended in the sandbox.
+    await inside("{ printf 'a%.0s' $(seq 1 5000); echo '!'; } > p/long");
+    expect(await worker.execute("files:grep", { pattern: "^(?:a+)+$", path: "p" })).toMatchObject({
+      code: 4001,
+    });
+    await inside("rm -r p");
+  });
+
+  test("what is wrong with a file is the tool's failure", async () => {
+    await inside("mkdir -p dir; head -c 100 /dev/urandom > binary; printf '\\377\\0' >> binary");
+    for (const path of ["missing", "dir", "binary"]) {
+      const { code, message } = await worker.execute("files:read", { file_path: path });
+      expect({ path, code }).toEqual({ path, code: 4001 });
+      expect(message).not.toBe("success");
+    }
+  });
+
+  test.each([
+    ["..", "../etc/passwd"],
+    ["an absolute path", "/etc/passwd"],
+    ["a link to a file", "link"],
+    ["a link to a directory", "linked/passwd"],
+    ["a link that leads nowhere", "dangling"],
+    ["a neighbour whose name begins alike", "/workspace2/x"],
+  ])("a path that leaves the workspace by %s is refused", async (_, path) => {
+    await inside("ln -sfn /etc/passwd link; ln -sfn /etc linked; ln -sfn /tmp/new dangling");
+    for (const [tool, params] of [
+      ["files:read", { file_path: path }],
+      ["files:write", { file_path: path, content: "x" }],
+      ["files:edit", { file_path: path, old_string: "root", new_string: "toor" }],
+      ["files:grep", { pattern: "root", path }],
+    ] as const) {
+      await expect(worker.execute(tool, params)).rejects.toThrow(
+        /INVALID_ARGUMENT: params\.\w+: .* leaves the session's workspace/,
+      );
+    }
+  });
+
+  test("the end of a large file is reached without reading it at once", async () => {
+    await inside("seq 1 300000 > large; printf '%1500000s' x > line");
+    expect((await worker.execute("files:read", { file_path: "large", offset: 299_999 })).data).toMatchObject({
+      content: "299999→299999\n300000→300000\n",
+      truncated: false,
+    });
+    expect((await worker.execute("files:read", { file_path: "large" })).data).toMatchObject({
+      line_count: 2000,
+      truncated: true,
+    });
+    const { data } = await worker.execute<{ content: string; truncated: boolean }>("files:read", {
+      file_path: "line",
+      numbered: false,
+    });
+    expect([data.content.length, data.truncated]).toEqual([1024 * 1024, true]);
+  });
+});
+
+// bubblewrap's sandboxes have this machine's own grep.
+describe("on docker, with busybox's grep", () => {
+  const app = useApp({ engine: "docker" });
+  let worker: Worker;
+  let sandboxId = "";
+
+  beforeAll(async () => {
+    worker = new Worker(app.client, "small");
+    sandboxId = (await app.client.createSandbox({ image: BUSYBOX_IMAGE })).sandbox_id;
+    await worker.create("files", undefined, { sandbox_id: sandboxId });
+  });
+
+  test("a pattern of Perl's syntax is refused, with what to write", async () => {
+    await app.client.output(sandboxId, "echo 42 > x");
+    expect(await worker.execute("files:grep", { pattern: "\\d" })).toMatchObject({
+      code: 4001,
+      message: expect.stringContaining("Perl's syntax (\\d)"),
+    });
+  });
+
+  test("grep finds lines of text files, whatever their names", async () => {
+    await app.client.output(sandboxId, MAKE_ODD_NAMES);
+    expect(await matchesOf(worker, { pattern: "need(le)", path: "odd" })).toEqual(ODD_MATCHES);
+    const one = { path: "/workspace/odd/plain.md", line: 3, text: "a needle: b" };
+    expect(await matchesOf(worker, { pattern: "needle:", path: "odd" })).toEqual([one]);
+    expect(await matchesOf(worker, { pattern: "needle:", path: "odd/plain.md" })).toEqual([one]);
+    expect(await matchesOf(worker, { pattern: "needle", path: "odd", glob: "*.md" })).toEqual([one]);
+    expect(await matchesOf(worker, { pattern: "no such thing", path: "odd" })).toEqual([]);
+    expect(await worker.execute("files:grep", { pattern: "(", path: "odd" })).toMatchObject({ code: 4001 });
+  });
+});
+
+interface Match {
+  readonly path: string;
+  readonly line: number;
+  readonly text: string;
+}
+
+/** Names that a search could take for something else, files that it leaves out, and lines to find. */
+const MAKE_ODD_NAMES = String.raw`mkdir -p odd/.git 'odd/*
+a:1:b'; cd odd
+printf 'x\n\na needle: b\n' >plain.md; echo nothing >other.md
+echo needle >.git/x; printf 'needle\n\0' >binary
+for name in '*
+a:1:b/file' a:7:needle 'back\slash' ' space ' -e 'ends
+'; do printf '\tneedle\\n' >"./$name"; done`;
+
+const ODD_MATCHES: readonly Match[] = [
+  ...[" space ", "*\na:1:b/file", "-e", "a:7:needle", "back\\slash", "ends\n"].map((name) => ({
+    path: `/workspace/odd/${name}`,
+    line: 1,
+    text: "\tneedle\\n",
+  })),
+  { path: "/workspace/odd/plain.md", line: 3, text: "a needle: b" },
+];
+
+async function matchesOf(
+  worker: Worker,
+  params: { readonly pattern: string; readonly path: string; readonly glob?: string },
+): Promise<Match[]> {
+  const { code, message, data } = await worker.execute<{ matches: Match[] }>("files:grep", params);
+  expect({ code, message }).toMatchObject({ code: 0 });
+  return data.matches.sort((a, b) => (a.path < b.path ? -1 : 1));
+}

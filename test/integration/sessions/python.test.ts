@@ -1,0 +1,204 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { type PythonData, Worker } from "../../support/worker.ts";
+
+describe.each(ENGINES)("on $name", ({ settings }) => {
+  const app = useApp(settings);
+  let worker: Worker;
+
+  beforeAll(async () => {
+    worker = new Worker(app.client, "pythonista");
+    const { status, failure } = await worker.create("python", { env: { GREETING: "hi" } });
+    expect({ status, failure }).toEqual({ status: "SESSION_RESULT_STATUS_CREATED", failure: null });
+  });
+
+  function run(code: string, seconds?: number) {
+    return worker.execute<PythonData>("python:run", {
+      code,
+      ...(seconds !== undefined && { timeout: seconds }),
+    });
+  }
+
+  test("the last expression is the result, and variables, imports and functions stay", async () => {
+    expect(await run("import os, sys\nx = 20\ndef double(n):\n    return 2 * n\n")).toMatchObject({
+      code: 0,
+      message: "success",
+      data: { stdout: "", stderr: "", result: null, error: null, session_restarted: false },
+    });
+    const { data } = await run("print('out'); print('err', file=sys.stderr); double(x) + 2");
+    expect(data).toMatchObject({ stdout: "out\n", stderr: "err\n", result: "42", error: null });
+    expect((await run("os.environ['GREETING']")).data.result).toBe("'hi'");
+    expect((await run("_ + '!'")).data.result).toBe("'hi!'");
+  });
+
+  test("an exception comes with its name, value and traceback, and the state stays", async () => {
+    const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('begun')\nf()");
+    expect(code).toBe(0);
+    expect(data).toMatchObject({
+      stdout: "begun\n",
+      result: null,
+      error: { name: "ZeroDivisionError", value: "division by zero" },
+    });
+    expect(data.error?.traceback).toMatch(/in f\n\s+return 1 \/ 0\n/);
+    expect(data.error?.traceback).not.toContain("_turn_of");
+    expect((await run("before")).data.result).toBe("1");
+    expect((await run("1 +")).data.error).toMatchObject({ name: "SyntaxError" });
+    expect((await run("sys.exit(3)")).data.error).toMatchObject({ name: "SystemExit", value: "3" });
+    expect((await run("'still here'")).data.result).toBe("'still here'");
+  });
+
+  test("a timeout interrupts, and the state stays", async () => {
+    await run("kept = 'yes'");
+    const late = await run("import time\nprint('begun')\nwhile True: time.sleep(0.1)", 0.5);
+    expect(late).toMatchObject({
+      code: 5006,
+      data: { stdout: "begun\n", timed_out: true, session_lost: false, error: { name: "KeyboardInterrupt" } },
+    });
+    const spin = await run("while True: pass", 0.3);
+    expect(spin).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: false } });
+    expect((await run("kept")).data.result).toBe("'yes'");
+  });
+
+  test("code that will not be interrupted is killed with its interpreter, and the next call gets a new one", async () => {
+    const stubborn = await run(
+      "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+      0.3,
+    );
+    expect(stubborn).toMatchObject({ code: 5006, data: { timed_out: true, session_lost: true } });
+    expect((await run("'kept' in globals()")).data).toMatchObject({
+      result: "False",
+      session_restarted: true,
+    });
+  });
+
+  test("an interpreter that dies tells how, and the next call gets a new one", async () => {
+    const died = await run("import os, sys\nprint('last words', flush=True)\nos._exit(7)");
+    expect(died).toMatchObject({
+      code: 4001,
+      data: {
+        stdout: "last words\n",
+        session_lost: true,
+        error: { value: expect.stringContaining("exit code 7") },
+      },
+    });
+    expect((await run("1 + 1")).data).toMatchObject({ result: "2", session_restarted: true });
+  });
+
+  test("what threads and processes of an earlier call write never appears in the next", async () => {
+    await run(
+      "import threading, time, subprocess\ngo = True\n" +
+        "def chatter():\n    while go: print('late'); time.sleep(0.005)\n" +
+        "threading.Thread(target=chatter, daemon=True).start()\n" +
+        "child = subprocess.Popen(['sh', '-c', 'while :; do echo late; sleep 0.01; done'])\n",
+    );
+    for (let i = 0; i < 5; i++) {
+      const { data } = await run(`time.sleep(0.05); print(${i})`);
+      expect(data).toMatchObject({ stdout: `${i}\n`, stderr: "" });
+    }
+    await run("go = False; child.kill(); child.wait()");
+  });
+
+  test("threads that print while later calls run do not crash the interpreter", async () => {
+    const workers = Array.from({ length: 4 }, (_, index) => new Worker(app.client, `printer ${index}`));
+    await Promise.all(
+      workers.map(async (printer) => {
+        expect((await printer.create("python")).failure).toBeNull();
+        const start =
+          "import sys, threading\nsys.setswitchinterval(1e-5)\n" +
+          "def chatter():\n    while True: print('late')\n" +
+          "for _ in range(2): threading.Thread(target=chatter, daemon=True).start()";
+        await printer.execute<PythonData>("python:run", { code: start });
+        for (let i = 0; i < 60; i++) {
+          const { code, message, data } = await printer.execute<PythonData>("python:run", {
+            code: `print(${i})`,
+          });
+          expect({ code, message }).toEqual({ code: 0, message: "success" });
+          expect(data).toMatchObject({ stdout: `${i}\n`, session_lost: false, session_restarted: false });
+        }
+        await printer.destroy();
+      }),
+    );
+  });
+
+  test.each([
+    ["print is None", "import builtins; builtins.print = None"],
+    ["builtins that the driver needs have gone", "import builtins; del builtins.len, builtins.isinstance"],
+    ["builtins do something else", "import builtins; builtins.getattr = builtins.str = lambda *given: 1 / 0"],
+    ["the main module's builtins are empty", "__builtins__ = {}"],
+    ["sys.stdout is None", "import sys; sys.stdout = sys.stderr = None"],
+    ["sys.stdout is deleted", "import sys; del sys.stdout, sys.stderr"],
+    ["sys.stdout is closed", "import sys; sys.stdout.close(); sys.stderr.close()"],
+    ["sys.stdout is detached", "import sys; sys.stdout.detach(); sys.stderr.detach()"],
+    ["its buffer is closed with a wrapper", "import io, sys; io.TextIOWrapper(sys.stdout.buffer); None"],
+    [
+      "sys.stdout cannot be flushed",
+      "import sys\nclass No:\n    def flush(self): sys.exit(1)\nsys.stdout = No()",
+    ],
+    [
+      "what the driver calls is None",
+      "import json, os, traceback\njson.loads = json.dumps = os.open = os.getpid = traceback.format_exception = None",
+    ],
+  ])("where %s, the next call works", async (_, code) => {
+    const breaker = new Worker(app.client, "breaker");
+    const run = (text: string) => breaker.execute<PythonData>("python:run", { code: text });
+    expect((await breaker.create("python")).failure).toBeNull();
+    expect((await run(code)).data).toMatchObject({ error: null, session_lost: false });
+    expect((await run("import sys; print('out'); print('err', file=sys.stderr); 6 * 7")).data).toMatchObject({
+      stdout: "out\n",
+      stderr: "err\n",
+      result: "42",
+      error: null,
+      session_restarted: false,
+    });
+    expect((await run("1 / 0")).data.error).toMatchObject({
+      name: "ZeroDivisionError",
+      value: "division by zero",
+    });
+    await breaker.destroy();
+  });
+
+  test("stdin is at its end, and a fork does not take the interpreter's place", async () => {
+    expect((await run("input()")).data.error?.name).toBe("EOFError");
+    const { data } = await run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\npid > 0");
+    expect(data).toMatchObject({ result: "True", error: null });
+    expect((await run("'next'")).data.result).toBe("'next'");
+  });
+
+  test("output that is no text comes byte by byte", async () => {
+    const answer = await run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nNone");
+    expect(answer.attachments).toEqual([
+      {
+        name: "stdout",
+        media_type: "application/octet-stream",
+        content: Buffer.from(Array.from({ length: 256 }, (_, i) => i)),
+      },
+    ]);
+  });
+
+  test("open figures come as PNG, and are closed", async () => {
+    // A stand-in with what the driver calls: matplotlib itself is larger than all the rest of the image.
+    await run(`
+import sys, types
+PNG = bytes.fromhex('89504e470d0a1a0a')
+class Figure:
+    def __init__(self, text): self.text = text
+    def savefig(self, file, format): file.write(PNG + (format + self.text).encode())
+pyplot = types.ModuleType('matplotlib.pyplot')
+figures = {}
+def plot(text): figures[len(figures) + 1] = Figure(text)
+pyplot.plot, pyplot.figure, pyplot.get_fignums = plot, figures.get, lambda: sorted(figures)
+pyplot.close = lambda which: figures.clear()
+sys.modules['matplotlib'] = types.ModuleType('matplotlib')
+sys.modules['matplotlib.pyplot'] = pyplot
+`);
+    const { attachments } = await run("pyplot.plot('one'); pyplot.plot('two')");
+    expect(
+      attachments.map(({ name, media_type, content }) => [name, media_type, content.subarray(8).toString()]),
+    ).toEqual([
+      ["plot_1", "image/png", "pngone"],
+      ["plot_2", "image/png", "pngtwo"],
+    ]);
+    expect((await run("1")).attachments).toEqual([]);
+  });
+});

@@ -1,0 +1,52 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestApp } from "../../support/app.ts";
+import { Worker } from "../../support/worker.ts";
+
+let dataDir = "";
+
+beforeAll(async () => {
+  dataDir = await mkdtemp(path.join(tmpdir(), "berth-sessions-"));
+});
+afterAll(() => rm(dataDir, { recursive: true, force: true }));
+
+// Sandboxes of bubblewrap end with the service, so there it has only the second half.
+test("over a restart a session goes on in its sandbox, begun anew; one without its sandbox says that it is lost", async () => {
+  const first = await startTestApp({ dataDir, leaveSandboxes: true });
+  const stays = new Worker(first.client, "stays");
+  const lost = new Worker(first.client, "lost");
+  const { session } = await stays.create("bash", { env: { GREETING: "hi" } });
+  await stays.create("files", undefined, { sandbox_id: session?.sandbox_id });
+  const gone = (await lost.create("bash")).session;
+  await stays.bash("x=1; echo kept > file");
+  // A sandbox with a session in it is left, as the setting says.
+  await first.client.call("SandboxService/DeleteSandbox", { sandbox_id: gone?.sandbox_id });
+  first.client.close();
+  await first.app.stop();
+
+  const second = await startTestApp({ dataDir, instance: first.instance });
+  try {
+    const again = new Worker(second.client, "stays");
+    expect((await again.list()).map(({ session_id: id }) => id)).toContain(session?.session_id);
+    const answer = await again.execute("bash:run", { command: "cat file; echo [$x] $GREETING" });
+    expect(answer).toMatchObject({
+      data: { stdout: "kept\n[] hi\n", session_restarted: true },
+      meta: { session_id: session?.session_id, temporary_session: false },
+    });
+    expect(await again.bash("true")).toMatchObject({ session_restarted: false });
+    expect((await again.execute("files:read", { file_path: "file" })).data).toMatchObject({
+      content: "   1→kept\n",
+    });
+
+    const orphan = new Worker(second.client, "lost");
+    expect(await orphan.list()).toEqual([]);
+    await expect(orphan.bash("true")).rejects.toThrow(
+      /ABORTED: The session .* was lost: the server was restarted/,
+    );
+    expect((await orphan.execute("bash:run", { command: "true" })).meta.temporary_session).toBe(true);
+  } finally {
+    await second.stop();
+  }
+});

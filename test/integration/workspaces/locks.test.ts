@@ -1,0 +1,64 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { RequestedSpec } from "../../../src/sandboxes/spec.ts";
+import { eventually } from "../../support/eventually.ts";
+import { OWNER } from "../../unit/sandboxes/support.ts";
+import { openWorkspaces } from "./support.ts";
+
+const SPEC: RequestedSpec = {};
+const never = new AbortController().signal;
+
+let directory = "";
+let service: Awaited<ReturnType<typeof openWorkspaces>>;
+beforeAll(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), "berth-locks-"));
+  service = await openWorkspaces(directory);
+});
+afterAll(async () => {
+  await service.close();
+  await rm(directory, { recursive: true, force: true });
+});
+
+test("a workspace whose sandbox the engine takes long to make or remove holds up no other, and no call but its own", async () => {
+  const { workspaces, references, ensurer, engine } = service;
+  const named = (workspaceId: string) => ({ owner: OWNER, workspaceId });
+  const cleanup = { force: true, graceMs: 0, requestId: "" };
+  await ensurer.ensure(named("removed"), SPEC, never);
+  const held = Promise.withResolvers<void>();
+  let waiting = 0;
+  engine.before = async (step) => {
+    if (step !== "create" && step !== "remove") return;
+    waiting++;
+    await held.promise;
+  };
+  const made = ensurer.ensure(named("made"), SPEC, never);
+  const removed = workspaces.cleanup(named("removed"), cleanup);
+  const added = references.add(named("made"), "late");
+  let late = false;
+  added.finally(() => {
+    late = true;
+  });
+  const others = async (): Promise<string> => {
+    await eventually(() => waiting === 2, { timeoutMs: 20_000 });
+    engine.before = async () => {};
+    await ensurer.ensure(named("other"), SPEC, never);
+    await references.add(named("other"), "trace");
+    await references.remove(named("other"), "trace");
+    await ensurer.stop(named("other"), 0);
+    await workspaces.cleanup(named("other"), cleanup);
+    await workspaces.get(named("made"), { measure: false, signal: never });
+    await workspaces.list(OWNER, "", 10);
+    return "passed";
+  };
+  const waited = sleep(30_000, "waited", { ref: false });
+  expect(await Promise.race([others().catch(() => "waited"), waited])).toBe("passed");
+  // Its own calls take their turn.
+  expect(late).toBe(false);
+  held.resolve();
+  expect((await made).sandbox?.state).toBe("RUNNING");
+  expect((await removed).workspace).toBeUndefined();
+  expect((await added).workspace.traceRefs).toEqual(["late"]);
+}, 60_000);

@@ -1,0 +1,85 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { Store } from "../../../src/store.ts";
+import { sharedOf } from "../../../src/workspaces/workspace.ts";
+import { eventually } from "../../support/eventually.ts";
+import { OWNER } from "../../unit/sandboxes/support.ts";
+import { openWorkspaces } from "./support.ts";
+
+const MIB = 1024 * 1024;
+
+test("the watch finds a workspace that grew while nobody asked for its size, and says so once", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const name = { owner: OWNER, workspaceId: "grown" };
+  const first = await openWorkspaces(directory, MIB);
+  const { workspace } = await first.workspaces.create(name);
+  await writeFile(path.join(workspace.path, "file"), Buffer.alloc(3 * MIB, 1));
+  await first.close();
+
+  const second = await openWorkspaces(directory, MIB);
+  const signal = new AbortController().signal;
+  const seen = await eventually(
+    async () => {
+      const view = await second.workspaces.get(name, { measure: false, signal });
+      return view.sizeBytes !== undefined && view;
+    },
+    { timeoutMs: 20_000 },
+  );
+  expect(seen.sizeBytes).toBeGreaterThan(3 * MIB - 1);
+  await second.workspaces.get(name, { measure: true, signal });
+  const told = second.log.lines.filter(({ message }) => message.includes("past its quota"));
+  expect(told).toHaveLength(1);
+  await expect(second.ensurer.ensure(name, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
+  // Whatever the watch measures meanwhile, it ends at once.
+  await second.close();
+});
+
+test("the watch finds a shared directory that grew, also one that an earlier version made", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const name = { owner: OWNER, workspaceId: "any" };
+  const first = await openWorkspaces(directory);
+  await first.workspaces.create(name);
+  await writeFile(path.join(directory, "shared", "file"), Buffer.alloc(3 * MIB, 1));
+  await first.close();
+  const store = Store.open(directory);
+  store.workspaces.remove(sharedOf(OWNER));
+  store.close();
+
+  const second = await openWorkspaces(directory, undefined, MIB);
+  const signal = new AbortController().signal;
+  await eventually(() => second.quota.shared.over > 0, { timeoutMs: 20_000 }).catch(() => {});
+  const { sizeBytes, over } = second.quota.shared;
+  expect(over).toBe(1);
+  expect(sizeBytes).toBeGreaterThan(3 * MIB - 1);
+  const usage = await second.quota.sharedUsage(OWNER, { measure: false, signal });
+  expect(usage).toMatchObject({ sizeBytes, quotaBytes: MIB });
+  await expect(second.ensurer.ensure(name, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
+  await second.close();
+});
+
+test("each owner's shared directory has a quota of its own", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const world = await openWorkspaces(directory, undefined, MIB);
+  const signal = new AbortController().signal;
+  const usage = (owner: string) => world.quota.sharedUsage(owner, { measure: true, signal });
+  const full = { owner: "full", workspaceId: "same" };
+  const other = { owner: "other", workspaceId: "same" };
+  for (const name of [full, other]) {
+    const { workspace } = await world.workspaces.create(name);
+    const shared = path.join(path.dirname(workspace.path), "shared");
+    if (name === full) await writeFile(path.join(shared, "file"), Buffer.alloc(3 * MIB, 1));
+  }
+  expect((await usage("full"))?.sizeBytes).toBeGreaterThan(3 * MIB - 1);
+  expect((await usage("other"))?.sizeBytes).toBeLessThan(MIB);
+  expect(world.quota.shared.over).toBe(1);
+  await expect(world.ensurer.ensure(full, {}, signal)).rejects.toMatchObject({ reason: "NO_SPACE" });
+  expect((await world.ensurer.ensure(other, {}, signal)).sandbox?.state).toBe("RUNNING");
+  // Nobody's shared directory is measured that is not there.
+  expect(await usage("nobody")).toMatchObject({ sizeBytes: undefined });
+  await world.close();
+});

@@ -1,0 +1,37 @@
+import { TemporaryNames } from "../../../src/files/temporary-names.ts";
+import { Store } from "../../../src/store.ts";
+import { WorkspaceAssembly } from "../../../src/workspaces/parts.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+import { MemoryLog } from "../../support/memory-log.ts";
+import { newManager, newWorld } from "../../unit/sandboxes/support.ts";
+
+/** Workspaces over a store and directories that outlive them, and an engine that a test holds up. */
+export async function openWorkspaces(
+  dataDir: string,
+  workspaceQuotaBytes?: number,
+  sharedQuotaBytes?: number,
+) {
+  const store = Store.open(dataDir);
+  const settings = {
+    workspacesRoot: undefined,
+    sharedRoot: undefined,
+    workspaceQuotaBytes,
+    sharedQuotaBytes,
+    dockerRequired: false,
+    dataDir,
+    defaults: { workingDir: "/workspace" },
+  };
+  const names = new TemporaryNames(store.instance);
+  const own = { store: store.workspaces, names, clock: new ManualClock(), logger: new MemoryLog() };
+  const assembly = new WorkspaceAssembly(settings, own);
+  await assembly.prepare();
+  const world = newWorld();
+  const { manager, monitor, events } = await newManager({}, world, assembly.mounts);
+  const parts = assembly.finish(manager, monitor);
+  await parts.workspaces.start();
+  const close = async (): Promise<void> => {
+    await parts.workspaces.stop();
+    store.close();
+  };
+  return { ...parts, engine: world.engine, events, log: own.logger, close };
+}

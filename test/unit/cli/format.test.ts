@@ -1,0 +1,43 @@
+import { expect, test } from "vitest";
+import { formatDuration, formatSize, formatTable, formatWord, visible } from "../../../src/cli/format.ts";
+
+test.each([
+  [0, "0ms"],
+  [999, "999ms"],
+  [1000, "1s"],
+  [61_000, "1m 1s"],
+  [3_600_000, "1h"],
+  [3_601_000, "1h"],
+  [90_061_000, "1d 1h"],
+])("%d ms is %s", (ms, text) => expect(formatDuration(ms)).toBe(text));
+
+test.each([
+  [0, "0 B"],
+  [1023, "1023 B"],
+  [1536, "1.5 KiB"],
+  [512 * 2 ** 20, "512 MiB"],
+  [3 * 2 ** 40, "3 TiB"],
+])("%d bytes are %s", (bytes, text) => expect(formatSize(bytes)).toBe(text));
+
+test("a table's columns are as wide as their widest cell", () => {
+  expect(
+    formatTable(
+      ["A", "LONG"],
+      [
+        ["wide cell", "x"],
+        ["", "y"],
+      ],
+    ),
+  ).toBe("A          LONG\nwide cell  x\n           y\n");
+});
+
+test("words", () => {
+  expect(formatWord("USER_KERNEL")).toBe("user-kernel");
+  expect(formatWord(undefined)).toBe("unknown");
+});
+
+test("text of unknown origin does nothing to a terminal", () => {
+  expect(visible("caf\u00e9 \u{1f4a5}\n\t\x1b[2J\u202e\u0085")).toBe(
+    "caf\u00e9 \u{1f4a5}\\n\\t\\u{1b}[2J\\u{202e}\\u{85}",
+  );
+});

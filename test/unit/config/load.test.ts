@@ -1,0 +1,190 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import { loadConfig } from "../../../src/config/load.ts";
+import { CONFIG_OPTIONS } from "../../../src/config/options.ts";
+import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
+
+const dir = mkdtempSync(path.join(tmpdir(), "berth-config-"));
+afterAll(() => rmSync(dir, { recursive: true }));
+
+let files = 0;
+function file(content: unknown): string {
+  const name = path.join(dir, `${++files}.json`);
+  writeFileSync(name, typeof content === "string" ? content : JSON.stringify(content));
+  return name;
+}
+
+const load = (flags: Parameters<typeof loadConfig>[0]["flags"] = {}, env: Record<string, string> = {}) =>
+  loadConfig({ flags, env });
+
+function problemOf(run: () => unknown): string {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof BerthError && error.reason === "INVALID_ARGUMENT") return error.message;
+    throw error;
+  }
+  throw new Error("nothing was refused");
+}
+
+describe("defaults", () => {
+  test("are the documented ones", () => {
+    expect(load()).toEqual({
+      listen: { kind: "tcp", host: "127.0.0.1", port: 7070 },
+      tlsCert: undefined,
+      tlsKey: undefined,
+      insecure: false,
+      allowHosts: [],
+      corsOrigins: [],
+      engine: "auto",
+      dockerRequired: false,
+      dockerHost: undefined,
+      instance: undefined,
+      allowHostPaths: [],
+      allowRuntimes: {},
+      maxSandboxes: 100,
+      defaultImage: "python:3.12-slim",
+      defaultMemoryBytes: 512 * 2 ** 20,
+      defaultCpuMillis: 1000,
+      idleTimeoutMs: 3_600_000,
+      maxLifetimeMs: undefined,
+      cleanupIntervalMs: 300_000,
+      deleteGraceMs: 5000,
+      commandTimeoutMs: 300_000,
+      maxProcessesPerSandbox: 256,
+      transcriptWindowBytes: 64 * 2 ** 20,
+      transcriptQuotaBytes: 4 * 2 ** 30,
+      transcriptOwnerQuotaBytes: 2 * 2 ** 30,
+      answerQuotaBytes: 2 ** 30,
+      answerOwnerQuotaBytes: 2 ** 29,
+      dataDir: expect.stringMatching(/berth$/),
+      sessionTtlMs: 300_000,
+      stopTimeoutMs: 30_000,
+      leaveSandboxes: false,
+      warmPools: [],
+      logLevel: "info",
+    });
+  });
+
+  test("agree with those of the core", () => {
+    const config = load();
+    expect(SANDBOX_DEFAULTS).toMatchObject({
+      image: config.defaultImage,
+      memoryBytes: config.defaultMemoryBytes,
+      cpuMillis: config.defaultCpuMillis,
+      idleTimeoutMs: config.idleTimeoutMs,
+      maxLifetimeMs: config.maxLifetimeMs,
+      commandTimeoutMs: config.commandTimeoutMs,
+    });
+  });
+
+  test("no two options share a name", () => {
+    const names = Object.values(CONFIG_OPTIONS).map(({ name }) => name);
+    expect(new Set(names).size).toBe(names.length);
+  });
+});
+
+describe("precedence", () => {
+  const config = file({ "max-sandboxes": 3, "idle-timeout": "3m", "log-level": "error", insecure: true });
+
+  test("flag over environment over file over default", () => {
+    const { maxSandboxes, idleTimeoutMs, logLevel, cleanupIntervalMs } = load(
+      { config, "max-sandboxes": "1" },
+      { BERTH_MAX_SANDBOXES: "2", BERTH_IDLE_TIMEOUT: "2m" },
+    );
+    expect(maxSandboxes).toBe(1);
+    expect(idleTimeoutMs).toBe(120_000);
+    expect(logLevel).toBe("error");
+    expect(cleanupIntervalMs).toBe(300_000);
+  });
+
+  test("holds for switches too", () => {
+    expect(load({ config }).insecure).toBe(true);
+    expect(load({ config }, { BERTH_INSECURE: "false" }).insecure).toBe(false);
+    expect(load({ config, insecure: false }, { BERTH_INSECURE: "true" }).insecure).toBe(false);
+  });
+
+  test("a list is replaced, not joined", () => {
+    const lists = file({ "allow-host-path": ["/a", "/b"] });
+    expect(load({ config: lists }).allowHostPaths).toEqual(["/a", "/b"]);
+    expect(load({ config: lists }, { BERTH_ALLOW_HOST_PATH: "/c, /d" }).allowHostPaths).toEqual(["/c", "/d"]);
+    expect(load({ config: lists, "allow-host-path": ["/e"] }).allowHostPaths).toEqual(["/e"]);
+  });
+
+  test("the file may be named by the environment; an empty variable is none", () => {
+    expect(load({}, { BERTH_CONFIG: config }).maxSandboxes).toBe(3);
+    expect(load({}, { BERTH_CONFIG: "", BERTH_MAX_SANDBOXES: "" }).maxSandboxes).toBe(100);
+  });
+});
+
+describe("a bad value is told with its place and what is allowed", () => {
+  test.each<[string, Parameters<typeof load>, string]>([
+    ["flag", [{ "idle-timeout": "300" }], '--idle-timeout: "300" has no unit; for seconds write 300s.'],
+    [
+      "variable",
+      [{}, { BERTH_DEFAULT_MEMORY: "1MiB" }],
+      'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the least is 6MiB.',
+    ],
+    ["engine", [{ engine: "podman" }], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
+    ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],
+    ["runtime", [{ "allow-runtime": ["runsc"] }], '--allow-runtime: "runsc" is not of the form KEY=VALUE.'],
+    [
+      "runtime",
+      [{ "allow-runtime": ["runsc=safe"] }],
+      '"safe" is not one of container, user-kernel, virtual-machine.',
+    ],
+    ["host", [{ "allow-host": ["https://a.b"] }], "--allow-host:"],
+    ["origin", [{ "cors-origin": ["https://a.b/c"] }], "write it as https://app.example.com"],
+    ["path", [{ "allow-host-path": ["data"] }], '--allow-host-path: "data" is not an absolute path.'],
+    ["docker host", [{}, { BERTH_DOCKER_HOST: "/var/run/docker.sock" }], "BERTH_DOCKER_HOST:"],
+    ["level", [{ "log-level": "loud" }], "trace, debug, info, warn, error, fatal, silent"],
+    ["instance", [{ instance: "a b" }], "--instance:"],
+    ["image", [{ "default-image": "" }], "--default-image:"],
+  ])("%s", (_what, [flags, env], problem) => {
+    expect(problemOf(() => load(flags, env))).toContain(problem);
+  });
+
+  test("in a file: key, kind and unknown keys with the nearest name", () => {
+    const bad = (content: unknown) => problemOf(() => load({ config: file(content) }));
+    expect(bad({ "idle-timeout": 300 })).toMatch(
+      /\d+\.json: idle-timeout: "300" has no unit; for seconds write 300s\.$/,
+    );
+    expect(bad({ "max-sandbox": 5 })).toContain('there is no option "max-sandbox"; is it "max-sandboxes"?');
+    expect(bad({ idle_timeout: "5m" })).toContain('is it "idle-timeout"?');
+    expect(bad({ colour: "blue" })).toMatch(/there is no option "colour"\.$/);
+    expect(bad({ "allow-host": [["a"]] })).toContain("allow-host");
+    expect(bad({ listen: ["a:1", "b:2"] })).toContain("listen: it takes exactly one value.");
+    expect(bad({ listen: null })).toContain("listen must be a text");
+    expect(bad("[1, 2]")).toContain("it must hold one JSON object");
+    expect(bad("{")).toContain("it is not JSON");
+    expect(problemOf(() => load({ config: "/nowhere/berth.json" }))).toBe(
+      "Configuration file /nowhere/berth.json: there is no such file.",
+    );
+  });
+});
+
+describe("beyond loopback", () => {
+  test.each(["0.0.0.0:7070", ":7070", "[::]:7070", "192.0.2.1:7070", "berth.example.com:7070"])(
+    "%s needs TLS or --insecure",
+    (listen) => {
+      expect(problemOf(() => load({ listen }))).toContain("--insecure");
+      expect(problemOf(() => load({}, { BERTH_LISTEN: listen }))).toMatch(/^BERTH_LISTEN: /);
+      expect(load({ listen, insecure: true }).listen.kind).toBe("tcp");
+      expect(load({ listen, "tls-cert": "c.pem", "tls-key": "k.pem" }).tlsCert).toBe(path.resolve("c.pem"));
+    },
+  );
+
+  test.each(["127.0.0.1:0", "[::1]:7070", "localhost:7070", "unix:/tmp/b.sock"])("%s does not", (listen) => {
+    expect(() => load({ listen })).not.toThrow();
+  });
+
+  test("certificate and key go together", () => {
+    expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it needs --tls-key beside it.");
+    expect(problemOf(() => load({}, { BERTH_TLS_KEY: "k.pem" }))).toMatch(
+      /^BERTH_TLS_KEY: it needs --tls-cert/,
+    );
+  });
+});

@@ -1,0 +1,25 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { describe, expect, test } from "vitest";
+import { DEFECTS } from "../../defects/all.ts";
+
+// `npm run test:defects` takes minutes; what it goes by has to stay true meanwhile.
+const ROOT = path.resolve(import.meta.dirname, "../../..");
+const read = (file: string): string => readFileSync(path.join(ROOT, file), "utf8");
+
+test("defects have names of their own", () => {
+  const names = DEFECTS.map(({ name }) => name);
+  expect(names.length).toBeGreaterThan(0);
+  expect(new Set(names).size).toBe(names.length);
+});
+
+describe.each(DEFECTS)("$name", ({ changes, test: { file, title } }) => {
+  test.each(changes)("can be put back into $file", ({ file: changed, from, to }) => {
+    expect(read(changed).split(from)).toHaveLength(2);
+    expect(to).not.toBe(from);
+  });
+
+  test("has a test that would notice", () => {
+    expect(read(file).split(JSON.stringify(title))).toHaveLength(2);
+  });
+});

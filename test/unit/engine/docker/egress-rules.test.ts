@@ -1,0 +1,78 @@
+import { describe, expect, test } from "vitest";
+import { hasUserChain, mendEgressRules } from "../../../../src/engine/docker/egress-rules.ts";
+
+/** Carries out what `iptables-restore --noflush` would, on the lines of `iptables -S`. */
+function restore(listing: string, input: string): string {
+  let lines = listing.split("\n").filter(Boolean);
+  for (const command of input.split("\n")) {
+    const [, verb, chain = "", rule = ""] = /^(:|-[ADI] )(\S+) ?(?:1 )?(.*)$/.exec(command) ?? [];
+    const line = `-A ${chain} ${rule}`;
+    switch (verb?.trim()) {
+      case ":":
+        lines = [...lines.filter((other) => !other.startsWith(`-A ${chain} `)), `-N ${chain}`];
+        break;
+      case "-A":
+        lines.push(line);
+        break;
+      case "-D":
+        lines.splice(lines.indexOf(line), 1);
+        break;
+      case "-I": {
+        const first = lines.findIndex((other) => other.startsWith(`-A ${chain} `));
+        lines.splice(first === -1 ? lines.length : first, 0, line);
+        break;
+      }
+    }
+  }
+  return lines.join("\n");
+}
+
+const BARE = [
+  "-P INPUT ACCEPT",
+  "-N DOCKER-USER",
+  "-A FORWARD -j DOCKER-USER",
+  "-A DOCKER-USER -j RETURN",
+].join("\n");
+
+function mended(listing: string): string {
+  const input = mendEgressRules(listing);
+  expect(input).toMatch(/^\*filter\n[\s\S]*\nCOMMIT\n$/);
+  const result = restore(listing, input ?? "");
+  expect(mendEgressRules(result)).toBeUndefined();
+  return result;
+}
+
+describe("the rules are mended", () => {
+  test("where there are none", () => {
+    const rules = mended(BARE).split("\n");
+    expect(rules).toContain(
+      "-A BERTH-EGRESS -d 169.254.0.0/16 -j REJECT --reject-with icmp-port-unreachable",
+    );
+    expect(rules).toContain("-A INPUT -i berth0 -j REJECT --reject-with icmp-port-unreachable");
+  });
+
+  test("where one is missing, or stands too late", () => {
+    const right = mended(BARE);
+    for (const line of right.split("\n")) {
+      if (/BERTH|berth/.test(line) && line.startsWith("-A"))
+        mended(right.replace(`${line}\n`, "").replace(line, ""));
+    }
+    mended(right.replace("-A INPUT -i berth0", "-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -i berth0"));
+    mended(
+      right.replace(
+        "-A BERTH-EGRESS -d 10",
+        "-A BERTH-EGRESS -d 10.1.2.3/32 -j ACCEPT\n-A BERTH-EGRESS -d 10",
+      ),
+    );
+  });
+
+  test("without repeating those of others", () => {
+    const late = `${mended(BARE).replace("-A DOCKER-USER -i berth0 -j BERTH-EGRESS\n", "")}\n-A DOCKER-USER -i berth0 -j BERTH-EGRESS`;
+    expect(mended(late).match(/-A DOCKER-USER -i berth0/g)).toHaveLength(1);
+  });
+});
+
+test("a firewall that does not pass through Docker's chain for others is told", () => {
+  expect(hasUserChain(BARE)).toBe(true);
+  expect(hasUserChain("-P FORWARD ACCEPT")).toBe(false);
+});

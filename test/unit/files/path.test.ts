@@ -1,0 +1,75 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { resolvePath } from "../../../src/files/path.ts";
+
+const HOME = "/workspace/home";
+
+function resolve(bytes: string, workingDir = HOME): string {
+  return resolvePath(workingDir, { field: "path", bytes });
+}
+
+test.each([
+  [".", HOME],
+  ["a", `${HOME}/a`],
+  ["./a//b/./c/", `${HOME}/a/b/c`],
+  ["a/../b", `${HOME}/b`],
+  ["/", "/"],
+  ["//etc///passwd", "/etc/passwd"],
+  ["/tmp/../etc", "/etc"],
+  ["/tmp/..", "/"],
+  ["/workspace/../etc", "/etc"],
+  ["/workspace/home/a/..", HOME],
+  ["/tmp/../workspace/home/../x", "/workspace/x"],
+  ["...", `${HOME}/...`],
+  ["..a/a..", `${HOME}/..a/a..`],
+])("%s is %s", (path, absolute) => {
+  expect(resolve(path)).toBe(absolute);
+});
+
+test.each([
+  "..",
+  "../home",
+  "a/../..",
+  "a/../../home/b",
+  "/workspace/home/..",
+  "//workspace/./home/../home/a",
+  "/workspace/home/a/../../../etc/passwd",
+  "/..",
+  "/a/../..",
+])("%s is refused", (path) => {
+  expect(() => resolve(path)).toThrow(/^path: "\.\."/);
+});
+
+test("in the root directory, only the root itself cannot be left", () => {
+  expect(resolve("a/../etc", "/")).toBe("/etc");
+  expect(() => resolve("..", "/")).toThrow("climbs above the root");
+});
+
+test("a path that the kernel would not take is refused", () => {
+  expect(() => resolve("a/".repeat(2050))).toThrow("at most 4095");
+});
+
+describe("for any path", () => {
+  const names = fc.array(fc.constantFrom("a", "b", "..", ".", "", "workspace", "home", "\xff"), {
+    minLength: 1,
+    maxLength: 12,
+  });
+
+  test("what comes out is absolute and plain, and a relative one stays inside", () => {
+    fc.assert(
+      fc.property(names, fc.boolean(), (parts, absolute) => {
+        const path = (absolute ? "/" : "") + (parts.join("/") || ".");
+        let resolved: string;
+        try {
+          resolved = resolve(path);
+        } catch {
+          return;
+        }
+        expect(resolved).toMatch(/^\/([^/]+(\/[^/]+)*)?$/);
+        expect(resolved.split("/")).not.toContain("..");
+        if (!path.startsWith("/")) expect(`${resolved}/`.startsWith(`${HOME}/`)).toBe(true);
+        expect(resolve(resolved)).toBe(resolved);
+      }),
+    );
+  });
+});

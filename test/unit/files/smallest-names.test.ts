@@ -1,0 +1,61 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { SmallestNames } from "../../../src/files/smallest-names.ts";
+
+const name = fc.string({ unit: fc.constantFrom("a", "b", "\n", "-", "\xff"), minLength: 1, maxLength: 4 });
+
+test("it gives what sorting all of them would give, however the output is cut", () => {
+  fc.assert(
+    fc.property(
+      fc.uniqueArray(name, { maxLength: 60 }),
+      fc.option(name, { nil: undefined }),
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 1, max: 9 }),
+      (names, after, count, cut) => {
+        const smallest = new SmallestNames(after, 1_000_000);
+        const output = names.map((each) => `./${each}\0`).join("");
+        for (let at = 0; at < output.length; at += cut) smallest.push(output.slice(at, at + cut));
+        const wanted = names.filter((each) => after === undefined || each > after).sort();
+        const found: string[] = [];
+        for (let page = smallest.take(count); page.length > 0; page = smallest.take(count))
+          found.push(...page);
+        expect(found).toEqual(wanted);
+        expect([smallest.bytes, smallest.isCut, smallest.has(1)]).toEqual([0, false, false]);
+      },
+    ),
+  );
+});
+
+test("past its memory it keeps the first ones, and says that there are more", () => {
+  const all = Array.from({ length: 100_000 }, (_, index) => `name-${(index * 7919) % 100_000}`);
+  const wanted = all.toSorted();
+  const most = 500_000;
+  let after: string | undefined;
+  let reads = 0;
+  const found: string[] = [];
+  for (let isCut = true; isCut; reads++) {
+    const smallest = new SmallestNames(after, most);
+    for (const each of all) smallest.push(`./${each}\0`);
+    const kept = smallest.take(all.length);
+    expect(kept.length).toBeGreaterThan(1000);
+    expect(kept.length * 37).toBeLessThan(most);
+    found.push(...kept);
+    ({ isCut } = smallest);
+    after = found.at(-1);
+  }
+  expect(found).toEqual(wanted);
+  expect(reads).toBeLessThan(30);
+});
+
+test("a name that a tool tells twice comes once", () => {
+  const smallest = new SmallestNames(undefined, 1_000);
+  smallest.push("./b\0./a\0./b\0");
+  expect(smallest.take(10)).toEqual(["a", "b"]);
+});
+
+test("output without an end of a name is not kept", () => {
+  const smallest = new SmallestNames(undefined, 10);
+  expect(() => {
+    for (let count = 0; count < 100; count++) smallest.push("x".repeat(100));
+  }).toThrow("find");
+});

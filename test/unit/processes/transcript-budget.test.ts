@@ -1,0 +1,150 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { SpillDirectory } from "../../../src/processes/spill.ts";
+import { Transcript } from "../../../src/processes/transcript.ts";
+import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
+import { eventually } from "../../support/eventually.ts";
+
+const KIB = 1024;
+const NONE = { stdout: 0, stderr: 0 };
+const BLOCK_KIB = 64;
+
+let parent = "";
+let disk: SpillDirectory;
+
+beforeAll(async () => {
+  parent = await mkdtemp(path.join(tmpdir(), "berth-budget-"));
+  disk = await SpillDirectory.create(parent);
+});
+afterAll(() => rm(parent, { recursive: true }));
+
+function budgetOf(kib: number, ownerKib = kib, memoryKib = kib): TranscriptBudget {
+  return new TranscriptBudget({ bytes: kib * KIB, ownerBytes: ownerKib * KIB, memoryBytes: memoryKib * KIB });
+}
+
+function transcriptIn(budget: TranscriptBudget, owner = "me"): Transcript {
+  const limits = {
+    windowBytes: 8192 * KIB,
+    headBytes: BLOCK_KIB * KIB,
+    memoryBytes: 8192 * KIB,
+    keepRead: true,
+  };
+  const transcript = new Transcript(limits, disk.open());
+  budget.watch(owner, transcript);
+  return transcript;
+}
+
+async function write(transcript: Transcript, kib: number): Promise<void> {
+  for (let left = kib; left > 0; left -= BLOCK_KIB) {
+    transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB, "x"));
+    // As between two reads of a pipe.
+    await Promise.resolve();
+  }
+}
+
+/** In KiB, without what blocks cost beside their bytes. */
+function held(transcript: Transcript): number {
+  return Math.floor(transcript.heldBytes / KIB / BLOCK_KIB) * BLOCK_KIB;
+}
+
+/** What was read, in the order of the stream. */
+async function readAll(transcript: Transcript): Promise<{ bytes: number; gaps: number }> {
+  const reader = transcript.reader(NONE);
+  const sum = { bytes: 0, gaps: 0 };
+  for (let item = await reader.next(); item !== undefined; item = await reader.next()) {
+    if (item.type === "gap") sum.gaps += item.to - item.from;
+    else sum.bytes += item.data.length;
+  }
+  return sum;
+}
+
+test("where all hold too much, what has ended gives way first, the oldest first, and readers see a gap", async () => {
+  const budget = budgetOf(1024);
+  const ended = [transcriptIn(budget), transcriptIn(budget), transcriptIn(budget)] as const;
+  for (const transcript of ended) {
+    await write(transcript, 256);
+    transcript.end();
+  }
+  const live = transcriptIn(budget);
+  await write(live, 384);
+  expect(budget.usage.bytes).toBeLessThanOrEqual(1024 * KIB);
+  expect(held(live)).toBe(384);
+  expect(ended.map(held)).toEqual([64, 256, 256]);
+  expect(await readAll(ended[0])).toEqual({ bytes: 64 * KIB, gaps: 192 * KIB });
+
+  await write(live, 512);
+  expect(held(live)).toBe(896);
+  expect(budget.usage.bytes).toBeLessThanOrEqual(1024 * KIB);
+  expect(ended[0].heldBytes).toBe(0);
+  expect(await readAll(ended[0])).toEqual({ bytes: 0, gaps: 256 * KIB });
+});
+
+test("of those that run the largest gives way, and keeps its head and its newest output", async () => {
+  const budget = budgetOf(1024);
+  const small = transcriptIn(budget);
+  const large = transcriptIn(budget);
+  await write(small, 192);
+  await write(large, 2048);
+  expect(held(small)).toBe(192);
+  expect(budget.usage.bytes).toBeLessThanOrEqual(1024 * KIB);
+  const { bytes, gaps } = await readAll(large);
+  expect(bytes).toBeGreaterThan(512 * KIB);
+  expect(bytes + gaps).toBe(2048 * KIB);
+});
+
+test("an owner with too much gives way to itself, and whoever has most to the others", async () => {
+  const budget = budgetOf(2048, 1024);
+  const other = transcriptIn(budget, "other");
+  await write(other, 512);
+  const mine = transcriptIn(budget);
+  await write(mine, 4096);
+  expect(held(other)).toBe(512);
+  expect(budget.ownerBytes("me")).toBeLessThanOrEqual(1024 * KIB);
+  for (let i = 0; i < 8; i++) await write(transcriptIn(budget, `third ${i}`), 192);
+  expect(budget.usage.bytes).toBeLessThanOrEqual(2048 * KIB);
+  expect(held(mine)).toBeLessThan(512);
+  expect(budget.ownerBytes("third 7")).toBeGreaterThan(192 * KIB);
+});
+
+test("a process waits where its lossless reader is behind and there is no room, and no byte is lost", async () => {
+  const budget = budgetOf(1024);
+  const transcript = transcriptIn(budget);
+  const reader = transcript.reader(NONE);
+  transcript.setLossless(reader);
+  let written = 0;
+  for (; !transcript.full && written < 8192; written += BLOCK_KIB) await write(transcript, BLOCK_KIB);
+  expect(written).toBeLessThanOrEqual(1024 + BLOCK_KIB);
+  // Another process that reads goes on, in the room that everybody has.
+  const other = transcriptIn(budget);
+  other.setLossless(other.reader(NONE));
+  await write(other, 192);
+  expect(other.full).toBe(false);
+  let read = 0;
+  for (let item = await reader.next(); item !== undefined; item = await reader.next()) {
+    expect(item.type).toBe("output");
+    if (item.type === "output") read += item.data.length;
+  }
+  expect(read).toBe(written * KIB);
+  expect(transcript.full).toBe(false);
+});
+
+test("what memory is not to hold goes to disk", async () => {
+  const budget = budgetOf(8192, 8192, 512);
+  const transcripts = [transcriptIn(budget), transcriptIn(budget)];
+  for (const transcript of transcripts) await write(transcript, 512);
+  await eventually(() => budget.usage.memoryBytes <= 512 * KIB);
+  for (const transcript of transcripts)
+    expect(await readAll(transcript)).toEqual({ bytes: 512 * KIB, gaps: 0 });
+});
+
+test("what is cleared counts no more", async () => {
+  const budget = budgetOf(1024);
+  const transcript = transcriptIn(budget);
+  await write(transcript, 512);
+  transcript.end();
+  transcript.clear();
+  expect(budget.usage).toEqual({ bytes: 0, memoryBytes: 0 });
+  expect(budget.ownerBytes("me")).toBe(0);
+});

@@ -1,0 +1,262 @@
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import fc from "fast-check";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { OutputStream } from "../../../src/engine/port.ts";
+import { SpillDirectory } from "../../../src/processes/spill.ts";
+import { Transcript, type TranscriptLimits } from "../../../src/processes/transcript.ts";
+import type { TranscriptReader } from "../../../src/processes/transcript-reader.ts";
+import { eventually } from "../../support/eventually.ts";
+
+type Streams = Record<OutputStream, Buffer>;
+
+let parent = "";
+let disk: SpillDirectory;
+
+beforeAll(async () => {
+  parent = await mkdtemp(path.join(tmpdir(), "berth-transcript-"));
+  disk = await SpillDirectory.create(parent);
+});
+
+afterAll(async () => {
+  // A file is removed in the background once its last piece is dropped.
+  await eventually(async () => (await readdir(parent)).length === 0);
+  await rm(parent, { recursive: true });
+});
+
+/** A transcript with a disk under it, or none. */
+function transcriptOf(
+  limits: Pick<TranscriptLimits, "windowBytes" | "headBytes"> & Partial<TranscriptLimits>,
+  onDisk = false,
+): Transcript {
+  return new Transcript(
+    { memoryBytes: 1_000_000, keepRead: true, ...limits },
+    onDisk ? disk.open() : undefined,
+  );
+}
+
+/** Reads all there is into `into`, with zeros for gaps; returns the ranges of the gaps. */
+async function drain(
+  reader: TranscriptReader,
+  into: Streams,
+  most = Number.POSITIVE_INFINITY,
+): Promise<[OutputStream, number, number][]> {
+  const gaps: [OutputStream, number, number][] = [];
+  for (let i = 0; i < most; i++) {
+    const item = await reader.next();
+    if (item === undefined) break;
+    if (item.type === "gap") {
+      gaps.push([item.stream, item.from, item.to]);
+      into[item.stream] = Buffer.concat([into[item.stream], Buffer.alloc(item.to - item.from)]);
+    } else {
+      expect(item.offset).toBe(into[item.stream].length);
+      expect(item.data.length).toBeGreaterThan(0);
+      into[item.stream] = Buffer.concat([into[item.stream], item.data]);
+    }
+  }
+  return gaps;
+}
+
+const empty = (): Streams => ({ stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) });
+
+const chunk = fc.record({
+  stream: fc.constantFrom<OutputStream>("stdout", "stderr"),
+  data: fc
+    .oneof(fc.uint8Array({ maxLength: 100 }), fc.uint8Array({ minLength: 8000, maxLength: 20_000 }))
+    .map((bytes) => Buffer.from(bytes)),
+  /** How many items the readers take afterwards. */
+  reads: fc.nat(3),
+});
+
+test("a lossless reader gets every byte, whatever the window", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(chunk, { maxLength: 60 }),
+      fc.integer({ min: 0, max: 50_000 }),
+      fc.integer({ min: 0, max: 30_000 }),
+      fc.boolean(),
+      fc.boolean(),
+      async (chunks, windowBytes, memoryBytes, onDisk, keepRead) => {
+        const transcript = transcriptOf({ windowBytes, headBytes: 1000, memoryBytes, keepRead }, onDisk);
+        const reader = transcript.reader({ stdout: 0, stderr: 0 });
+        transcript.setLossless(reader);
+        const written = empty();
+        const read = empty();
+        for (const { stream, data, reads } of chunks) {
+          written[stream] = Buffer.concat([written[stream], data]);
+          transcript.append(stream, Buffer.from(data));
+          expect(await drain(reader, read, reads)).toEqual([]);
+        }
+        transcript.end();
+        expect(await drain(reader, read)).toEqual([]);
+        expect(read.stdout.equals(written.stdout) && read.stderr.equals(written.stderr)).toBe(true);
+        await transcript.settle();
+        transcript.setLossless(undefined);
+        transcript.clear();
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
+
+test("a live reader gets the exact bytes or an explicit gap, from any offset, and the bound holds", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(chunk, { maxLength: 60 }),
+      fc.integer({ min: 0, max: 60_000 }),
+      fc.nat(100_000),
+      fc.nat(60),
+      fc.integer({ min: 0, max: 30_000 }),
+      fc.boolean(),
+      async (chunks, windowBytes, from, attachAt, memoryBytes, onDisk) => {
+        const transcript = transcriptOf({ windowBytes, headBytes: 1000, memoryBytes }, onDisk);
+        const written = empty();
+        const read = empty();
+        let reader: TranscriptReader | undefined;
+        let offsets = { stdout: 0, stderr: 0 };
+        const attach = (): void => {
+          offsets = {
+            stdout: Math.min(from, written.stdout.length),
+            stderr: Math.min(from, written.stderr.length),
+          };
+          read.stdout = Buffer.alloc(offsets.stdout);
+          read.stderr = Buffer.alloc(offsets.stderr);
+          reader = transcript.reader(offsets);
+        };
+        for (const [index, { stream, data, reads }] of chunks.entries()) {
+          if (index === attachAt) attach();
+          written[stream] = Buffer.concat([written[stream], data]);
+          transcript.append(stream, Buffer.from(data));
+          if (reader) await drain(reader, read, reads);
+          expect(transcript.heldBytes).toBeLessThanOrEqual(windowBytes + 2 * (1000 + 64 * 1024) + 64 * 1024);
+          // With a disk, full tells the process to wait; this one goes on writing all the same.
+          if (!onDisk) expect(transcript.memoryBytes).toBeLessThanOrEqual(4 * memoryBytes + 4 * 64 * 1024);
+        }
+        transcript.end();
+        // An ended transcript that has moved to disk reads as before.
+        await transcript.settle();
+        if (onDisk) expect(transcript.memoryBytes).toBe(0);
+        if (reader === undefined) attach();
+        if (reader !== undefined) await drain(reader, read);
+        transcript.clear();
+        for (const stream of ["stdout", "stderr"] as const) {
+          expect(read[stream].length).toBe(written[stream].length);
+          for (let i = offsets[stream]; i < written[stream].length; i++) {
+            // A gap reads as zeros; everything else must be the byte itself.
+            if (read[stream][i] !== 0 && read[stream][i] !== written[stream][i])
+              throw new Error(`${stream} differs at ${i}`);
+          }
+        }
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
+
+test("the head stays and the gap after it is told", async () => {
+  const transcript = transcriptOf({ windowBytes: 100_000, headBytes: 10_000 });
+  const data = Buffer.alloc(1_000_000, "0123456789");
+  for (let i = 0; i < data.length; i += 10_000)
+    transcript.append("stdout", Buffer.from(data.subarray(i, i + 10_000)));
+  transcript.end();
+  const read = empty();
+  const gaps = await drain(transcript.reader({ stdout: 0, stderr: 0 }), read);
+  expect(gaps).toHaveLength(1);
+  const [, from, to] = gaps[0] ?? ["stdout", 0, 0];
+  expect(from).toBe(10_000);
+  expect(to).toBeGreaterThan(data.length - 110_000);
+  expect(read.stdout.subarray(0, from).equals(data.subarray(0, from))).toBe(true);
+  expect(read.stdout.subarray(to).equals(data.subarray(to))).toBe(true);
+});
+
+test("tells how far the process is ahead of its lossless reader", async () => {
+  const transcript = transcriptOf({ windowBytes: 1000, headBytes: 0 });
+  const reader = transcript.reader({ stdout: 0, stderr: 0 });
+  transcript.setLossless(reader);
+  transcript.append("stdout", Buffer.alloc(30));
+  transcript.append("stderr", Buffer.alloc(12));
+  expect(transcript.ahead).toBe(42);
+  await drain(reader, empty());
+  expect(transcript.ahead).toBe(0);
+  transcript.setLossless(undefined);
+  transcript.append("stdout", Buffer.alloc(30));
+  expect(transcript.ahead).toBe(0);
+});
+
+test("makes the process wait at a bound of its own, below the window's, until half of it is read", async () => {
+  for (const onDisk of [false, true]) {
+    const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 0, aheadBytes: 1000 }, onDisk);
+    const reader = transcript.reader({ stdout: 0, stderr: 0 });
+    transcript.setLossless(reader);
+    transcript.append("stdout", Buffer.alloc(1000));
+    expect(transcript.full).toBe(false);
+    transcript.append("stderr", Buffer.alloc(1));
+    expect(transcript.full).toBe(true);
+    await drain(reader, empty(), 1);
+    expect(transcript.full).toBe(false);
+    transcript.setLossless(undefined);
+    transcript.append("stdout", Buffer.alloc(10_000));
+    expect(transcript.full).toBe(false);
+  }
+});
+
+test("refuses an offset beyond what was written", async () => {
+  const transcript = transcriptOf({ windowBytes: 1000, headBytes: 0 });
+  transcript.append("stdout", Buffer.alloc(3));
+  expect(() => transcript.reader({ stdout: 4, stderr: 0 })).toThrow(
+    expect.objectContaining({ reason: "OFFSET_OUT_OF_RANGE" }),
+  );
+});
+
+test("an ended process's transcript that shrinks keeps what its lossless reader has not read", async () => {
+  const transcript = transcriptOf({ windowBytes: 100_000, headBytes: 1_000 });
+  const reader = transcript.reader({ stdout: 0, stderr: 0 });
+  transcript.setLossless(reader);
+  const data = Buffer.alloc(90_000, "0123456789");
+  for (let i = 0; i < data.length; i += 10_000)
+    transcript.append("stdout", Buffer.from(data.subarray(i, i + 10_000)));
+  transcript.end();
+  transcript.shrink();
+  const read = empty();
+  expect(await drain(reader, read)).toEqual([]);
+  expect(read.stdout.equals(data)).toBe(true);
+  transcript.setLossless(undefined);
+  expect(await drain(transcript.reader({ stdout: 0, stderr: 0 }), empty())).toHaveLength(1);
+});
+
+test("a disk that takes no more costs no byte of a lossless reader", async () => {
+  let room = 3;
+  const spill = disk.open();
+  const transcript = new Transcript(
+    { windowBytes: 1_000_000, headBytes: 0, memoryBytes: 20_000, keepRead: true },
+    {
+      // Faked, because a full disk cannot be caused here without filling the machine's.
+      write: async (pieces) => {
+        if (room-- <= 0) throw Object.assign(new Error("no space"), { code: "ENOSPC" });
+        return spill.write(pieces);
+      },
+      seal: () => spill.seal(),
+    },
+  );
+  const reader = transcript.reader({ stdout: 0, stderr: 0 });
+  transcript.setLossless(reader);
+  const data = Buffer.alloc(500_000, "0123456789");
+  let fullOnce = false;
+  const read = empty();
+  for (let i = 0; i < data.length; i += 10_000) {
+    transcript.append("stdout", Buffer.from(data.subarray(i, i + 10_000)));
+    await new Promise((resolve) => setImmediate(resolve));
+    if (transcript.full) {
+      fullOnce = true;
+      expect(await drain(reader, read)).toEqual([]);
+    }
+  }
+  transcript.end();
+  expect(await drain(reader, read)).toEqual([]);
+  expect(read.stdout.equals(data)).toBe(true);
+  expect(fullOnce).toBe(true);
+  transcript.setLossless(undefined);
+  await transcript.settle();
+  transcript.clear();
+});

@@ -1,0 +1,26 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import {
+  AttachProcessResponseSchema,
+  ExecResponseSchema,
+  OutputStream,
+} from "../../../../gen/ts/berth/v1/process_pb.js";
+import { encodeOutput } from "../../../../src/rpc/convert/output-encoding.ts";
+
+test("says the same as the generated code, for every stream of a process", () => {
+  fc.assert(
+    fc.property(
+      fc.constantFrom(OutputStream.STDOUT, OutputStream.STDERR),
+      fc.oneof(fc.constant(0), fc.maxSafeNat()),
+      fc.uint8Array({ minLength: 1, maxLength: 300 }),
+      (stream, offset, data) => {
+        const event = { case: "output" as const, value: { stream, offset: BigInt(offset), data } };
+        const encoded = Buffer.concat(encodeOutput(stream, offset, data));
+        for (const schema of [ExecResponseSchema, AttachProcessResponseSchema]) {
+          expect(encoded.equals(toBinary(schema, create(schema, { event })))).toBe(true);
+        }
+      },
+    ),
+  );
+});

@@ -1,0 +1,43 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { environment } from "../../../../src/rpc/validate/environment.ts";
+import { refusal } from "./refusal.ts";
+
+test("takes ordinary and odd variables as they stand", () => {
+  const variables = { PATH: "/bin", EMPTY: "", "with space": "a=b\nc", ключ: "значение" };
+  expect(environment("env", variables)).toEqual(variables);
+});
+
+test.each([
+  [{ "": "x" }, "env: a variable has an empty name"],
+  [{ "A=B": "x" }, 'env["A=B"]: a name must not hold "=" or NUL'],
+  [{ "A\0B": "x" }, 'env["A\\u0000B"]: a name must not hold "=" or NUL'],
+  [{ A: "x\0" }, 'env["A"]: a value must not hold NUL'],
+])("refuses %j", (variables, why) => {
+  expect(refusal(() => environment("env", variables))).toBe(why);
+});
+
+test("takes 1024 variables and no more", () => {
+  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`V${i}`, ""]));
+  expect(refusal(() => environment("env", many(1024)))).toBeUndefined();
+  expect(refusal(() => environment("env", many(1025)))).toMatch(/1025 variables/);
+});
+
+test("takes what Linux passes on in one string and no more", () => {
+  const value = (bytes: number) => ({ A: "x".repeat(bytes) });
+  expect(refusal(() => environment("env", value(128 * 1024 - 3)))).toBeUndefined();
+  expect(refusal(() => environment("env", value(128 * 1024 - 2)))).toMatch(/128 KiB/);
+});
+
+test("takes exactly what can be passed to a program", () => {
+  const text = fc.string({ unit: fc.constantFrom("a", "=", "\0", "é"), maxLength: 4 });
+  fc.assert(
+    fc.property(fc.dictionary(text, text, { noNullPrototype: true }), (variables) => {
+      const good = Object.entries(variables).every(
+        ([name, value]) =>
+          name !== "" && !name.includes("=") && !name.includes("\0") && !value.includes("\0"),
+      );
+      expect(refusal(() => environment("env", variables)) === undefined).toBe(good);
+    }),
+  );
+});

@@ -1,0 +1,387 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { StepReport } from "../../../src/runs/machine.ts";
+import { endOf, type RunSettings, sandboxOf } from "../../../src/runs/run.ts";
+import { settled } from "../../support/manual-clock.ts";
+import { seededRandom } from "../../support/random.ts";
+import { scaled } from "../../support/scale.ts";
+import { RUN_SETTINGS, RunBench } from "./support.ts";
+
+const OWNER = "default";
+const never = new AbortController().signal;
+
+function create(bench: RunBench, settings: Partial<RunSettings> = {}): string {
+  return bench.runs.create(OWNER, { ...RUN_SETTINGS, ...settings }).run.runId;
+}
+
+async function running(bench: RunBench, settings: Partial<RunSettings> = {}): Promise<string> {
+  const runId = create(bench, settings);
+  await bench.runs.start(OWNER, runId, undefined, never);
+  return runId;
+}
+
+function finish(bench: RunBench, runId: string, more: Partial<StepReport> = {}) {
+  const report = {
+    step: 1,
+    startId: "",
+    messages: [],
+    result: "",
+    outcome: "FINISHED",
+    fingerprint: "",
+  } as const;
+  return bench.runs.report(OWNER, runId, { ...report, ...more });
+}
+
+/** Holds up the engine at a step until it is let go. */
+function hold(bench: RunBench, at: string): () => Promise<void> {
+  const gate = Promise.withResolvers<void>();
+  bench.engine.before = async (step) => {
+    if (step === at) await gate.promise;
+  };
+  return async () => {
+    bench.engine.before = async () => {};
+    gate.resolve();
+    await settled();
+  };
+}
+
+const reasonOf = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => "none",
+    (error: unknown) => (error instanceof BerthError ? error.reason : String(error)),
+  );
+
+describe("of starts that come at once", () => {
+  test("as many succeed as there are places", async () => {
+    const bench = await RunBench.start(2);
+    const start = (): Promise<string> => reasonOf(bench.runs.start(OWNER, create(bench), undefined, never));
+    const reasons = await Promise.all(Array.from({ length: 5 }, start));
+    expect(reasons.sort()).toEqual([
+      "TOO_MANY_OPERATIONS",
+      "TOO_MANY_OPERATIONS",
+      "TOO_MANY_OPERATIONS",
+      "none",
+      "none",
+    ]);
+  });
+
+  test("a start that fails gives its place back", async () => {
+    const bench = await RunBench.start(1);
+    bench.engine.before = async (step) => {
+      if (step === "create") throw new BerthError("SANDBOX_START_FAILED", "It did not start.");
+    };
+    const runId = create(bench);
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("SANDBOX_START_FAILED");
+    bench.engine.before = async () => {};
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("none");
+  });
+
+  test("one gets a sandbox that several are to work in", async () => {
+    const bench = await RunBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    const start = (): Promise<string> => {
+      const sandbox = { kind: "given", sandboxId, generation: undefined } as const;
+      return reasonOf(bench.runs.start(OWNER, create(bench, { sandbox }), undefined, never));
+    };
+    const reasons = await Promise.all(Array.from({ length: 4 }, start));
+    expect(reasons.sort()).toEqual(["SANDBOX_IN_USE", "SANDBOX_IN_USE", "SANDBOX_IN_USE", "none"]);
+  });
+});
+
+describe("a start that is under way", () => {
+  test("is the only one, and nobody can reset the run meanwhile", async () => {
+    const bench = await RunBench.start();
+    const runId = create(bench);
+    const go = hold(bench, "create");
+    const first = bench.runs.start(OWNER, runId, undefined, never);
+    await settled();
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("RUN_STATE");
+    expect(await reasonOf(bench.runs.reset(OWNER, runId))).toBe("RUN_STATE");
+    expect(sandboxOf(bench.runs.catalog.find(OWNER, runId))).toBeUndefined();
+    await go();
+    expect((await first).run.phase).toMatchObject({ state: "RUNNING", step: 1 });
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("is given up by a cancel: the run stays IDLE, and nothing is left", async () => {
+    const bench = await RunBench.start();
+    const runId = create(bench);
+    const go = hold(bench, "create");
+    const start = reasonOf(bench.runs.start(OWNER, runId, undefined, never));
+    await settled();
+    const cancel = bench.runs.cancel(OWNER, runId);
+    await go();
+    expect((await cancel).run.phase).toEqual({ state: "IDLE", end: undefined });
+    expect(await start).toBe("CANCELED");
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("is given up by a delete", async () => {
+    const bench = await RunBench.start();
+    const runId = create(bench);
+    const go = hold(bench, "create");
+    const start = reasonOf(bench.runs.start(OWNER, runId, undefined, never));
+    await settled();
+    const gone = bench.runs.delete(OWNER, runId);
+    await go();
+    await gone;
+    expect(await start).toBe("CANCELED");
+    expect(bench.containers).toEqual([]);
+    expect(() => bench.runs.catalog.find(OWNER, runId)).toThrow("There is no run");
+  });
+
+  test("leaves nothing when the service is killed, whether the container came or not", async () => {
+    const bench = await RunBench.start();
+    const runId = create(bench);
+    const go = hold(bench, "create");
+    void bench.runs.start(OWNER, runId, undefined, never).catch(() => {});
+    await settled();
+    expect(bench.store.runs.unsettled()).toHaveLength(1);
+    await bench.kill();
+    await go();
+    await bench.restart();
+    await bench.clock.advance(60_000);
+    expect(bench.containers).toEqual([]);
+    expect(bench.store.runs.unsettled()).toEqual([]);
+    expect(bench.runs.catalog.find(OWNER, runId)).toMatchObject({ phase: { state: "IDLE" } });
+    await bench.runs.start(OWNER, runId, undefined, never);
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("is not disturbed by the last report of the pass before, which comes again", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench, { maxSteps: 1 });
+    const { startId } = bench.runs.catalog.find(OWNER, runId);
+    await finish(bench, runId, { startId, outcome: "CONTINUE" });
+    const go = hold(bench, "create");
+    const start = bench.runs.start(OWNER, runId, undefined, never);
+    await settled();
+    const again = await finish(bench, runId, { startId, outcome: "CONTINUE" });
+    expect(again.end?.end.outcome).toBe("MAX_STEPS");
+    await go();
+    expect((await start).run.phase.state).toBe("RUNNING");
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("that fails gives back what the run had", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench, { onEnd: "KEEP", maxSteps: 1 });
+    await finish(bench, runId, { outcome: "CONTINUE" });
+    const before = bench.runs.catalog.get(OWNER, runId);
+    expect(sandboxOf(before.run)).toBeDefined();
+    bench.engine.before = async (step) => {
+      if (step === "create") throw new BerthError("SANDBOX_START_FAILED", "on purpose");
+    };
+    expect(await reasonOf(bench.runs.start(OWNER, runId, "hello", never))).toBe("SANDBOX_START_FAILED");
+    expect(bench.runs.catalog.get(OWNER, runId)).toEqual(before);
+  });
+});
+
+describe("cleaning up that fails", () => {
+  test("is tried again until it is done; no start comes before", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench, { maxSteps: 1 });
+    bench.engine.before = async (step) => {
+      if (step === "remove") throw new BerthError("ENGINE_UNAVAILABLE", "on purpose");
+    };
+    const { end } = await finish(bench, runId, { outcome: "CONTINUE" });
+    expect(end?.end.outcome).toBe("MAX_STEPS");
+    expect(await reasonOf(bench.runs.start(OWNER, runId, undefined, never))).toBe("ENGINE_UNAVAILABLE");
+    expect(await reasonOf(bench.runs.delete(OWNER, runId))).toBe("ENGINE_UNAVAILABLE");
+    expect(bench.containers).toHaveLength(1);
+    bench.engine.before = async () => {};
+    await bench.clock.advance(6_000);
+    expect(bench.containers).toEqual([]);
+    expect(bench.store.runs.unsettled()).toEqual([]);
+    await bench.runs.start(OWNER, runId, undefined, never);
+    await bench.clock.advance(10_000);
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("goes on after a restart of the service", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    bench.engine.before = async (step) => {
+      if (step === "remove") await new Promise(() => {});
+    };
+    void finish(bench, runId).catch(() => {});
+    await settled();
+    expect(bench.containers).toHaveLength(1);
+    bench.engine.before = async () => {};
+    await bench.restart();
+    await bench.clock.advance(1_000);
+    expect(bench.containers).toEqual([]);
+    expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("FINISHED");
+    expect(bench.killed).toContain(runId);
+  });
+});
+
+test("processes that do not end hold up the end of a run only so long, and it is tried again", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { onEnd: "KEEP" });
+  bench.killed.length = 0;
+  bench.endProcesses = () => new Promise(() => {});
+  const end = finish(bench, runId);
+  await bench.clock.advance(30_000);
+  await end;
+  expect(bench.store.runs.unsettled()).toHaveLength(1);
+  bench.endProcesses = async () => {};
+  await bench.clock.advance(5_000);
+  expect(bench.killed).toEqual([runId, runId]);
+  expect(bench.store.runs.unsettled()).toEqual([]);
+});
+
+test("a delete waits for operations in the sandbox of a run, and not for the run", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  const sandboxId = sandboxOf(bench.runs.catalog.find(OWNER, runId)) ?? "";
+  const operation = bench.sandboxes.acquire({ owner: OWNER, sandboxId });
+  const deleted = bench.sandboxes.delete({ owner: OWNER, sandboxId }, 3600_000);
+  await settled();
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+  operation.release();
+  await deleted;
+  expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("ERROR");
+  // After a restart too.
+  const next = await running(bench);
+  await bench.restart();
+  const nextId = sandboxOf(bench.runs.catalog.find(OWNER, next)) ?? "";
+  await bench.sandboxes.delete({ owner: OWNER, sandboxId: nextId }, 3600_000);
+  expect(bench.containers).toEqual([]);
+});
+
+test("the end of a run that cannot be written is written later", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  const { save } = bench.store.runs;
+  bench.store.runs.save = () => {
+    throw new BerthError("NO_SPACE", "The disk is full.");
+  };
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+  expect(bench.containers).toHaveLength(1);
+  bench.store.runs.save = save;
+  await bench.clock.advance(6_000);
+  expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
+  expect(bench.containers).toEqual([]);
+});
+
+test("such an end does not come to a later start", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  const { save } = bench.store.runs;
+  bench.store.runs.save = () => {
+    throw new BerthError("NO_SPACE", "The disk is full.");
+  };
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs);
+  bench.store.runs.save = save;
+  await bench.runs.cancel(OWNER, runId);
+  await bench.runs.reset(OWNER, runId);
+  await bench.runs.start(OWNER, runId, undefined, never);
+  await bench.clock.advance(6_000);
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+});
+
+test.each(["report", "sign of life"])("a %s begins the lease anew", async (sign) => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs - 1);
+  if (sign === "report") await finish(bench, runId, { outcome: "CONTINUE" });
+  else bench.runs.keepAlive(OWNER, runId, 1, "");
+  await bench.clock.advance(RUN_SETTINGS.stepTimeoutMs - 1);
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+  await bench.clock.advance(1);
+  expect(endOf(bench.runs.catalog.find(OWNER, runId))?.outcome).toBe("LEASE_EXPIRED");
+});
+
+test("a sandbox that took the place of a run's own is not touched by the run's end", async () => {
+  const bench = await RunBench.start();
+  const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+  const runId = await running(bench, { sandbox: { kind: "given", sandboxId, generation: undefined } });
+  bench.engine.before = async (step) => {
+    if (step === "remove") throw new BerthError("ENGINE_UNAVAILABLE", "on purpose");
+  };
+  await finish(bench, runId);
+  bench.engine.before = async () => {};
+  // Somebody else deletes it, and makes another one of the same id, before the run is cleaned up.
+  await bench.sandboxes.delete({ owner: OWNER, sandboxId });
+  await bench.sandboxes.create(OWNER, {}, { sandboxId, signal: never });
+  await bench.clock.advance(20_000);
+  expect(bench.containers).toEqual([sandboxId]);
+  expect(bench.store.runs.unsettled()).toEqual([]);
+});
+
+test("setting the wall clock ends no run and keeps none alive, through a restart too", async () => {
+  const bench = await RunBench.start();
+  const ids = [await running(bench), await running(bench, { stepTimeoutMs: 1e6, maxDurationMs: 60_000 })];
+  const states = (): string[] => ids.map((runId) => bench.runs.catalog.find(OWNER, runId).phase.state);
+  for (const jump of [3600_000, -7200_000]) {
+    bench.clock.setWall(jump);
+    await bench.clock.advance(1_000);
+    await bench.restart(1_000);
+    expect(states()).toEqual(["RUNNING", "RUNNING"]);
+  }
+  await bench.clock.advance(20_000);
+  expect(states()).toEqual(["ERROR", "RUNNING"]);
+  await bench.clock.advance(36_000);
+  expect(states()).toEqual(["ERROR", "ERROR"]);
+  const outcomes = ids.map((runId) => endOf(bench.runs.catalog.find(OWNER, runId))?.outcome);
+  expect(outcomes).toEqual(["LEASE_EXPIRED", "DEADLINE"]);
+});
+
+test("a run whose sandbox is paused over a restart goes on", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  const sandboxId = sandboxOf(bench.runs.catalog.find(OWNER, runId)) ?? "";
+  await bench.sandboxes.pause({ owner: OWNER, sandboxId }, never);
+  await bench.restart();
+  expect(bench.runs.catalog.find(OWNER, runId).phase.state).toBe("RUNNING");
+  await finish(bench, runId);
+  expect(bench.containers).toEqual([]);
+});
+
+test("an owner's newest runs are kept, and no run that is RUNNING is dropped", async () => {
+  const bench = await RunBench.start();
+  const first = await running(bench, { sandbox: { kind: "none" }, stepTimeoutMs: 1e6 });
+  for (let i = 0; i < 10; i++) {
+    const run = bench.runs.create(OWNER, { ...RUN_SETTINGS, name: String(i) }).run;
+    bench.store.runs.remove(run.runId);
+    bench.store.runs.add({ run, events: [], timeMs: 0 }, 3);
+  }
+  const { runs } = bench.runs.catalog.list(OWNER, { states: new Set(), limit: 100, before: undefined });
+  expect(runs.map(({ run }) => run.settings.name)).toEqual(["9", "8", "7", ""]);
+  expect(runs.at(-1)?.run.runId).toBe(first);
+});
+
+test("whatever happens at the same time, nothing is left in the end", async () => {
+  const random = seededRandom(7);
+  const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
+  for (let round = 0; round < scaled(300, 30); round++) {
+    const bench = await RunBench.start();
+    bench.engine.before = async () => {
+      for (let turns = Math.floor(random() * 5); turns > 0; turns--) await settled();
+      if (random() < 0.05) throw new BerthError("ENGINE_UNAVAILABLE", "on purpose");
+    };
+    const ids = Array.from({ length: 4 }, () => create(bench, { stepTimeoutMs: 10_000 }));
+    const work: Promise<string>[] = [];
+    for (let i = 0; i < 60; i++) {
+      const runId = pick(ids);
+      const act = pick(["start", "start", "report", "report", "cancel", "reset", "wait", "delete"] as const);
+      if (act === "wait") await bench.clock.advance(pick([1, 1_000, 10_000]));
+      else if (act === "start") work.push(reasonOf(bench.runs.start(OWNER, runId, undefined, never)));
+      else if (act === "report")
+        work.push(reasonOf(finish(bench, runId, { outcome: pick(["CONTINUE", "FINISHED"]) })));
+      else if (act !== "delete") work.push(reasonOf(Promise.try(() => bench.runs[act](OWNER, runId))));
+      else if (random() < 0.2) work.push(reasonOf(bench.runs.delete(OWNER, runId)));
+    }
+    bench.engine.before = async () => {};
+    for (let i = 0; i < 20; i++) await bench.clock.advance(5_000);
+    const refusals = new Set(await Promise.all(work));
+    for (const known of ["none", "RUN_STATE", "RUN_NOT_FOUND", "ENGINE_UNAVAILABLE", "CANCELED"])
+      refusals.delete(known);
+    expect([...refusals]).toEqual([]);
+    expect(bench.containers).toEqual([]);
+    expect(bench.store.runs.unsettled()).toEqual([]);
+    expect(bench.clock.pending).toBeLessThan(6);
+    expect(bench.log.errors).toEqual([]);
+  }
+});

@@ -1,0 +1,311 @@
+import { describe, expect, test } from "vitest";
+import { settled } from "../../support/manual-clock.ts";
+import type { EngineStep } from "../../support/memory-engine.ts";
+import { eventsOf, newManager, OWNER } from "./support.ts";
+
+const never = new AbortController().signal;
+const named = (sandboxId: string) => ({ owner: OWNER, sandboxId });
+
+/** Holds up each step of the given kind until it is let go. */
+function hold(engine: { before: (step: EngineStep, id: string) => Promise<void> }, held: EngineStep) {
+  const gate = Promise.withResolvers<void>();
+  engine.before = async (step) => (step === held ? gate.promise : undefined);
+  return gate;
+}
+
+describe("create", () => {
+  test.each(["ensureImage", "create"] as const)(
+    "canceled in %s leaves nothing and gives its place back",
+    async (step) => {
+      const { manager, engine } = await newManager({ maxSandboxes: 1 });
+      const gate = hold(engine, step);
+      const abort = new AbortController();
+      const creating = manager.create(OWNER, {}, { sandboxId: "x", signal: abort.signal });
+      creating.catch(() => {});
+      await settled();
+      expect(manager.stats(OWNER).totalSandboxes).toBe(1);
+      abort.abort();
+      gate.resolve();
+      await expect(creating).rejects.toMatchObject({ reason: "CANCELED" });
+      expect(engine.sandboxes.size).toBe(0);
+      expect(manager.get(named("x"))).toMatchObject({
+        state: "TERMINATED",
+        termination: { cause: "CREATE_FAILED" },
+      });
+      await manager.create(OWNER, {}, { signal: never });
+    },
+  );
+
+  test("that the engine finishes although it was canceled is taken back", async () => {
+    const { manager, engine } = await newManager();
+    const abort = new AbortController();
+    const create = engine.create.bind(engine);
+    engine.create = async (spec) => {
+      const made = await create(spec);
+      abort.abort();
+      return made;
+    };
+    await expect(manager.create(OWNER, {}, { signal: abort.signal })).rejects.toMatchObject({
+      reason: "CANCELED",
+    });
+    expect(engine.sandboxes.size).toBe(0);
+    expect(manager.stats(OWNER).totalSandboxes).toBe(0);
+  });
+
+  test("deleted half-way ends with SANDBOX_DELETED, and the delete waits until nothing is left", async () => {
+    const { manager, engine } = await newManager();
+    const gate = hold(engine, "create");
+    const creating = manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    creating.catch(() => {});
+    await settled();
+    let deleted = false;
+    const deleting = manager.delete(named("x")).then(() => {
+      deleted = true;
+    });
+    await settled();
+    expect(deleted).toBe(false);
+    gate.resolve();
+    await expect(creating).rejects.toMatchObject({ reason: "SANDBOX_DELETED" });
+    await deleting;
+    expect(engine.sandboxes.size).toBe(0);
+    expect(manager.get(named("x")).termination?.cause).toBe("DELETED");
+  });
+
+  test("of one waits for no create of another", async () => {
+    const { manager, engine } = await newManager();
+    const gate = Promise.withResolvers<void>();
+    engine.before = async (step, image) =>
+      step === "ensureImage" && image === "slow" ? gate.promise : undefined;
+    const slow = manager.create(OWNER, { image: "slow" }, { signal: never });
+    const quick = await manager.create(OWNER, { image: "quick" }, { signal: never });
+    expect(quick.state).toBe("RUNNING");
+    gate.resolve();
+    expect((await slow).state).toBe("RUNNING");
+  });
+
+  test("of an id that is taken is refused, of one that is free again counts the generation up", async () => {
+    const { manager } = await newManager();
+    const create = () => manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    expect((await create()).generation).toBe(1);
+    await expect(create()).rejects.toMatchObject({ reason: "SANDBOX_EXISTS" });
+    await manager.delete(named("x"));
+    expect((await create()).generation).toBe(2);
+    expect(() => manager.acquire({ ...named("x"), generation: 1 })).toThrow(
+      expect.objectContaining({ reason: "SANDBOX_REPLACED" }),
+    );
+    await expect(manager.delete({ ...named("x"), generation: 1 })).rejects.toMatchObject({
+      reason: "SANDBOX_REPLACED",
+    });
+  });
+
+  test("of the same id by two owners makes two, and neither sees the other's", async () => {
+    const { manager, engine } = await newManager();
+    await manager.create("alice", {}, { sandboxId: "x", signal: never });
+    await manager.create("bob", {}, { sandboxId: "x", signal: never });
+    expect(engine.sandboxes.size).toBe(2);
+    await manager.delete({ owner: "alice", sandboxId: "x" });
+    expect(manager.get({ owner: "bob", sandboxId: "x" }).state).toBe("RUNNING");
+    expect(manager.list("alice", { labels: {}, states: new Set(["RUNNING"]) }).items).toEqual([]);
+    expect(() => manager.get({ owner: "carol", sandboxId: "x" })).toThrow(
+      expect.objectContaining({ reason: "SANDBOX_NOT_FOUND" }),
+    );
+  });
+});
+
+describe("delete", () => {
+  test("waits for operations up to its grace, then ends them", async () => {
+    const { manager, clock, engine } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    const lease = manager.acquire(named("x"));
+    let deleted = false;
+    const deleting = manager.delete(named("x"), 10_000).then(() => {
+      deleted = true;
+    });
+    await clock.advance(9_999);
+    expect(lease.signal.aborted).toBe(false);
+    expect(() => manager.acquire(named("x"))).toThrow(
+      expect.objectContaining({ reason: "SANDBOX_NOT_RUNNING" }),
+    );
+    await clock.advance(1);
+    expect(lease.signal.reason).toMatchObject({ reason: "SANDBOX_DELETED" });
+    expect(deleted).toBe(false);
+    lease.release();
+    await deleting;
+    expect(engine.sandboxes.size).toBe(0);
+  });
+
+  test("does not wait for ever for an operation that does not let go", async () => {
+    const { manager, clock, engine } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    manager.acquire(named("x"));
+    const deleting = manager.delete(named("x"), 0);
+    await clock.advance(10_000);
+    await deleting;
+    expect(engine.sandboxes.size).toBe(0);
+    expect(manager.stats(OWNER).activeOperations).toBe(0);
+  });
+
+  test("comes at once when the last operation ends", async () => {
+    const { manager, engine } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    const leases = [1, 2, 3].map(() => manager.acquire(named("x")));
+    const deleting = manager.delete(named("x"), 60_000);
+    await settled();
+    for (const lease of leases) lease.release();
+    await deleting;
+    expect(engine.sandboxes.size).toBe(0);
+  });
+
+  test("that fails tells so, keeps the place, and can be called again", async () => {
+    const { manager, engine } = await newManager({ maxSandboxes: 1 });
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    let attempts = 0;
+    engine.before = async (step) => {
+      if (step === "remove" && ++attempts === 1) throw new Error("the disk is busy");
+    };
+    await expect(manager.delete(named("x"))).rejects.toThrow("the disk is busy");
+    expect(manager.get(named("x")).state).toBe("DELETING");
+    await expect(manager.create(OWNER, {}, { signal: never })).rejects.toMatchObject({
+      reason: "SANDBOX_LIMIT",
+    });
+    await manager.delete(named("x"));
+    expect(manager.get(named("x")).termination?.cause).toBe("DELETED");
+    await manager.create(OWNER, {}, { signal: never });
+  });
+
+  test("many at once remove it once and all return when it is gone", async () => {
+    const { manager, engine, events } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    let removals = 0;
+    engine.before = async (step) => {
+      if (step === "remove") removals++;
+    };
+    await Promise.all(Array.from({ length: 20 }, () => manager.delete(named("x"))));
+    expect(removals).toBe(1);
+    const types = (await eventsOf(events, "x")).map(({ body }) => body.type);
+    expect(types).toEqual(["CREATING", "RUNNING", "DELETING", "TERMINATED"]);
+  });
+});
+
+describe("what the engine tells", () => {
+  test.each([
+    ["EXITED", { exitCode: 3, outOfMemory: false }],
+    ["OUT_OF_MEMORY", { exitCode: 137, outOfMemory: true }],
+  ] as const)("a main process that ends is %s; operations are told at once", async (cause, end) => {
+    const { manager, engine, monitor } = await newManager();
+    manager.start();
+    await settled();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    const lease = manager.acquire(named("x"));
+    lease.signal.addEventListener("abort", () => lease.release());
+    engine.end("ref-1", end);
+    await settled();
+    expect(lease.signal.reason).toMatchObject({ reason: "SANDBOX_TERMINATED" });
+    expect(manager.get(named("x"))).toMatchObject({ state: "TERMINATED", termination: { cause } });
+    expect(engine.sandboxes.size).toBe(0);
+    monitor.stop();
+  });
+
+  test("what vanished while the connection was down is found when it is back; what lives, lives on", async () => {
+    const { manager, engine, monitor } = await newManager();
+    manager.start();
+    await settled();
+    for (const id of ["gone", "ended", "fine"])
+      await manager.create(OWNER, {}, { sandboxId: id, signal: never });
+    engine.down = true;
+    engine.breakConnections();
+    await expect.poll(() => monitor.available).toBe(false);
+    engine.sandboxes.delete("ref-1");
+    const sandbox = engine.sandboxes.get("ref-2");
+    if (sandbox)
+      engine.sandboxes.set("ref-2", { ...sandbox, state: "ended", end: { exitCode: 0, outOfMemory: false } });
+    engine.down = false;
+    await expect.poll(() => monitor.available, { timeout: 5_000 }).toBe(true);
+    await settled();
+    expect(manager.get(named("gone")).termination?.cause).toBe("ENGINE_LOST");
+    expect(manager.get(named("ended")).termination?.cause).toBe("EXITED");
+    expect(manager.get(named("fine")).state).toBe("RUNNING");
+    monitor.stop();
+  });
+
+  test("a sandbox that is made while the list is on its way is not taken for lost", async () => {
+    const { manager, engine, monitor } = await newManager();
+    const gate = hold(engine, "list");
+    manager.start();
+    await settled();
+    await manager.create(OWNER, {}, { sandboxId: "new", signal: never });
+    gate.resolve();
+    await settled();
+    expect(manager.get(named("new")).state).toBe("RUNNING");
+    monitor.stop();
+  });
+});
+
+describe("shutdown", () => {
+  test("ends everything, creates under way included, and refuses what comes after", async () => {
+    const { manager, engine, clock } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    const lease = manager.acquire(named("x"));
+    lease.signal.addEventListener("abort", () => lease.release());
+    const gate = hold(engine, "create");
+    const creating = manager.create(OWNER, {}, { signal: never });
+    creating.catch(() => {});
+    await settled();
+    const stopping = manager.shutdown({ leave: false, timeoutMs: 10_000 });
+    gate.resolve();
+    await expect(creating).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+    await clock.advance(1);
+    expect(await stopping).toEqual([]);
+    expect(engine.sandboxes.size).toBe(0);
+    expect(manager.get(named("x")).termination?.cause).toBe("SERVER_SHUTDOWN");
+    expect(manager.stats(OWNER)).toMatchObject({ isShuttingDown: true, totalSandboxes: 0 });
+    await expect(manager.create(OWNER, {}, { signal: never })).rejects.toMatchObject({
+      reason: "SHUTTING_DOWN",
+    });
+    expect(() => manager.acquire(named("x"))).toThrow(expect.objectContaining({ reason: "SHUTTING_DOWN" }));
+  });
+
+  test("is bounded, and names what it could not remove", async () => {
+    const { manager, engine, clock } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "stuck", signal: never });
+    await manager.create(OWNER, {}, { sandboxId: "fine", signal: never });
+    engine.before = async (step, ref) => {
+      if (step === "remove" && ref === "ref-1") await new Promise(() => {});
+    };
+    const stopping = manager.shutdown({ leave: false, timeoutMs: 10_000 });
+    await clock.advance(10_000);
+    expect(await stopping).toEqual(["stuck"]);
+    expect(manager.get(named("fine")).state).toBe("TERMINATED");
+  });
+
+  test("one that cannot be removed does not keep the others", async () => {
+    const { manager, engine, log } = await newManager();
+    for (const id of ["a", "broken", "c"]) await manager.create(OWNER, {}, { sandboxId: id, signal: never });
+    engine.before = async (step, ref) => {
+      if (step === "remove" && ref === "ref-2") throw new Error("the disk is busy");
+    };
+    expect(await manager.shutdown({ leave: false, timeoutMs: 10_000 })).toEqual(["broken"]);
+    expect(engine.sandboxes.size).toBe(1);
+    expect(log.errors).toHaveLength(1);
+  });
+
+  test("leaves sandboxes where it is told to", async () => {
+    const { manager, engine } = await newManager();
+    await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    expect(await manager.shutdown({ leave: true, timeoutMs: 10_000 })).toEqual(["x"]);
+    expect(engine.sandboxes.size).toBe(1);
+  });
+});
+
+test("nothing is kept for ids that never were", async () => {
+  const { manager, engine, clock } = await newManager();
+  for (let i = 0; i < 100; i++) {
+    await manager.delete(named(`unknown-${i}`));
+    expect(() => manager.get(named(`unknown-${i}`))).toThrow(
+      expect.objectContaining({ reason: "SANDBOX_NOT_FOUND" }),
+    );
+  }
+  expect(engine.sandboxes.size).toBe(0);
+  expect(clock.pending).toBe(0);
+  expect(manager.list(OWNER, { labels: {}, states: new Set(["TERMINATED", "DELETING"]) }).items).toEqual([]);
+});

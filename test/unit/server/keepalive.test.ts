@@ -1,0 +1,40 @@
+import { expect, test } from "vitest";
+import { withKeepalive } from "../../../src/server/keepalive.ts";
+
+test("whoever stops reading does not wait for a stream that does not end", async () => {
+  let ended = false;
+  async function* deaf(): AsyncGenerator<string> {
+    try {
+      yield "first";
+      await new Promise(() => {});
+    } finally {
+      ended = true;
+    }
+  }
+  const items: (string | undefined)[] = [];
+  const read = async (): Promise<string> => {
+    for await (const item of withKeepalive(deaf(), 5)) {
+      items.push(item);
+      if (item === undefined) break;
+    }
+    return "stopped";
+  };
+  const waiting = new Promise((resolve) => setTimeout(resolve, 10_000, "still waits").unref());
+  expect(await Promise.race([read(), waiting])).toBe("stopped");
+  expect(items).toEqual(["first", undefined]);
+  expect(ended).toBe(false);
+});
+
+test("whoever stops reading ends a stream that waits to be read", async () => {
+  let ended = false;
+  async function* obedient(): AsyncGenerator<number> {
+    try {
+      for (let i = 0; ; i++) yield i;
+    } finally {
+      ended = true;
+    }
+  }
+  for await (const item of withKeepalive(obedient(), 1000)) if (item === 2) break;
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(ended).toBe(true);
+});

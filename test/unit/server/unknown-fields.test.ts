@@ -1,0 +1,123 @@
+import { gzipSync } from "node:zlib";
+import { create, toJson } from "@bufbuild/protobuf";
+import { createClient } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { WriteFileRequestSchema } from "../../../gen/ts/berth/v1/file_pb.js";
+import { CreateSandboxRequestSchema, SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { CreateSessionsRequestSchema } from "../../../gen/ts/berth/v1/session_pb.js";
+import { unknownField } from "../../../src/server/unknown-fields.ts";
+import { grpcFrame, http2Request } from "../../support/server/http.ts";
+import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
+
+const UNARY = "/berth.v1.SandboxService/GetSandbox";
+const STREAM = "/berth.v1.ProcessService/Exec";
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startTestServer();
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+interface Ending {
+  readonly error?: { readonly code: string; readonly message: string; readonly details: Detail[] };
+}
+interface Detail {
+  readonly debug: { readonly metadata: Record<string, string> };
+}
+
+/** The error of a call of Connect with JSON, unary or streaming; undefined where it went well. */
+async function call(path: string, json: string, headers: Record<string, string> = {}) {
+  const unary = path === UNARY;
+  const response = await http2Request(
+    server.url,
+    {
+      ":path": path,
+      "content-type": unary ? "application/json" : "application/connect+json",
+      ...headers,
+    },
+    unary ? json : grpcFrame(Buffer.from(json)),
+  );
+  if (unary) return response.status === 200 ? undefined : (JSON.parse(response.body) as Ending["error"]);
+  // The last message of a stream says how it ended.
+  const end = response.body.slice(response.body.lastIndexOf("\x02\0\0") + 5);
+  return (JSON.parse(end) as Ending).error;
+}
+
+describe.each([
+  [UNARY, { sandboxID: "sbx_1" }, "sandboxID", 'Did you mean "sandboxId"?'],
+  [UNARY, { sandbox_idd: "sbx_1" }, "sandbox_idd", 'Did you mean "sandbox_id"?'],
+  [UNARY, { name: "sbx_1" }, "name", "It has sandboxId."],
+  [STREAM, { shell: "count 1", stdinn: "" }, "stdinn", 'Did you mean "stdin"?'],
+  [STREAM, { argv: { args: ["a"], argz: [] } }, "argv.argz", 'Did you mean "args"?'],
+])("%s %j", (path, message, field, advice) => {
+  test("is refused with its name", async () => {
+    const error = await call(path, JSON.stringify(message));
+    expect(error?.code).toBe("invalid_argument");
+    expect(error?.message).toContain(`${field}: berth.v1.`);
+    expect(error?.message).toContain(advice);
+    expect(error?.details[0]?.debug.metadata).toEqual({ field });
+  });
+
+  test("is ignored where the client asks for that", async () => {
+    expect(
+      await call(path, JSON.stringify(message), { "Berth-Ignore-Unknown-Fields": "true" }),
+    ).toBeUndefined();
+    expect(await call(path, JSON.stringify(message), { "Berth-Ignore-Unknown-Fields": "no" })).toBeDefined();
+  });
+});
+
+test("both names of a field are known", async () => {
+  for (const json of ['{"sandboxId": "a"}', '{"sandbox_id": "a"}'])
+    expect(await call(UNARY, json)).toBeUndefined();
+});
+
+test("compressed JSON is looked at as well", async () => {
+  const body = gzipSync('{"nope": 1}');
+  const response = await fetch(server.url + UNARY, {
+    method: "POST",
+    body,
+    headers: { "content-type": "application/json", "content-encoding": "gzip" },
+  });
+  expect(((await response.json()) as { message: string }).message).toContain("nope: ");
+  const known = await fetch(server.url + UNARY, {
+    method: "POST",
+    body: gzipSync('{"sandboxId": "abc"}'),
+    headers: { "content-type": "application/json", "content-encoding": "gzip" },
+  });
+  expect(await known.json()).toMatchObject({ sandbox: { sandboxId: "3" } });
+});
+
+test("gRPC with JSON is looked at as well", async () => {
+  const response = await http2Request(
+    server.url,
+    { ":path": UNARY, "content-type": "application/grpc+json", te: "trailers" },
+    grpcFrame(Buffer.from('{"nope": 1}')),
+  );
+  expect(response.trailers).toMatchObject({
+    "grpc-status": "3",
+    "grpc-message": expect.stringMatching(/^nope: /),
+  });
+});
+
+test("messages in lists and maps are looked at; what has a JSON of its own is not", () => {
+  const spec = (spec: object) => unknownField(CreateSandboxRequestSchema, { spec })?.metadata.field;
+  expect(spec({ mounts: [{ hostPath: "/a" }, { readonly: true, readOnlyy: true }] })).toMatch(
+    /^spec\.mounts\[\d\]\./,
+  );
+  const resources = [{ config: { anything: { goes: 1 } }, ttl: "3s" }];
+  expect(unknownField(CreateSessionsRequestSchema, { resources })).toBeUndefined();
+  // The parser's to refuse.
+  for (const json of [null, 1, [], { data: { a: 1 } }])
+    expect(unknownField(WriteFileRequestSchema, json)).toBeUndefined();
+});
+
+test("whatever the library writes is known", async () => {
+  const client = createClient(
+    SandboxService,
+    createConnectTransport({ baseUrl: server.url, httpVersion: "1.1", useBinaryFormat: false }),
+  );
+  expect(await client.getSandbox({ sandboxId: "abc" })).toMatchObject({ sandbox: { sandboxId: "3" } });
+  const full = create(WriteFileRequestSchema, { sandboxId: "a", path: "/b", data: new Uint8Array(3) });
+  expect(unknownField(WriteFileRequestSchema, toJson(WriteFileRequestSchema, full))).toBeUndefined();
+});

@@ -1,0 +1,110 @@
+import { posix } from "node:path";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
+
+const matches = (pattern: string, path: string): boolean => new Glob("pattern", pattern).matches(path);
+
+describe("a glob", () => {
+  test.each([
+    ["*.py", "a.py", true],
+    ["*.py", "d/a.py", false],
+    ["*.py", ".py", false],
+    ["[.a]b", ".b", false],
+    ["@(.a|b)", ".a", true],
+    ["**/*.py", "a.py", true],
+    ["**/*.py", "d/e/a.py", true],
+    ["**/*.py", ".d/a.py", false],
+    [".d/**", ".d/a/b", true],
+    ["src/**/test/*", "src/test/a", true],
+    ["src/**/test/*", "src/a/b/test/c", true],
+    ["src/{a,b}/*.{ts,js}", "src/b/x.js", true],
+    ["src/{a,b}/*.{ts,js}", "src/c/x.js", false],
+    ["{1..3}.txt", "2.txt", true],
+    ["{08..10}", "09", true],
+    ["{a..e..2}", "c", true],
+    ["[a-c]?[!x]", "b1y", true],
+    ["[a-c]?[!x]", "b1x", false],
+    ["[[:upper:]]*", "Über", true],
+    ["[]]", "]", true],
+    ["a[", "a[", true],
+    ["\\*", "*", true],
+    ["\\*", "a", false],
+    ["+(a|aa)b", "aaab", true],
+    ["+(a|aa)b", "b", false],
+    ["?(x)y", "y", true],
+    ["*(a|b)", "abba", true],
+    ["@(a|b).@(c|d)", "b.c", true],
+    ["?", "語", true],
+    ["?", "😀", true],
+    ["a(b)", "a(b)", true],
+    ["{a}", "{a}", true],
+    ["{a,b", "{a,b", true],
+  ])("%s, %s: %s", (pattern, path, expected) => {
+    expect(matches(pattern, path)).toBe(expected);
+  });
+
+  test("agrees with Node's on patterns that both take", () => {
+    const name = fc.stringMatching(/^[ab.]{1,4}$/).filter((text) => !/^\.\.?$/.test(text));
+    const part = fc.constantFrom("a", "b", ".", "*", "?", "[ab]", "[!a]", "{a,b}", "{a,.b}", "ab");
+    const segment = fc.oneof(
+      { weight: 1, arbitrary: fc.constant("**") },
+      { weight: 4, arbitrary: fc.array(part, { minLength: 1, maxLength: 4 }).map((parts) => parts.join("")) },
+    );
+    fc.assert(
+      fc.property(
+        fc.array(segment, { minLength: 1, maxLength: 4 }),
+        fc.array(name, { minLength: 1, maxLength: 4 }),
+        (segments, names) => {
+          const pattern = segments.join("/");
+          // Node takes ** within a name for **, and . and .. for directories.
+          fc.pre(segments.every((text) => text === "**" || !/\*\*|^\.\.?$|^(\{a,)?\.|\{a,\.b\}/.test(text)));
+          const path = names.join("/");
+          expect([pattern, path, matches(pattern, path)]).toEqual([
+            pattern,
+            path,
+            posix.matchesGlob(path, pattern),
+          ]);
+        },
+      ),
+      { numRuns: 3000 },
+    );
+  });
+});
+
+describe("a hostile glob", () => {
+  const long = "a".repeat(4000);
+
+  test.each([
+    ["stars", `${"*a".repeat(400)}b`],
+    ["nested repetitions", `${"+(a|aa)".repeat(20)}b`],
+    ["a repetition of repetitions", "*(*(*(*(a))))b"],
+    ["directories", `${"**/".repeat(150)}b`],
+    ["empty repetitions", `${"*()".repeat(100)}b`],
+  ])("takes no longer than a plain one: %s", (_, pattern) => {
+    const glob = new Glob("pattern", pattern);
+    const start = performance.now();
+    for (let count = 0; count < 20; count++) expect(glob.matches(long)).toBe(false);
+    expect(performance.now() - start).toBeLessThan(5000);
+  });
+
+  test.each([
+    ["{1..100000}", "braces"],
+    ["{a,b}".repeat(30), "braces"],
+    ["x".repeat(1001), "characters"],
+    ["!(a)", "!(…)"],
+    ["{*a*b*c*d*e,f}".repeat(9), "complex"],
+  ])("is refused: %s", (pattern, why) => {
+    expect(() => new Glob("pattern", pattern)).toThrow(why);
+  });
+
+  test("is refused where it takes more work than the files are worth", () => {
+    const glob = new Glob("pattern", `*a${"?".repeat(400)}`);
+    let seed = 1;
+    const random = () => (seed = (seed * 48271) % 2147483647);
+    const name = () => Array.from({ length: 2000 }, () => (random() % 2 ? "a" : "b")).join("");
+    expect(() => {
+      for (let count = 0; count < 1000; count++) glob.matches(name());
+    }).toThrow("takes too long");
+  });
+});
