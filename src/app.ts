@@ -254,7 +254,7 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     // What it begins when it has recovered is to be stopped too.
     await recovered;
     await workspaces.workspaces.stop();
-    await processes.letGo();
+    await processes.detach();
     lanes.closeAll();
     await engine.close();
     state.stop();
@@ -262,11 +262,11 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
   };
   const start = async (): Promise<ListenAddress> => {
     await assembly.prepare();
-    await sandboxes.takeUp();
-    await processes.takeUp();
+    await sandboxes.recover();
+    await processes.recover();
     sandboxes.start();
     state.start();
-    sessions.restore();
+    sessions.recover();
     runs.recover();
     recovered = workspaces.workspaces.start();
     return server.start();

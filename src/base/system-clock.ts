@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import type { CancelTimer, Clock } from "./clock.ts";
 
 /** Node waits 1 ms for any longer delay; such timers are set again in steps. */
-const LONGEST_DELAY_MS = 2 ** 31 - 1;
+const MAX_DELAY_MS = 2 ** 31 - 1;
 
 /** The machine's own time. */
 export class SystemClock implements Clock {
@@ -21,7 +21,7 @@ export class SystemClock implements Clock {
   setTimer(delayMs: number, callback: () => void): CancelTimer {
     let timer: NodeJS.Timeout;
     const arm = (left: number): void => {
-      const step = Math.min(left, LONGEST_DELAY_MS);
+      const step = Math.min(left, MAX_DELAY_MS);
       timer = setTimeout(() => (left > step ? arm(left - step) : callback()), step);
       timer.unref();
     };

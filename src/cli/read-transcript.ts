@@ -5,9 +5,9 @@ import { nameOf, type Place } from "./extract.ts";
 import { isConnectionFailure } from "./failure.ts";
 
 /** How often in a row it is tried to go on after a connection that broke. */
-const MOST_RETRIES = 6;
+const MAX_RETRIES = 6;
 const FIRST_RETRY_MS = 250;
-const LONGEST_RETRY_MS = 4000;
+const MAX_RETRY_MS = 4000;
 
 /** What {@link readTranscript} is to do. */
 export interface ReadTranscriptOptions {
@@ -56,10 +56,10 @@ export async function* readTranscript(
       }
       throw new Error("the service ended the stream without saying how the process ended");
     } catch (error) {
-      if (signal.aborted || !isConnectionFailure(error, client.address) || failures === MOST_RETRIES)
+      if (signal.aborted || !isConnectionFailure(error, client.address) || failures === MAX_RETRIES)
         throw error;
-      await onRetry(error, ++failures, MOST_RETRIES);
-      await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS), undefined, { signal });
+      await onRetry(error, ++failures, MAX_RETRIES);
+      await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS), undefined, { signal });
     } finally {
       leave.abort();
     }

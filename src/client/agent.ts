@@ -76,8 +76,8 @@ export interface AgentOptions {
   readonly keepSandbox?: boolean;
 }
 
-const MOST_RESULT_BYTES = 16 * 1024;
-const MOST_MESSAGE_BYTES = 256 * 1024;
+const MAX_RESULT_BYTES = 16 * 1024;
+const MAX_MESSAGE_BYTES = 256 * 1024;
 /** How long the making of a run is tried, before the service has said anything. */
 const CREATE_MS = 30_000;
 /** Signs of life in one step timeout. */
@@ -241,16 +241,16 @@ export abstract class Agent implements AsyncDisposable {
       const { result, finished = false, messages } = typeof made === "string" ? { result: made } : made;
       const said = messages ?? [{ role: "ASSISTANT" as const, content: result }];
       const report = {
-        result: clip(result, MOST_RESULT_BYTES),
+        result: clip(result, MAX_RESULT_BYTES),
         outcome: finished ? StepOutcome.FINISHED : StepOutcome.CONTINUE,
         messages: said.map(({ role, content }) => ({
           role: roleOf(role),
-          content: clip(content, MOST_MESSAGE_BYTES),
+          content: clip(content, MAX_MESSAGE_BYTES),
         })),
       };
       return { report, error: undefined };
     } catch (error) {
-      const result = clip(error instanceof Error ? error.message : String(error), MOST_RESULT_BYTES);
+      const result = clip(error instanceof Error ? error.message : String(error), MAX_RESULT_BYTES);
       return {
         report: { result, outcome: StepOutcome.ERROR, messages: [] },
         error: error ?? new Error(result),

@@ -3,7 +3,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 
 const FIRST_PAUSE_MS = 50;
-const LONGEST_PAUSE_MS = 1_000;
+const MAX_PAUSE_MS = 1_000;
 
 /** Why the service refused a call; undefined where the call failed on its way. */
 export function reasonOf(error: unknown): ErrorReason | undefined {
@@ -24,7 +24,7 @@ export function isPassing(error: unknown): boolean {
 /** Makes a call again while it fails in passing, for `forMs` at most. It must be safe to make twice. */
 export async function retrying<T>(forMs: number, signal: AbortSignal, call: () => Promise<T>): Promise<T> {
   const until = performance.now() + forMs;
-  for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+  for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, MAX_PAUSE_MS)) {
     try {
       return await call();
     } catch (error) {

@@ -9,7 +9,7 @@ export interface OrphanedPipesBounds {
 }
 
 const PER_SANDBOX = 16;
-const MOST_IN_ALL = 1024;
+const MAX_IN_ALL = 1024;
 /** What all of them may take of the service's descriptors. They take two each. */
 const SHARE_OF_DESCRIPTORS = 1 / 8;
 /** What is gone by then was not left behind. */
@@ -73,8 +73,8 @@ export class OrphanedPipes {
     const kept = this.#kept.get(sandbox) ?? new Set();
     this.#kept.set(sandbox, kept.add(pipes));
     this.#count++;
-    if (kept.size > this.#bounds.perSandbox) this.#letGo(sandbox, kept);
-    else if (this.#count > this.#bounds.inAll) this.#letGo(...this.#largest(sandbox, kept));
+    if (kept.size > this.#bounds.perSandbox) this.#drop(sandbox, kept);
+    else if (this.#count > this.#bounds.inAll) this.#drop(...this.#largest(sandbox, kept));
   }
 
   #largest(...first: [string, Set<OrphanedPipe>]): [string, Set<OrphanedPipe>] {
@@ -83,7 +83,7 @@ export class OrphanedPipes {
     return largest;
   }
 
-  #letGo(sandbox: string, kept: Set<OrphanedPipe>): void {
+  #drop(sandbox: string, kept: Set<OrphanedPipe>): void {
     const [oldest] = kept;
     if (oldest === undefined) return;
     this.#remove(sandbox, oldest);
@@ -102,5 +102,5 @@ function defaultBounds(): OrphanedPipesBounds {
   const found = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"));
   const descriptors = found === null ? Number.POSITIVE_INFINITY : Number(found[1]);
   const inAll = Math.floor((descriptors * SHARE_OF_DESCRIPTORS) / 2);
-  return { perSandbox: PER_SANDBOX, inAll: Math.min(inAll, MOST_IN_ALL) };
+  return { perSandbox: PER_SANDBOX, inAll: Math.min(inAll, MAX_IN_ALL) };
 }

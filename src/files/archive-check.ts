@@ -2,12 +2,12 @@ import { type ByteString, toText } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 
-const MOST_ENTRIES = 500_000;
+const MAX_ENTRIES = 500_000;
 /** All names together: they are kept, to know what stands where. */
-const MOST_NAME_BYTES = 64 * 1024 * 1024;
+const MAX_NAME_BYTES = 64 * 1024 * 1024;
 /** Leaves room for what is put before it while it is moved into place. */
-const MOST_PATH_BYTES = 4000;
-const MOST_NAME_BYTES_EACH = 255;
+const MAX_PATH_BYTES = 4000;
+const MAX_NAME_BYTES_EACH = 255;
 /** Set-user-id and set-group-id are dropped. */
 const KEPT_MODE_BITS = 0o1777;
 /** Largest time that every tar can write, and no file system's first. */
@@ -44,8 +44,8 @@ export class ArchiveCheck {
    */
   admit(entry: TarEntry): PlainTarEntry[] {
     const { kind } = entry;
-    if (++this.#entryCount > MOST_ENTRIES) {
-      throw refuse(entry, `the archive has more than ${MOST_ENTRIES} entries`);
+    if (++this.#entryCount > MAX_ENTRIES) {
+      throw refuse(entry, `the archive has more than ${MAX_ENTRIES} entries`);
     }
     this.#sizeBytes += entry.size;
     if (kind === "fifo" || kind === "character-device" || kind === "block-device") {
@@ -82,7 +82,7 @@ export class ArchiveCheck {
   #standingOf(entry: TarEntry, linkName: ByteString): Standing {
     if (entry.kind === "directory") return "directory";
     if (entry.kind === "symlink") {
-      if (entry.linkName === "" || entry.linkName.length > MOST_PATH_BYTES)
+      if (entry.linkName === "" || entry.linkName.length > MAX_PATH_BYTES)
         throw refuse(entry, "it links to nowhere");
       return "symlink";
     }
@@ -119,7 +119,7 @@ export class ArchiveCheck {
       throw refuse(entry, `the archive has a ${before} of the same name`);
     }
     if (before === undefined) this.#nameBytes += name.length;
-    if (this.#nameBytes > MOST_NAME_BYTES) throw refuse(entry, "the archive's names are too long in all");
+    if (this.#nameBytes > MAX_NAME_BYTES) throw refuse(entry, "the archive's names are too long in all");
     this.#standing.set(name, standing);
   }
 }
@@ -136,7 +136,7 @@ function resolveName(entry: TarEntry, name: ByteString, which: string): ByteStri
   const parts = name.split("/").filter((part) => part !== "" && part !== ".");
   if (parts.includes("..")) throw refuse(entry, `${which} holds ".."`);
   const resolved = parts.join("/");
-  if (resolved.length > MOST_PATH_BYTES || parts.some((part) => part.length > MOST_NAME_BYTES_EACH)) {
+  if (resolved.length > MAX_PATH_BYTES || parts.some((part) => part.length > MAX_NAME_BYTES_EACH)) {
     throw refuse(entry, `${which} is too long`);
   }
   return resolved;

@@ -29,7 +29,7 @@ const WORDS = {
 /** Tools that vanished files make complain, and that go on. */
 const VANISHED = /: no such file or directory$/i;
 
-const LONGEST_WORDS = 300;
+const MAX_WORDS = 300;
 
 /** Turns the failure of a script into what the caller is told. */
 export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): BerthError {
@@ -100,5 +100,5 @@ function words(stderr: string): string {
   return stderr
     .replace(/[^\x20-\x7e]+/g, " ")
     .trim()
-    .slice(-LONGEST_WORDS);
+    .slice(-MAX_WORDS);
 }

@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 
 /** Of all files together; each costs a process in the sandbox. */
-const MOST_PARTS = 10_000;
+const MAX_PARTS = 10_000;
 const OWNER_BITS = 0o600;
 
 /**
@@ -21,10 +21,10 @@ export class LateHoles {
     this.#files.delete(name);
     if (map === undefined) return entry;
     this.#parts += map.segments.length;
-    if (this.#parts > MOST_PARTS) {
+    if (this.#parts > MAX_PARTS) {
       throw new BerthError(
         "ARCHIVE_REJECTED",
-        `The archive was refused, and nothing of it unpacked: its sparse files have more than ${MOST_PARTS} parts.`,
+        `The archive was refused, and nothing of it unpacked: its sparse files have more than ${MAX_PARTS} parts.`,
         { metadata: { entry: toText(name) } },
       );
     }

@@ -19,7 +19,7 @@ export interface DirectoryPage {
 }
 
 /** Names that are read ahead for the next pages; many times a page. */
-const MOST_AHEAD_BYTES = 8 * 1024 * 1024;
+const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 /** Names whose bytes fit into one script that a lane takes. */
 const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
 
@@ -62,7 +62,7 @@ async function readNames(
     `enter "$p"\n`,
     `need find; find . -mindepth 1 -maxdepth 1 -print0\n`,
   );
-  const smallest = new SmallestNames(after, MOST_AHEAD_BYTES);
+  const smallest = new SmallestNames(after, MAX_AHEAD_BYTES);
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     smallest.push(fromBytes(chunk));

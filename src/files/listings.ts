@@ -3,8 +3,8 @@ import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { SmallestNames } from "./smallest-names.ts";
 
 /** All kept names together. */
-const MOST_BYTES = 64 * 1024 * 1024;
-const MOST_LISTINGS = 1000;
+const MAX_BYTES = 64 * 1024 * 1024;
+const MAX_LISTINGS = 1000;
 /** How long the names wait for the next page to be asked for. */
 const KEPT_MS = 60_000;
 
@@ -46,7 +46,7 @@ export class Listings {
     this.#kept.set(keyOf(position), { names, untilMs: this.#clock.monotonicMs() + KEPT_MS });
     this.#bytes += names.bytes;
     for (const [key, oldest] of this.#kept) {
-      if (this.#bytes <= MOST_BYTES && this.#kept.size <= MOST_LISTINGS) break;
+      if (this.#bytes <= MAX_BYTES && this.#kept.size <= MAX_LISTINGS) break;
       this.#drop(key, oldest.names);
     }
     this.#wait();

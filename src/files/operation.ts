@@ -19,7 +19,7 @@ export interface OperationInit extends ScriptHost {
 }
 
 /** Answers of scripts are short, unless they are read as they come. */
-const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
+const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
 /** How long it may take to clear up after a script that was killed. */
 const CLEAR_UP_MS = 30_000;
@@ -105,7 +105,7 @@ export class Operation {
     for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
       chunks.push(chunk);
       bytes += chunk.length;
-      if (bytes > MOST_ANSWER_BYTES) {
+      if (bytes > MAX_ANSWER_BYTES) {
         const error = new BerthError(
           "UNSUPPORTED",
           "A tool of the sandbox's image said more than it should.",

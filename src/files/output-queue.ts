@@ -5,9 +5,9 @@ export interface Flow {
 }
 
 /** More than this waiting holds the source back; it goes on at half of it. */
-const MOST_QUEUED_BYTES = 4 * 1024 * 1024;
+const MAX_QUEUED_BYTES = 4 * 1024 * 1024;
 /** Bytes handed on at once; less is fewer copies, more is fewer messages. */
-const MOST_AT_ONCE = 256 * 1024;
+const MAX_AT_ONCE = 256 * 1024;
 
 /** Bytes on their way from a job to the one who reads them at their own speed. */
 export class OutputQueue {
@@ -56,7 +56,7 @@ export class OutputQueue {
     let count = 0;
     let bytes = 0;
     for (const chunk of this.#chunks) {
-      if (count > 0 && bytes + chunk.length > MOST_AT_ONCE) break;
+      if (count > 0 && bytes + chunk.length > MAX_AT_ONCE) break;
       bytes += chunk.length;
       count++;
     }
@@ -69,7 +69,7 @@ export class OutputQueue {
 
   #balance(): void {
     const wait =
-      this.#over === undefined && this.#bytes > (this.#paused ? MOST_QUEUED_BYTES / 2 : MOST_QUEUED_BYTES);
+      this.#over === undefined && this.#bytes > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
     if (wait === this.#paused) return;
     this.#paused = wait;
     if (wait) this.#flow?.pause();

@@ -10,7 +10,7 @@ export interface RequestedPath {
 }
 
 /** Longest path that the kernel takes, without its NUL. */
-const MOST_PATH_BYTES = 4095;
+const MAX_PATH_BYTES = 4095;
 
 /**
  * Makes a path absolute. ".", ".." and repeated slashes are resolved by name,
@@ -31,10 +31,10 @@ export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedP
     if (!climbed && isSame(names, home)) floor = home.length;
   }
   const path = `/${names.join("/")}`;
-  if (path.length > MOST_PATH_BYTES) {
+  if (path.length > MAX_PATH_BYTES) {
     throw invalidArgument(
       field,
-      `as an absolute path it has ${path.length} bytes; at most ${MOST_PATH_BYTES} are allowed.`,
+      `as an absolute path it has ${path.length} bytes; at most ${MAX_PATH_BYTES} are allowed.`,
     );
   }
   return path;

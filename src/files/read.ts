@@ -21,7 +21,7 @@ export type DownloadItem =
 
 const WANTED = "a regular file";
 const NEWLINE = 0x0a;
-const LONGEST_STAT_LINE = 256;
+const MAX_STAT_LINE = 256;
 
 /**
  * Opens a file, tells what is open, and copies it from the offset on. What is
@@ -80,7 +80,7 @@ async function readHeader(
   let end = -1;
   while (end < 0) {
     const chunk = await running.read();
-    if (chunk === undefined || head.length > LONGEST_STAT_LINE) {
+    if (chunk === undefined || head.length > MAX_STAT_LINE) {
       await op.succeed(running, { path, wanted: WANTED });
       throw strangeAnswer("stat");
     }

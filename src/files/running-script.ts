@@ -17,7 +17,7 @@ export interface ScriptHost {
 }
 
 /** Of stderr, so much of its end is kept. */
-const MOST_STDERR = 16 * 1024;
+const MAX_STDERR = 16 * 1024;
 /** A script that reads stdin takes its end for "give up", and tidies up; so long it may take, unless a signal stops it. */
 const TIDY_MS = 20_000;
 const LOOK_MS = 500;
@@ -67,7 +67,7 @@ export class RunningScript {
       },
       (stream, chunk) => {
         if (stream === "stdout") running.#output.push(chunk);
-        else running.#stderr = (running.#stderr + chunk.toString("latin1")).slice(-MOST_STDERR);
+        else running.#stderr = (running.#stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
       },
       options.signal,
     );

@@ -11,7 +11,7 @@ import { readTar, type TarItem } from "./tar/tar-reader.ts";
 import { archiveScript, tarOutput, WANTED } from "./tar-output.ts";
 
 /** All names together, which have to be known where a tar has ended too early. */
-const MOST_NAME_BYTES = 16 * 1024 * 1024;
+const MAX_NAME_BYTES = 16 * 1024 * 1024;
 const SHORT_READ = /short read$/i;
 const ZEROS = Buffer.alloc(64 * 1024);
 
@@ -58,13 +58,13 @@ class SentNames {
     if (!this.#fits(name)) return false;
     this.#sent.set(name, isDirectory);
     this.#bytes += name.length;
-    if (this.#bytes > MOST_NAME_BYTES) this.#sent.clear();
+    if (this.#bytes > MAX_NAME_BYTES) this.#sent.clear();
     return true;
   }
 
   /** Those that were not sent and fit. @throws `UNSUPPORTED` where that is not known. */
   missing(names: readonly ByteString[]): ByteString[] {
-    if (this.#bytes > MOST_NAME_BYTES) throw tooRestless();
+    if (this.#bytes > MAX_NAME_BYTES) throw tooRestless();
     return names.filter((name) => this.#fits(plain(name)));
   }
 
@@ -131,7 +131,7 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     chunks.push(fromBytes(chunk));
     bytes += chunk.length;
-    if (bytes > MOST_NAME_BYTES) throw tooRestless();
+    if (bytes > MAX_NAME_BYTES) throw tooRestless();
   }
   const end = await running.ended;
   const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";

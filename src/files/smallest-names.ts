@@ -6,7 +6,7 @@ const RUN_LENGTH = 4096;
 /** What a name takes beside its bytes. */
 const NAME_BYTES = 32;
 /** A path of `find .` is far shorter. */
-const MOST_PATH_BYTES = 4096;
+const MAX_PATH_BYTES = 4096;
 
 /** Names in order, of which the first ones are taken already. */
 interface Run {
@@ -50,7 +50,7 @@ export class SmallestNames {
   push(text: ByteString): void {
     const paths = (this.#rest + text).split("\0");
     this.#rest = paths.pop() ?? "";
-    if (this.#rest.length > MOST_PATH_BYTES) throw strangeAnswer("find");
+    if (this.#rest.length > MAX_PATH_BYTES) throw strangeAnswer("find");
     for (const path of paths) {
       const name = path.slice("./".length);
       if (this.#last !== undefined && name <= this.#last) continue;

@@ -33,9 +33,9 @@ export type WatchItem =
       readonly timeMs: number;
     };
 
-const MOST_FILES = 100_000;
+const MAX_FILES = 100_000;
 /** What that many files may take to tell of. */
-const MOST_BYTES = 64 * 1024 * 1024;
+const MAX_BYTES = 64 * 1024 * 1024;
 /** A look at a large directory takes long; the next waits so many times as long at least. */
 const REST_FACTOR = 2;
 const WANTED = "a directory";
@@ -54,7 +54,7 @@ export async function* watchDirectory(
   const look = async (earlier?: Snapshot) => {
     const begin = clock.monotonicMs();
     const snapshot = new Snapshot(await readTree(op, path, options.recursive), earlier);
-    if (snapshot.size > MOST_FILES) throw tooLarge(path);
+    if (snapshot.size > MAX_FILES) throw tooLarge(path);
     return { snapshot, restMs: Math.max(options.intervalMs, (clock.monotonicMs() - begin) * REST_FACTOR) };
   };
   let { snapshot: last, restMs } = await look();
@@ -88,7 +88,7 @@ async function readTree(op: Operation, path: ByteString, recursive: boolean): Pr
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     chunks.push(chunk);
     bytes += chunk.length;
-    if (bytes > MOST_BYTES) throw tooLarge(path);
+    if (bytes > MAX_BYTES) throw tooLarge(path);
   }
   if (bytes === 0) {
     await op.succeed(running, { path, wanted: WANTED });
@@ -110,8 +110,8 @@ async function infoOf(op: Operation, path: ByteString, line: string): Promise<Fi
 function tooLarge(path: ByteString): BerthError {
   return new BerthError(
     "UNSUPPORTED",
-    `${JSON.stringify(toText(path))}: the directory holds more than ${MOST_FILES} files. Watch a part of it.`,
-    { metadata: { limit: String(MOST_FILES) } },
+    `${JSON.stringify(toText(path))}: the directory holds more than ${MAX_FILES} files. Watch a part of it.`,
+    { metadata: { limit: String(MAX_FILES) } },
   );
 }
 

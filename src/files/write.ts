@@ -17,7 +17,7 @@ export interface WriteOptions {
 }
 
 /** A format of more characters makes the script too long for a lane; the content then goes through stdin. */
-const LONGEST_INLINE = 24 * 1024;
+const MAX_INLINE = 24 * 1024;
 /** Bytes of the mark that follows uploaded content. */
 const MARK_BYTES = 64;
 
@@ -104,9 +104,9 @@ async function answerOf(op: Operation, running: RunningScript, path: ByteString)
 
 /** The content as a format for `printf`; undefined where it is too long for that. */
 function inlineFormat(data: Uint8Array): string | undefined {
-  if (data.length > LONGEST_INLINE) return undefined;
+  if (data.length > MAX_INLINE) return undefined;
   const format = printfFormat(Buffer.from(data.buffer, data.byteOffset, data.byteLength));
-  return format.length > LONGEST_INLINE ? undefined : format;
+  return format.length > MAX_INLINE ? undefined : format;
 }
 
 /** Makes $p what it leads to, there or not: `readlink -f` of busybox gets relative links to nowhere wrong. */

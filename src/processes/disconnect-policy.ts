@@ -6,7 +6,7 @@ import type { ProcessOptions } from "./options.ts";
  * that started it keep it; those that attached hold off the grace that it has
  * once its last keeper has gone.
  */
-export class Callers {
+export class DisconnectPolicy {
   readonly #options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">;
   readonly #clock: Clock;
   readonly #onLost: () => void;

@@ -11,7 +11,7 @@ import type { ExitStatus } from "./exit-status.ts";
 import type { ProcessOptions, ProcessParts } from "./options.ts";
 import { Process, type ProcessInit } from "./process.ts";
 import type { JobTrace, LeaderId } from "./shell/job.ts";
-import type { FoundJob } from "./shell/reattached-job.ts";
+import type { ReattachedJob } from "./shell/reattached-job.ts";
 import type { SpillDirectory, StoredPlace } from "./spill.ts";
 import type { ProcessStore, StoredProcess } from "./store.ts";
 import type { Offsets } from "./transcript-reader.ts";
@@ -40,7 +40,7 @@ interface Facts {
 
 /** One that ran when the service ended. */
 interface Found {
-  readonly job: FoundJob;
+  readonly job: ReattachedJob;
   readonly sandbox: LeasedSandbox;
 }
 
@@ -125,7 +125,7 @@ export class ProcessJournal {
   }
 
   /** The processes of earlier runs of the service, in the order of their ends. */
-  async recall(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
+  async recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
     const stored = this.#parts.store.load();
     stored.sort((a, b) => (a.endedAt ?? Number.MAX_VALUE) - (b.endedAt ?? Number.MAX_VALUE));
     const found: Found[] = [];
@@ -144,7 +144,7 @@ export class ProcessJournal {
       wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
     };
     if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
-    const lease = sandboxes.reacquire(facts.sandbox);
+    const lease = sandboxes.recoverLease(facts.sandbox);
     if (lease === undefined || facts.leader === undefined) {
       lease?.release();
       const lost = Process.ended(init, sandboxOf(facts), parts, this.#lost(facts, init, parts));
@@ -189,7 +189,7 @@ export class ProcessJournal {
     const stored = deserialize(transcript) as StoredBlock[];
     return stored.map(({ content, ...block }) => ({
       ...block,
-      content: content instanceof Uint8Array ? Buffer.from(content) : disk.recall(content, block.length),
+      content: content instanceof Uint8Array ? Buffer.from(content) : disk.recover(content, block.length),
     }));
   }
 

@@ -19,7 +19,7 @@ import { resolveWorkingDir } from "./shell/working-dir.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 
 /** A caller's wish to run a command. Unset values are the sandbox's. */
-export interface RunRequest extends Omit<StartOptions, "timeoutMs"> {
+export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
   readonly workingDir: string | undefined;
@@ -90,8 +90,8 @@ export class ProcessManager {
   }
 
   /** Takes up the processes of an earlier run of the service: those that ended, and those that run on in sandboxes that live. */
-  async takeUp(): Promise<void> {
-    for (const process of await this.#journal.recall(this.#sandboxes, this.#parts)) {
+  async recover(): Promise<void> {
+    for (const process of await this.#journal.recover(this.#sandboxes, this.#parts)) {
       this.#registry.add(process);
       if (process.status === undefined) this.#journal.follow(process);
     }
@@ -103,7 +103,7 @@ export class ProcessManager {
    * process is stopped or let go, as the request says.
    * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `RUN_STATE`.
    */
-  async *exec(request: RunRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
+  async *exec(request: CommandRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
     const { process, isNew } = await this.#startOnce("Exec", request, signal);
     const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
     const leave = isNew ? process.keep(reader) : process.join();
@@ -114,7 +114,7 @@ export class ProcessManager {
    * Runs a process to its end and returns head and tail of what it wrote. When the caller leaves, which the signal
    * tells, it is stopped or goes on, as the request says.
    */
-  async run(request: RunRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
+  async run(request: CommandRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
     const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
     const collected = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
     const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
@@ -166,14 +166,14 @@ export class ProcessManager {
   }
 
   /** Lets go of every process that still runs, without ending it: the next run of the service finds it again. */
-  async letGo(): Promise<void> {
+  async detach(): Promise<void> {
     await this.#journal.stop();
-    for (const process of this.#registry.allRunning()) process.letGo();
+    for (const process of this.#registry.allRunning()) process.detach();
   }
 
   async #startOnce(
     method: string,
-    request: RunRequest,
+    request: CommandRequest,
     signal: AbortSignal,
   ): Promise<{ process: Process; isNew: boolean }> {
     const { owner } = request.sandbox;
@@ -193,7 +193,7 @@ export class ProcessManager {
       : { process: own, isNew: true };
   }
 
-  async #start(request: RunRequest, signal: AbortSignal, progress: RequestProgress): Promise<Process> {
+  async #start(request: CommandRequest, signal: AbortSignal, progress: RequestProgress): Promise<Process> {
     const { runId } = request;
     if (runId !== "") this.#runs.assertRunning(request.sandbox.owner, runId);
     const lease = this.#sandboxes.acquire(request.sandbox);

@@ -2,12 +2,12 @@ import type { CancelTimer } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { OutputStream, TerminalSize } from "../engine/port.ts";
 import type { Lease, LeasedSandbox } from "../sandboxes/lease.ts";
-import { Callers } from "./disconnect-policy.ts";
+import { DisconnectPolicy } from "./disconnect-policy.ts";
 import type { ExitCause, ExitStatus } from "./exit-status.ts";
 import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
 import type { ProcessOptions, ProcessParts, StartOptions } from "./options.ts";
 import type { Job, JobEnd, JobRequest, JobTrace, LeaderId } from "./shell/job.ts";
-import { FoundJob } from "./shell/reattached-job.ts";
+import { ReattachedJob } from "./shell/reattached-job.ts";
 import { sandboxEnd } from "./shell/shell-gone.ts";
 import { StdinWriter } from "./stdin-writer.ts";
 import { READING_MS, Transcript, type Wrote } from "./transcript.ts";
@@ -64,7 +64,7 @@ export class Process {
   #paused = false;
   #lookAgain: NodeJS.Timeout | undefined;
   /** Undefined once it has ended. */
-  #callers: Callers | undefined;
+  #disconnectPolicy: DisconnectPolicy | undefined;
   #killing: Promise<void> | undefined;
   #cancelTimeout: CancelTimer = nothing;
 
@@ -87,7 +87,7 @@ export class Process {
     this.transcript = new Transcript(limits, parts.openSpill?.(), init.wrote);
     this.transcript.onRoom = () => this.#balance();
     parts.transcripts.watch(sandbox.owner, this.transcript);
-    this.#callers = new Callers(init.options, parts.clock, () => this.stop("CANCELED"));
+    this.#disconnectPolicy = new DisconnectPolicy(init.options, parts.clock, () => this.stop("CANCELED"));
   }
 
   /**
@@ -138,11 +138,11 @@ export class Process {
     lease: Lease,
     parts: ProcessParts,
     known: { readonly leader: LeaderId; readonly trace: JobTrace | undefined },
-  ): { readonly process: Process; readonly job: FoundJob } {
+  ): { readonly process: Process; readonly job: ReattachedJob } {
     const { sandbox } = lease;
     const process = new Process(init, sandbox, parts, lease);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
-    const job = new FoundJob({ ...known, sandbox, user: init.user }, output);
+    const job = new ReattachedJob({ ...known, sandbox, user: init.user }, output);
     process.#follow(job, new Uint8Array(), lease);
     // It may have ended by itself, which is then what is told of it.
     void job.runs.then((runs) => runs && process.abandon());
@@ -218,17 +218,17 @@ export class Process {
 
   /** Counts a caller that asked for the same process again, by its request id, as one that started it. Returns how it says that it has gone. */
   join(): () => void {
-    return this.#callers?.join() ?? nothing;
+    return this.#disconnectPolicy?.join() ?? nothing;
   }
 
   /** Counts a caller that attached. Returns how it says that it has gone. */
   follow(): () => void {
-    return this.#callers?.follow() ?? nothing;
+    return this.#disconnectPolicy?.follow() ?? nothing;
   }
 
   /** Says that the caller it was started for had gone before it could be told. */
   abandon(): void {
-    this.#callers?.someoneLeft();
+    this.#disconnectPolicy?.someoneLeft();
   }
 
   /** Ends the whole process tree, for the given reason unless there is one already. */
@@ -252,7 +252,7 @@ export class Process {
   }
 
   /** Lets go of it without ending it: nothing more is learnt of it. For a service that stops and leaves its sandboxes. */
-  letGo(): void {
+  detach(): void {
     this.#ending ??= "ENGINE_LOST";
     this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
   }
@@ -383,8 +383,8 @@ export class Process {
     this.#resolveEnded(status);
     // It is kept for a day: what it needed while it ran is not to be kept with it.
     this.#cancelTimeout = nothing;
-    this.#callers?.end();
-    this.#callers = undefined;
+    this.#disconnectPolicy?.end();
+    this.#disconnectPolicy = undefined;
     this.#resolveEnded = nothing;
     this.#killing = undefined;
     this.#lease = undefined;

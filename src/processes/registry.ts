@@ -6,9 +6,9 @@ import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Process } from "./process.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
-const MOST_ENDED = 10_000;
+const MAX_ENDED = 10_000;
 /** What the commands of ended processes may come to, which stay in memory. */
-const MOST_COMMAND_BYTES = 32 * 1024 * 1024;
+const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 /** What an argument costs beside its characters. */
 const ARGUMENT_COST_BYTES = 32;
 
@@ -115,8 +115,8 @@ export class ProcessRegistry {
       if (forgetAt > now) break;
       this.#remove(process);
     }
-    for (const { item } of this.#endedShares.beyond(MOST_ENDED)) this.#remove(item);
-    for (const { item } of this.#commandShares.beyond(MOST_COMMAND_BYTES)) this.#remove(item);
+    for (const { item } of this.#endedShares.beyond(MAX_ENDED)) this.#remove(item);
+    for (const { item } of this.#commandShares.beyond(MAX_COMMAND_BYTES)) this.#remove(item);
   }
 
   #remove(process: Process): void {

@@ -34,7 +34,7 @@ export interface Spill {
 export class SpillDirectory {
   readonly #path: string;
   /** Files of earlier runs, opened again. */
-  readonly #recalled = new Map<string, Segment>();
+  readonly #recovered = new Map<string, Segment>();
 
   private constructor(directory: string) {
     this.#path = directory;
@@ -64,20 +64,20 @@ export class SpillDirectory {
   }
 
   /** The bytes that an earlier run put at a place; reading fails where they are not there any more. */
-  recall({ file, position }: StoredPlace, length: number): StoredBytes {
+  recover({ file, position }: StoredPlace, length: number): StoredBytes {
     const name = path.basename(file);
-    const segment = this.#recalled.get(name) ?? Segment.recall(path.join(this.#path, name));
-    this.#recalled.set(name, segment);
+    const segment = this.#recovered.get(name) ?? Segment.recover(path.join(this.#path, name));
+    this.#recovered.set(name, segment);
     return segment.piece(position, length);
   }
 
   /** Removes what belongs to nothing that was recalled. To be called before anything is written. */
   async sweep(): Promise<void> {
     const names = await readdir(this.#path);
-    const unused = names.filter((name) => !this.#recalled.has(name));
+    const unused = names.filter((name) => !this.#recovered.has(name));
     // Directories of what others put here are left alone.
     await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
-    this.#recalled.clear();
+    this.#recovered.clear();
   }
 }
 
@@ -126,7 +126,7 @@ class Segment {
   }
 
   /** A file that an earlier run wrote. */
-  static recall(file: string): Segment {
+  static recover(file: string): Segment {
     return new Segment(file, undefined);
   }
 

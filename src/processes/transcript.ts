@@ -30,7 +30,7 @@ export interface Wrote {
 
 /** Chunks of this size or more are kept as they came; smaller ones are gathered. */
 const OWN_BLOCK_BYTES = 8 * 1024;
-const LARGEST_BLOCK_BYTES = 64 * 1024;
+const MAX_BLOCK_BYTES = 64 * 1024;
 const FIRST_BLOCK_BYTES = 512;
 /** A reader that has read nothing for this long has stopped. */
 export const READING_MS = 50;
@@ -39,7 +39,7 @@ const SPILL_AT_ONCE_BYTES = 1024 * 1024;
 /** How many times over its bound the memory may be while the disk catches up. */
 const MEMORY_SLACK = 4;
 /** How far a process may be ahead of its lossless reader however little room all transcripts have left. */
-const LEAST_AHEAD_BYTES = 256 * 1024;
+const MIN_AHEAD_BYTES = 256 * 1024;
 
 /**
  * The output of one process: bounded, with offsets, for any number of readers.
@@ -123,7 +123,7 @@ export class Transcript {
     const slack = memoryBytes * MEMORY_SLACK;
     const reading = performance.now() - this.#readAt < READING_MS;
     const own = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
-    const room = this.pressed() ? Math.min(own, LEAST_AHEAD_BYTES) : own;
+    const room = this.pressed() ? Math.min(own, MIN_AHEAD_BYTES) : own;
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
     this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
     return this.#full;
@@ -272,9 +272,9 @@ export class Transcript {
     const last = this.#last;
     if (last === undefined || last.stream !== stream) return false;
     const length = last.length + chunk.length;
-    if (length > LARGEST_BLOCK_BYTES || !Buffer.isBuffer(last.content)) return false;
+    if (length > MAX_BLOCK_BYTES || !Buffer.isBuffer(last.content)) return false;
     if (length > last.content.length) {
-      this.#resize(last, Math.min(LARGEST_BLOCK_BYTES, Math.max(last.content.length * 2, length)));
+      this.#resize(last, Math.min(MAX_BLOCK_BYTES, Math.max(last.content.length * 2, length)));
     }
     chunk.copy(last.content as Buffer, last.length);
     last.length = length;

@@ -77,8 +77,8 @@ export const FILE_READ_MAX_BYTES: Readonly<Record<string, number>> = {
 
 const DEFAULT_DIRECTORY_MODE = 0o755;
 const DEFAULT_INTERVAL_MS = 1_000;
-const LEAST_INTERVAL_MS = 100;
-const MOST_INTERVAL_MS = 3_600_000;
+const MIN_INTERVAL_MS = 100;
+const MAX_INTERVAL_MS = 3_600_000;
 
 /** The handlers of `berth.v1.FileService`: they check, convert and delegate. */
 export class FileHandler implements ServiceImpl<typeof FileService> {
@@ -244,7 +244,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof WatchDirectoryResponseSchema>> {
     const intervalMs = durationToMs("interval", request.interval) ?? DEFAULT_INTERVAL_MS;
-    if (intervalMs < LEAST_INTERVAL_MS || intervalMs > MOST_INTERVAL_MS) {
+    if (intervalMs < MIN_INTERVAL_MS || intervalMs > MAX_INTERVAL_MS) {
       throw invalidArgument("interval", "must be between 100 ms and 1 h");
     }
     const watch = { ...pathRequest(request, context), recursive: request.recursive, intervalMs };

@@ -21,7 +21,7 @@ import {
   WriteStdinRequestSchema,
 } from "../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../base/errors.ts";
-import type { ProcessManager, RunRequest } from "../processes/manager.ts";
+import type { CommandRequest, ProcessManager } from "../processes/manager.ts";
 import { ownerOf } from "../server/call.ts";
 import type { ReceiveBudget } from "../server/receive-budget.ts";
 import type { RequestLog } from "../state/request-log.ts";
@@ -46,7 +46,7 @@ import { nextPageToken, pageSlice } from "./validate/page.ts";
 import { checkText } from "./validate/text.ts";
 
 const DEFAULT_MAX_OUTPUT_BYTES = 1024 * 1024;
-const MOST_MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
+const MAX_OUTPUT_BYTES_LIMIT = 16 * 1024 * 1024;
 const LAST_SIGNAL = 64;
 
 /** What {@link ProcessHandler} serves. */
@@ -74,7 +74,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     context: HandlerContext,
   ): AsyncGenerator<MessageInitShape<typeof ExecResponseSchema>> {
     const limit = integer("output_limit_bytes", request.outputLimitBytes, { min: 0 });
-    const run: RunRequest = {
+    const run: CommandRequest = {
       ...commonOf(request, context),
       terminal: fromWireTerminal(request.terminal),
       keepStdinOpen: request.keepStdinOpen,
@@ -92,9 +92,9 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   ): Promise<MessageInitShape<typeof RunCommandResponseSchema>> {
     const asked = integer("max_output_bytes", request.maxOutputBytes, {
       min: 0,
-      max: MOST_MAX_OUTPUT_BYTES,
+      max: MAX_OUTPUT_BYTES_LIMIT,
     });
-    const run: RunRequest = {
+    const run: CommandRequest = {
       ...commonOf(request, context),
       terminal: undefined,
       keepStdinOpen: false,

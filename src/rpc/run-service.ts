@@ -35,7 +35,7 @@ import {
   fromWireRunStates,
   fromWireSettings,
   fromWireStepOutcome,
-  MOST_MESSAGE_BYTES,
+  MAX_MESSAGE_BYTES,
   toWireEnd,
   toWireNextStep,
   toWireRun,
@@ -48,7 +48,7 @@ import { integer } from "./validate/integer.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 import { checkText } from "./validate/text.ts";
 
-const MOST_RESULT_BYTES = 16 * 1024;
+const MAX_RESULT_BYTES = 16 * 1024;
 
 /** What {@link RunHandler} serves. */
 export interface RunHandlerParts {
@@ -81,7 +81,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
   ): Promise<MessageInitShape<typeof StartRunResponseSchema>> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
-    const text = checkText("request", request.request, MOST_MESSAGE_BYTES) || undefined;
+    const text = checkText("request", request.request, MAX_MESSAGE_BYTES) || undefined;
     const key = requestKey(context, StartRunRequestSchema, request);
     const view = await requests.run(key, context.signal, (signal, progress) =>
       runs.start(ownerOf(context), runId, text, signal, progress),
@@ -99,7 +99,7 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
       step: integer("step", request.step, { min: 1 }),
       startId: optionalCallerId("start_id", request.startId) ?? "",
       messages: fromWireMessages(request.messages),
-      result: checkText("result", request.result, MOST_RESULT_BYTES),
+      result: checkText("result", request.result, MAX_RESULT_BYTES),
       outcome: fromWireStepOutcome(request.outcome),
       fingerprint: fingerprintOf(request),
     };

@@ -75,8 +75,8 @@ export interface SessionHandlerParts {
   readonly keepaliveMs: number;
 }
 
-const MOST_RESOURCES = 32;
-const MOST_CALLS = 256;
+const MAX_RESOURCES = 32;
+const MAX_CALLS = 256;
 /** How far a tool's program may run ahead of whoever follows it. */
 const AHEAD_BYTES = 4 * 1024 * 1024;
 
@@ -104,7 +104,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
   ): Promise<MessageInitShape<typeof CreateSessionsResponseSchema>> {
     const { sessions, requests } = this.#parts;
     const workerId = fromWireWorker(request.workerId);
-    countOf("resources", request.resources, MOST_RESOURCES);
+    countOf("resources", request.resources, MAX_RESOURCES);
     const asked = request.resources.map((resource, index) =>
       fromWireResource(`resources[${index}]`, resource),
     );
@@ -165,7 +165,7 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     request: ExecuteToolBatchRequest,
     context: HandlerContext,
   ): Promise<MessageInitShape<typeof ExecuteToolBatchResponseSchema>> {
-    countOf("calls", request.calls, MOST_CALLS);
+    countOf("calls", request.calls, MAX_CALLS);
     const calls = request.calls.map((call, index) =>
       toolRequest(call, request.workerId, context, `calls[${index}].`),
     );

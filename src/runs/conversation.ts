@@ -1,17 +1,17 @@
 import type { RunMessage } from "./run.ts";
 
 /** How many messages a run keeps: the newest. */
-export const MOST_MESSAGES = 100;
+export const MAX_MESSAGES = 100;
 
 const WARNING =
   "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted.";
 
-/** The conversation after more was said, cut to the newest {@link MOST_MESSAGES}. */
+/** The conversation after more was said, cut to the newest {@link MAX_MESSAGES}. */
 export function extended(
   messages: readonly RunMessage[],
   more: readonly RunMessage[],
 ): readonly RunMessage[] {
-  return [...messages, ...more].slice(-MOST_MESSAGES);
+  return [...messages, ...more].slice(-MAX_MESSAGES);
 }
 
 /**

@@ -40,7 +40,7 @@ import { takeSandbox } from "./start.ts";
 import type { RunChange, RunStore } from "./store.ts";
 
 /** How many runs that are not RUNNING are kept of each owner. */
-const MOST_AT_REST = 10_000;
+const MAX_AT_REST = 10_000;
 /** When the end of a run is written again, where it could not be. */
 const END_AGAIN_MS = 5_000;
 
@@ -136,7 +136,7 @@ export class RunManager {
     const run = newRun(newId("run"), owner, settings, timeMs);
     transaction(() => {
       progress.begin(run.runId);
-      store.add({ run, events: [{ type: "CREATED" }], timeMs }, MOST_AT_REST);
+      store.add({ run, events: [{ type: "CREATED" }], timeMs }, MAX_AT_REST);
     });
     failpoint("run.created");
     return { run, steps: [], messageCount: 0 };

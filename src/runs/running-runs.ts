@@ -2,7 +2,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 
 /** How many runs may be RUNNING at once. */
-const MOST_RUNNING = 10_000;
+const MAX_RUNNING = 10_000;
 
 /** The place of a run that is being started. To be released when the run is RUNNING, or will not be. */
 export interface StartingRun extends Reservation {
@@ -19,7 +19,7 @@ export class RunningRuns {
   readonly #most: number;
   #starting = 0;
 
-  constructor(most = MOST_RUNNING) {
+  constructor(most = MAX_RUNNING) {
     this.#most = most;
   }
 

@@ -1,6 +1,6 @@
 import type { SQLOutputValue } from "node:sqlite";
 import type { Database } from "../state/database.ts";
-import { MOST_MESSAGES } from "./conversation.ts";
+import { MAX_MESSAGES } from "./conversation.ts";
 import {
   currentStep,
   type Run,
@@ -193,7 +193,7 @@ export class RunStore {
       `DELETE FROM run_messages WHERE run_id = ?1 AND position <= (
          SELECT position FROM run_messages WHERE run_id = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)`,
       runId,
-      MOST_MESSAGES,
+      MAX_MESSAGES,
     );
   }
 

@@ -16,7 +16,7 @@ export interface Place extends Reservation {
 }
 
 /** How long a create waits at most for a place that is being given back. */
-const MOST_WAIT_MS = 10_000;
+const MAX_WAIT_MS = 10_000;
 
 /**
  * How many sandboxes may exist at once. A place is taken before anything is
@@ -42,7 +42,7 @@ export class Capacity {
   }
 
   /** A place for what is there already, also beyond the limit. */
-  retake(): Place {
+  recover(): Place {
     this.#taken++;
     return this.#place();
   }
@@ -50,11 +50,11 @@ export class Capacity {
   /** @throws `SANDBOX_LIMIT` when every place is taken and none is given back soon. */
   async reserve(signal: AbortSignal): Promise<Place> {
     throwIfAborted(signal);
-    if (this.#taken < this.limit) return this.retake();
+    if (this.#taken < this.limit) return this.recover();
     if (this.#waiters.length >= this.#leaving) throw this.#full();
     const waiter = Promise.withResolvers<Place>();
     this.#waiters.push(waiter);
-    const cancel = this.#clock.setTimer(MOST_WAIT_MS, () => this.#refuse(waiter, this.#full()));
+    const cancel = this.#clock.setTimer(MAX_WAIT_MS, () => this.#refuse(waiter, this.#full()));
     const onAbort = (): void => this.#refuse(waiter, abortError(signal));
     signal.addEventListener("abort", onAbort, { once: true });
     try {

@@ -6,7 +6,7 @@ import type { KeyedLock } from "../base/keyed-lock.ts";
 import type { EngineSandbox } from "../engine/port.ts";
 import type { RequestProgress } from "../state/request-log.ts";
 import type { Capacity, Reservation } from "./capacity.ts";
-import type { SandboxTerminator } from "./deleter.ts";
+import type { SandboxDeleter } from "./deleter.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { exists } from "./errors.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
@@ -30,7 +30,7 @@ export interface SandboxCreatorParts {
   readonly locks: KeyedLock;
   readonly capacity: Capacity;
   readonly registry: SandboxRegistry;
-  readonly terminator: SandboxTerminator;
+  readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
   readonly maker: SandboxMaker;
   readonly sweeper: ExpirySweeper;
@@ -101,7 +101,7 @@ export class SandboxCreator {
     if (record?.generation !== generation) return undefined;
     const end = "termination" in record.phase ? record.phase.termination : undefined;
     if (end?.cause !== "CREATE_FAILED") return record;
-    await this.#parts.terminator.end(record, { ...end, graceMs: 0 });
+    await this.#parts.deleter.end(record, { ...end, graceMs: 0 });
     return undefined;
   }
 
@@ -113,7 +113,7 @@ export class SandboxCreator {
   ): void {
     const { journal, warmPool, registry } = this.#parts;
     try {
-      journal.intend(record, { type: "CREATING" }, () => {
+      journal.commit(record, { type: "CREATING" }, () => {
         progress?.begin(JSON.stringify([record.sandboxId, record.generation]));
         keepWith?.(record);
       });
@@ -126,7 +126,7 @@ export class SandboxCreator {
   }
 
   async #make(record: SandboxRecord, warm: WarmSandbox | undefined, signal: AbortSignal): Promise<void> {
-    const { locks, maker, terminator, clock } = this.#parts;
+    const { locks, maker, deleter, clock } = this.#parts;
     try {
       await locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
         const engine = await maker.make(record, warm, signal);
@@ -137,7 +137,7 @@ export class SandboxCreator {
     } catch (error) {
       const message =
         error instanceof BerthError ? error.message : "An unexpected error; the server's log has it.";
-      terminator.finish(record, { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() });
+      deleter.finish(record, { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() });
       throw error;
     }
   }
@@ -148,7 +148,7 @@ export class SandboxCreator {
     record.touch();
     const ready = record.leased();
     if (ready !== undefined) observer.ready(ready);
-    journal.note(record, { type: "RUNNING" });
+    journal.commitEventually(record, { type: "RUNNING" });
   }
 }
 

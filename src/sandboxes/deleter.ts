@@ -19,7 +19,7 @@ const ABORT_WAIT_MS = 2_000;
  * container, gives the place back. One deletion of a sandbox runs at a time;
  * whoever asks meanwhile waits for the same one, and may cut its grace short.
  */
-export class SandboxTerminator {
+export class SandboxDeleter {
   readonly #locks: KeyedLock;
   readonly #registry: SandboxRegistry;
   readonly #engine: Engine;
@@ -90,7 +90,7 @@ export class SandboxTerminator {
     record.phase = { state: "TERMINATED", termination, endedAt: this.#clock.monotonicMs() };
     record.reservation.release();
     this.#registry.retire(record);
-    this.#journal.note(record, { type: "TERMINATED", termination });
+    this.#journal.commitEventually(record, { type: "TERMINATED", termination });
   }
 
   #retry(record: SandboxRecord, error: unknown): void {
@@ -123,7 +123,8 @@ export class SandboxTerminator {
       const { cause, message } = phase.state === "DELETING" ? phase.termination : request;
       const termination: Termination = { cause, message, timeMs: this.#clock.wallMs() };
       record.phase = { state: "DELETING", engine: phase.engine, termination };
-      if (phase.state !== "DELETING") this.#journal.note(record, { type: "DELETING", termination });
+      if (phase.state !== "DELETING")
+        this.#journal.commitEventually(record, { type: "DELETING", termination });
       failpoint("delete.intended");
       await grace.wait(record.leases.drained());
       record.leases.abortAll(deleted);

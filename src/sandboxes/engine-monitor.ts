@@ -18,7 +18,7 @@ export interface EngineFollower {
 /** What callers are told to wait. */
 const RETRY_AFTER_MS = 2_000;
 const FIRST_RETRY_MS = 250;
-const LONGEST_RETRY_MS = 5_000;
+const MAX_RETRY_MS = 5_000;
 const PING_INTERVAL_MS = 5_000;
 /** An engine that needs longer than this to say who it is does not answer. */
 const PING_TIMEOUT_MS = 10_000;
@@ -112,7 +112,7 @@ export class EngineMonitor {
       }
       this.#setAvailable(false);
       await sleep(retryMs, undefined, { signal }).catch(() => {});
-      retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS);
+      retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
     }
   }
 

@@ -1,7 +1,7 @@
 import { Semaphore } from "async-mutex";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { SandboxTerminator } from "./deleter.ts";
+import type { SandboxDeleter } from "./deleter.ts";
 import type { SandboxRecord, TerminationRequest } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 
@@ -17,7 +17,7 @@ const REMOVALS_AT_ONCE = 16;
  */
 export class ExpirySweeper {
   readonly #registry: SandboxRegistry;
-  readonly #terminator: SandboxTerminator;
+  readonly #deleter: SandboxDeleter;
   readonly #intervalMs: number;
   readonly #clock: Clock;
   readonly #removals = new Semaphore(REMOVALS_AT_ONCE);
@@ -28,12 +28,12 @@ export class ExpirySweeper {
 
   constructor(
     registry: SandboxRegistry,
-    terminator: SandboxTerminator,
+    deleter: SandboxDeleter,
     intervalMs: number,
     parts: { readonly clock: Clock },
   ) {
     this.#registry = registry;
-    this.#terminator = terminator;
+    this.#deleter = deleter;
     this.#intervalMs = intervalMs;
     this.#clock = parts.clock;
   }
@@ -76,9 +76,9 @@ export class ExpirySweeper {
     this.#ending.add(record);
     failpoint("sweep.due");
     try {
-      await this.#removals.runExclusive(() => this.#terminator.end(record, request));
+      await this.#removals.runExclusive(() => this.#deleter.end(record, request));
     } catch {
-      // The terminator tries again.
+      // The deleter tries again.
     } finally {
       this.#ending.delete(record);
       // It may have been used again meanwhile, and stays.

@@ -1,27 +1,27 @@
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
-import type { SandboxTerminator } from "./deleter.ts";
+import type { SandboxDeleter } from "./deleter.ts";
 import type { SandboxRecord } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 import type { TerminationCause } from "./sandbox.ts";
 import type { WarmPool } from "./warm-pool.ts";
 
 /** Learns from the engine which sandboxes ended without Berth's doing, and why; takes away what is left of them. */
-export class LossWatcher {
+export class ExternalExitWatcher {
   readonly #registry: SandboxRegistry;
-  readonly #terminator: SandboxTerminator;
+  readonly #deleter: SandboxDeleter;
   readonly #warmPool: WarmPool;
   readonly #logger: Logger;
 
   constructor(
     registry: SandboxRegistry,
-    terminator: SandboxTerminator,
+    deleter: SandboxDeleter,
     warmPool: WarmPool,
     { logger }: { readonly logger: Logger },
   ) {
     this.#registry = registry;
-    this.#terminator = terminator;
+    this.#deleter = deleter;
     this.#warmPool = warmPool;
     this.#logger = logger;
   }
@@ -85,7 +85,7 @@ export class LossWatcher {
       metadata: { cause },
     });
     record.leases.abortAll(ended);
-    // Where that fails, the terminator tries again.
-    this.#terminator.end(record, { cause, message, graceMs: 0 }).catch(() => {});
+    // Where that fails, the deleter tries again.
+    this.#deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
 }

@@ -40,7 +40,7 @@ export class SandboxJournal {
    * @param also what is kept in the same go.
    * @throws `NO_SPACE` where it cannot be kept: it is not to happen then.
    */
-  intend(record: SandboxRecord, body: SandboxEventBody, also: () => void = () => {}): void {
+  commit(record: SandboxRecord, body: SandboxEventBody, also: () => void = () => {}): void {
     const { store, transaction, events } = this.#parts;
     const event = events.eventOf(record, body);
     transaction(() => {
@@ -52,11 +52,11 @@ export class SandboxJournal {
   }
 
   /** Keeps what has happened or is to happen in any case: where the disk takes nothing, as soon as it does. */
-  note(record: SandboxRecord, body: SandboxEventBody): void {
+  commitEventually(record: SandboxRecord, body: SandboxEventBody): void {
     try {
-      this.intend(record, body);
+      this.commit(record, body);
     } catch {
-      this.#noteLater(record, body);
+      this.#commitLater(record, body);
     }
   }
 
@@ -67,7 +67,7 @@ export class SandboxJournal {
   }
 
   /** Tells of something that changes nothing: where the disk takes nothing, as soon as it does. */
-  mention(record: SandboxRecord, body: SandboxEventBody): void {
+  emit(record: SandboxRecord, body: SandboxEventBody): void {
     const { events, transaction, writeBehind } = this.#parts;
     const event = events.eventOf(record, body);
     try {
@@ -91,9 +91,9 @@ export class SandboxJournal {
     writeBehind.add(`sandbox ${place}`, () => store.remove(place));
   }
 
-  #noteLater(record: SandboxRecord, body: SandboxEventBody): void {
+  #commitLater(record: SandboxRecord, body: SandboxEventBody): void {
     const { store, writeBehind } = this.#parts;
-    this.mention(record, body);
+    this.emit(record, body);
     writeBehind.add(`sandbox ${record.place}`, () => store.put(this.#stored(record)));
   }
 

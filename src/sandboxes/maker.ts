@@ -57,7 +57,7 @@ export class SandboxMaker {
         const now = this.#clock.monotonicMs();
         if (now - toldAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
         toldAt = now;
-        this.#journal.mention(record, { type: "IMAGE_PULL", image: spec.image, progress });
+        this.#journal.emit(record, { type: "IMAGE_PULL", image: spec.image, progress });
       },
     });
     return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);

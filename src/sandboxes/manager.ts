@@ -8,12 +8,12 @@ import type { Engine } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
 import { type CreateOptions, SandboxCreator } from "./creator.ts";
-import { SandboxTerminator } from "./deleter.ts";
+import { SandboxDeleter } from "./deleter.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import { assertGeneration, notFound, notRunning } from "./errors.ts";
 import type { WorkspaceEventBody } from "./event.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
-import { LossWatcher } from "./external-exit.ts";
+import { ExternalExitWatcher } from "./external-exit.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { Lease, LeaseOptions, SandboxObserver } from "./lease.ts";
 import { SandboxMaker } from "./maker.ts";
@@ -92,12 +92,12 @@ export class SandboxManager {
   readonly #retries: RemovalRetries;
   readonly #capacity: Capacity;
   readonly #registry: SandboxRegistry;
-  readonly #terminator: SandboxTerminator;
+  readonly #deleter: SandboxDeleter;
   readonly #warmPool: WarmPool;
   readonly #creator: SandboxCreator;
   readonly #sweeper: ExpirySweeper;
   readonly #reconciler: Reconciler;
-  readonly #losses: LossWatcher;
+  readonly #externalExits: ExternalExitWatcher;
   #shutdown: Promise<string[]> | undefined;
 
   constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
@@ -111,18 +111,18 @@ export class SandboxManager {
     this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
     this.#retries = new RemovalRetries(parts);
     const removing = { ...parts, retries: this.#retries };
-    this.#terminator = new SandboxTerminator(this.#locks, this.#registry, removing);
+    this.#deleter = new SandboxDeleter(this.#locks, this.#registry, removing);
     const plain = (image: string): SandboxSpec =>
       resolveSpec({ image }, settings.defaults, parts.monitor.info);
     this.#warmPool = new WarmPool(settings.warmPools, plain, removing);
-    this.#losses = new LossWatcher(this.#registry, this.#terminator, this.#warmPool, parts);
-    this.#sweeper = new ExpirySweeper(this.#registry, this.#terminator, settings.cleanupIntervalMs, parts);
+    this.#externalExits = new ExternalExitWatcher(this.#registry, this.#deleter, this.#warmPool, parts);
+    this.#sweeper = new ExpirySweeper(this.#registry, this.#deleter, settings.cleanupIntervalMs, parts);
     const shared = {
       ...parts,
       locks: this.#locks,
       capacity: this.#capacity,
       registry: this.#registry,
-      terminator: this.#terminator,
+      deleter: this.#deleter,
     };
     this.#creator = new SandboxCreator({
       ...shared,
@@ -133,15 +133,15 @@ export class SandboxManager {
     });
     this.#reconciler = new Reconciler({
       ...shared,
-      losses: this.#losses,
+      externalExits: this.#externalExits,
       orphans: new OrphanReaper(this.#registry, this.#warmPool, removing),
       onIdle: (record) => this.#sweeper.arm(record.expiry()?.inMs),
     });
   }
 
   /** Takes up what an earlier run left, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
-  async takeUp(): Promise<void> {
-    await this.#reconciler.takeUp();
+  async recover(): Promise<void> {
+    await this.#reconciler.recover();
   }
 
   /** Begins to look for expired sandboxes and to follow what the engine tells. */
@@ -199,7 +199,7 @@ export class SandboxManager {
     const { spec } = record;
     record.spec = { ...spec, ...change };
     try {
-      this.#journal.intend(record, { type: "UPDATED" });
+      this.#journal.commit(record, { type: "UPDATED" });
     } catch (error) {
       record.spec = spec;
       throw error;
@@ -216,9 +216,9 @@ export class SandboxManager {
   }
 
   /** Tells of something that changes nothing about a sandbox; of one that ended, nothing is told. */
-  mention(name: SandboxName, body: WorkspaceEventBody): void {
+  emit(name: SandboxName, body: WorkspaceEventBody): void {
     const record = this.#registry.get(name.owner, name.sandboxId);
-    if (record?.live) this.#journal.mention(record, body);
+    if (record?.live) this.#journal.emit(record, body);
   }
 
   /** Freezes every process. Idempotent. */
@@ -243,7 +243,7 @@ export class SandboxManager {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined || !record.live) return;
     assertGeneration(record, name);
-    await this.#terminator.end(record, { cause: "DELETED", message: "It was deleted.", graceMs });
+    await this.#deleter.end(record, { cause: "DELETED", message: "It was deleted.", graceMs });
   }
 
   /**
@@ -252,7 +252,7 @@ export class SandboxManager {
    * @param options `ifAlone`: only where no more than one operation is at work in it. Default false.
    */
   giveUp(ref: string, why: string, { ifAlone = false }: { readonly ifAlone?: boolean } = {}): boolean {
-    return this.#monitor.available && this.#losses.giveUp(ref, why, ifAlone);
+    return this.#monitor.available && this.#externalExits.giveUp(ref, why, ifAlone);
   }
 
   /**
@@ -272,7 +272,7 @@ export class SandboxManager {
   }
 
   /** The right to use a sandbox that an earlier run of the service gave; undefined where the sandbox has ended. */
-  reacquire(name: SandboxName): Lease | undefined {
+  recoverLease(name: SandboxName): Lease | undefined {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined || record.generation !== name.generation) return undefined;
     const { state } = record.phase;
@@ -339,7 +339,7 @@ export class SandboxManager {
 
   async #endAtShutdown(record: SandboxRecord): Promise<void> {
     try {
-      await this.#terminator.end(record, {
+      await this.#deleter.end(record, {
         cause: "SERVER_SHUTDOWN",
         message: "The server stopped.",
         graceMs: 0,
@@ -364,7 +364,7 @@ export class SandboxManager {
         await act(phase.engine.ref);
         record.phase = { state: to, engine: phase.engine };
         record.touch();
-        this.#journal.note(record, { type: to === "PAUSED" ? "PAUSED" : "RESUMED" });
+        this.#journal.commitEventually(record, { type: to === "PAUSED" ? "PAUSED" : "RESUMED" });
       }
       return this.#view(record);
     });

@@ -3,9 +3,9 @@ import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineSandbox } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { Capacity } from "./capacity.ts";
-import type { SandboxTerminator } from "./deleter.ts";
+import type { SandboxDeleter } from "./deleter.ts";
 import type { EngineFollower } from "./engine-monitor.ts";
-import type { LossWatcher } from "./external-exit.ts";
+import type { ExternalExitWatcher } from "./external-exit.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
 import type { OrphanReaper } from "./orphan-reaper.ts";
@@ -24,8 +24,8 @@ export interface ReconcilerParts {
   readonly observer: SandboxObserver;
   readonly capacity: Capacity;
   readonly registry: SandboxRegistry;
-  readonly terminator: SandboxTerminator;
-  readonly losses: LossWatcher;
+  readonly deleter: SandboxDeleter;
+  readonly externalExits: ExternalExitWatcher;
   readonly orphans: OrphanReaper;
   /** Called when the last operation on a sandbox has ended. */
   readonly onIdle: (record: SandboxRecord) => void;
@@ -49,13 +49,13 @@ export class Reconciler implements EngineFollower {
    * and those that live can be used; what has to be removed goes on its way.
    * @throws `ENGINE_UNAVAILABLE`
    */
-  async takeUp(): Promise<void> {
+  async recover(): Promise<void> {
     const { engine, journal, registry } = this.#parts;
     const stored = journal.load();
     if (stored.length === 0) return;
     const endedLast = (sandbox: StoredSandbox): number =>
       sandbox.phase.state === "TERMINATED" ? sandbox.phase.endedAt : Number.POSITIVE_INFINITY;
-    const records = stored.map((sandbox) => this.#restore(sandbox));
+    const records = stored.map((sandbox) => this.#load(sandbox));
     for (const record of records) registry.add(record);
     const ended = [...stored.keys()].filter((i) => !records[i]?.live);
     ended.sort((a, b) => endedLast(stored[a] as StoredSandbox) - endedLast(stored[b] as StoredSandbox));
@@ -65,18 +65,18 @@ export class Reconciler implements EngineFollower {
   }
 
   onEvent(event: EngineEvent): void {
-    this.#parts.losses.onEvent(event);
+    this.#parts.externalExits.onEvent(event);
   }
 
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
-    const compare = this.#parts.losses.beginSync(unseen);
+    const compare = this.#parts.externalExits.beginSync(unseen);
     return (present) => {
       compare(present);
       this.#parts.orphans.reap(present);
     };
   }
 
-  #restore(stored: StoredSandbox): SandboxRecord {
+  #load(stored: StoredSandbox): SandboxRecord {
     const { time, capacity, clock, journal } = this.#parts;
     const { createTimeMs, usedTimeMs } = stored;
     const record: SandboxRecord = new SandboxRecord({
@@ -88,7 +88,7 @@ export class Reconciler implements EngineFollower {
         createdAt: time.toMonotonic(stored.createdAt),
         usedAt: time.toMonotonic(stored.usedAt),
       },
-      reservation: capacity.retake(),
+      reservation: capacity.recover(),
       clock,
       onUse: () => journal.used(record),
       onIdle: () => this.#parts.onIdle(record),
@@ -117,7 +117,7 @@ export class Reconciler implements EngineFollower {
         break;
       case "RUNNING":
       case "PAUSED":
-        this.#adopt(record, phase, present);
+        this.#recoverLive(record, phase, present);
         break;
       case "DELETING":
         this.#end(record, phase.termination);
@@ -126,21 +126,21 @@ export class Reconciler implements EngineFollower {
     }
   }
 
-  #adopt(
+  #recoverLive(
     record: SandboxRecord,
     phase: Extract<Phase, { state: "RUNNING" | "PAUSED" }>,
     present: readonly EngineSandbox[],
   ): void {
-    const { losses, journal, observer, logger } = this.#parts;
+    const { externalExits, journal, observer, logger } = this.#parts;
     const found = present.find(({ ref }) => ref === phase.engine.ref);
     if (found === undefined || found.state === "ended") {
-      losses.compare(phase.engine.ref, found, true);
+      externalExits.compare(phase.engine.ref, found, true);
       return;
     }
     const state = found.state === "paused" ? "PAUSED" : "RUNNING";
     if (state !== phase.state) {
       record.phase = { state, engine: phase.engine };
-      journal.note(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
+      journal.commitEventually(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
     }
     const sandbox = record.leased();
     if (sandbox !== undefined) observer.ready(sandbox);
@@ -149,7 +149,7 @@ export class Reconciler implements EngineFollower {
 
   /** Nobody knows how far its create came: what there is of it goes. */
   #giveUpCreate(record: SandboxRecord, present: readonly EngineSandbox[]): void {
-    const { terminator, clock } = this.#parts;
+    const { deleter, clock } = this.#parts;
     const message = "The service ended while it was being created.";
     const termination: Termination = { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() };
     const engine = present.find(
@@ -157,7 +157,7 @@ export class Reconciler implements EngineFollower {
         owner === record.owner && sandboxId === record.sandboxId && generation === record.generation,
     );
     if (engine === undefined) {
-      terminator.finish(record, termination);
+      deleter.finish(record, termination);
     } else {
       record.phase = { state: "DELETING", engine, termination };
       this.#end(record, termination);
@@ -165,7 +165,7 @@ export class Reconciler implements EngineFollower {
   }
 
   #end(record: SandboxRecord, { cause, message }: Termination): void {
-    // Where that fails, the terminator tries again.
-    this.#parts.terminator.end(record, { cause, message, graceMs: 0 }).catch(() => {});
+    // Where that fails, the deleter tries again.
+    this.#parts.deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
 }

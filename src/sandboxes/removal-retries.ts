@@ -2,7 +2,7 @@ import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { Logger } from "../base/logger.ts";
 
 const FIRST_PAUSE_MS = 1_000;
-const LONGEST_PAUSE_MS = 30_000;
+const MAX_PAUSE_MS = 30_000;
 
 interface Stuck {
   failures: number;
@@ -44,7 +44,7 @@ export class RemovalRetries {
     const known = this.#stuck.get(ref);
     known?.cancel();
     const failures = (known?.failures ?? 0) + 1;
-    const retryMs = Math.min(FIRST_PAUSE_MS * 2 ** (failures - 1), LONGEST_PAUSE_MS);
+    const retryMs = Math.min(FIRST_PAUSE_MS * 2 ** (failures - 1), MAX_PAUSE_MS);
     this.#logger.warn(
       { ref, sandboxId, failures, retryMs, err: cause },
       "a sandbox could not be removed; trying again",

@@ -5,12 +5,12 @@ import type { Mount, SandboxSpec } from "./sandbox.ts";
 const MIB = 1024 * 1024;
 
 /** The least memory Docker gives a container. */
-const LEAST_MEMORY_BYTES = 6 * MIB;
+const MIN_MEMORY_BYTES = 6 * MIB;
 /** Below this, starting a shell in a container fails. */
-const LEAST_PIDS = 16;
-const MOST_PIDS = 32_768;
-const LEAST_CPU_MILLIS = 10;
-const LEAST_DISK_BYTES = 1 * MIB;
+const MIN_PIDS = 16;
+const MAX_PIDS = 32_768;
+const MIN_CPU_MILLIS = 10;
+const MIN_DISK_BYTES = 1 * MIB;
 
 /** What sandboxes are when their creator does not say. */
 export interface SandboxDefaults {
@@ -71,11 +71,11 @@ export function resolveSpec(
   const memoryBytes = asked.memoryBytes ?? Math.min(defaults.memoryBytes, most.memory);
   const cpuMillis = asked.cpuMillis ?? Math.min(defaults.cpuMillis, most.cpu);
   const pidsLimit = asked.pidsLimit ?? defaults.pidsLimit;
-  inRange("spec.resources.memory_bytes", memoryBytes, LEAST_MEMORY_BYTES, most.memory);
-  inRange("spec.resources.cpu_millis", cpuMillis, LEAST_CPU_MILLIS, most.cpu);
-  inRange("spec.resources.pids_limit", pidsLimit, LEAST_PIDS, MOST_PIDS);
+  inRange("spec.resources.memory_bytes", memoryBytes, MIN_MEMORY_BYTES, most.memory);
+  inRange("spec.resources.cpu_millis", cpuMillis, MIN_CPU_MILLIS, most.cpu);
+  inRange("spec.resources.pids_limit", pidsLimit, MIN_PIDS, MAX_PIDS);
   if (asked.diskBytes !== undefined) {
-    inRange("spec.resources.disk_bytes", asked.diskBytes, LEAST_DISK_BYTES, Number.MAX_SAFE_INTEGER);
+    inRange("spec.resources.disk_bytes", asked.diskBytes, MIN_DISK_BYTES, Number.MAX_SAFE_INTEGER);
     if (!engine.capabilities.diskLimit) {
       throw unsupported(
         "spec.resources.disk_bytes",

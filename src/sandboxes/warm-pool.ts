@@ -31,7 +31,7 @@ const STARTING_AT_ONCE = 2;
 /** How long no claim has to come before the pool is filled again. */
 const CLAIMS_FIRST_MS = 50;
 const FIRST_RETRY_MS = 1_000;
-const LONGEST_RETRY_MS = 60_000;
+const MAX_RETRY_MS = 60_000;
 
 /**
  * Keeps started sandboxes ready to be claimed, each with the lanes opened, and
@@ -149,7 +149,7 @@ export class WarmPool {
 
   async #startOne(pool: ImagePool): Promise<void> {
     const { signal } = this.#closing;
-    for (let retryMs = FIRST_RETRY_MS; !signal.aborted; retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS)) {
+    for (let retryMs = FIRST_RETRY_MS; !signal.aborted; retryMs = Math.min(retryMs * 2, MAX_RETRY_MS)) {
       const identity = { sandboxId: newId("sbx"), generation: 1, owner: POOL_OWNER };
       this.#starting.add(identity.sandboxId);
       try {

@@ -14,8 +14,8 @@ import { ERROR_TABLE } from "./error-table.ts";
  * in all. The message is there twice: in `grpc-message`, where a character
  * beyond ASCII takes nine bytes or more, and with the metadata in base64.
  */
-const MOST_MESSAGE_BYTES = 4096;
-const MOST_METADATA_BYTES = 3072;
+const MAX_MESSAGE_BYTES = 4096;
+const MAX_METADATA_BYTES = 3072;
 /** Longest text of an error, in UTF-16 units, however little it takes on the wire. */
 const MAX_TEXT = 1024;
 
@@ -84,7 +84,7 @@ export function toConnectError(error: BerthError): ConnectError {
     metadata: clipMetadata(error.metadata),
     retryAfter: error.retryAfterMs === undefined ? undefined : durationFromMs(Math.ceil(error.retryAfterMs)),
   });
-  return new ConnectError(clip(error.message, MOST_MESSAGE_BYTES, messageBytes), code, undefined, [
+  return new ConnectError(clip(error.message, MAX_MESSAGE_BYTES, messageBytes), code, undefined, [
     { desc: ErrorDetailSchema, value: detail },
   ]);
 }
@@ -92,7 +92,7 @@ export function toConnectError(error: BerthError): ConnectError {
 /** Values share the room: none is cut for the sake of one that is longer. */
 function clipMetadata(metadata: Readonly<Record<string, string>>): Record<string, string> {
   const clipped: Record<string, string> = {};
-  let room = MOST_METADATA_BYTES;
+  let room = MAX_METADATA_BYTES;
   const entries = Object.entries(metadata).sort(([, a], [, b]) => a.length - b.length);
   entries.forEach(([key, value], index) => {
     clipped[key] = clip(value, room / (entries.length - index), base64Bytes);

@@ -11,7 +11,7 @@ const OK = { "grpc-status": grpcStatusOk };
  * How much of a stream may wait to be sent. Node's own bound, 16 KiB, makes the
  * handler wait for the socket after nearly every message.
  */
-const MOST_UNSENT_BYTES = 512 * 1024;
+const MAX_UNSENT_BYTES = 512 * 1024;
 
 /** Sends the response of one gRPC call: messages, then a status in the trailers. */
 export class GrpcResponse {
@@ -45,7 +45,7 @@ export class GrpcResponse {
       });
     }
     stream.uncork();
-    while (this.#unsentBytes > MOST_UNSENT_BYTES && this.open) await this.#moved();
+    while (this.#unsentBytes > MAX_UNSENT_BYTES && this.open) await this.#moved();
   }
 
   /** Resolves when something was sent, or the client is gone. */

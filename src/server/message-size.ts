@@ -7,15 +7,15 @@ import { tooManyValues } from "./error-conversion.ts";
  * a tenth of a second: two bytes make an empty message, so a parser turns 4 MiB
  * of them into two million objects, and holds the event loop for seconds.
  */
-const MOST_VALUES = 64_000;
+const MAX_VALUES = 64_000;
 /** A message within a message, or an entry of a map, costs as much as so many plain values. */
 const VALUES_PER_MESSAGE = 8;
 /** The same bound for JSON, where a value has a separator, and an entry of a map two. */
-const MOST_SEPARATORS = MOST_VALUES / VALUES_PER_MESSAGE;
+const MAX_SEPARATORS = MAX_VALUES / VALUES_PER_MESSAGE;
 /** Messages of so many bytes cannot hold too much. */
 const SMALL_BYTES = 16 * 1024;
 /** As deep as the parser goes. */
-const MOST_DEPTH = 100;
+const MAX_DEPTH = 100;
 
 const WIRE_TYPE = { varint: 0, bit64: 1, bytes: 2, startGroup: 3, endGroup: 4, bit32: 5 } as const;
 
@@ -26,7 +26,7 @@ export function assertFewValues(desc: DescMessage, bytes: Uint8Array): void {
 
 /** @throws BerthError `MESSAGE_TOO_LARGE` for JSON of more values than the service parses */
 export function assertFewJsonValues(bytes: Uint8Array): void {
-  if (!hasFewValues(bytes, MOST_SEPARATORS)) throw tooManyValues(MOST_SEPARATORS);
+  if (!hasFewValues(bytes, MAX_SEPARATORS)) throw tooManyValues(MAX_SEPARATORS);
 }
 
 /** The fields of a message that hold more than one value: messages by their shape, numbers that are packed. */
@@ -60,7 +60,7 @@ function contentOf(field: DescField): Shape | "packed" | undefined {
 class ValueCounter {
   readonly #bytes: Uint8Array;
   #at = 0;
-  #left = MOST_VALUES;
+  #left = MAX_VALUES;
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
@@ -87,7 +87,7 @@ class ValueCounter {
           if (content === "packed") this.#take(length);
           else if (content !== undefined) {
             this.#take(VALUES_PER_MESSAGE);
-            if (depth < MOST_DEPTH) this.count(content, end, depth + 1);
+            if (depth < MAX_DEPTH) this.count(content, end, depth + 1);
           }
           this.#at = end;
           break;
@@ -104,7 +104,7 @@ class ValueCounter {
 
   #take(values: number): void {
     this.#left -= values;
-    if (this.#left < 0) throw tooManyValues(MOST_VALUES);
+    if (this.#left < 0) throw tooManyValues(MAX_VALUES);
   }
 
   /** The low 32 bits, which is all that a tag or a length has. */

@@ -9,7 +9,7 @@ import { nearest } from "../base/nearest.ts";
 export const IGNORE_UNKNOWN_HEADER = "berth-ignore-unknown-fields";
 
 /** A longer name is no slip of a known one. */
-const LONGEST_NAME = 64;
+const MAX_NAME = 64;
 
 /**
  * Finds a field of a JSON message that its type does not have. The parser would
@@ -63,7 +63,7 @@ function fieldsOf(desc: DescMessage): ReadonlyMap<string, DescField> {
 function noSuchField({ typeName, fields }: DescMessage, name: string, path: string): BerthError {
   const names = fields.map(({ name: protoName, jsonName }) => (name.includes("_") ? protoName : jsonName));
   const plain = (text: string): string => text.replaceAll("_", "").toLowerCase();
-  const meant = name.length > LONGEST_NAME ? undefined : nearest(plain(name), names.map(plain));
+  const meant = name.length > MAX_NAME ? undefined : nearest(plain(name), names.map(plain));
   const known = names.find((candidate) => plain(candidate) === meant);
   const advice =
     known !== undefined
@@ -72,13 +72,13 @@ function noSuchField({ typeName, fields }: DescMessage, name: string, path: stri
         ? `It has ${names.join(", ")}.`
         : "It has none.";
   return invalidArgument(
-    path.slice(0, MOST_PATH),
+    path.slice(0, MAX_PATH),
     `${typeName} has no such field. ${advice} To have such fields ignored, set the header "${IGNORE_UNKNOWN_HEADER}: true".`,
   );
 }
 
 /** A path is quoted twice, and advice follows it. */
-const MOST_PATH = 256;
+const MAX_PATH = 256;
 
 function isObject(value: unknown): value is object {
   return typeof value === "object" && value !== null && !Array.isArray(value);

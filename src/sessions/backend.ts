@@ -6,14 +6,14 @@ import type { SandboxName } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 
 /**
- * The resource port: what a session is of. A {@link ResourceType} says what it
- * offers, and brings a {@link Resource} into being inside a sandbox; tools act
+ * The resource port: what a session is of. A {@link SessionType} says what it
+ * offers, and brings a {@link SessionBackend} into being inside a sandbox; tools act
  * on that. Sessions, their locks, deadlines and timeouts are core's business.
  *
  * All methods end soon after their signal is aborted, and throw `BerthError`
  * only.
  */
-export interface ResourceType {
+export interface SessionType {
   /** Its name, for instance `bash`: lower-case letters and digits. */
   readonly name: string;
   /** What it is, for a person or a model. */
@@ -29,11 +29,11 @@ export interface ResourceType {
    * @param config as {@link config} parsed it.
    * @throws `SESSION_START_FAILED` where the sandbox lacks what it needs, and the engine's errors.
    */
-  initialize(host: ResourceHost, config: unknown, signal: AbortSignal): Promise<Resource>;
+  initialize(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend>;
 }
 
 /** Where a resource lives. */
-export interface ResourceHost {
+export interface SessionHost {
   readonly workerId: string;
   readonly sessionId: string;
   readonly sandbox: LeasedSandbox;
@@ -42,7 +42,7 @@ export interface ResourceHost {
 }
 
 /** Something stateful inside a sandbox. Calls on it come one after the other. */
-export interface Resource {
+export interface SessionBackend {
   /** Whether it can serve another call. One that cannot is cleaned up and replaced before the next. */
   readonly alive: boolean;
   /**
@@ -62,7 +62,7 @@ export interface Tool {
   /** How long a call with these params may run, where they or the tool say. Undefined: the sandbox's command timeout. */
   timeoutMs?(params: unknown): number | undefined;
   /** Runs it with params as {@link params} parsed them. */
-  run(resource: Resource, params: unknown, call: ToolCall): Promise<ToolResult>;
+  run(resource: SessionBackend, params: unknown, call: ToolCall): Promise<ToolResult>;
 }
 
 /** One run of a tool. */
@@ -129,7 +129,7 @@ export function succeeded(data: Json, more: Partial<ToolResult> = {}): ToolResul
 }
 
 /** Makes a tool of a function that takes its own kind of resource and its own params. */
-export function defineTool<R extends Resource, S extends ZodType>(definition: {
+export function defineTool<R extends SessionBackend, S extends ZodType>(definition: {
   readonly name: string;
   readonly description: string;
   readonly params: S;

@@ -1,7 +1,7 @@
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
-import type { Resource } from "./backend.ts";
+import type { SessionBackend } from "./backend.ts";
 import type { SessionJournal } from "./journal.ts";
 import { type SessionPlace, type SessionRecord, sessionLost } from "./record.ts";
 
@@ -13,7 +13,7 @@ const WORKSPACE_TARGET = "/workspace";
  */
 const OUTLIVES_MS = 60_000;
 /** As long as a duration may be. */
-const LONGEST_MS = 24 * 24 * 3600 * 1000;
+const MAX_MS = 24 * 24 * 3600 * 1000;
 
 /** Brings what stands behind a session into being, and takes it away. */
 export class SessionMaker {
@@ -31,7 +31,7 @@ export class SessionMaker {
     const spec: RequestedSpec = {
       ...type.sandbox,
       labels: { session_id: sessionId.slice(0, 255) },
-      idleTimeoutMs: Math.min(ttlMs + OUTLIVES_MS, LONGEST_MS),
+      idleTimeoutMs: Math.min(ttlMs + OUTLIVES_MS, MAX_MS),
       ...(workspaceId !== "" && {
         mounts: [{ source: { kind: "workspace", workspaceId }, target: WORKSPACE_TARGET, readOnly: false }],
       }),
@@ -66,7 +66,7 @@ export class SessionMaker {
   }
 
   /** Initializes the resource of a session in its sandbox. */
-  async initialize(record: SessionRecord, place: SessionPlace, signal: AbortSignal): Promise<Resource> {
+  async initialize(record: SessionRecord, place: SessionPlace, signal: AbortSignal): Promise<SessionBackend> {
     const { type, config, workerId, sessionId } = record.init;
     using lease = this.#sandboxes.acquire(place.sandbox);
     const both = AbortSignal.any([signal, lease.signal]);

@@ -8,7 +8,7 @@ import { atMost } from "../base/until.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { ResourceType } from "./backend.ts";
+import type { SessionType } from "./backend.ts";
 import { SessionEnder } from "./ender.ts";
 import { SessionJournal, USE_KEPT_EVERY_MS } from "./journal.ts";
 import { SessionMaker } from "./maker.ts";
@@ -81,7 +81,7 @@ export class SessionManager {
    * those whose sandbox lives go on, with their resource begun anew at the next
    * call; the others end, and the next call on them says so.
    */
-  restore(): void {
+  recover(): void {
     const newRecord = (init: SessionInit): SessionRecord => this.#record(init);
     const { records, leftovers } = restoreSessions(this.#journal.load(), newRecord, {
       catalog: this.#catalog,
@@ -125,7 +125,7 @@ export class SessionManager {
    *   temporary session what {@link create} may fail with; and what `work` throws.
    * @param timeoutMs how long the call may last. Default: the sandbox's command timeout.
    */
-  async use<T>(
+  async withSession<T>(
     key: SessionKey,
     signal: AbortSignal,
     work: (use: SessionUse) => Promise<T>,
@@ -277,7 +277,7 @@ export class SessionManager {
 
   #init(
     { owner, workerId }: SessionKey,
-    type: ResourceType,
+    type: SessionType,
     asked: Pick<RequestedSession, "config" | "customName" | "workspaceId" | "ttlMs">,
     temporary: boolean,
   ): SessionInit {
@@ -393,7 +393,7 @@ function customNameOf({ custom_name: name }: JsonObject): string {
   return typeof name === "string" ? name : "";
 }
 
-function configOf(type: ResourceType, given: JsonObject): JsonObject {
+function configOf(type: SessionType, given: JsonObject): JsonObject {
   return parseWith(type.config, "config", given) as JsonObject;
 }
 

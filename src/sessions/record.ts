@@ -3,20 +3,20 @@ import { BerthError } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
-import type { Resource, ResourceType } from "./backend.ts";
+import type { SessionBackend, SessionType } from "./backend.ts";
 import { SessionCalls } from "./calls.ts";
 import type { SessionNames } from "./name.ts";
 import type { SessionState, SessionView } from "./session.ts";
 import type { StoredSession } from "./store.ts";
 
 /** Calls on one session, under way and waiting. */
-const MOST_CALLS = 1000;
+const MAX_CALLS = 1000;
 
 /** What a session is from its beginning on. */
 export interface SessionInit extends SessionNames {
   readonly owner: string;
   readonly workerId: string;
-  readonly type: ResourceType;
+  readonly type: SessionType;
   /** As the type's schema parsed it. */
   readonly config: JsonObject;
   readonly customName: string;
@@ -52,7 +52,7 @@ export class SessionRecord {
   /** Undefined until its sandbox is known. */
   place: SessionPlace | undefined;
   /** Undefined until it is initialized, and where it was lost with the service that ran it. */
-  resource: Resource | undefined;
+  resource: SessionBackend | undefined;
   /** Why it can be used no more, where its sandbox went with the service that ran it. */
   lost: BerthError | undefined;
   readonly #parts: SessionRecordParts;
@@ -66,7 +66,7 @@ export class SessionRecord {
     this.#parts = parts;
     this.#usedTimeMs = init.createTimeMs;
     this.#usedAtMs = parts.time.nowMs();
-    this.calls = new SessionCalls(MOST_CALLS, () => {
+    this.calls = new SessionCalls(MAX_CALLS, () => {
       this.touch();
       parts.onUse(this);
     });

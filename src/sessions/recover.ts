@@ -1,7 +1,7 @@
 import { BerthError } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
-import type { ResourceType } from "./backend.ts";
+import type { SessionType } from "./backend.ts";
 import type { SessionInit, SessionRecord } from "./record.ts";
 import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
@@ -45,7 +45,7 @@ export function restoreSessions(
   return { records, leftovers };
 }
 
-function initOf(session: StoredSession, type: ResourceType): SessionInit {
+function initOf(session: StoredSession, type: SessionType): SessionInit {
   const {
     sessionId,
     name,
@@ -89,7 +89,7 @@ function lossOf({ sessionId, owner, sandboxId, generation }: StoredSession, sand
 }
 
 /** Stands for a type that this server does not offer any more, of a session that is to be ended. */
-function unknownType(name: string): ResourceType {
+function unknownType(name: string): SessionType {
   const unknown = (): never => {
     throw new BerthError("INTERNAL", `there is no resource type ${name}`);
   };

@@ -1,11 +1,11 @@
 import { type ZodError, z } from "zod";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
-import type { ResourceType, Tool } from "./backend.ts";
+import type { SessionType, Tool } from "./backend.ts";
 
 /** A tool and what it belongs to. */
 export interface CatalogTool {
-  readonly type: ResourceType;
+  readonly type: SessionType;
   readonly tool: Tool;
   /** For instance `bash:run`. */
   readonly fullName: string;
@@ -15,7 +15,7 @@ export interface CatalogTool {
 
 /** A type of resource as clients see it. */
 export interface CatalogType {
-  readonly type: ResourceType;
+  readonly type: SessionType;
   /** JSON Schema of its config. */
   readonly configSchema: JsonObject;
 }
@@ -30,7 +30,7 @@ export class ToolCatalog {
   readonly #byFullName: ReadonlyMap<string, CatalogTool>;
   readonly #byShortName: ReadonlyMap<string, readonly CatalogTool[]>;
 
-  constructor(types: readonly ResourceType[]) {
+  constructor(types: readonly SessionType[]) {
     this.types = types
       .map((type) => ({ type, configSchema: schemaOf(type.config) }))
       .sort((a, b) => (a.type.name < b.type.name ? -1 : 1));
@@ -50,7 +50,7 @@ export class ToolCatalog {
   }
 
   /** A type by its name. @throws `INVALID_ARGUMENT` where there is none. */
-  type(field: string, name: string): ResourceType {
+  type(field: string, name: string): SessionType {
     const found = this.#types.get(name);
     if (found !== undefined) return found.type;
     const known = [...this.#types.keys()].join(", ");
@@ -108,13 +108,11 @@ export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown
 }
 
 /** A request may be wrong in more ways than anyone wants to read. */
-const MOST_PROBLEMS = 5;
+const MAX_PROBLEMS = 5;
 
 function problems(field: string, { issues }: ZodError): string {
-  const told = issues
-    .slice(0, MOST_PROBLEMS)
-    .map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
-  if (issues.length > MOST_PROBLEMS) told.push(`and ${issues.length - MOST_PROBLEMS} more`);
+  const told = issues.slice(0, MAX_PROBLEMS).map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
+  if (issues.length > MAX_PROBLEMS) told.push(`and ${issues.length - MAX_PROBLEMS} more`);
   return told.join("; ");
 }
 

@@ -97,7 +97,7 @@ export class ToolRunner {
       this.#logger.debug({ ...meta, code: result.code, executionTimeMs }, "a tool ran");
       return { ...result, meta: { ...meta, executionTimeMs } };
     };
-    return this.#sessions.use(key, signal, work, givenMs);
+    return this.#sessions.withSession(key, signal, work, givenMs);
   }
 
   async #runWithin(

@@ -2,7 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { untilAborted } from "../base/until.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
-import type { Resource } from "./backend.ts";
+import type { SessionBackend } from "./backend.ts";
 import type { SessionCall } from "./calls.ts";
 import type { SessionEnder } from "./ender.ts";
 import type { SessionMaker } from "./maker.ts";
@@ -13,7 +13,7 @@ export interface SessionUse {
   readonly sessionId: string;
   /** Whether it was made for this call alone. */
   readonly temporary: boolean;
-  readonly resource: Resource;
+  readonly resource: SessionBackend;
   /** Whether the resource was lost since the call before, and began anew. */
   readonly restarted: boolean;
   /** How long a command may run where nobody says. */
@@ -23,7 +23,7 @@ export interface SessionUse {
 }
 
 /** As with commands: a loaded machine may need so long to start one that is to run for a moment only. */
-const LEAST_START_MS = 10_000;
+const MIN_START_MS = 10_000;
 /** How much longer than a call may last its resource may take to begin anew. */
 const LATE_START_MS = 2_000;
 
@@ -81,7 +81,7 @@ export class SessionTurns {
     await before?.cleanup(false);
     if (place === undefined) throw sessionLost(record, "it has no sandbox");
     const late = new AbortController();
-    const startMs = Math.max(timeoutMs + LATE_START_MS, LEAST_START_MS);
+    const startMs = Math.max(timeoutMs + LATE_START_MS, MIN_START_MS);
     const cancelTimer = this.#clock.setTimer(startMs, () => late.abort(tooLate(record, startMs)));
     try {
       const either = AbortSignal.any([signal, late.signal]);

@@ -19,7 +19,7 @@ export interface LoggedEvent<Body> {
 }
 
 /** Losses that are kept apart. */
-const MOST_LOSSES = 100;
+const MAX_LOSSES = 100;
 
 /** Keeps what happened to sandboxes, in the order of the sequences. */
 export class EventStore<Body> {
@@ -93,7 +93,7 @@ export class EventStore<Body> {
   /** Of too many losses the oldest become one, with the events between them. */
   addLoss({ from, to }: EventRange): void {
     this.#run("INSERT INTO event_losses (first_sequence, last_sequence) VALUES (?, ?)", from, to);
-    const surplus = this.#number("SELECT count(*) AS number FROM event_losses") - MOST_LOSSES;
+    const surplus = this.#number("SELECT count(*) AS number FROM event_losses") - MAX_LOSSES;
     if (surplus <= 0) return;
     const last = this.#number(
       "SELECT last_sequence AS number FROM event_losses ORDER BY first_sequence LIMIT 1 OFFSET ?",

@@ -47,7 +47,7 @@ const KEEP_MS = 24 * 3600 * 1000;
 const ANSWERS_PER_TRIM = 16;
 const BYTES_PER_TRIM = 1024 * 1024;
 /** Answers that the store did not take, in memory. */
-const MOST_UNSTORED_BYTES = 32 * 1024 * 1024;
+const MAX_UNSTORED_BYTES = 32 * 1024 * 1024;
 const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: Number.POSITIVE_INFINITY };
 
 /**
@@ -233,7 +233,7 @@ export class RequestLog {
       this.#unstoredBytes -= entry.unstoredBytes;
     }
     for (const [name, entry] of this.#entries) {
-      if (this.#unstoredBytes <= MOST_UNSTORED_BYTES) return;
+      if (this.#unstoredBytes <= MAX_UNSTORED_BYTES) return;
       if (entry.unstoredBytes === 0) continue;
       this.#unstoredBytes -= entry.unstoredBytes;
       entry.unstoredBytes = 0;

@@ -38,7 +38,7 @@ const PUT = `
 /** Stands in place of the size of an answer that was dropped. */
 const DROPPED = -1;
 /** Answers dropped in one go, for which nothing else is served. */
-const MOST_DROPPED = 1024;
+const MAX_DROPPED = 1024;
 
 /** Keeps requests, also past the end of the service. Writes may throw `NO_SPACE`, and have changed nothing then. */
 export class RequestStore {
@@ -128,7 +128,7 @@ export class RequestStore {
       .prepare(
         "SELECT place, answer_bytes FROM requests WHERE owner = ? AND answer_bytes > 0 ORDER BY place LIMIT ?",
       )
-      .iterate(owner, MOST_DROPPED);
+      .iterate(owner, MAX_DROPPED);
     const places: number[] = [];
     let dropped = 0;
     for (const row of oldest) {

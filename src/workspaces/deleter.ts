@@ -19,7 +19,7 @@ export interface FinishedDeletion {
  * that it is to go, so no sandbox mounts it any more; its sandboxes are removed;
  * its directory; and last what the store knows of it.
  */
-export class WorkspaceRemover {
+export class WorkspaceDeleter {
   readonly #store: WorkspaceStore;
   readonly #files: WorkspaceFiles;
   readonly #sandboxes: WorkspaceSandboxes;
@@ -76,7 +76,7 @@ export class WorkspaceRemover {
   }
 
   /** The end of a deletion that nobody was told of, or that this request began; it counts as told now. */
-  recall(name: WorkspaceName, requestId: string): FinishedDeletion | undefined {
+  finished(name: WorkspaceName, requestId: string): FinishedDeletion | undefined {
     const deletion = this.#store.deletion(name);
     if (deletion === undefined || deletion.timeMs < this.#clock.wallMs() - KEEP_DELETIONS_MS)
       return undefined;

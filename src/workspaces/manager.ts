@@ -1,7 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { inBatches } from "../base/in-batches.ts";
-import type { WorkspaceRemover } from "./deleter.ts";
+import type { WorkspaceDeleter } from "./deleter.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
@@ -22,7 +22,7 @@ export interface WorkspaceManagerParts {
   readonly mounts: WorkspaceMounts;
   readonly quota: WorkspaceQuota;
   readonly sweep: WorkspaceSweep;
-  readonly remover: WorkspaceRemover;
+  readonly deleter: WorkspaceDeleter;
   readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
 }
@@ -52,7 +52,7 @@ export interface Imported {
 }
 
 /** Foreign things in the roots that a list tells of. */
-const MOST_STRAYS = 1_000;
+const MAX_STRAYS = 1_000;
 
 /** Creates, finds, fills and cleans up workspaces: directories that outlive the sandboxes they appear in. */
 export class WorkspaceManager {
@@ -64,7 +64,7 @@ export class WorkspaceManager {
 
   /** Goes on with what an earlier run of the service left half done, and begins to watch the quota. Never rejects. */
   async start(): Promise<void> {
-    const { store, shared, workspaces, remover, quota, sweep } = this.#parts;
+    const { store, shared, workspaces, deleter, quota, sweep } = this.#parts;
     const records = store.all();
     for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);
     const begun = records.filter(({ state }) => state !== "ACTIVE");
@@ -72,10 +72,10 @@ export class WorkspaceManager {
       workspaces
         .locked(record, async () => {
           const known = store.find(record);
-          if (known?.state === "DELETING") await remover.finish(known, 0);
+          if (known?.state === "DELETING") await deleter.finish(known, 0);
           else if (known?.state === "CREATING") await workspaces.make(known);
         })
-        .catch((error: unknown) => remover.tell(record, error)),
+        .catch((error: unknown) => deleter.tell(record, error)),
     );
     quota.start();
     sweep.start();
@@ -108,7 +108,7 @@ export class WorkspaceManager {
 
   /** Workspaces of an owner in byte order of their ids, broken ones beside. */
   async list(owner: string, after: string, limit: number): Promise<WorkspacePage> {
-    const { store, files, workspaces, remover } = this.#parts;
+    const { store, files, workspaces, deleter } = this.#parts;
     const records = store.page(owner, after, limit + 1);
     const page = records.slice(0, limit);
     const found: WorkspaceView[] = [];
@@ -118,14 +118,14 @@ export class WorkspaceManager {
       const problem = await files.problemOf(name);
       // It may be on its way in, or have gone while it was looked at.
       const state = store.find(name)?.state;
-      const message = state === "DELETING" ? remover.problemOf(name) : problem;
+      const message = state === "DELETING" ? deleter.problemOf(name) : problem;
       if (state === "ACTIVE" && message === undefined) found.push(workspaces.view(name));
       else if ((state === "ACTIVE" || state === "DELETING") && message !== undefined)
         broken.push({ workspaceId, path: files.pathOf(name), message });
     }
     const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;
     if (next === undefined) {
-      const strays = await files.strays(owner, store.ids(owner), MOST_STRAYS);
+      const strays = await files.strays(owner, store.ids(owner), MAX_STRAYS);
       broken.push(...strays.map((stray) => ({ workspaceId: "", ...stray })));
     }
     return { workspaces: found, broken, next };
@@ -145,11 +145,13 @@ export class WorkspaceManager {
       readonly requestId: string;
     },
   ): Promise<CleanedUp> {
-    const { workspaces, store, users, remover } = this.#parts;
+    const { workspaces, store, users, deleter } = this.#parts;
     return workspaces.locked(name, async () => {
       const record = store.find(name);
       if (options.force) {
-        const done = record ? await remover.remove(record, options) : remover.recall(name, options.requestId);
+        const done = record
+          ? await deleter.remove(record, options)
+          : deleter.finished(name, options.requestId);
         if (done === undefined) throw workspaceNotFound(name);
         return { workspace: undefined, clearedRefs: done.clearedRefs };
       }

@@ -7,7 +7,7 @@ import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { MountSources } from "../sandboxes/mount-sources.ts";
-import { WorkspaceRemover } from "./deleter.ts";
+import { WorkspaceDeleter } from "./deleter.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
 import { diagnoseQuota } from "./host/diagnose-quota.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
@@ -112,8 +112,8 @@ export class WorkspaceAssembly {
     const shared = this.#shared;
     const { store, names, clock, logger } = this.#parts;
     const users = new WorkspaceSandboxes(sandboxes);
-    const remover = new WorkspaceRemover({ store, files, sandboxes: users, clock, logger });
-    const workspaces = new Workspaces({ store, files, shared, sandboxes: users, remover, clock });
+    const deleter = new WorkspaceDeleter({ store, files, sandboxes: users, clock, logger });
+    const workspaces = new Workspaces({ store, files, shared, sandboxes: users, deleter, clock });
     const quota = new WorkspaceQuota({ store, files, users, logger });
     const sweep = new WorkspaceSweep({
       store,
@@ -121,7 +121,7 @@ export class WorkspaceAssembly {
       isLeftBehind: (name) => names.isLeftBehind(name),
       logger,
     });
-    const common = { workspaces, store, files, shared, mounts, quota, sweep, remover, users, clock, logger };
+    const common = { workspaces, store, files, shared, mounts, quota, sweep, deleter, users, clock, logger };
     return {
       workspaces: new WorkspaceManager(common),
       quota,

@@ -5,7 +5,7 @@ import type { WorkspaceName, WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 /** Traces that may refer to one workspace. */
-const MOST_REFS = 10_000;
+const MAX_REFS = 10_000;
 
 /** Which traces use which workspaces. A trace belongs to one workspace of its owner at most. */
 export class WorkspaceReferences {
@@ -30,11 +30,11 @@ export class WorkspaceReferences {
     return this.#workspaces.locked(name, async () => {
       await this.#workspaces.make(name);
       const before = this.#store.workspaceOf(name.owner, traceId);
-      if (before !== name.workspaceId && this.#store.refCount(name) >= MOST_REFS) {
+      if (before !== name.workspaceId && this.#store.refCount(name) >= MAX_REFS) {
         throw new BerthError(
           "TOO_MANY_OPERATIONS",
-          `The workspace has ${MOST_REFS} references, and may not have more. Remove those that are done.`,
-          { metadata: { workspace_id: name.workspaceId, limit: String(MOST_REFS) } },
+          `The workspace has ${MAX_REFS} references, and may not have more. Remove those that are done.`,
+          { metadata: { workspace_id: name.workspaceId, limit: String(MAX_REFS) } },
         );
       }
       const previous = this.#store.addRef(name, traceId, this.#clock.wallMs());

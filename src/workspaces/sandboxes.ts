@@ -48,7 +48,7 @@ export class WorkspaceSandboxes {
 
   /** Tells {@link users} what became of it. */
   tell(name: WorkspaceName, body: WorkspaceEventBody): void {
-    for (const sandbox of this.users(name)) this.#sandboxes.mention(sandbox, body);
+    for (const sandbox of this.users(name)) this.#sandboxes.emit(sandbox, body);
   }
 
   /** Deletes every sandbox in which a workspace appears; returns when they are gone. */

@@ -1,6 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
-import type { WorkspaceRemover } from "./deleter.ts";
+import type { WorkspaceDeleter } from "./deleter.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { SharedDirectories } from "./shared-directories.ts";
@@ -19,7 +19,7 @@ export interface WorkspacesParts {
   readonly files: WorkspaceFiles;
   readonly shared: SharedDirectories;
   readonly sandboxes: WorkspaceSandboxes;
-  readonly remover: WorkspaceRemover;
+  readonly deleter: WorkspaceDeleter;
   readonly clock: Clock;
 }
 
@@ -60,11 +60,11 @@ export class Workspaces {
 
   /** Makes it where there is none. Under its lock. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
-    const { store, files, shared, clock, remover } = this.#parts;
+    const { store, files, shared, clock, deleter } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return { record: await this.findWhole(name), created: false };
     if (known?.state === "DELETING") {
-      await remover.finish(known, 0);
+      await deleter.finish(known, 0);
       known = undefined;
     }
     const record = known ?? store.insert(name, "CREATING", clock.wallMs());

@@ -14,7 +14,7 @@ const FULL_BYTES = 4 * 1024 * 1024 - 1024;
 const ADMITTED_VALUES = 60_000;
 const ADMITTED_MESSAGES = 6_500;
 /** As deep as messages are looked into. */
-const MOST_DEPTH = 4;
+const MAX_DEPTH = 4;
 
 const UNKNOWN_FIELD = Buffer.from([0xf8, 0x7f, 0]);
 
@@ -58,7 +58,7 @@ function floods(
   above: readonly string[],
   seen: Set<string>,
 ): HostileMessage[] {
-  if (above.length > MOST_DEPTH || seen.has(desc.typeName)) return [];
+  if (above.length > MAX_DEPTH || seen.has(desc.typeName)) return [];
   if (above.length > 0) seen.add(desc.typeName);
   return desc.fields.flatMap((field) => {
     const at = path === "" ? field.name : `${path}.${field.name}`;

@@ -16,7 +16,7 @@ import { write, writeJson } from "../io.ts";
 import { messageJson } from "../message-json.ts";
 
 const PAGE_SIZE = 1000;
-const LONGEST_COMMAND = 80;
+const MAX_COMMAND = 80;
 
 interface PsFlags extends ClientFlags {
   readonly all?: boolean;
@@ -83,7 +83,7 @@ function row(process: Process, now: number): string[] {
     ago(startTime, now),
     formatSize(Number(stdoutBytes)),
     formatSize(Number(stderrBytes)),
-    commandText(command, LONGEST_COMMAND),
+    commandText(command, MAX_COMMAND),
   ];
 }
 

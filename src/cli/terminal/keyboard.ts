@@ -1,8 +1,8 @@
 import { oneAtATime } from "./one-at-a-time.ts";
 
 /** Of what is typed or pasted, this much may wait to be sent. */
-const MOST_WAITING_BYTES = 1024 * 1024;
-const MOST_AT_ONCE_BYTES = 256 * 1024;
+const MAX_WAITING_BYTES = 1024 * 1024;
+const MAX_AT_ONCE_BYTES = 256 * 1024;
 
 /** Where keys go. */
 export interface KeyboardOptions {
@@ -33,7 +33,7 @@ export class Keyboard {
     if (keys.length === 0) return;
     this.#waiting.push(keys);
     this.#waitingBytes += keys.length;
-    if (this.#waitingBytes > MOST_WAITING_BYTES) this.#options.onRoom(false);
+    if (this.#waitingBytes > MAX_WAITING_BYTES) this.#options.onRoom(false);
     this.#send();
   }
 
@@ -41,11 +41,11 @@ export class Keyboard {
     const keys = Buffer.concat(this.#waiting);
     this.#waiting = [];
     for (let at = 0; at < keys.length; ) {
-      const piece = keys.subarray(at, at + MOST_AT_ONCE_BYTES);
+      const piece = keys.subarray(at, at + MAX_AT_ONCE_BYTES);
       this.#offset = await this.#options.write(this.#offset, piece);
       at += piece.length;
       this.#waitingBytes -= piece.length;
     }
-    if (this.#waitingBytes <= MOST_WAITING_BYTES) this.#options.onRoom(true);
+    if (this.#waitingBytes <= MAX_WAITING_BYTES) this.#options.onRoom(true);
   }
 }

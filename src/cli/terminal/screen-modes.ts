@@ -16,7 +16,7 @@ const AT_REST: ReadonlyMap<string, "h" | "l"> = new Map([
 
 const SEQUENCE = /\x1b(?:\[\?([0-9;]{1,40})([hl])|([=>]))/g;
 /** No sequence of the above is longer. */
-const LONGEST_SEQUENCE = 45;
+const MAX_SEQUENCE = 45;
 const KEYPAD = "keypad";
 const PLAIN_TEXT = "\x1b[m";
 
@@ -39,7 +39,7 @@ export class ScreenModes {
       }
     }
     // Seeing the last sequence once more changes nothing.
-    this.#rest = text.slice(-LONGEST_SEQUENCE).replace(/^[^\x1b]*(?=\x1b|$)/, "");
+    this.#rest = text.slice(-MAX_SEQUENCE).replace(/^[^\x1b]*(?=\x1b|$)/, "");
   }
 
   /** What brings the terminal to rest; empty where it is. */

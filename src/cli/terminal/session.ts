@@ -106,7 +106,7 @@ function connect(
 
 /** A size within what the service takes. */
 function wireSize({ columns, rows }: TerminalSize): TerminalSize {
-  return { columns: Math.min(columns, MOST_SIDE), rows: Math.min(rows, MOST_SIDE) };
+  return { columns: Math.min(columns, MAX_SIDE), rows: Math.min(rows, MAX_SIDE) };
 }
 
-const MOST_SIDE = 10_000;
+const MAX_SIDE = 10_000;

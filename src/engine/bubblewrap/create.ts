@@ -5,7 +5,6 @@ import { abortError, invalidArgument, throwIfAborted } from "../../base/errors.t
 import { refusedMount } from "../mounts.ts";
 import type { EngineSandbox, EngineSandboxSpec } from "../port.ts";
 import { BWRAP_FDS, bwrapArguments } from "./arguments.ts";
-import { Box } from "./box.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { startFailed, translateError } from "./errors.ts";
 import { HOST_ENV, hostCommand } from "./host-command.ts";
@@ -16,6 +15,7 @@ import { keeperScript } from "./keeper-script.ts";
 import type { Launcher } from "./launcher.ts";
 import type { OpenMount } from "./mounts.ts";
 import type { Reports, Started } from "./reports.ts";
+import { BubblewrapSandbox } from "./sandbox.ts";
 import { DEFAULT_PATH, SETUP_MARKERS, setupCommand } from "./setup-script.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
 import { stagedPath, withStagedMounts } from "./staged-mounts.ts";
@@ -42,7 +42,7 @@ export interface StartPlan {
 }
 
 /** Starts a sandbox and returns when commands can be spawned in it. On failure nothing of it is left but its group. */
-export async function startBox(plan: StartPlan, signal?: AbortSignal): Promise<Box> {
+export async function startSandbox(plan: StartPlan, signal?: AbortSignal): Promise<BubblewrapSandbox> {
   throwIfAborted(signal);
   const failure = Promise.withResolvers<never>();
   failure.promise.catch(() => {});
@@ -69,7 +69,7 @@ async function becomeReady(
   plan: StartPlan,
   starting: Promise<Started>,
   failed: Promise<never>,
-): Promise<Box> {
+): Promise<BubblewrapSandbox> {
   const ready = Promise.withResolvers<void>();
   const keeping = starting.then((started) => {
     const made = new Keeper(started, (lines) => lines.includes(SETUP_MARKERS.ready) && ready.resolve());
@@ -94,7 +94,7 @@ async function becomeReady(
     keeper.hearNoMore();
     const { spec, sandbox, group } = plan;
     const env = { PATH: DEFAULT_PATH, HOME: SANDBOX_USER.home, HOSTNAME: "sandbox", ...spec.env };
-    return new Box({ sandbox, keeper, initPid, group, env, resources: spec.resources });
+    return new BubblewrapSandbox({ sandbox, keeper, initPid, group, env, resources: spec.resources });
   } catch (error) {
     keeper.kill();
     await keeper.ended;

@@ -8,7 +8,7 @@ import { sandboxIdentity } from "./identity.ts";
 import { describeEngine } from "./info.ts";
 import { Janitor } from "./janitor.ts";
 import { ownName } from "./leftovers.ts";
-import { trySandbox } from "./trial.ts";
+import { probeSandbox } from "./probe.ts";
 import { DELEGATE, unbounded } from "./unbounded.ts";
 
 /** Looks whether sandboxes can be made with bubblewrap here, by making one that ends at once. */
@@ -16,7 +16,7 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
   try {
     const program = await findBwrap();
     const identity = sandboxIdentity();
-    await trySandbox(identity, systemArguments(rootfs));
+    await probeSandbox(identity, systemArguments(rootfs));
     const groups = await findControlGroups(ownName(), identity);
     await new Janitor(undefined, groups.homes).finish();
     const info = describeEngine(program, groups.limits);

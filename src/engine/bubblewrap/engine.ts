@@ -19,9 +19,8 @@ import type {
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";
-import type { Box } from "./box.ts";
 import type { BubblewrapProcess } from "./bubblewrap-process.ts";
-import { type StartPlan, startBox } from "./create.ts";
+import { type StartPlan, startSandbox } from "./create.ts";
 import { terminated, translateError } from "./errors.ts";
 import { EventFeed } from "./events.ts";
 import { isSandboxUser, SANDBOX_USER } from "./identity.ts";
@@ -29,6 +28,7 @@ import { requireCapabilities } from "./info.ts";
 import { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 import { type OpenMount, openMounts } from "./mounts.ts";
 import { usageOfTree } from "./process-tree.ts";
+import type { BubblewrapSandbox } from "./sandbox.ts";
 import { type BubblewrapSetup, openSetup } from "./setup.ts";
 import { spawnProcess } from "./spawn.ts";
 
@@ -57,7 +57,7 @@ const READY_MS = 30_000;
 export class BubblewrapEngine implements Engine {
   readonly name = "bubblewrap";
   readonly #options: BubblewrapEngineOptions;
-  readonly #boxes = new Map<string, Box>();
+  readonly #sandboxes = new Map<string, BubblewrapSandbox>();
   readonly #starting = new Set<Promise<unknown>>();
   readonly #processes = new Set<BubblewrapProcess>();
   readonly #orphanedPipes: OrphanedPipes;
@@ -125,20 +125,20 @@ export class BubblewrapEngine implements Engine {
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     throwIfAborted(signal);
-    const box = this.#boxes.get(ref);
+    const box = this.#sandboxes.get(ref);
     if (box === undefined) return;
     try {
       await box.remove();
     } catch (error) {
       throw translateError(error, "removing a sandbox");
     }
-    if (!this.#boxes.delete(ref)) return;
+    if (!this.#sandboxes.delete(ref)) return;
     this.#events.publish({ type: "removed", ref, sandboxId: box.describe().sandboxId });
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     throwIfAborted(signal);
-    return [...this.#boxes.values()].map((box) => box.describe());
+    return [...this.#sandboxes.values()].map((box) => box.describe());
   }
 
   events(signal: AbortSignal): AsyncIterable<EngineEvent> {
@@ -197,7 +197,7 @@ export class BubblewrapEngine implements Engine {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.allSettled(this.#starting);
-    await Promise.allSettled([...this.#boxes.keys()].map((ref) => this.remove(ref)));
+    await Promise.allSettled([...this.#sandboxes.keys()].map((ref) => this.remove(ref)));
     for (const spawned of this.#processes) spawned.destroy();
     const setup = await this.#setup?.catch(() => undefined);
     await setup?.close();
@@ -235,10 +235,10 @@ export class BubblewrapEngine implements Engine {
       ...{ launcher: keepers, attendants: groups.attendants },
       readyMs: this.#options.readyMs ?? READY_MS,
     };
-    let box: Box;
+    let box: BubblewrapSandbox;
     try {
       const closing = this.#closing.signal;
-      box = await startBox(plan, signal ? AbortSignal.any([signal, closing]) : closing);
+      box = await startSandbox(plan, signal ? AbortSignal.any([signal, closing]) : closing);
     } catch (error) {
       await group.remove().catch((cause: unknown) => {
         this.#options.logger.warn(
@@ -248,15 +248,15 @@ export class BubblewrapEngine implements Engine {
       });
       throw translateError(error, "starting a sandbox");
     }
-    this.#boxes.set(ref, box);
+    this.#sandboxes.set(ref, box);
     void box.ended.then((end) => {
       if (!box.beingRemoved) this.#events.publish({ type: "ended", ref, sandboxId, end });
     });
     return sandbox;
   }
 
-  #box(ref: string): Box {
-    const box = this.#boxes.get(ref);
+  #box(ref: string): BubblewrapSandbox {
+    const box = this.#sandboxes.get(ref);
     if (box === undefined) throw terminated();
     return box;
   }

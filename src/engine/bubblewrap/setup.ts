@@ -9,9 +9,9 @@ import { describeEngine } from "./info.ts";
 import { Janitor } from "./janitor.ts";
 import { Launcher } from "./launcher.ts";
 import { ownName } from "./leftovers.ts";
+import { probeSandbox } from "./probe.ts";
 import { Reports } from "./reports.ts";
 import { createRuntimeDir } from "./runtime-dir.ts";
-import { trySandbox } from "./trial.ts";
 
 /** All that the sandboxes of a running engine share. */
 export interface BubblewrapSetup {
@@ -41,7 +41,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   const program = await findBwrap();
   const identity = sandboxIdentity();
   const system = systemArguments(rootfs);
-  await trySandbox(identity, system);
+  await probeSandbox(identity, system);
   const name = ownName();
   const groups = await findControlGroups(name, identity);
   const runtime = await createRuntimeDir(name, rootfs);

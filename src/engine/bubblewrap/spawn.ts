@@ -3,7 +3,6 @@ import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import type { OutputSink, SpawnRequest, TerminalSize } from "../port.ts";
 import { startSignal } from "../start-signal.ts";
-import type { Box } from "./box.ts";
 import { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { entryArguments } from "./entry-script.ts";
 import { terminated, translateError } from "./errors.ts";
@@ -11,6 +10,7 @@ import { JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
 import type { Launcher } from "./launcher.ts";
 import { readerOf, writerOf } from "./pipe-ends.ts";
 import type { Started } from "./reports.ts";
+import type { BubblewrapSandbox } from "./sandbox.ts";
 
 /** What {@link spawnProcess} works with. */
 export interface SpawnParts {
@@ -36,7 +36,7 @@ const ENTER_MS = 20_000;
  * fails, for the outer namespace gives rights over its own ones alone.
  */
 export async function spawnProcess(
-  box: Box,
+  box: BubblewrapSandbox,
   request: SpawnRequest,
   sink: OutputSink,
   parts: SpawnParts,
@@ -87,7 +87,7 @@ interface JobStreams {
 
 /** Resolves when an attendant has begun. One that begins later than it is waited for is sent away. */
 async function startAttendant(
-  box: Box,
+  box: BubblewrapSandbox,
   args: (tag: number) => string[],
   { launcher }: SpawnParts,
   signal: AbortSignal | undefined,
@@ -174,7 +174,7 @@ async function reportOf(stdout: Socket, signal: AbortSignal | undefined): Promis
 }
 
 async function startError(
-  box: Box,
+  box: BubblewrapSandbox,
   request: SpawnRequest,
   report: string,
   streams: JobStreams,
@@ -221,7 +221,12 @@ async function lastWords(socket: Socket): Promise<string> {
   return text;
 }
 
-async function resizeTerminal(box: Box, tty: string, size: TerminalSize, parts: SpawnParts): Promise<void> {
+async function resizeTerminal(
+  box: BubblewrapSandbox,
+  tty: string,
+  size: TerminalSize,
+  parts: SpawnParts,
+): Promise<void> {
   if (!/^\/dev\/pts\/\d+$/.test(tty))
     throw new BerthError("PROCESS_STATE", "The process has no terminal any more.");
   const argv = ["stty", "-F", tty, "cols", String(size.columns), "rows", String(size.rows)];

@@ -8,7 +8,7 @@ export interface Attempt {
 }
 
 const FIRST_PAUSE_MS = 1_000;
-const LONGEST_PAUSE_MS = 5 * 60_000;
+const MAX_PAUSE_MS = 5 * 60_000;
 
 /**
  * Keeps away from what has failed, and tries it again after pauses that double
@@ -66,7 +66,7 @@ export class CircuitBreaker {
 
   #fail(): void {
     this.#failures++;
-    this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
+    this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), MAX_PAUSE_MS);
     this.#tryAgainAt = this.#now() + this.#pauseMs;
   }
 }

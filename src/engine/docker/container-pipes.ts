@@ -26,7 +26,7 @@ const MAKE_MS = 10_000;
 const STOCK = "stock";
 /** Between attempts to remove a directory. */
 const FIRST_PAUSE_MS = 1_000;
-const LONGEST_PAUSE_MS = 30_000;
+const MAX_PAUSE_MS = 30_000;
 
 /** The named pipes of one process. */
 export interface ProcessPipes extends PipePaths {
@@ -225,7 +225,7 @@ export class ContainerPipes {
 
   async #keepRemoving(container: string): Promise<void> {
     const { signal } = this.#closing;
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       await sleep(pauseMs, undefined, { signal, ref: false }).catch(() => {});
       if (signal.aborted || (await this.#tryRemove(container))) return;
     }

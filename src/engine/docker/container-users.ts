@@ -15,7 +15,7 @@ export const TELL_IDS = `${TELL_ID_RANGES}
 while read -r name uid x; do [ $name != Uid: ] || printf 'berth-uid %s\\n' $uid; done </proc/self/status`;
 
 /** More names than this are not remembered of one container: they are asked for again. */
-const MOST_NAMES = 256;
+const MAX_NAMES = 256;
 
 /** Which users of the host the users of one container are. */
 export class ContainerUsers {
@@ -32,7 +32,7 @@ export class ContainerUsers {
 
   /** Takes over what {@link TELL_ID_RANGES} printed, and the uid of one user. */
   learn(user: string, uid: number, told: string): void {
-    if (this.#names.size >= MOST_NAMES) this.#names.clear();
+    if (this.#names.size >= MAX_NAMES) this.#names.clear();
     this.#names.set(user, uid);
     this.#ranges = rangesIn(told);
   }

@@ -2,7 +2,7 @@ import { closeSync, constants, openSync } from "node:fs";
 
 /** How soon somebody who opens an ended stdin once more meets its end. */
 const FIRST_KNOCK_MS = 2;
-const LONGEST_KNOCK_MS = 250;
+const MAX_KNOCK_MS = 250;
 
 /**
  * Unlike other pipes, one with a name lets nobody open it for reading while
@@ -54,7 +54,7 @@ export class Knocks {
           return this.#onOver();
         }
       }
-      this.#knock(Math.min(delayMs * 2, LONGEST_KNOCK_MS));
+      this.#knock(Math.min(delayMs * 2, MAX_KNOCK_MS));
     }, delayMs).unref();
   }
 }

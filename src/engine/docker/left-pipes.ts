@@ -18,7 +18,7 @@ export interface ClaimedPipes {
 }
 
 /** As much as a pipe holds, unless somebody had it made larger. */
-const MOST_LEFT_BYTES = 64 * 1024;
+const MAX_LEFT_BYTES = 64 * 1024;
 /** Between two reads of what nobody has claimed: a command that still runs may write to it, and is to get on. */
 const TURN_MS = 25;
 
@@ -107,7 +107,7 @@ export class LeftPipes {
 
 /** What lies in a pipe, so that an end that was told before now is known at once. */
 function readNow(fd: number): Buffer {
-  const bytes = Buffer.alloc(MOST_LEFT_BYTES);
+  const bytes = Buffer.alloc(MAX_LEFT_BYTES);
   try {
     return bytes.subarray(0, readSync(fd, bytes));
   } catch {

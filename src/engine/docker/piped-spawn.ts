@@ -70,7 +70,7 @@ export async function spawnPiped(
     state = new ExecState(daemon, exec.id);
     await start(daemon, exec, signal);
     await untilOpened(state, opened.stdout, signal);
-    opened.letGo();
+    opened.release();
     leave();
     const spawned = new PipedProcess(state, pipes, opened.ends, sink, leftovers);
     void spawned.ended.then(() => {
@@ -93,7 +93,7 @@ interface OpenedPipes {
   readonly ends: PipeEnds;
   readonly stdout: Socket;
   /** Closes what has kept the pipes alive until the process has opened them. */
-  readonly letGo: () => void;
+  readonly release: () => void;
 }
 
 function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes {
@@ -117,10 +117,10 @@ function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes {
         { stream: "stderr", socket: socketOf(errors, "readable") },
       ],
     };
-    const letGo = (): void => {
+    const release = (): void => {
       for (const fd of keepers.splice(0)) closeSync(fd);
     };
-    return { ends, stdout, letGo };
+    return { ends, stdout, release };
   } catch (error) {
     for (const fd of fds) closeSync(fd);
     throw error;
@@ -134,10 +134,10 @@ function socketOf(fd: number, direction: "readable" | "writable"): Socket {
 }
 
 /** Lets go of pipes that may yet be opened on the other side. */
-function abandon({ ends: { stdin, outputs }, letGo }: OpenedPipes): void {
+function abandon({ ends: { stdin, outputs }, release }: OpenedPipes): void {
   stdin?.destroy();
   for (const { socket } of outputs) socket.destroy();
-  setTimeout(letGo, LATE_OPEN_MS).unref();
+  setTimeout(release, LATE_OPEN_MS).unref();
 }
 
 function start(daemon: Daemon, exec: Exec, signal?: AbortSignal): Promise<void> {

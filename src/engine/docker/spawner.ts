@@ -19,7 +19,7 @@ import { untilAborted } from "./until-aborted.ts";
 
 /** How long a container may take to tell its ids, and how much of that is read. */
 const ANSWER_TIMEOUT_MS = 10_000;
-const MOST_TOLD_CHARS = 4096;
+const MAX_TOLD_CHARS = 4096;
 
 /** What is known of a container. */
 interface KnownContainer {
@@ -263,7 +263,7 @@ export class Spawner {
     const over = Promise.withResolvers<void>();
     const sink: OutputSink = {
       data: (_, chunk) => {
-        told = (told + chunk.toString("latin1")).slice(0, MOST_TOLD_CHARS);
+        told = (told + chunk.toString("latin1")).slice(0, MAX_TOLD_CHARS);
       },
       end: () => over.resolve(),
     };

@@ -8,7 +8,7 @@ import { END_OF_TAR, encodeEntry, padding } from "./tar-writer.ts";
 /** Small pieces are put together up to so many bytes. */
 const CHUNK_BYTES = 256 * 1024;
 /** Holes of a file that are fewer bytes in all are written as zeros, which every tar reads. */
-const LEAST_HOLE_BYTES = 1024 * 1024;
+const MIN_HOLE_BYTES = 1024 * 1024;
 
 /**
  * Writes a tar of a directory, as any tool made it of `.`, anew in the standard
@@ -65,7 +65,7 @@ async function* restate(items: AsyncIterable<TarItem>, whose: string): AsyncGene
 }
 
 function isNearlyWhole({ realSize }: SparseMap, size: number): boolean {
-  return realSize - size < LEAST_HOLE_BYTES;
+  return realSize - size < MIN_HOLE_BYTES;
 }
 
 /** Writes zeros where a file has holes. */

@@ -3,8 +3,8 @@ import { BLOCK_BYTES, type Segment, type SparseMap } from "./tar-entry.ts";
 import { decodeNumber, notTar } from "./tar-header.ts";
 
 /** A file of so many parts is at least 400 MB on the disk. */
-const MOST_SEGMENTS = 100_000;
-const MOST_DIGITS = 15;
+const MAX_SEGMENTS = 100_000;
+const MAX_DIGITS = 15;
 
 /** A header of GNU's tar holds 4 segments, each further block 21. */
 const OLD_GNU = { at: 386, count: 4, extendedAt: 482, realSizeAt: 483 };
@@ -23,7 +23,7 @@ export async function readOldGnuMap(source: ByteSource, header: Buffer, size: nu
   };
   const realSize = decodeNumber(header, OLD_GNU.realSizeAt, OLD_GNU_NUMBER);
   for (let extended = read(header, OLD_GNU); extended; ) {
-    if (segments.length > MOST_SEGMENTS) throw tooManyHoles();
+    if (segments.length > MAX_SEGMENTS) throw tooManyHoles();
     const block = await source.take(BLOCK_BYTES);
     if (block === undefined) throw notTar("it breaks off");
     extended = read(block, OLD_GNU_MORE);
@@ -49,17 +49,17 @@ export async function readPaxMap(
       if (end >= 0) {
         const digits = text.slice(0, end);
         text = text.slice(end + 1);
-        if (!/^\d+$/.test(digits) || digits.length > MOST_DIGITS) throw damaged();
+        if (!/^\d+$/.test(digits) || digits.length > MAX_DIGITS) throw damaged();
         return Number(digits);
       }
       left -= BLOCK_BYTES;
       const block = left < 0 ? undefined : await source.take(BLOCK_BYTES);
-      if (block === undefined || text.length > MOST_DIGITS) throw damaged();
+      if (block === undefined || text.length > MAX_DIGITS) throw damaged();
       text += block.toString("latin1");
     }
   };
   const count = await next();
-  if (count > MOST_SEGMENTS) throw tooManyHoles();
+  if (count > MAX_SEGMENTS) throw tooManyHoles();
   const segments: Segment[] = [];
   while (segments.length < count) segments.push({ offset: await next(), length: await next() });
   return { map: checked({ realSize, segments }, left), size: left };
@@ -120,5 +120,5 @@ function damaged(): Error {
 }
 
 function tooManyHoles(): Error {
-  return notTar(`a sparse file has more than ${MOST_SEGMENTS} parts`);
+  return notTar(`a sparse file has more than ${MAX_SEGMENTS} parts`);
 }

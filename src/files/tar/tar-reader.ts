@@ -11,10 +11,10 @@ export type TarItem =
   | { readonly type: "content"; readonly data: Buffer };
 
 /** Names and pax records of one entry together; longest names are far below. */
-const MOST_EXTENSION_BYTES = 1024 * 1024;
+const MAX_EXTENSION_BYTES = 1024 * 1024;
 
 /** What may follow the end mark. */
-const MOST_REST_BYTES = 16 * 1024 * 1024;
+const MAX_REST_BYTES = 16 * 1024 * 1024;
 
 /** What came before an entry's own header and overrides it. */
 interface Extension {
@@ -39,7 +39,7 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
       if (block === undefined && count === 0) throw notTar("it is empty");
       if (extension.bytes > 0) throw notTar("it breaks off");
       // The rest is drained, so that whoever sends it is not left waiting. Tars fill their last record up.
-      if (!(await source.skipRest(MOST_REST_BYTES))) throw notTar("too much follows its end");
+      if (!(await source.skipRest(MAX_REST_BYTES))) throw notTar("too much follows its end");
       return;
     }
     count++;
@@ -62,7 +62,7 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
 
 async function readExtension(source: ByteSource, header: RawHeader, extension: Extension): Promise<void> {
   extension.bytes += header.size + BLOCK_BYTES;
-  if (header.size < 0 || extension.bytes > MOST_EXTENSION_BYTES)
+  if (header.size < 0 || extension.bytes > MAX_EXTENSION_BYTES)
     throw notTar("an extended header is too large");
   const body = await source.take(header.size);
   if (body === undefined) throw notTar("it breaks off");

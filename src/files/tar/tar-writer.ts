@@ -35,8 +35,8 @@ const TYPES: Readonly<Record<PlainTarEntry["kind"], string>> = {
 };
 
 const NAME_BYTES = 100;
-const MOST_OCTAL_7 = 0o7777777;
-const MOST_OCTAL_11 = 0o77777777777;
+const MAX_OCTAL_7 = 0o7777777;
+const MAX_OCTAL_11 = 0o77777777777;
 
 /** In the form 1.0 of GNU's tar: whoever does not know it finds a file of another name. */
 function encodeSparse(entry: PlainTarEntry, map: SparseMap): Buffer {
@@ -64,11 +64,10 @@ function paxExtension(entry: TarEntry, more: ReadonlyMap<string, ByteString> = n
   if (!names.every((name) => isUtf8(toBytes(name)))) records.set("hdrcharset", "BINARY");
   if (long(entry.name)) records.set("path", entry.name);
   if (long(entry.linkName)) records.set("linkpath", entry.linkName);
-  if (entry.size > MOST_OCTAL_11) records.set("size", String(entry.size));
-  if (entry.uid > MOST_OCTAL_7) records.set("uid", String(entry.uid));
-  if (entry.gid > MOST_OCTAL_7) records.set("gid", String(entry.gid));
-  if (entry.modifyTime < 0 || entry.modifyTime > MOST_OCTAL_11)
-    records.set("mtime", String(entry.modifyTime));
+  if (entry.size > MAX_OCTAL_11) records.set("size", String(entry.size));
+  if (entry.uid > MAX_OCTAL_7) records.set("uid", String(entry.uid));
+  if (entry.gid > MAX_OCTAL_7) records.set("gid", String(entry.gid));
+  if (entry.modifyTime < 0 || entry.modifyTime > MAX_OCTAL_11) records.set("mtime", String(entry.modifyTime));
   for (const [key, value] of more) records.set(key, value);
   return records.size === 0 ? [] : extension("x", "pax", encodePax(records));
 }

@@ -17,7 +17,7 @@ export interface LanePoolSettings {
 /** Lanes opened at the same time; more only make the engine slower. */
 const OPENING_AT_ONCE = 4;
 const FIRST_RECHECK_MS = 200;
-const LONGEST_RECHECK_MS = 10_000;
+const MAX_RECHECK_MS = 10_000;
 /** One lane for each of this many processes that the sandbox may have. */
 const PIDS_PER_LANE = 16;
 
@@ -184,7 +184,7 @@ export class LanePool implements LaneOwner {
       lane
         .recheck()
         .then(() => {
-          if (lane.state === "parked") this.#recheckLater(lane, Math.min(delayMs * 2, LONGEST_RECHECK_MS));
+          if (lane.state === "parked") this.#recheckLater(lane, Math.min(delayMs * 2, MAX_RECHECK_MS));
         })
         .catch(() => lane.discard());
     }, delayMs);

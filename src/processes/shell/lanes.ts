@@ -10,11 +10,11 @@ import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { signalCommand } from "./lane-script.ts";
 import { jobText } from "./lane-text.ts";
-import { WaitingShells } from "./prestarted-shells.ts";
+import { PrestartedShells } from "./prestarted-shells.ts";
 import { noProcesses, orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */
-const LONGEST_TEXT = 32 * 1024;
+const MAX_TEXT = 32 * 1024;
 const SIGKILL = 9;
 const READY_ANSWER_MS = 500;
 /** After how long a shell that has not begun its job is looked at, and looked at again. */
@@ -27,7 +27,7 @@ type Questions<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
 /** What is kept ready in one sandbox. */
 interface ReadyShells {
   readonly lanes: LanePool;
-  readonly forStdin: WaitingShells;
+  readonly forStdin: PrestartedShells;
 }
 
 /**
@@ -62,7 +62,7 @@ export class Lanes implements JobRunner, Shells {
     if (this.#ready.has(sandbox.ref)) return;
     const ready = {
       lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger),
-      forStdin: new WaitingShells(this.#engine, sandbox, this.#logger),
+      forStdin: new PrestartedShells(this.#engine, sandbox, this.#logger),
     };
     this.#ready.set(sandbox.ref, ready);
     // Whoever claims a sandbox that waits may want an interpreter at once.
@@ -242,5 +242,5 @@ function isShort({ argv, env }: JobRequest): boolean {
   let length = 0;
   for (const arg of argv) length += arg.length;
   for (const name in env) length += name.length + (env[name]?.length ?? 0);
-  return length <= LONGEST_TEXT;
+  return length <= MAX_TEXT;
 }

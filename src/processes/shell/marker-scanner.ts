@@ -1,7 +1,7 @@
 const NOTHING = Buffer.alloc(0);
 const SEMICOLON = 0x3b;
 /** A marker's text is a short word; more than this before its `;` is no marker of ours. */
-const LONGEST_TEXT = 32;
+const MAX_TEXT = 32;
 
 /** What {@link MarkerScanner.push} found. */
 export interface Found {
@@ -38,7 +38,7 @@ export class MarkerScanner {
     }
     const textAt = at + this.#nonce.length;
     const endAt = bytes.indexOf(SEMICOLON, textAt);
-    if (endAt < 0 && bytes.length - textAt <= LONGEST_TEXT) {
+    if (endAt < 0 && bytes.length - textAt <= MAX_TEXT) {
       this.#hold(bytes, at);
       return undefined;
     }

@@ -16,7 +16,7 @@ import { shellGone } from "./shell-gone.ts";
 import { noProcesses } from "./start-watch.ts";
 
 /** More text than this before the first marker is no message of an engine. */
-const LONGEST_PREAMBLE = 16 * 1024;
+const MAX_PREAMBLE = 16 * 1024;
 
 /** A job with a shell of its own around it, which ends with it. */
 export class PlainJob implements Job {
@@ -53,7 +53,7 @@ export class PlainJob implements Job {
     this.#hasTerminal = hasTerminal;
     this.#scanners = {
       stdout: new MarkerScanner(this.nonce, (chunk) => {
-        this.#preamble += chunk.toString("utf8", 0, Math.max(0, LONGEST_PREAMBLE - this.#preamble.length));
+        this.#preamble += chunk.toString("utf8", 0, Math.max(0, MAX_PREAMBLE - this.#preamble.length));
       }),
       stderr: this.#scanner("stderr"),
     };

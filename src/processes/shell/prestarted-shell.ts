@@ -30,10 +30,10 @@ ${AWAIT_READER}`;
 const OPEN_TIMEOUT_MS = 15_000;
 
 /** More than this is not what such a shell says. */
-const LONGEST_READY = 64;
+const MAX_READY = 64;
 
 /** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
-export class WaitingShell implements LeaderId {
+export class PrestartedShell implements LeaderId {
   readonly #spawned: SpawnedProcess;
   readonly pid: number;
   readonly startTime: string;
@@ -52,15 +52,15 @@ export class WaitingShell implements LeaderId {
     sandbox: LeasedSandbox,
     signal: AbortSignal,
     timeoutMs = OPEN_TIMEOUT_MS,
-  ): Promise<WaitingShell> {
+  ): Promise<PrestartedShell> {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => {});
     let said = "";
-    let shell: WaitingShell | undefined;
+    let shell: PrestartedShell | undefined;
     const sink: OutputSink = {
       data: (stream, chunk) => {
         if (shell !== undefined) return shell.#job?.sink.data(stream, chunk);
-        said = (said + chunk.toString("latin1")).slice(0, LONGEST_READY);
+        said = (said + chunk.toString("latin1")).slice(0, MAX_READY);
         if (said.includes(";")) ready.resolve();
       },
       end: (error) => {
@@ -81,7 +81,7 @@ export class WaitingShell implements LeaderId {
     } finally {
       limit.removeEventListener("abort", onAbort);
     }
-    shell = new WaitingShell(spawned, parseLeader(said.slice(1, said.indexOf(";"))));
+    shell = new PrestartedShell(spawned, parseLeader(said.slice(1, said.indexOf(";"))));
     return shell;
   }
 

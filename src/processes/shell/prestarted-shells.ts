@@ -1,7 +1,7 @@
 import type { Logger } from "../../base/logger.ts";
 import type { Engine } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
-import { WaitingShell } from "./prestarted-shell.ts";
+import { PrestartedShell } from "./prestarted-shell.ts";
 
 /** Sandboxes whose jobs read no stdin for this long keep no shell for it. */
 const IDLE_MS = 60_000;
@@ -10,15 +10,15 @@ const IDLE_MS = 60_000;
 const REOPEN_DELAY_MS = 30;
 
 /**
- * Keeps one {@link WaitingShell} ready in a sandbox that has been asked for
+ * Keeps one {@link PrestartedShell} ready in a sandbox that has been asked for
  * one: most never are.
  */
-export class WaitingShells {
+export class PrestartedShells {
   readonly #engine: Engine;
   readonly #sandbox: LeasedSandbox;
   readonly #logger: Logger;
   readonly #closing = new AbortController();
-  #ready: WaitingShell | undefined;
+  #ready: PrestartedShell | undefined;
   #opening = false;
   #idleTimer: NodeJS.Timeout | undefined;
   #reopenTimer: NodeJS.Timeout | undefined;
@@ -35,7 +35,7 @@ export class WaitingShells {
   }
 
   /** The shell that is ready, if one is. Either way another is opened for the next. */
-  take(): WaitingShell | undefined {
+  take(): PrestartedShell | undefined {
     const shell = this.#ready?.alive ? this.#ready : undefined;
     this.#ready = undefined;
     clearTimeout(this.#reopenTimer);
@@ -57,7 +57,7 @@ export class WaitingShells {
   #open(): void {
     if (this.#opening || this.#closing.signal.aborted) return;
     this.#opening = true;
-    WaitingShell.open(this.#engine, this.#sandbox, this.#closing.signal)
+    PrestartedShell.open(this.#engine, this.#sandbox, this.#closing.signal)
       .then((shell) => {
         if (this.#closing.signal.aborted) shell.retire();
         else this.#ready = shell;

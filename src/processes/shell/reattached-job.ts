@@ -30,7 +30,7 @@ export interface FoundFacts {
  * there are none, the engine may tell its end. It is the process of its pid for
  * as long as that has its start time.
  */
-export class FoundJob implements Job {
+export class ReattachedJob implements Job {
   readonly pid: number;
   readonly startTime: string;
   readonly trace: JobTrace | undefined;

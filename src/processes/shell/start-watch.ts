@@ -4,7 +4,7 @@ import { BEGIN_TIMEOUT_MS } from "./job-bounds.ts";
 
 /** After how long a job that has not begun is looked at from outside, first and at most. */
 const FIRST_LOOK_MS = 300;
-const LONGEST_LOOK_MS = 1_000;
+const MAX_LOOK_MS = 1_000;
 /** An obstacle that is seen for so long is none that goes away by itself. */
 const OBSTACLE_MS = 1_500;
 /** How much earlier the shell may have been started that a start waits for. */
@@ -13,7 +13,7 @@ const EARLIER_MS = 15_000;
 const LEFT_MS = 800;
 
 /** A loaded machine may need this long to start a command that may run for a moment only. */
-const LEAST_BEGIN_MS = 10_000;
+const MIN_BEGIN_MS = 10_000;
 /** How much later than its timeout a command may begin, to end at once. */
 const LATE_BEGIN_MS = 2_000;
 
@@ -39,7 +39,7 @@ export async function watchStart<T>(
   start: (limit: AbortSignal) => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const beginMs = Math.min(Math.max(timeoutMs + LATE_BEGIN_MS, LEAST_BEGIN_MS), BEGIN_TIMEOUT_MS);
+  const beginMs = Math.min(Math.max(timeoutMs + LATE_BEGIN_MS, MIN_BEGIN_MS), BEGIN_TIMEOUT_MS);
   const limit = new AbortController();
   const givenUp = Promise.withResolvers<never>();
   givenUp.promise.catch(() => {});
@@ -68,7 +68,7 @@ export async function watchStart<T>(
   let lookMs = FIRST_LOOK_MS;
   const onLook = (): void => {
     const next = (): void => {
-      lookMs = Math.min(lookMs * 1.5, LONGEST_LOOK_MS);
+      lookMs = Math.min(lookMs * 1.5, MAX_LOOK_MS);
       if (!over) looking = setTimeout(onLook, lookMs).unref();
     };
     look().then(next, next);

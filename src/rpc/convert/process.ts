@@ -23,10 +23,10 @@ import { checkText } from "../validate/text.ts";
 import { encodeOutput } from "./output-encoding.ts";
 
 /** One argument's most bytes: the kernel's bound of 32 pages, its NUL included. */
-const MOST_ARGUMENT_BYTES = 131_071;
-const MOST_ARGUMENTS = 65_536;
-const MOST_ARGV_BYTES = 1024 * 1024;
-const MOST_TERMINAL_SIDE = 10_000;
+const MAX_ARGUMENT_BYTES = 131_071;
+const MAX_ARGUMENTS = 65_536;
+const MAX_ARGV_BYTES = 1024 * 1024;
+const MAX_TERMINAL_SIDE = 10_000;
 
 const CAUSES: Record<ExitCause, WireCause> = {
   EXITED: WireCause.EXITED,
@@ -45,7 +45,7 @@ export function fromWireCommand(command: ExecRequest["command"] | RunCommandRequ
   switch (command.case) {
     case "shell":
       if (command.value === "") throw invalidArgument("shell", "the command is empty. Say what to run.");
-      return { kind: "shell", line: checkText("shell", command.value, MOST_ARGUMENT_BYTES) };
+      return { kind: "shell", line: checkText("shell", command.value, MAX_ARGUMENT_BYTES) };
     case "argv":
       return { kind: "argv", args: checkArgv(command.value.args) };
     default:
@@ -62,8 +62,8 @@ export function fromWireTerminal(terminal: Terminal | undefined): TerminalSize |
 
 export function fromWireSize(prefix: string, columns: number, rows: number): TerminalSize {
   for (const [field, value] of Object.entries({ columns, rows })) {
-    if (value < 1 || value > MOST_TERMINAL_SIDE) {
-      throw invalidArgument(`${prefix}${field}`, `${value} is not between 1 and ${MOST_TERMINAL_SIDE}.`);
+    if (value < 1 || value > MAX_TERMINAL_SIDE) {
+      throw invalidArgument(`${prefix}${field}`, `${value} is not between 1 and ${MAX_TERMINAL_SIDE}.`);
     }
   }
   return { columns, rows };
@@ -152,17 +152,17 @@ function checkArgv(args: readonly string[]): readonly string[] {
   if (first === undefined)
     throw invalidArgument("argv.args", "it is empty. Its first element is the program to run.");
   if (first === "") throw invalidArgument("argv.args[0]", "the program's name is empty.");
-  if (args.length > MOST_ARGUMENTS)
-    throw invalidArgument("argv.args", `there are ${args.length}; at most ${MOST_ARGUMENTS} are allowed.`);
+  if (args.length > MAX_ARGUMENTS)
+    throw invalidArgument("argv.args", `there are ${args.length}; at most ${MAX_ARGUMENTS} are allowed.`);
   let bytes = 0;
   args.forEach((arg, index) => {
-    checkText(`argv.args[${index}]`, arg, MOST_ARGUMENT_BYTES);
+    checkText(`argv.args[${index}]`, arg, MAX_ARGUMENT_BYTES);
     bytes += Buffer.byteLength(arg) + 1;
   });
-  if (bytes > MOST_ARGV_BYTES) {
+  if (bytes > MAX_ARGV_BYTES) {
     throw invalidArgument(
       "argv.args",
-      `together they have ${bytes} bytes; at most ${MOST_ARGV_BYTES} are allowed. Pass more through stdin or a file.`,
+      `together they have ${bytes} bytes; at most ${MAX_ARGV_BYTES} are allowed. Pass more through stdin or a file.`,
     );
   }
   return args;

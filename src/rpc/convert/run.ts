@@ -17,7 +17,7 @@ import {
 } from "../../../gen/ts/berth/v1/run_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
 import type { RunView } from "../../runs/catalog.ts";
-import { MOST_MESSAGES, promptOf } from "../../runs/conversation.ts";
+import { MAX_MESSAGES, promptOf } from "../../runs/conversation.ts";
 import {
   currentStep,
   endOf,
@@ -42,8 +42,8 @@ import { fromWireSpec, positive } from "./sandbox.ts";
 
 const KIB = 1024;
 /** Of one message, and of a run's request. */
-export const MOST_MESSAGE_BYTES = 256 * KIB;
-const MOST_PROMPT_BYTES = 64 * KIB;
+export const MAX_MESSAGE_BYTES = 256 * KIB;
+const MAX_PROMPT_BYTES = 64 * KIB;
 const DEFAULTS = { maxSteps: 10, duplicateThreshold: 2, stepTimeoutMs: 300_000 };
 
 const STATES: Record<RunState, WireState> = {
@@ -98,22 +98,22 @@ export function fromWireSettings(request: CreateRunRequest): RunSettings {
     stepTimeoutMs:
       positive("step_timeout", durationToMs("step_timeout", request.stepTimeout)) ?? DEFAULTS.stepTimeoutMs,
     maxDurationMs: positive("max_duration", durationToMs("max_duration", request.maxDuration)),
-    nextStepPrompt: checkText("next_step_prompt", request.nextStepPrompt, MOST_PROMPT_BYTES),
+    nextStepPrompt: checkText("next_step_prompt", request.nextStepPrompt, MAX_PROMPT_BYTES),
     sandbox,
     onEnd: fromWireOnEnd(request.onEnd, sandbox),
   };
 }
 
 export function fromWireMessages(messages: readonly WireMessage[]): RunMessage[] {
-  if (messages.length > MOST_MESSAGES) {
+  if (messages.length > MAX_MESSAGES) {
     throw invalidArgument(
       "messages",
-      `there are ${messages.length}; at most ${MOST_MESSAGES} are allowed. The run keeps no more either.`,
+      `there are ${messages.length}; at most ${MAX_MESSAGES} are allowed. The run keeps no more either.`,
     );
   }
   return messages.map(({ role, content }, index) => ({
     role: fromWire(`messages[${index}].role`, ROLES, role, "a role: USER, SYSTEM, ASSISTANT or TOOL"),
-    content: checkText(`messages[${index}].content`, content, MOST_MESSAGE_BYTES),
+    content: checkText(`messages[${index}].content`, content, MAX_MESSAGE_BYTES),
   }));
 }
 

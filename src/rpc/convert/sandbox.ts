@@ -31,7 +31,7 @@ import { integer } from "../validate/integer.ts";
 import { labels } from "../validate/labels.ts";
 import { absolutePath, checkText } from "../validate/text.ts";
 
-const MOST_MOUNTS = 32;
+const MAX_MOUNTS = 32;
 
 const STATES: Record<SandboxState, WireState> = {
   CREATING: WireState.CREATING,
@@ -232,8 +232,8 @@ function fromWireNetwork(mode: WireNetworkMode | undefined): NetworkMode | undef
 }
 
 function fromWireMounts(mounts: readonly WireMount[]): Mount[] {
-  if (mounts.length > MOST_MOUNTS)
-    throw invalidArgument("spec.mounts", `there are ${mounts.length}; at most ${MOST_MOUNTS} are allowed.`);
+  if (mounts.length > MAX_MOUNTS)
+    throw invalidArgument("spec.mounts", `there are ${mounts.length}; at most ${MAX_MOUNTS} are allowed.`);
   const targets = new Set<string>();
   return mounts.map((mount, index) => {
     const field = `spec.mounts[${index}]`;

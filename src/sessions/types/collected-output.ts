@@ -5,14 +5,14 @@ import { HeadAndTail } from "../../processes/head-and-tail.ts";
 import type { Attachment, ToolCall } from "../backend.ts";
 
 /** Of each stream so much comes with the result: its head and its tail. */
-const MOST_BYTES = 512 * 1024;
+const MAX_BYTES = 512 * 1024;
 /** Of output that is no text so much is shown as text; all of it comes as an attachment. */
-const MOST_MANGLED_BYTES = 64 * 1024;
+const MAX_MANGLED_BYTES = 64 * 1024;
 
 /** What a tool's program wrote: passed on as it comes, and kept for the result. */
 export class CollectedOutput {
   readonly #call: ToolCall;
-  readonly #kept = { stdout: new HeadAndTail(MOST_BYTES), stderr: new HeadAndTail(MOST_BYTES) };
+  readonly #kept = { stdout: new HeadAndTail(MAX_BYTES), stderr: new HeadAndTail(MAX_BYTES) };
 
   constructor(call: ToolCall) {
     this.#call = call;
@@ -43,7 +43,7 @@ export class CollectedOutput {
       // What is cut in the middle of a character is text all the same.
       if (gap !== undefined && isTextAround(data, gap.from)) return data.toString();
       attachments.push({ name: stream, mediaType: "application/octet-stream", content: data });
-      return data.toString("utf8", 0, MOST_MANGLED_BYTES);
+      return data.toString("utf8", 0, MAX_MANGLED_BYTES);
     };
     const stdout = text("stdout");
     const stderr = text("stderr");

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { invalidArgument } from "../../base/errors.ts";
 
 /** Linux takes no longer string in an environment. */
-const LONGEST_VARIABLE = 128 * 1024;
+const MAX_VARIABLE = 128 * 1024;
 
 /** What every type's config may hold. */
 export const baseConfig = z.strictObject({
@@ -26,8 +26,8 @@ export const envConfig = z
   .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
   .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
   .refine(
-    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < LONGEST_VARIABLE),
-    `a variable has at most ${LONGEST_VARIABLE} bytes`,
+    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < MAX_VARIABLE),
+    `a variable has at most ${MAX_VARIABLE} bytes`,
   )
   .describe("Environment variables, over the sandbox's.");
 

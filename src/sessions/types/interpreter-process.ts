@@ -7,9 +7,9 @@ import type { ProcessControl, Shells } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/exit-status.ts";
 import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { Execution, type ExecutionEnd } from "./execution.ts";
 import { OutputChannel } from "./output-channel.ts";
-import { holdersQuestion, interruptQuestion } from "./questions.ts";
-import { Turn, type TurnEnd } from "./turn.ts";
+import { holdersProbe, interruptProbe } from "./shell-probes.ts";
 
 /** What interpreters are run with. */
 export interface InterpreterHost {
@@ -28,7 +28,7 @@ export interface InterpreterLanguage {
   readonly pipes: { readonly stdout: string; readonly stderr: string };
   /** What has it run `code` with its output to the channel, then tell the end. */
   run(code: string, nonce: string, channel: OutputChannel): string;
-  /** What has it tell an end of the given tag: see {@link Turn}. */
+  /** What has it tell an end of the given tag: see {@link Execution}. */
   tellEnd(nonce: string, tag: string, channel: OutputChannel): string;
   /** Its pid, and the pids it sees in the sandbox, from the payload of an end. */
   pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
@@ -42,12 +42,12 @@ export interface InterpreterPlace {
 }
 
 /** How a turn ended. */
-export type TurnOutcome =
-  | { readonly kind: "done"; readonly end: TurnEnd; readonly interrupted: boolean }
+export type ExecutionOutcome =
+  | { readonly kind: "done"; readonly end: ExecutionEnd; readonly interrupted: boolean }
   /** The interpreter ended with it. */
   | { readonly kind: "gone"; readonly exitCode: number; readonly interrupted: boolean };
 
-/** What bounds a turn. */
+/** What bounds a execution. */
 export interface TurnBounds {
   /** Aborted when it is to be interrupted. */
   readonly stop: AbortSignal;
@@ -73,7 +73,7 @@ const AFTER_KILL_MS = 500;
 /** As shells tell of SIGKILL. */
 const KILLED = 137;
 /** Outputs of earlier turns that something may still hold. Past them the newest is closed: who writes to it gets SIGPIPE. */
-const MOST_HELD_CHANNELS = 16;
+const MAX_HELD_CHANNELS = 16;
 
 /**
  * An interpreter at work in a sandbox: it runs one turn at a time, and is
@@ -91,11 +91,11 @@ export class InterpreterProcess {
   #channel: OutputChannel;
   #channelHeld = false;
   /** What the last turn left behind is looked at when there is a next one. */
-  #unjudged: { readonly channel: OutputChannel; readonly end: TurnEnd } | undefined;
+  #unjudged: { readonly channel: OutputChannel; readonly end: ExecutionEnd } | undefined;
   /** Under way where what a call began has outlasted it. */
   #emptying: Promise<void> | undefined;
   #pid = 0;
-  /** Processes that hold none of its pipes, or may: those that were there before its first turn. */
+  /** Processes that hold none of its pipes, or may: those that were there before its first execution. */
   #known: ReadonlySet<number> = new Set();
   #first: ReadonlySet<number> = new Set();
   #end: JobEnd | undefined;
@@ -122,7 +122,7 @@ export class InterpreterProcess {
   }
 
   /**
-   * Starts one; resolves when it waits for its first turn.
+   * Starts one; resolves when it waits for its first execution.
    * @throws `SESSION_START_FAILED` where it ends at once, with what it said.
    */
   static async start(
@@ -154,20 +154,20 @@ export class InterpreterProcess {
     }
   }
 
-  /** Whether it can run another turn. */
+  /** Whether it can run another execution. */
   get alive(): boolean {
     return this.#end === undefined && this.#closing === undefined;
   }
 
   /** Runs code. One turn at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
-  async run(code: string, bounds: TurnBounds): Promise<TurnOutcome> {
+  async run(code: string, bounds: TurnBounds): Promise<ExecutionOutcome> {
     const channel = await this.#freeChannel(bounds.stop).catch(async (error: unknown) => {
       // One that is asked for nothing but a mark, and does not answer, would keep all later calls waiting too.
       if (this.#emptying !== undefined && bounds.stop.aborted) await within(this.#emptying, INTERRUPT_MS);
       if (this.#emptying !== undefined && bounds.stop.aborted) await this.close(false);
       throw error;
     });
-    const turn = new Turn((stream, chunk) => {
+    const execution = new Execution((stream, chunk) => {
       const wait = bounds.output(stream, chunk);
       if (wait === undefined) return;
       channel.job.pause();
@@ -175,10 +175,10 @@ export class InterpreterProcess {
         if (channel.taker !== undefined) channel.job.resume();
       });
     });
-    channel.taker = (stream, chunk) => turn.data(stream, chunk);
+    channel.taker = (stream, chunk) => execution.data(stream, chunk);
     try {
-      this.#write(this.#language.run(code, turn.nonce, channel));
-      return await this.#follow(turn, channel, bounds.stop);
+      this.#write(this.#language.run(code, execution.nonce, channel));
+      return await this.#follow(execution, channel, bounds.stop);
     } finally {
       channel.taker = undefined;
     }
@@ -201,18 +201,18 @@ export class InterpreterProcess {
 
   async #boot(early: readonly [OutputStream, Buffer][], signal: AbortSignal): Promise<void> {
     let said = "";
-    const turn = new Turn((_, chunk) => {
+    const execution = new Execution((_, chunk) => {
       said = (said + chunk.toString()).slice(-500);
     });
     const channel = this.#channel;
-    channel.taker = (stream, chunk) => turn.data(stream, chunk);
-    for (const [stream, chunk] of early) turn.data(stream, chunk);
-    this.#write(this.#language.boot + this.#language.tellEnd(turn.nonce, "E0", channel));
+    channel.taker = (stream, chunk) => execution.data(stream, chunk);
+    for (const [stream, chunk] of early) execution.data(stream, chunk);
+    this.#write(this.#language.boot + this.#language.tellEnd(execution.nonce, "E0", channel));
     const limit = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);
     const outcome = await Promise.race([
-      turn.end,
+      execution.end,
       this.#job.end.then((end) => {
-        turn.flush();
+        execution.flush();
         return startFailure(this.#language.argv[0] ?? "", end, said);
       }),
       aborted(limit),
@@ -225,16 +225,16 @@ export class InterpreterProcess {
     this.#known = this.#first;
   }
 
-  async #follow(turn: Turn, channel: OutputChannel, stop: AbortSignal): Promise<TurnOutcome> {
+  async #follow(execution: Execution, channel: OutputChannel, stop: AbortSignal): Promise<ExecutionOutcome> {
     const ended = Promise.withResolvers<JobEnd>();
     this.#onEnd = ended.resolve;
     if (this.#end !== undefined) ended.resolve(this.#end);
     let over = false;
-    const result = Promise.race([turn.end, ended.promise])
-      .then(async (): Promise<TurnOutcome> => {
+    const result = Promise.race([execution.end, ended.promise])
+      .then(async (): Promise<ExecutionOutcome> => {
         const end = this.#end;
         if (end === undefined) {
-          const done = await turn.end;
+          const done = await execution.end;
           if (this.#closing === undefined) return { kind: "done", end: done, interrupted: stop.aborted };
           // One that was stopped goes on for a moment when it is ended.
           return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
@@ -242,14 +242,14 @@ export class InterpreterProcess {
         if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
         // One that was killed with all its shells may leave nobody who knows how it ended.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
-        await this.#drain(turn, channel);
+        await this.#drain(execution, channel);
         const exitCode = end.kind === "lost" ? KILLED : end.code;
         return { kind: "gone", exitCode, interrupted: stop.aborted };
       })
       .finally(() => {
         over = true;
         this.#onEnd = () => {};
-        turn.flush();
+        execution.flush();
       });
     result.catch(() => {});
     const stopped = Promise.withResolvers<void>();
@@ -257,7 +257,7 @@ export class InterpreterProcess {
     stop.addEventListener("abort", onStop, { once: true });
     if (stop.aborted) onStop();
     await Promise.race([result, stopped.promise]).finally(() => stop.removeEventListener("abort", onStop));
-    if (!over && stop.aborted) await this.#interrupt(turn, channel, result, () => over);
+    if (!over && stop.aborted) await this.#interrupt(execution, channel, result, () => over);
     const outcome = await result;
     if (outcome.kind === "done") {
       this.#unjudged = { channel, end: outcome.end };
@@ -288,15 +288,15 @@ export class InterpreterProcess {
   }
 
   /** Waits until all that an interpreter which is gone wrote to a channel of another job has come. */
-  async #drain(turn: Turn, channel: OutputChannel): Promise<void> {
+  async #drain(execution: Execution, channel: OutputChannel): Promise<void> {
     if (channel.job === this.#job) return;
-    channel.job.writeStdin(Buffer.from(`${turn.nonce}E;${turn.nonce}P;\n`)).catch(() => {});
-    await within(turn.end, AFTER_KILL_MS);
+    channel.job.writeStdin(Buffer.from(`${execution.nonce}E;${execution.nonce}P;\n`)).catch(() => {});
+    await within(execution.end, AFTER_KILL_MS);
   }
 
-  /** Interrupts a turn, or kills the interpreter where that does not help. */
+  /** Interrupts a execution, or kills the interpreter where that does not help. */
   async #interrupt(
-    turn: Turn,
+    execution: Execution,
     channel: OutputChannel,
     result: Promise<unknown>,
     over: () => boolean,
@@ -304,15 +304,15 @@ export class InterpreterProcess {
     const limit = AbortSignal.timeout(INTERRUPT_MS);
     for (const { waitMs, ...signals } of INTERRUPTIONS) {
       if (limit.aborted || (await this.#isStopped())) break;
-      const tag = turn.interrupt();
-      const question = interruptQuestion(this.#pid, this.#known, signals);
+      const tag = execution.interrupt();
+      const question = interruptProbe(this.#pid, this.#known, signals);
       const isAnswered = await this.#ask(question, limit).then(
         () => true,
         () => false,
       );
       if (over()) return;
       if (!isAnswered) break;
-      this.#write(this.#language.tellEnd(turn.nonce, tag, channel));
+      this.#write(this.#language.tellEnd(execution.nonce, tag, channel));
       await within(result, waitMs);
       if (over()) return;
     }
@@ -342,7 +342,7 @@ export class InterpreterProcess {
     if (!held) return this.#empty(channel, signal);
     this.#held.push(channel);
     this.#channelHeld = true;
-    if (this.#held.length > MOST_HELD_CHANNELS) this.#dropNewest();
+    if (this.#held.length > MAX_HELD_CHANNELS) this.#dropNewest();
   }
 
   /** Closes the output of what was left running last: whatever a session has running, it takes its next call. */
@@ -356,13 +356,13 @@ export class InterpreterProcess {
 
   /** Drops what those wrote who held a channel until now: it may still be on its way. */
   async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
-    const turn = new Turn(() => {});
-    channel.taker = (stream, chunk) => turn.data(stream, chunk);
-    this.#emptying = Promise.race([turn.end, this.#job.end]).then(() => {
+    const execution = new Execution(() => {});
+    channel.taker = (stream, chunk) => execution.data(stream, chunk);
+    this.#emptying = Promise.race([execution.end, this.#job.end]).then(() => {
       channel.taker = undefined;
       this.#emptying = undefined;
     });
-    this.#write(this.#language.tellEnd(turn.nonce, "E0", channel));
+    this.#write(this.#language.tellEnd(execution.nonce, "E0", channel));
     await untilAborted(this.#emptying, signal);
   }
 
@@ -392,7 +392,7 @@ export class InterpreterProcess {
     const { stdout, stderr } = channel.job === this.#job ? this.#ownPipes() : channel;
     const holders = [this.#pid, this.#job.pid, channel.job.pid, Number(channel.stdout.split("/")[2])];
     const own = holders.filter((pid) => pid > 0);
-    return (await this.#ask(holdersQuestion({ stdout, stderr }, [...spare, ...own]), signal)) !== "n";
+    return (await this.#ask(holdersProbe({ stdout, stderr }, [...spare, ...own]), signal)) !== "n";
   }
 
   /** The interpreter's own pipes, as others see them. */

@@ -4,7 +4,7 @@ import type { Tools } from "./tool.ts";
 import { forbidden, toolFailure } from "./tool-failure.ts";
 
 /** A walk that a moved directory has cut off is begun again so many times. */
-const MOST_TRIES = 5;
+const MAX_TRIES = 5;
 /** What du says where the directory that it was in has been moved. It gives no sum then. */
 const CUT_OFF =
   /^du: fts_read failed: .*: (No such file or directory|Not a directory|Too many levels of symbolic links)$/m;
@@ -22,10 +22,10 @@ export async function measureDirectory(
     const bytes = /^(\d+)\t/.exec(stdout)?.[1];
     if (bytes !== undefined) return Number(bytes);
     if (!CUT_OFF.test(end.stderr)) throw toolFailure("du", end, "read");
-    if (tries === MOST_TRIES) {
+    if (tries === MAX_TRIES) {
       throw new BerthError(
         "WORKSPACE_BROKEN",
-        `The workspace cannot be measured: a sandbox moved its directories each of ${MOST_TRIES} times. Measure it again when that has ended.`,
+        `The workspace cannot be measured: a sandbox moved its directories each of ${MAX_TRIES} times. Measure it again when that has ended.`,
       );
     }
   }

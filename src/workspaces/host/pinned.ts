@@ -70,7 +70,7 @@ export class PinnedDirectory implements AsyncDisposable {
   }
 
   /** Closes it soon. */
-  letGo(): void {
+  release(): void {
     this.#handle.close().catch(() => {});
   }
 

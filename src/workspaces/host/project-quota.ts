@@ -12,7 +12,7 @@ interface QuotaMount {
 }
 
 const KIB = 1024;
-const LEAST_BYTES = 64 * KIB;
+const MIN_BYTES = 64 * KIB;
 const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
 /** A root has so many ids for itself; the bucket of the root's path is above them. */
 const ID_BITS = 19;
@@ -48,7 +48,7 @@ export class ProjectQuota {
     const trial = directory === undefined ? undefined : await mkdtemp(path.join(directory, "trial-"));
     try {
       if (trial !== undefined) await quota.assign(trial, 0);
-      await quota.limit(0, LEAST_BYTES);
+      await quota.limit(0, MIN_BYTES);
       return quota;
     } catch (error) {
       return `a trial failed: ${error instanceof Error ? error.message : error}`;

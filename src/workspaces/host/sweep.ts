@@ -2,7 +2,7 @@ import { holdsMounts } from "./mounts.ts";
 import type { Tools } from "./tool.ts";
 
 /** Names that one look finds at most; the rest is found by the next. */
-const MOST_NAMES = 10_000;
+const MAX_NAMES = 10_000;
 const NAMES_AT_ONCE = 100;
 
 /**
@@ -27,7 +27,7 @@ export async function sweepDirectory(
   for await (const chunk of candidates) {
     const found = (rest + chunk.toString("latin1")).split("\0");
     rest = found.pop() ?? "";
-    for (const name of found) if (names.size < MOST_NAMES && isLeftBehind(name)) names.add(name);
+    for (const name of found) if (names.size < MAX_NAMES && isLeftBehind(name)) names.add(name);
   }
   const all = [...names];
   for (let at = 0; at < all.length; at += NAMES_AT_ONCE) {

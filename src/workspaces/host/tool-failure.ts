@@ -4,11 +4,11 @@ import type { ToolEnd } from "./tool.ts";
 /** What tools say of files that they may not touch. */
 const FORBIDDEN =
   /^\w+: (.*(?:Permission denied|Operation not permitted|Device or resource busy|different device))$/m;
-const MOST_SAID = 300;
+const MAX_SAID = 300;
 
 /** What a tool said of the first file that it may not touch; undefined: it said nothing of the kind. */
 export function forbidden({ stderr }: Pick<ToolEnd, "stderr">): string | undefined {
-  return FORBIDDEN.exec(stderr)?.[1]?.slice(0, MOST_SAID);
+  return FORBIDDEN.exec(stderr)?.[1]?.slice(0, MAX_SAID);
 }
 
 /** Makes the error for a tool that could not do what it was to do with the files of a workspace. */

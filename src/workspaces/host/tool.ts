@@ -7,7 +7,7 @@ import { abortError, throwIfAborted } from "../../base/errors.ts";
 import { PinnedDirectory } from "./pinned.ts";
 
 /** What a tool of the host says at most that is kept. */
-const MOST_STDERR = 64 * 1024;
+const MAX_STDERR = 64 * 1024;
 
 /** What tools keep of root's rights in a workspace: those to files whatever their modes, and none beside. */
 const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
@@ -135,7 +135,7 @@ export class Tools {
       return { tool, ended };
     } finally {
       // The child has it: whoever reads and never comes back keeps nothing open here.
-      pinned.letGo();
+      pinned.release();
     }
   }
 }
@@ -154,7 +154,7 @@ function only(names: readonly string[]): string {
 async function endOf(tool: StartedTool["tool"]): Promise<ToolEnd> {
   let stderr = "";
   tool.stderr.on("data", (chunk: Buffer) => {
-    stderr = (stderr + chunk.toString("latin1")).slice(-MOST_STDERR);
+    stderr = (stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
   });
   const [code] = (await once(tool, "close")) as [number | null];
   return { code: code ?? undefined, stderr };

@@ -7,7 +7,7 @@ import { BubblewrapEngine } from "../../../src/engine/bubblewrap/engine.ts";
 import type { Engine } from "../../../src/engine/port.ts";
 import type { JobRequest } from "../../../src/processes/shell/job.ts";
 import { PlainRunner } from "../../../src/processes/shell/plain-runner.ts";
-import { WaitingShell } from "../../../src/processes/shell/prestarted-shell.ts";
+import { PrestartedShell } from "../../../src/processes/shell/prestarted-shell.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { failure, sh, silent, spec, useEngine } from "../engine/docker/support.ts";
@@ -50,7 +50,7 @@ describe.each<[string, Engine]>([
     const spawn: Engine["spawn"] = (at, { argv: _, ...request }, sink, signal) =>
       engine.spawn(at, { ...request, argv: ["sleep", "60"] }, sink, signal);
     const silentShells = { spawn } as Engine;
-    const opening = WaitingShell.open(silentShells, leased(ref), new AbortController().signal, 1_000);
+    const opening = PrestartedShell.open(silentShells, leased(ref), new AbortController().signal, 1_000);
     const inTime = Promise.race([opening, sleep(10_000).then(() => undefined)]);
     await failure(inTime, "CANCELED");
     await engine.remove(ref);

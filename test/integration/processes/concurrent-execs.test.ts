@@ -5,7 +5,7 @@ import { scaled } from "../../support/scale.ts";
 
 const ROUNDS = scaled(20, 3);
 const AT_ONCE = 32;
-const MOST_BYTES = 2_000_000;
+const MAX_BYTES = 2_000_000;
 
 const app = useApp();
 
@@ -62,6 +62,6 @@ function newJob(name: string, index: number, random: () => number): Job {
 /** Each round has the extremes; in between, small outputs are the most frequent. */
 function sizeOf(index: number, random: () => number): number {
   if (index === 0) return 0;
-  if (index === 1) return MOST_BYTES;
-  return Math.floor(MOST_BYTES * random() ** 8);
+  if (index === 1) return MAX_BYTES;
+  return Math.floor(MAX_BYTES * random() ** 8);
 }

@@ -11,7 +11,7 @@ import { SHELL_IMAGES } from "../../support/shell-images.ts";
 const COMMANDS = scaled(5_000, 450);
 const AT_ONCE = 16;
 const BLOB_BYTES = 4 * 1024 * 1024;
-const MOST_OUTPUT_BYTES = 3 * 1024 * 1024;
+const MAX_OUTPUT_BYTES = 3 * 1024 * 1024;
 
 /** Bytes that a test and a sandbox can both make: SHA-256 in counter mode. */
 const BLOB = Buffer.concat(
@@ -21,12 +21,12 @@ const BLOB = Buffer.concat(
 /** A piece of the blob; most are small, some are as large as may be. */
 const piece = fc
   .tuple(
-    fc.nat(BLOB_BYTES - MOST_OUTPUT_BYTES),
+    fc.nat(BLOB_BYTES - MAX_OUTPUT_BYTES),
     fc.oneof(
       { weight: 3, arbitrary: fc.constant(0) },
       { weight: 8, arbitrary: fc.integer({ min: 1, max: 5_000 }) },
       { weight: 4, arbitrary: fc.integer({ min: 5_000, max: 300_000 }) },
-      { weight: 1, arbitrary: fc.integer({ min: 300_000, max: MOST_OUTPUT_BYTES }) },
+      { weight: 1, arbitrary: fc.integer({ min: 300_000, max: MAX_OUTPUT_BYTES }) },
     ),
   )
   .map(([from, length]) => ({ from, length }));

@@ -8,7 +8,7 @@ import { Worker } from "../../support/worker.ts";
 
 const MEASURED_MS = 3_000;
 /** Of a processor. It takes about 1; without bounds each `yes` took 29. */
-const MOST_PERCENT = 10;
+const MAX_PERCENT = 10;
 /** What may be left of a job before its end is told. */
 const SETTLED_MS = 1_500;
 /** A clock tick of /proc. */
@@ -55,7 +55,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
   ])("what %s leaves behind can write all it wants at next to no cost", async (_, command, more) => {
     await client.exec(id, command, more).result;
     await sleep(SETTLED_MS);
-    expect(await loadOf(service)).toBeLessThan(MOST_PERCENT);
+    expect(await loadOf(service)).toBeLessThan(MAX_PERCENT);
   });
 
   test("what a call of a session leaves behind can write all it wants at next to no cost", async () => {
@@ -63,10 +63,10 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await worker.create("bash");
     await worker.bash("yes &");
     await sleep(SETTLED_MS);
-    expect(await loadOf(service)).toBeLessThan(MOST_PERCENT);
+    expect(await loadOf(service)).toBeLessThan(MAX_PERCENT);
     expect(await worker.bash("echo usable")).toMatchObject({ stdout: "usable\n" });
     await sleep(SETTLED_MS);
-    expect(await loadOf(service)).toBeLessThan(MOST_PERCENT);
+    expect(await loadOf(service)).toBeLessThan(MAX_PERCENT);
     await worker.destroy();
   });
 
@@ -112,7 +112,7 @@ test("what the commands of a service that was killed write costs the next one li
   const second = await first.again(["--engine", "docker"]);
   try {
     await sleep(SETTLED_MS);
-    expect(await loadOf(second)).toBeLessThan(2 * MOST_PERCENT);
+    expect(await loadOf(second)).toBeLessThan(2 * MAX_PERCENT);
   } finally {
     await second.stop();
   }

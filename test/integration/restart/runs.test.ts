@@ -15,7 +15,7 @@ const ENDS = ["FINISHED", "MAX_STEPS", "ERROR", "CANCELED", "LEASE_EXPIRED"] as 
 /** How many of them are driven by a program of their own, which is killed. */
 const KILLED = scaled(8, 2);
 /** A machine makes only so many containers at once. */
-const MOST_STARTS = 8;
+const MAX_STARTS = 8;
 
 test(`${RUNS} runs at once end as they should while the service is killed, and leave nothing`, {
   timeout: 540_000,
@@ -41,10 +41,10 @@ test(`${RUNS} runs at once end as they should while the service is killed, and l
 
   let starting = RUNS - KILLED;
   const allStarted = Promise.withResolvers<void>();
-  const lanes = Array.from({ length: MOST_STARTS }, () => Promise.resolve<unknown>(undefined));
+  const lanes = Array.from({ length: MAX_STARTS }, () => Promise.resolve<unknown>(undefined));
   /** Has few starts under way at once. */
   const inTurn = <T>(index: number, start: () => Promise<T>): Promise<T> => {
-    const lane = index % MOST_STARTS;
+    const lane = index % MAX_STARTS;
     const turn = (lanes[lane] ?? Promise.resolve()).then(start);
     lanes[lane] = turn.catch(() => {});
     return turn;

@@ -23,7 +23,7 @@ import { grpcFrame } from "../../support/server/http.ts";
 import { Worker } from "../../support/worker.ts";
 
 /** The event loop serves every caller: none may hold it for longer. */
-const MOST_PAUSE_MS = 100;
+const MAX_PAUSE_MS = 100;
 /**
  * An input that took too long is sent again. What computes for too long does so
  * each time, so the shortest pause tells of it; what befell the process once, as
@@ -61,13 +61,13 @@ afterAll(async () => {
 /** Fails unless one of a few tries leaves the event loop its turns. */
 async function expectNoPause(about: string, act: () => Promise<unknown>): Promise<void> {
   let least = Number.POSITIVE_INFINITY;
-  for (let count = 0; count < TRIES && least >= MOST_PAUSE_MS; count++) {
+  for (let count = 0; count < TRIES && least >= MAX_PAUSE_MS; count++) {
     await service.longestPause();
     await act().catch(() => {});
     least = Math.min(least, await service.longestPause());
   }
   if (process.env.BERTH_TEST_SHOW_PAUSES) console.log(`${Math.round(least)} ms: ${about}`);
-  expect(least, `${about} held the event loop`).toBeLessThan(MOST_PAUSE_MS);
+  expect(least, `${about} held the event loop`).toBeLessThan(MAX_PAUSE_MS);
 }
 
 /** Sends a body as a request of its own, and waits for the end of the response, whatever that is. */

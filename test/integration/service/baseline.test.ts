@@ -23,7 +23,7 @@ const STDIN = Buffer.alloc(2 * MB);
 /** What a sandbox runs that nobody uses: its first processes, a lane, and a shell for stdin at most. */
 const FIRST_PROCESSES = 3;
 /** Lanes and shells for stdin that one sandbox may have. */
-const MOST_SHELLS = 17;
+const MAX_SHELLS = 17;
 /** After how long a shell that is not needed is let go, and some more. */
 const SHELLS_GO_MS = 120_000;
 
@@ -122,9 +122,9 @@ test("after much use descriptors, processes and memory are what they were after 
       { timeoutMs, describe: () => ({ before, after }) },
     );
   };
-  await back(FIRST_PROCESSES + MOST_SHELLS, 30_000);
+  await back(FIRST_PROCESSES + MAX_SHELLS, 30_000);
   expect((await measured.live()) - memoryBefore.live).toBeLessThan(ALLOWED_ONCE + ROUNDS * ALLOWED_A_ROUND);
   expect((await memoryOf(service.pid)) - memoryBefore.resident).toBeLessThan(RESIDENT_ALLOWED);
   // That the shells go too takes a minute.
-  await back(scaled(FIRST_PROCESSES + 1, FIRST_PROCESSES + MOST_SHELLS), SHELLS_GO_MS);
+  await back(scaled(FIRST_PROCESSES + 1, FIRST_PROCESSES + MAX_SHELLS), SHELLS_GO_MS);
 });

@@ -10,7 +10,7 @@ import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const TIMES = 25;
 const TIB = 2 ** 40;
-const MOST_BYTES = 64 * 2 ** 20;
+const MAX_BYTES = 64 * 2 ** 20;
 
 describe.each(ENGINES)("on $name", ({ settings }) => {
   const service = useApp(settings);
@@ -22,7 +22,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     let bytes = 0;
     for await (const { chunk } of items) {
       bytes += chunk.length;
-      if (bytes > MOST_BYTES) throw new Error("the archive is too large");
+      if (bytes > MAX_BYTES) throw new Error("the archive is too large");
       chunks.push(chunk);
     }
     return Buffer.concat(chunks);

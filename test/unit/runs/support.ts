@@ -113,7 +113,7 @@ export class RunBench {
       logger: log,
     });
     state.start();
-    await this.sandboxes.takeUp();
+    await this.sandboxes.recover();
     this.sandboxes.start();
     this.runs.recover();
     await settled();

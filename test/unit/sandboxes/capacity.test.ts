@@ -77,7 +77,7 @@ test("who waits is refused where the removal fails, takes too long, or the servi
 
 test("what is there beyond the limit gives its place to nobody", async () => {
   const { capacity } = newCapacity(1);
-  const [one, two] = [capacity.retake(), capacity.retake()];
+  const [one, two] = [capacity.recover(), capacity.recover()];
   one.leave();
   const next = capacity.reserve(never);
   one.release();

@@ -17,7 +17,7 @@ async function run(world: World) {
   world.clock.forgetTimers();
   const { manager, monitor, state } = await newManager({ cleanupIntervalMs: HOUR }, world);
   state.start();
-  await manager.takeUp();
+  await manager.recover();
   manager.start();
   await settled();
   stops.push(() => monitor.stop());

@@ -40,7 +40,7 @@ class Service {
     );
     this.manager = manager;
     state.start();
-    await manager.takeUp();
+    await manager.recover();
     manager.start();
     this.#stop = () => monitor.stop();
     await settled();

@@ -3,8 +3,8 @@ import { abortError } from "../../../base/errors.ts";
 import { resolveWorkingDir } from "../../../processes/shell/working-dir.ts";
 import {
   defineTool,
-  type Resource,
-  type ResourceType,
+  type SessionBackend,
+  type SessionType,
   succeeded,
   TOOL_CODE,
   type ToolCall,
@@ -36,7 +36,7 @@ const run = defineTool({
 });
 
 /** The type `bash`: a shell that stays. */
-export function bashType(host: InterpreterHost): ResourceType {
+export function bashType(host: InterpreterHost): SessionType {
   return {
     name: "bash",
     description: "A bash that stays: its directory, variables, functions and background jobs.",
@@ -55,7 +55,7 @@ export function bashType(host: InterpreterHost): ResourceType {
   };
 }
 
-class Bash implements Resource {
+class Bash implements SessionBackend {
   readonly #process: InterpreterProcess;
   #cwd = "";
 

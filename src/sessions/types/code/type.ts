@@ -3,9 +3,9 @@ import { abortError } from "../../../base/errors.ts";
 import type { ProcessManager } from "../../../processes/manager.ts";
 import {
   defineTool,
-  type Resource,
-  type ResourceHost,
-  type ResourceType,
+  type SessionBackend,
+  type SessionHost,
+  type SessionType,
   succeeded,
   TOOL_CODE,
   type ToolCall,
@@ -41,7 +41,7 @@ const execute = defineTool({
 });
 
 /** The type `code`: programs that run by themselves. */
-export function codeType(processes: ProcessManager): ResourceType {
+export function codeType(processes: ProcessManager): SessionType {
   return {
     name: "code",
     description: "Runs programs, each in a process of its own.",
@@ -55,12 +55,12 @@ export function codeType(processes: ProcessManager): ResourceType {
 /** As shells tell that there is no such program. */
 const NO_PROGRAM = 127;
 
-class Code implements Resource {
+class Code implements SessionBackend {
   readonly alive = true;
   readonly #processes: ProcessManager;
-  readonly #host: ResourceHost;
+  readonly #host: SessionHost;
 
-  constructor(processes: ProcessManager, host: ResourceHost) {
+  constructor(processes: ProcessManager, host: SessionHost) {
     this.#processes = processes;
     this.#host = host;
   }

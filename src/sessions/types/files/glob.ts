@@ -1,14 +1,14 @@
 import { invalidArgument } from "../../../base/errors.ts";
 import { expandBraces } from "./expand-braces.ts";
 
-const LONGEST_PATTERN = 1000;
+const MAX_PATTERN = 1000;
 /** Alternatives that braces may make. */
-const MOST_ALTERNATIVES = 1000;
-const MOST_STEPS = 10_000;
+const MAX_ALTERNATIVES = 1000;
+const MAX_STEPS = 10_000;
 /** Transitions that are remembered. */
-const MOST_TRANSITIONS = 50_000;
+const MAX_TRANSITIONS = 50_000;
 /** Steps looked at where no transition was remembered, for all names together: less than a second. */
-const MOST_WORK = 20_000_000;
+const MAX_WORK = 20_000_000;
 
 const SLASH = 0x2f;
 const DOT = 0x2e;
@@ -60,15 +60,12 @@ export class Glob {
    */
   constructor(field: string, pattern: string) {
     this.#field = field;
-    if (pattern.length > LONGEST_PATTERN) {
-      throw invalidArgument(
-        field,
-        `has ${pattern.length} characters; at most ${LONGEST_PATTERN} are allowed`,
-      );
+    if (pattern.length > MAX_PATTERN) {
+      throw invalidArgument(field, `has ${pattern.length} characters; at most ${MAX_PATTERN} are allowed`);
     }
-    const alternatives = expandBraces(pattern, MOST_ALTERNATIVES);
+    const alternatives = expandBraces(pattern, MAX_ALTERNATIVES);
     if (alternatives === undefined) {
-      throw invalidArgument(field, `its braces make more than ${MOST_ALTERNATIVES} patterns; use * or [0-9]`);
+      throw invalidArgument(field, `its braces make more than ${MAX_ALTERNATIVES} patterns; use * or [0-9]`);
     }
     this.#alternate(alternatives.map((alternative) => () => this.#path(alternative)));
     this.#add({ kind: "match" });
@@ -88,7 +85,7 @@ export class Glob {
 
   #advance(from: State, codePoint: number): State {
     this.#work += from.steps.length;
-    if (this.#work > MOST_WORK) {
+    if (this.#work > MAX_WORK) {
       throw invalidArgument(
         this.#field,
         "takes too long to match against so many files. Use a simpler pattern, or a directory with fewer files",
@@ -100,7 +97,7 @@ export class Glob {
       const step = this.#steps[at];
       if (step?.kind === "take" && !(hidden && step.wild) && step.takes(codePoint)) to.push(at + 1);
     }
-    if (++this.#transitions > MOST_TRANSITIONS) {
+    if (++this.#transitions > MAX_TRANSITIONS) {
       this.#states.clear();
       this.#transitions = 0;
       this.#first = this.#stateOf([0], true);
@@ -130,7 +127,7 @@ export class Glob {
   }
 
   #add(step: Step): void {
-    if (this.#steps.length >= MOST_STEPS)
+    if (this.#steps.length >= MAX_STEPS)
       throw invalidArgument(this.#field, "is too complex; use a simpler one");
     this.#steps.push(step);
   }

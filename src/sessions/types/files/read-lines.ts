@@ -11,7 +11,7 @@ export interface Lines {
 }
 
 /** As much text is read at once. */
-const MOST_BYTES = 1024 * 1024;
+const MAX_BYTES = 1024 * 1024;
 const NEWLINE = 0x0a;
 const NUMBER_WIDTH = 4;
 
@@ -38,14 +38,14 @@ export async function readLines(
     if (item.type !== "chunk") continue;
     let rest = item.data;
     while (rest.length > 0 && !more) {
-      if (line >= first + limit || bytes >= MOST_BYTES) {
+      if (line >= first + limit || bytes >= MAX_BYTES) {
         more = true;
         break;
       }
       const at = rest.indexOf(NEWLINE) + 1;
       const part = at > 0 ? rest.subarray(0, at) : rest;
       if (line >= first) {
-        kept.push(part.subarray(0, MOST_BYTES - bytes));
+        kept.push(part.subarray(0, MAX_BYTES - bytes));
         bytes += part.length;
       }
       if (at > 0) line++;
@@ -54,10 +54,10 @@ export async function readLines(
     if (more) break;
   }
   const data = Buffer.concat(kept);
-  const text = bytes > MOST_BYTES ? withoutSplitEnd(data) : data;
+  const text = bytes > MAX_BYTES ? withoutSplitEnd(data) : data;
   if (!isUtf8(text) || text.includes(0)) return undefined;
   const lines = text.toString();
-  return { text: lines, count: countLines(lines), more: more || bytes > MOST_BYTES };
+  return { text: lines, count: countLines(lines), more: more || bytes > MAX_BYTES };
 }
 
 /** Lines with their numbers, the first of which is `first`: `   1→alpha`. */

@@ -3,18 +3,18 @@ import { setImmediate } from "node:timers/promises";
 import { BerthError, throwIfAborted } from "../../../base/errors.ts";
 import { withoutVanished } from "../../../files/failure.ts";
 import type { ProcessManager } from "../../../processes/manager.ts";
-import type { ResourceHost, ToolCall } from "../../backend.ts";
+import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
 import { portableGrep } from "./portable-grep.ts";
 
 /** Names and lines of one search. */
-const MOST_OUTPUT_BYTES = 16 * 1024 * 1024;
+const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 /** What is read of a tool's complaints. */
-const MOST_COMPLAINT_BYTES = 64 * 1024;
+const MAX_COMPLAINT_BYTES = 64 * 1024;
 /** What a search shows. */
-export const MOST_FOUND = 1000;
-const LONGEST_LINE = 500;
+export const MAX_FOUND = 1000;
+const MAX_LINE = 500;
 /** How long a search may hold the event loop. */
 const SLICE_MS = 10;
 const NUL = 0;
@@ -33,9 +33,9 @@ export interface FoundLine {
 /** Looks for files, and for lines in them, with the tools of the sandbox's image. */
 export class Search {
   readonly #processes: ProcessManager;
-  readonly #host: ResourceHost;
+  readonly #host: SessionHost;
 
-  constructor(processes: ProcessManager, host: ResourceHost) {
+  constructor(processes: ProcessManager, host: SessionHost) {
     this.#processes = processes;
     this.#host = host;
   }
@@ -55,9 +55,9 @@ export class Search {
       const path = bytes.toString();
       if (path !== "" && glob.matches(relativeTo(directory, path))) found.push(path);
       // More are neither shown nor counted; to sort few at a time does not take long.
-      if (found.length > 2 * MOST_FOUND) found = found.sort().slice(0, MOST_FOUND + 1);
+      if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
     }
-    return found.sort().slice(0, MOST_FOUND + 1);
+    return found.sort().slice(0, MAX_FOUND + 1);
   }
 
   /**
@@ -93,9 +93,9 @@ export class Search {
       found.push({
         path: file,
         line: Number(part.toString("utf8", 0, colon)),
-        text: part.toString("utf8", colon + 1, colon + 1 + 4 * LONGEST_LINE).slice(0, LONGEST_LINE),
+        text: part.toString("utf8", colon + 1, colon + 1 + 4 * MAX_LINE).slice(0, MAX_LINE),
       });
-      if (found.length > MOST_FOUND) break;
+      if (found.length > MAX_FOUND) break;
     }
     return found;
   }
@@ -124,11 +124,11 @@ export class Search {
         requestId: "",
         fingerprint: "",
       },
-      MOST_OUTPUT_BYTES,
+      MAX_OUTPUT_BYTES,
       AbortSignal.any([call.signal, call.timeout]),
     );
     // find says 1 where something could not be read, grep where nothing was found, and 2 where it read all the rest.
-    const complaint = stderr.result().data.toString("utf8", 0, MOST_COMPLAINT_BYTES).trim();
+    const complaint = stderr.result().data.toString("utf8", 0, MAX_COMPLAINT_BYTES).trim();
     if (status.exitCode > 1 && !isOfFiles(complaint)) {
       const replacement = instead(complaint);
       if (replacement !== undefined) return replacement;
@@ -176,7 +176,7 @@ function relativeTo(directory: string, path: string): string {
 }
 
 /**
- * The parts of an output that end with the separators in turn. Code of the
+ * The parts of an output that end with the separators in execution. Code of the
  * sandbox decides how many there are, so the event loop gets its turn between them.
  * @throws where the call was given up or has run out of time
  */

@@ -6,9 +6,9 @@ import type { FileManager, PathRequest } from "../../../files/manager.ts";
 import type { ProcessManager } from "../../../processes/manager.ts";
 import {
   defineTool,
-  type Resource,
-  type ResourceHost,
-  type ResourceType,
+  type SessionBackend,
+  type SessionHost,
+  type SessionType,
   succeeded,
   TOOL_CODE,
   type ToolCall,
@@ -17,7 +17,7 @@ import {
 import { baseConfig } from "../common.ts";
 import { countLines, numbered, readLines } from "./read-lines.ts";
 import { findAll, replaceAt } from "./replace-bytes.ts";
-import { MOST_FOUND, Search } from "./search.ts";
+import { MAX_FOUND, Search } from "./search.ts";
 import { Workspace } from "./workspace.ts";
 
 const filePath = z.string().describe("The file: absolute, or relative to the session's workspace.");
@@ -84,7 +84,7 @@ const grep = defineTool({
 });
 
 /** The type `files`: the files of a session's workspace. */
-export function filesType(files: FileManager, processes: ProcessManager): ResourceType {
+export function filesType(files: FileManager, processes: ProcessManager): SessionType {
   return {
     name: "files",
     description: "The files of a workspace: read, write, edit, find and search them.",
@@ -96,9 +96,9 @@ export function filesType(files: FileManager, processes: ProcessManager): Resour
 }
 
 /** As large as a message may be. */
-const MOST_EDITED_BYTES = 8 * 1024 * 1024;
+const MAX_EDITED_BYTES = 8 * 1024 * 1024;
 
-const MOST_REPLACEMENTS = 100_000;
+const MAX_REPLACEMENTS = 100_000;
 
 /** What is wrong with a file, and not with the call. */
 const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
@@ -111,13 +111,13 @@ const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
   "UNSUPPORTED",
 ]);
 
-class Files implements Resource {
+class Files implements SessionBackend {
   readonly alive = true;
   readonly #files: FileManager;
   readonly #search: Search;
   readonly #workspace: Workspace;
 
-  constructor(files: FileManager, processes: ProcessManager, host: ResourceHost) {
+  constructor(files: FileManager, processes: ProcessManager, host: SessionHost) {
     this.#files = files;
     this.#search = new Search(processes, host);
     this.#workspace = new Workspace(files, host);
@@ -167,24 +167,24 @@ class Files implements Resource {
     call: ToolCall,
   ): Promise<ToolResult> {
     return this.#on("file_path", params.file_path, call, async (file, signal) => {
-      const part = await this.#files.read({ ...file, offset: 0, limit: MOST_EDITED_BYTES }, signal);
+      const part = await this.#files.read({ ...file, offset: 0, limit: MAX_EDITED_BYTES }, signal);
       if (!part.endOfFile)
-        return failed(`The file has more than ${MOST_EDITED_BYTES} bytes, too many to edit.`);
+        return failed(`The file has more than ${MAX_EDITED_BYTES} bytes, too many to edit.`);
       // Bytes, so that what is no text around the place stays as it is.
       const before = Buffer.from(part.data);
       const old = Buffer.from(params.old_string);
       const replacement = Buffer.from(params.new_string);
-      const places = await findAll(before, old, MOST_REPLACEMENTS, signal);
+      const places = await findAll(before, old, MAX_REPLACEMENTS, signal);
       const count = places.length;
       if (count === 0) return failed("old_string is not in the file. Give it exactly, white space included.");
-      const times = count > MOST_REPLACEMENTS ? `more than ${MOST_REPLACEMENTS}` : count;
-      if (count > (params.replace_all ? MOST_REPLACEMENTS : 1)) {
+      const times = count > MAX_REPLACEMENTS ? `more than ${MAX_REPLACEMENTS}` : count;
+      if (count > (params.replace_all ? MAX_REPLACEMENTS : 1)) {
         return failed(
           `old_string is in the file ${times} times. Give more of its surroundings${params.replace_all ? "" : ", or set replace_all"}.`,
         );
       }
-      if (before.length + count * (replacement.length - old.length) > MOST_EDITED_BYTES) {
-        return failed(`The file would have more than ${MOST_EDITED_BYTES} bytes, too many to edit.`);
+      if (before.length + count * (replacement.length - old.length) > MAX_EDITED_BYTES) {
+        return failed(`The file would have more than ${MAX_EDITED_BYTES} bytes, too many to edit.`);
       }
       await this.#write(file, await replaceAt(before, places, old.length, replacement, signal), signal);
       return succeeded({ file_path: toText(file.path.bytes), replacements: count });
@@ -197,7 +197,7 @@ class Files implements Resource {
   ): Promise<ToolResult> {
     return this.#on("path", params.path, call, async (directory) => {
       const files = await this.#search.glob(toText(directory.path.bytes), params.pattern, call);
-      return succeeded({ files: files.slice(0, MOST_FOUND), truncated: files.length > MOST_FOUND });
+      return succeeded({ files: files.slice(0, MAX_FOUND), truncated: files.length > MAX_FOUND });
     });
   }
 
@@ -211,8 +211,8 @@ class Files implements Resource {
   ): Promise<ToolResult> {
     return this.#on("path", params.path, call, async (place) => {
       const found = await this.#search.grep(toText(place.path.bytes), params.pattern, params.glob, call);
-      const matches = found.slice(0, MOST_FOUND).map((line): Json => ({ ...line }));
-      return succeeded({ matches, truncated: found.length > MOST_FOUND });
+      const matches = found.slice(0, MAX_FOUND).map((line): Json => ({ ...line }));
+      return succeeded({ matches, truncated: found.length > MAX_FOUND });
     });
   }
 

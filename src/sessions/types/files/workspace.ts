@@ -3,7 +3,7 @@ import { type ByteString, fromText, toText } from "../../../base/byte-string.ts"
 import { invalidArgument } from "../../../base/errors.ts";
 import type { FileManager, PathRequest } from "../../../files/manager.ts";
 import { isWithin } from "../../../files/path.ts";
-import type { ResourceHost } from "../../backend.ts";
+import type { SessionHost } from "../../backend.ts";
 
 /**
  * The directory that a session's file tools are bounded to: the sandbox's own.
@@ -13,9 +13,9 @@ import type { ResourceHost } from "../../backend.ts";
 export class Workspace {
   readonly root: string;
   readonly #files: FileManager;
-  readonly #host: ResourceHost;
+  readonly #host: SessionHost;
 
-  constructor(files: FileManager, host: ResourceHost) {
+  constructor(files: FileManager, host: SessionHost) {
     this.#files = files;
     this.#host = host;
     this.root = host.sandbox.spec.workingDir;

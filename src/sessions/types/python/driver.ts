@@ -9,14 +9,14 @@
  * Threads and output: what a thread of an earlier turn prints is dropped, as
  * what an earlier turn's processes write is. Each turn prints to descriptors of
  * its own, which lead nowhere once it is over: a thread that is in the middle of
- * `print` then does not reach the next turn. `sys.stdout` and `sys.stderr` are
+ * `print` then does not reach the next execution. `sys.stdout` and `sys.stderr` are
  * two streams that live as long as the interpreter and cannot be closed: CPython
  * crashes where one is replaced while a thread is in `print`. One that the code
  * of a turn replaced is put back for the next, and outlives it for a while.
  *
  * The driver has names of its own for builtins and what it calls, so that code
  * which replaces those does not break it. A builtin that was deleted, or replaced
- * by what cannot be called, is put back after the turn.
+ * by what cannot be called, is put back after the execution.
  */
 export const PYTHON_DRIVER = `
 import ast, base64, builtins, collections, io, json, os, signal, sys, threading, traceback, types
@@ -35,7 +35,7 @@ _control = os.fdopen(os.dup(0), 'rb')
 dup2(1, 211, False); dup2(2, 212, False)
 _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
-MOST_TEXT, MOST_PLOTS, MOST_PLOT_BYTES, MOST_REPLACED = 256 * 1024, 16, 6 * 1024 * 1024, 16
+MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = 256 * 1024, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
 _turn, _answer = 0, {}
 _pid = getpid()
@@ -51,7 +51,7 @@ def _start_thread(self):
     _start(self)
 threading.Thread.start = _start_thread
 
-def _target(turn, fd):
+def _target(execution, fd):
     return 211 + turn % TARGETS * 2 + fd + 1
 
 class _Bytes(io.RawIOBase):
@@ -60,8 +60,8 @@ class _Bytes(io.RawIOBase):
     def fileno(self): return self._fd
     def close(self): pass
     def write(self, data):
-        turn = getattr(current_thread(), '_berth_turn', _turn)
-        if turn == _turn: _write(_target(turn, self._fd), data)
+        execution = getattr(current_thread(), '_berth_turn', _turn)
+        if execution == _turn: _write(_target(execution, self._fd), data)
         return len(data)
 
 class _Stream(io.TextIOWrapper):
@@ -76,7 +76,7 @@ def _write(fd, data):
 _streams = {'stdout': _Stream(1), 'stderr': _Stream(2)}
 sys.stdout, sys.stderr = _streams.values()
 _sys = vars(sys)
-_replaced = collections.deque(maxlen=MOST_REPLACED)
+_replaced = collections.deque(maxlen=MAX_REPLACED)
 
 def _own_streams():
     for name, stream in _streams.items():
@@ -93,7 +93,7 @@ sys.modules['__main__'] = _module
 sys.argv = ['']
 
 def _bounded(text):
-    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + '...'
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + '...'
 
 def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()
@@ -123,11 +123,11 @@ def _plots():
     pyplot = sys.modules.get('matplotlib.pyplot')
     plots, size = [], 0
     if pyplot is None: return plots
-    for number in pyplot.get_fignums()[:MOST_PLOTS]:
+    for number in pyplot.get_fignums()[:MAX_PLOTS]:
         data = io.BytesIO()
         pyplot.figure(number).savefig(data, format='png')
         size += len(data.getvalue())
-        if size > MOST_PLOT_BYTES: break
+        if size > MAX_PLOT_BYTES: break
         plots.append(b64encode(data.getvalue()).decode())
     pyplot.close('all')
     return plots

@@ -4,7 +4,7 @@ import type { InterpreterLanguage } from "../interpreter-process.ts";
 import type { OutputChannel } from "../output-channel.ts";
 import { PYTHON_DRIVER } from "./driver.ts";
 
-/** What the driver tells at the end of a turn. */
+/** What the driver tells at the end of a execution. */
 export interface PythonAnswer {
   /** What the last expression is, as `repr` shows it; null where it is None, or no expression. */
   readonly result: string | null;
@@ -29,7 +29,7 @@ export const PYTHON: InterpreterLanguage = {
 };
 
 /** Pids and plots, far beyond what a sandbox may have; each of a forged million would take its time. */
-const MOST_VALUES = 50_000;
+const MAX_VALUES = 50_000;
 
 const answer = z.object({
   result: z.string().nullable().catch(null),
@@ -45,7 +45,7 @@ export function answerOf(payload: Buffer): PythonAnswer {
 }
 
 function parse(payload: Buffer): object | undefined {
-  if (!hasFewValues(payload, MOST_VALUES)) return undefined;
+  if (!hasFewValues(payload, MAX_VALUES)) return undefined;
   try {
     const told: unknown = JSON.parse(payload.toString());
     return typeof told === "object" && told !== null && !Array.isArray(told) ? told : undefined;

@@ -4,8 +4,8 @@ import { resolveWorkingDir } from "../../../processes/shell/working-dir.ts";
 import {
   type Attachment,
   defineTool,
-  type Resource,
-  type ResourceType,
+  type SessionBackend,
+  type SessionType,
   succeeded,
   TOOL_CODE,
   type ToolCall,
@@ -13,7 +13,7 @@ import {
 } from "../../backend.ts";
 import { CollectedOutput } from "../collected-output.ts";
 import { baseConfig, cwdConfig, envConfig, secondsToMs, timeoutParam } from "../common.ts";
-import { type InterpreterHost, InterpreterProcess, type TurnOutcome } from "../interpreter-process.ts";
+import { type ExecutionOutcome, type InterpreterHost, InterpreterProcess } from "../interpreter-process.ts";
 import { answerOf, PYTHON, type PythonAnswer } from "./language.ts";
 
 const config = baseConfig.extend({ cwd: cwdConfig.optional(), env: envConfig.optional() });
@@ -36,7 +36,7 @@ const run = defineTool({
 });
 
 /** The type `python`: an interpreter that stays. */
-export function pythonType(host: InterpreterHost): ResourceType {
+export function pythonType(host: InterpreterHost): SessionType {
   return {
     name: "python",
     description: "A Python interpreter that stays: its variables, imports and threads.",
@@ -56,7 +56,7 @@ export function pythonType(host: InterpreterHost): ResourceType {
   };
 }
 
-class Python implements Resource {
+class Python implements SessionBackend {
   readonly #process: InterpreterProcess;
 
   constructor(process: InterpreterProcess) {
@@ -105,7 +105,7 @@ class Python implements Resource {
   }
 }
 
-function answerTo(outcome: TurnOutcome): Pick<PythonAnswer, "result" | "error" | "plots"> {
+function answerTo(outcome: ExecutionOutcome): Pick<PythonAnswer, "result" | "error" | "plots"> {
   if (outcome.kind === "done") return answerOf(outcome.end.payload);
   const value = `The interpreter ended with exit code ${outcome.exitCode}.`;
   return { result: null, error: { name: "InterpreterExit", value, traceback: "" }, plots: [] };

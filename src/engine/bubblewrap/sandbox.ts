@@ -16,7 +16,7 @@ import { UNDUMPABLE_TARGET } from "./synthetic-etc.ts";
 /** Counted for the bound of a sandbox without control groups, and not seen in its pid namespace: those that enter it. */
 const UNSEEN_PROCESSES = 8;
 
-/** What a {@link Box} is made of, once its main process is ready. */
+/** What a {@link BubblewrapSandbox} is made of, once its main process is ready. */
 export interface BoxParts {
   readonly sandbox: EngineSandbox;
   /** Holds it on the host. */
@@ -33,7 +33,7 @@ type Phase =
   | { readonly state: "ended"; readonly end: EngineSandboxEnd };
 
 /** A sandbox that was started, until it is removed. */
-export class Box {
+export class BubblewrapSandbox {
   readonly initPid: number;
   readonly group: ControlGroup;
   readonly env: Readonly<Record<string, string>>;

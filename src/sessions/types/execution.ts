@@ -3,7 +3,7 @@ import { MarkerScanner } from "../../processes/shell/marker-scanner.ts";
 import { newNonce } from "../../processes/shell/nonce.ts";
 
 /** How a turn of an interpreter ended, as it tells itself. */
-export interface TurnEnd {
+export interface ExecutionEnd {
   /** What follows `E` or `S` in its marker: for a shell the exit status. */
   readonly status: string;
   /** What it told beside its streams. */
@@ -11,7 +11,7 @@ export interface TurnEnd {
 }
 
 /** More than an interpreter tells; what is more is cut. */
-const MOST_PAYLOAD_BYTES = 24 * 1024 * 1024;
+const MAX_PAYLOAD_BYTES = 24 * 1024 * 1024;
 
 /** What becomes of a stream's bytes up to its next marker. */
 type Phase =
@@ -30,7 +30,7 @@ interface StreamState {
 /**
  * One turn of an interpreter, as its two streams tell it. Output comes first,
  * as it is; then on each stream a marker, `E<status>` after the nonce of this
- * turn, then on stdout the payload and the marker `P`. The interpreter reads the
+ * execution, then on stdout the payload and the marker `P`. The interpreter reads the
  * nonce only when it is done with what it ran, so nothing that this writes is
  * taken for a marker.
  *
@@ -38,10 +38,10 @@ interface StreamState {
  * told. So after each interruption it is told another end, `S<number>`, and the
  * turn is over with the newest of these.
  */
-export class Turn {
+export class Execution {
   readonly nonce = newNonce();
   readonly #output: (stream: OutputStream, chunk: Buffer) => void;
-  readonly #end = Promise.withResolvers<TurnEnd>();
+  readonly #end = Promise.withResolvers<ExecutionEnd>();
   readonly #streams: Record<OutputStream, StreamState>;
   #payload: Buffer[] = [];
   #payloadBytes = 0;
@@ -55,7 +55,7 @@ export class Turn {
   }
 
   /** Resolves when it is over; never where the interpreter ends before. */
-  get end(): Promise<TurnEnd> {
+  get end(): Promise<ExecutionEnd> {
     return this.#end.promise;
   }
 
@@ -116,7 +116,7 @@ export class Turn {
   #take(stream: OutputStream, chunk: Buffer): void {
     const { phase } = this.#streams[stream];
     if (phase === "output") this.#output(stream, chunk);
-    else if (phase === "payload" && this.#payloadBytes < MOST_PAYLOAD_BYTES) {
+    else if (phase === "payload" && this.#payloadBytes < MAX_PAYLOAD_BYTES) {
       this.#payload.push(chunk);
       this.#payloadBytes += chunk.length;
     }

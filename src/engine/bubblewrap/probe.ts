@@ -10,7 +10,7 @@ import { JOB_COMMAND } from "./job-script.ts";
 const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
 /** Makes a sandbox that ends at once, with all its namespaces. @throws BwrapProblem where that fails. */
-export async function trySandbox(identity: Identity, system: readonly string[]): Promise<void> {
+export async function probeSandbox(identity: Identity, system: readonly string[]): Promise<void> {
   for (const [name, packageName] of Object.entries(HOST_PROGRAMS)) await requireProgram(name, packageName);
   const needs = `command -v ${JOB_COMMAND[0]} && command -v env`;
   const [program, args] = hostCommand(

@@ -7,7 +7,7 @@
  * Signals the interpreter, then what descends from it and is not in `spare`:
  * itself first, so that it takes the end of a child for an interruption.
  */
-export function interruptQuestion(pid: number, spare: Iterable<number>, signals: SignalPair): string {
+export function interruptProbe(pid: number, spare: Iterable<number>, signals: SignalPair): string {
   const { own, children } = signals;
   return `s=" ${pid} " v=" ${[...spare].join(" ")} " o=1
 while [ $o ]; do o=
@@ -32,7 +32,7 @@ export interface SignalPair {
  * Whether any process but those of `spare` holds one of two pipes: answers `y`
  * or `n`. Who hides its descriptors is taken for a holder.
  */
-export function holdersQuestion(
+export function holdersProbe(
   pipes: { readonly stdout: string; readonly stderr: string },
   spare: Iterable<number>,
 ): string {
