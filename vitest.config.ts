@@ -11,6 +11,7 @@ const processors = availableParallelism();
 export default defineConfig({
   test: {
     env: { NODE_COMPILE_CACHE },
+    setupFiles: ["test/support/setup.ts"],
     pool: "forks",
     retry: 0,
     dangerouslyIgnoreUnhandledErrors: false,

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { findPackageJSON } from "node:module";
 import { setFlagsFromString } from "node:v8";
+import { keepThreadPoolAwake } from "./base/thread-pool.ts";
 import { runProgram } from "./cli/program.ts";
 
 const program = {
@@ -27,6 +28,7 @@ const program = {
   exit: (code) => process.exit(code),
 } satisfies Parameters<typeof runProgram>[1];
 
+keepThreadPoolAwake();
 const exitCode = await runProgram(process.argv.slice(2), program);
 // What is left open, as a stdin that nobody reads any more, is not to keep the program.
 process.exit(exitCode);

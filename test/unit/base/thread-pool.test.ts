@@ -1,0 +1,20 @@
+import { createHook } from "node:async_hooks";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { keepThreadPoolAwake } from "../../../src/base/thread-pool.ts";
+
+test("the thread pool gets a job again and again, and no program stays for it", async () => {
+  const timersBefore = process.getActiveResourcesInfo().filter((type) => type === "Timeout").length;
+  let jobs = 0;
+  const hook = createHook({
+    init: (_, type) => {
+      if (type === "FSREQCALLBACK") jobs++;
+    },
+  }).enable();
+  keepThreadPoolAwake();
+  const timersAfter = process.getActiveResourcesInfo().filter((type) => type === "Timeout").length;
+  await sleep(1_600);
+  hook.disable();
+  expect(jobs).toBeGreaterThanOrEqual(3);
+  expect(timersAfter).toBe(timersBefore);
+});
