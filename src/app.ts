@@ -25,12 +25,10 @@ import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
-
-import { DEFAULT_LIMITS } from "./server/limits.ts";
+import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { showGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
-import { ReceiveBudget } from "./server/receive-budget.ts";
 import { createRpcServer } from "./server/server.ts";
 import { SessionParts } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";

@@ -1,6 +1,6 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
-import type { ServiceAddress } from "./address.ts";
+import type { ServiceAddress } from "./client.ts";
 import { Failed } from "./exit.ts";
 
 /** A failure as a person is told of it. */

@@ -1,3 +1,5 @@
+import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
+
 /** Writes a duration as its one or two largest parts: `850ms`, `12s`, `3m 20s`, `2h`, `5d 4h`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)}ms`;
@@ -56,4 +58,9 @@ export function visible(text: string): string {
     if (character === "\t") return "\\t";
     return `\\u{${character.codePointAt(0)?.toString(16)}}`;
   });
+}
+
+/** A message as the service's HTTP interface writes it: `--json` speaks the API's own names. */
+export function messageJson<D extends DescMessage>(schema: D, message: MessageShape<D>): unknown {
+  return toJson(schema, message, { alwaysEmitImplicit: true });
 }

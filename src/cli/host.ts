@@ -1,9 +1,7 @@
 import { Command } from "commander";
-import { DEFAULT_ADDRESS, parseServiceAddress } from "./address.ts";
-import { connectTo, type ServiceClient } from "./client.ts";
+import { connectTo, DEFAULT_ADDRESS, parseServiceAddress, type ServiceClient } from "./client.ts";
 import { callFailure } from "./failure.ts";
-import type { Interrupts } from "./interrupts.ts";
-import type { Io } from "./io.ts";
+import type { Interrupts, Io } from "./io.ts";
 
 /** What every command is given. */
 export interface CommandHost {

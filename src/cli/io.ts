@@ -1,4 +1,5 @@
 import type { Readable, Writable } from "node:stream";
+import { EXIT, exitCodeOf, Interrupted } from "./exit.ts";
 
 /** What the program reads and writes. */
 export interface Io {
@@ -33,4 +34,67 @@ export async function write(
 /** Writes one line of JSON. */
 export async function writeJson(stream: Writable, value: unknown, signal?: AbortSignal): Promise<void> {
   await write(stream, `${JSON.stringify(value)}\n`, signal);
+}
+
+const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/**
+ * One keystroke can come twice: a terminal signals the whole process group, and
+ * parents such as npm pass theirs on. Within this time it counts once.
+ */
+const SAME_KEYSTROKE_MS = 250;
+
+/**
+ * Turns signals into one {@link AbortSignal}, so that everything ends by its
+ * ordinary way. A second signal ends the program at once.
+ */
+export class Interrupts {
+  /** What a second signal leaves undone, to be said then. */
+  lastWords = "";
+  readonly #abort = new AbortController();
+  readonly #io: Io;
+  readonly #exit: (code: number) => void;
+  #firstMs: number | undefined;
+
+  constructor(io: Io, exit: (code: number) => void) {
+    this.#io = io;
+    this.#exit = exit;
+    for (const signal of SIGNALS) process.on(signal, this.#onSignal);
+    // Whoever read the output has gone: its writers learn it, and with nowhere left to say it, it is no news.
+    io.stdout.on("error", () => {});
+    io.stderr.on("error", () => {});
+  }
+
+  /** Aborted with an {@link Interrupted} when the program is to stop. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** From now on the program also stops when its stdout cannot be written any more. */
+  followOutput(): void {
+    this.#io.stdout.on("error", this.#onOutputError);
+  }
+
+  /** Stops listening. */
+  dispose(): void {
+    for (const signal of SIGNALS) process.off(signal, this.#onSignal);
+  }
+
+  readonly #onSignal = (signal: NodeJS.Signals): void => {
+    const now = performance.now();
+    if (this.#firstMs === undefined) {
+      this.#firstMs = now;
+      this.#abort.abort(new Interrupted(`stopped by ${signal}`, exitCodeOf(signal)));
+      return;
+    }
+    if (now - this.#firstMs < SAME_KEYSTROKE_MS) return;
+    this.#io.stderr.write(`berth: ${signal} again: stopped at once. ${this.lastWords}\n`);
+    this.#exit(exitCodeOf(signal));
+  };
+
+  readonly #onOutputError = (error: NodeJS.ErrnoException): void => {
+    if (error.code === "EPIPE")
+      this.#abort.abort(new Interrupted("the output was closed", EXIT.outputClosed));
+    else this.#abort.abort(new Error(`stdout cannot be written: ${error.message}`, { cause: error }));
+  };
 }

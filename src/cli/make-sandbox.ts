@@ -1,7 +1,14 @@
-import type { Sandbox } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import {
+  type ImagePull,
+  type Sandbox,
+  SandboxEventType,
+  type WatchEventsResponse,
+  WatchEventsResponseSchema,
+} from "../../gen/ts/berth/v1/sandbox_pb.js";
 import type { ServiceClient } from "./client.ts";
-import { type PullDisplay, withPullDisplay } from "./pull-progress.ts";
-import type { SpecInit } from "./spec-flags.ts";
+import type { SpecInit } from "./flags.ts";
+import { formatSize, messageJson } from "./format.ts";
+import { type Io, writeJson } from "./io.ts";
 
 /** What {@link makeSandbox} is to do. */
 export interface MakeSandboxOptions {
@@ -22,4 +29,104 @@ export async function makeSandbox(
   );
   if (sandbox === undefined) throw new Error("the service answered without a sandbox");
   return sandbox;
+}
+
+/** Shows how the pull of a sandbox's image gets on. */
+export interface PullDisplay {
+  show(item: WatchEventsResponse): void | Promise<void>;
+  /** Leaves the screen clean. */
+  end(): void;
+}
+
+/** Without a terminal, a line of progress at most this often. */
+const PLAIN_INTERVAL_MS = 5000;
+
+/** For people: on stderr, as suits what it is. */
+export function textDisplay(io: Io): PullDisplay {
+  return io.stderr.isTTY ? terminalDisplay(io) : plainDisplay(io);
+}
+
+/** Shows nothing. */
+export const NO_DISPLAY: PullDisplay = { show() {}, end() {} };
+
+/** One line that is drawn again and again. */
+function terminalDisplay(io: Io): PullDisplay {
+  let drawn = false;
+  return {
+    show(item) {
+      const pull = pullOf(item);
+      if (!pull) return;
+      drawn = true;
+      io.stderr.write(`\r\x1b[Kpulling ${pull.image}${progressOf(pull)}`);
+    },
+    end() {
+      if (drawn) io.stderr.write("\r\x1b[K");
+    },
+  };
+}
+
+/** Plain lines, now and then. */
+function plainDisplay(io: Io): PullDisplay {
+  let shownMs = -PLAIN_INTERVAL_MS;
+  return {
+    show(item) {
+      const pull = pullOf(item);
+      if (!pull || performance.now() - shownMs < PLAIN_INTERVAL_MS) return;
+      shownMs = performance.now();
+      io.stderr.write(`berth: pulling ${pull.image}${progressOf(pull)}\n`);
+    },
+    end() {},
+  };
+}
+
+/** Every event as the API tells it, one JSON object a line. */
+export function jsonDisplay(io: Io): PullDisplay {
+  return {
+    show: (item) => writeJson(io.stdout, messageJson(WatchEventsResponseSchema, item)),
+    end() {},
+  };
+}
+
+/**
+ * Shows the events of one sandbox, from its first on, while `work` runs. It is
+ * decoration: when the events cannot be had, the work goes on without.
+ */
+export async function withPullDisplay<T>(
+  client: ServiceClient,
+  sandboxId: string,
+  display: PullDisplay,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+): Promise<T> {
+  const stop = new AbortController();
+  const watching = watch(client, sandboxId, display, AbortSignal.any([signal, stop.signal])).catch(() => {});
+  try {
+    return await work();
+  } finally {
+    stop.abort();
+    await watching;
+    display.end();
+  }
+}
+
+async function watch(
+  client: ServiceClient,
+  sandboxId: string,
+  display: PullDisplay,
+  signal: AbortSignal,
+): Promise<void> {
+  for await (const item of client.sandboxes.watchEvents({ sandboxId }, { signal })) {
+    if (item.item.case === "event") await display.show(item);
+  }
+}
+
+function pullOf({ item }: WatchEventsResponse): ImagePull | undefined {
+  if (item.case !== "event" || item.value.type !== SandboxEventType.IMAGE_PULL) return undefined;
+  return item.value.imagePull;
+}
+
+function progressOf({ currentBytes, totalBytes, layersDone, layersTotal }: ImagePull): string {
+  if (layersTotal === 0) return " …";
+  const total = Math.max(Number(totalBytes), Number(currentBytes));
+  return `: ${formatSize(Number(currentBytes))} of ${formatSize(total)}, ${layersDone} of ${layersTotal} layers`;
 }

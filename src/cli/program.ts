@@ -18,8 +18,8 @@ import { toolCommand } from "./commands/tool.ts";
 import { workspaceCommand } from "./commands/workspace.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import type { CommandHost } from "./host.ts";
-import { Interrupts } from "./interrupts.ts";
 import type { Io } from "./io.ts";
+import { Interrupts } from "./io.ts";
 import type { ServiceParts } from "./service.ts";
 
 /** What the program is made of. */

@@ -1,3 +1,4 @@
+import { fstatSync } from "node:fs";
 import type { Readable } from "node:stream";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
@@ -10,8 +11,8 @@ import {
 } from "../../gen/ts/berth/v1/process_pb.js";
 import type { ServiceClient } from "./client.ts";
 import { reasonOf } from "./failure.ts";
+import { messageJson } from "./format.ts";
 import { type Io, write, writeJson } from "./io.ts";
-import { messageJson } from "./message-json.ts";
 
 /** What {@link streamProcess} is to do. */
 export interface StreamProcessOptions {
@@ -89,5 +90,19 @@ async function feed(
     if (!signal.aborted && reasonOf(error) !== ErrorReason.PROCESS_STATE) throw error;
   } finally {
     signal.removeEventListener("abort", stop);
+  }
+}
+
+/**
+ * The stdin that a command is to have: the program's own, where something may
+ * come from it. A terminal counts only where it is asked for, `/dev/null` never.
+ */
+export function stdinFor(io: Io, interactive: boolean): Readable | undefined {
+  if (io.stdin.isTTY) return interactive ? io.stdin : undefined;
+  try {
+    const stat = fstatSync(0);
+    return stat.isCharacterDevice() ? undefined : io.stdin;
+  } catch {
+    return undefined;
   }
 }

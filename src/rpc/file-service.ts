@@ -39,7 +39,6 @@ import { toBytes, toText } from "../base/byte-string.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { FileManager, FileRequest } from "../files/manager.ts";
 import { messageTooLarge } from "../server/error-conversion.ts";
-import { withKeepalive } from "../server/keepalive.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireMode,
@@ -49,14 +48,17 @@ import {
   toWireFile,
   toWireWatchItem,
 } from "./convert/file.ts";
-import { requestKey } from "./request-key.ts";
 import { sandboxName } from "./sandbox-service.ts";
-import { beginUpload } from "./upload-parts.ts";
-import { durationToMs } from "./validate/duration.ts";
-import { filePath } from "./validate/file-path.ts";
-import { integer, optionalInteger } from "./validate/integer.ts";
+import { beginUpload, withKeepalive } from "./stream.ts";
+import {
+  checkText,
+  durationToMs,
+  filePath,
+  integer,
+  optionalInteger,
+  requestKey,
+} from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
-import { checkText } from "./validate/text.ts";
 
 /** What {@link FileHandler} serves. */
 export interface FileHandlerParts {

@@ -23,7 +23,7 @@ import {
 import { invalidArgument } from "../base/errors.ts";
 import type { CommandRequest, ProcessManager } from "../processes/manager.ts";
 import { ownerOf } from "../server/call.ts";
-import type { ReceiveBudget } from "../server/receive-budget.ts";
+import type { ReceiveBudget } from "../server/limits.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireCommand,
@@ -36,14 +36,17 @@ import {
   toWireStatus,
 } from "./convert/process.ts";
 import { positive } from "./convert/sandbox.ts";
-import { requestKey } from "./request-key.ts";
 import { sandboxName } from "./sandbox-service.ts";
-import { callerId, optionalCallerId } from "./validate/caller-id.ts";
-import { durationToMs } from "./validate/duration.ts";
-import { environment } from "./validate/environment.ts";
-import { integer } from "./validate/integer.ts";
+import {
+  callerId,
+  checkText,
+  durationToMs,
+  environment,
+  integer,
+  optionalCallerId,
+  requestKey,
+} from "./validate/fields.ts";
 import { nextPageToken, pageSlice } from "./validate/page.ts";
-import { checkText } from "./validate/text.ts";
 
 const DEFAULT_MAX_OUTPUT_BYTES = 1024 * 1024;
 const MAX_OUTPUT_BYTES_LIMIT = 16 * 1024 * 1024;

@@ -28,7 +28,6 @@ import {
 } from "../../gen/ts/berth/v1/run_pb.js";
 import type { RunManager } from "../runs/manager.ts";
 import { ownerOf } from "../server/call.ts";
-import { withKeepalive } from "../server/keepalive.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireMessages,
@@ -41,12 +40,16 @@ import {
   toWireRun,
   toWireRunEvent,
 } from "./convert/run.ts";
-import { requestKey } from "./request-key.ts";
-import { callerId, optionalCallerId } from "./validate/caller-id.ts";
-import { msToTimestamp } from "./validate/duration.ts";
-import { integer } from "./validate/integer.ts";
+import { withKeepalive } from "./stream.ts";
+import {
+  callerId,
+  checkText,
+  integer,
+  msToTimestamp,
+  optionalCallerId,
+  requestKey,
+} from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
-import { checkText } from "./validate/text.ts";
 
 const MAX_RESULT_BYTES = 16 * 1024;
 

@@ -30,7 +30,6 @@ import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { SandboxDefaults } from "../sandboxes/spec.ts";
 import { ownerOf } from "../server/call.ts";
-import { withKeepalive } from "../server/keepalive.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import type { WorkspaceQuota } from "../workspaces/quota.ts";
@@ -43,11 +42,17 @@ import {
   toWireSandbox,
 } from "./convert/sandbox.ts";
 import { toWireSharedUsage } from "./convert/workspace.ts";
-import { requestKey } from "./request-key.ts";
-import { callerId, optionalCallerId } from "./validate/caller-id.ts";
-import { durationToMs, msToDuration, msToTimestamp } from "./validate/duration.ts";
-import { integer } from "./validate/integer.ts";
-import { labels } from "./validate/labels.ts";
+import { withKeepalive } from "./stream.ts";
+import {
+  callerId,
+  durationToMs,
+  integer,
+  labels,
+  msToDuration,
+  msToTimestamp,
+  optionalCallerId,
+  requestKey,
+} from "./validate/fields.ts";
 import { nextPageToken, pageSlice } from "./validate/page.ts";
 
 /** What {@link SandboxHandler} serves. */

@@ -36,7 +36,6 @@ import { invalidArgument } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
 import { ownerOf } from "../server/call.ts";
-import { withKeepalive } from "../server/keepalive.ts";
 import type { SessionManager } from "../sessions/manager.ts";
 import { runBatch } from "../sessions/tool-batch.ts";
 import type { ToolCatalog } from "../sessions/tool-catalog.ts";
@@ -52,17 +51,15 @@ import {
   type FailureOf,
   fromWireResource,
   fromWireWorker,
+  toFailure,
   toWireBatchResult,
   toWireMeta,
   toWireReport,
   toWireResult,
   toWireSession,
 } from "./convert/session.ts";
-import { EventQueue } from "./event-queue.ts";
-import { toFailure } from "./failure.ts";
-import { requestKey } from "./request-key.ts";
-import { optionalCallerId } from "./validate/caller-id.ts";
-import { durationToMs } from "./validate/duration.ts";
+import { EventQueue, withKeepalive } from "./stream.ts";
+import { durationToMs, optionalCallerId, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, nextPageToken, pageSize, pageSlice } from "./validate/page.ts";
 
 /** What {@link SessionHandler} serves. */

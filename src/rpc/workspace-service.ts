@@ -39,10 +39,8 @@ import type { WorkspaceReferences } from "../workspaces/references.ts";
 import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
 import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
-import { requestKey } from "./request-key.ts";
-import { beginUpload } from "./upload-parts.ts";
-import { callerId } from "./validate/caller-id.ts";
-import { durationToMs } from "./validate/duration.ts";
+import { beginUpload } from "./stream.ts";
+import { callerId, durationToMs, requestKey } from "./validate/fields.ts";
 import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 
 /** What {@link WorkspaceHandler} serves. */

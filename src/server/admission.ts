@@ -1,6 +1,6 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import { throwIfAborted } from "../base/errors.ts";
-import type { Authenticator } from "./auth.ts";
+import type { Authenticator } from "./call.ts";
 import { callOf, ownerKey } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 

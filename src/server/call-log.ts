@@ -1,8 +1,8 @@
 import { Code } from "@connectrpc/connect";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import type { CallObserver } from "./call.ts";
 import { type Call, type CallStatus, statusName } from "./call.ts";
-import type { CallObserver } from "./calls.ts";
 
 /** Ends that are a fault of the server, unless the request was wrong. */
 const SEVERE: ReadonlySet<CallStatus> = new Set([Code.Internal, Code.Unknown, Code.DataLoss]);

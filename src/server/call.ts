@@ -1,10 +1,35 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { Code, type ConnectError, type ContextValues, createContextKey } from "@connectrpc/connect";
 import { BerthError } from "../base/errors.ts";
-import type { Credentials } from "./auth.ts";
 import { type Deadline, readDeadline } from "./deadline.ts";
-import { type HttpRequest, peerOf } from "./http-message.ts";
-import type { RpcProtocol } from "./rpc-protocol.ts";
+import { type HttpRequest, peerOf, type RpcProtocol } from "./http-message.ts";
+
+/** What is known of a call before its body is read. */
+export interface Credentials {
+  /** Request headers, names in lower case. */
+  readonly headers: IncomingHttpHeaders;
+  /** `package.Service/Method`. */
+  readonly method: string;
+  /** Address of the other end, or `unix`. */
+  readonly peer: string;
+}
+
+/** Says who makes a call. */
+export interface Authenticator {
+  /**
+   * Names the owner whose sandboxes the call may see. Runs before the body of
+   * the request is read.
+   *
+   * @throws BerthError `UNAUTHENTICATED` for a caller that is not known
+   */
+  authenticate(credentials: Credentials): string | Promise<string>;
+}
+
+/** The owner of everything while the server has no tokens. */
+export const DEFAULT_OWNER = "default";
+
+/** Takes every caller for the one owner there is. */
+export const anonymousAuthenticator: Authenticator = { authenticate: () => DEFAULT_OWNER };
 
 /** Why a call failed. */
 export interface CallFailure {
@@ -115,4 +140,58 @@ export function callOf(context: { readonly values: ContextValues }): Call {
   const call = context.values.get(callKey);
   if (!call) throw new Error("this RPC did not come through the port");
   return call;
+}
+
+/** Told of every RPC that begins and ends; must not throw. */
+export interface CallObserver {
+  started(call: Call): void;
+  ended(call: Call, status: CallStatus): void;
+}
+
+/** The calls that are running. */
+export class Calls {
+  readonly #running = new Set<Call>();
+  readonly #observers: readonly CallObserver[];
+  #refusal: BerthError | undefined;
+  #idle: PromiseWithResolvers<void> | undefined;
+
+  constructor(observers: readonly CallObserver[]) {
+    this.#observers = observers;
+  }
+
+  get size(): number {
+    return this.#running.size;
+  }
+
+  begin(call: Call): void {
+    this.#running.add(call);
+    for (const observer of this.#observers) observer.started(call);
+    if (this.#refusal) call.abort(this.#refusal);
+  }
+
+  end(call: Call, status: CallStatus): void {
+    if (!this.#running.delete(call)) return;
+    for (const observer of this.#observers) observer.ended(call, status);
+    if (this.#running.size === 0) {
+      this.#idle?.resolve();
+      this.#idle = undefined;
+    }
+  }
+
+  /** Resolves once no call is running. */
+  async whenIdle(): Promise<void> {
+    if (this.#running.size === 0) return;
+    this.#idle ??= Promise.withResolvers();
+    await this.#idle.promise;
+  }
+
+  /** From now on, ends calls as they come. */
+  refuse(reason: BerthError): void {
+    this.#refusal = reason;
+  }
+
+  /** Ends the running calls that `which` picks. */
+  abort(reason: BerthError, which: (call: Call) => boolean = () => true): void {
+    for (const call of [...this.#running]) if (which(call)) call.abort(reason);
+  }
 }

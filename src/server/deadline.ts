@@ -2,8 +2,8 @@ import type { IncomingHttpHeaders } from "node:http";
 import { parseTimeout as parseConnect } from "@connectrpc/connect/protocol-connect";
 import { parseTimeout as parseGrpc } from "@connectrpc/connect/protocol-grpc";
 import { BerthError } from "../base/errors.ts";
+import type { RpcProtocol } from "./http-message.ts";
 import { MAX_TIMEOUT_MS } from "./limits.ts";
-import type { RpcProtocol } from "./rpc-protocol.ts";
 
 /** How long the caller gives a call. */
 export type Deadline =

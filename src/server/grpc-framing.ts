@@ -1,10 +1,9 @@
 import type http2 from "node:http2";
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../base/errors.ts";
-import { encodingOf } from "./encoded.ts";
 import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
+import type { ReceiveAccount } from "./limits.ts";
 import { assertFewValues } from "./message-size.ts";
-import type { ReceiveAccount } from "./receive-budget.ts";
 
 /** Flags (one byte) and length (four) in front of every gRPC message. */
 const PREFIX_BYTES = 5;
@@ -111,4 +110,23 @@ export function frameMessage<Desc extends DescMessage>(
     return [Buffer.concat([prefix, ...pieces])];
   }
   return [Buffer.concat([prefix, ...pieces.slice(0, -1)]), last];
+}
+
+/** Where a message carries its own encoding. */
+const ENCODED = Symbol("encoded");
+
+/** The encoding of a message, in pieces that are sent one after another as they are. */
+export type Encoded = readonly Uint8Array[];
+
+/**
+ * Gives a message its encoding along, for the one path that needs no copy of
+ * its bytes. Everything else encodes the message itself: both must say the same.
+ */
+export function withEncoding<T extends object>(message: T, encoded: Encoded): T {
+  return Object.assign(message, { [ENCODED]: encoded });
+}
+
+/** The encoding a message carries along, if it does. */
+export function encodingOf(message: object): Encoded | undefined {
+  return (message as { [ENCODED]?: Encoded })[ENCODED];
 }

@@ -3,13 +3,12 @@ import { abortError } from "../base/errors.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
-import { GrpcContext } from "./grpc-context.ts";
 import { frameMessage, parseMessage, readMessage } from "./grpc-framing.ts";
-import { GrpcResponse } from "./grpc-response.ts";
+import { GrpcContext, GrpcResponse } from "./grpc-response.ts";
 import type { HttpRequest } from "./http-message.ts";
-import type { ReceiveBudget } from "./receive-budget.ts";
+import { contentTypeOf } from "./http-message.ts";
+import type { ReceiveBudget } from "./limits.ts";
 import type { Route } from "./routes.ts";
-import { contentTypeOf } from "./rpc-protocol.ts";
 
 /** What {@link serveGrpc} needs beside the call. */
 export interface GrpcOptions {

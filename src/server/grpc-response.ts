@@ -1,8 +1,72 @@
 import type http2 from "node:http2";
-import type { ConnectError } from "@connectrpc/connect";
-import { grpcStatusOk } from "@connectrpc/connect/protocol-grpc";
-import type { GrpcContext } from "./grpc-context.ts";
-import { statusTrailers } from "./grpc-status.ts";
+import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import {
+  type ConnectError,
+  type ContextValues,
+  createContextValues,
+  type HandlerContext,
+} from "@connectrpc/connect";
+import { grpcStatusOk, headerGrpcMessage, setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
+import { type Call, setCall } from "./call.ts";
+import { type HttpRequest, headersOf, urlOf } from "./http-message.ts";
+
+/**
+ * What a handler knows of its call when {@link serveGrpc} runs it. `Headers`
+ * are slow to make and few handlers look at them, so they are made when asked for.
+ */
+export class GrpcContext implements HandlerContext {
+  readonly method: DescMethod;
+  readonly protocolName = "grpc";
+  readonly requestMethod = "POST";
+  readonly values: ContextValues = createContextValues();
+  readonly signal: AbortSignal;
+  readonly timeoutMs: () => number | undefined;
+  readonly #request: HttpRequest;
+  #requestHeader: Headers | undefined;
+  #responseHeader: Headers | undefined;
+  #responseTrailer: Headers | undefined;
+
+  constructor(method: DescMethod, call: Call, request: HttpRequest) {
+    this.method = method;
+    this.signal = call.signal;
+    this.timeoutMs = call.timeoutMs;
+    this.#request = request;
+    setCall(this.values, call);
+  }
+
+  get service(): DescService {
+    return this.method.parent;
+  }
+
+  get url(): string {
+    return urlOf(this.#request);
+  }
+
+  get requestHeader(): Headers {
+    this.#requestHeader ??= headersOf(this.#request);
+    return this.#requestHeader;
+  }
+
+  get responseHeader(): Headers {
+    this.#responseHeader ??= new Headers();
+    return this.#responseHeader;
+  }
+
+  get responseTrailer(): Headers {
+    this.#responseTrailer ??= new Headers();
+    return this.#responseTrailer;
+  }
+
+  /** The response headers, if the handler set any. */
+  get ownHeader(): Headers | undefined {
+    return this.#responseHeader;
+  }
+
+  /** The response trailers, if the handler set any. */
+  get ownTrailer(): Headers | undefined {
+    return this.#responseTrailer;
+  }
+}
 
 const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
 const OK = { "grpc-status": grpcStatusOk };
@@ -85,4 +149,22 @@ export class GrpcResponse {
       ownHeader ? { ...Object.fromEntries(ownHeader), ...CONTENT_TYPE } : CONTENT_TYPE,
     );
   }
+}
+
+/** The trailers that end a gRPC or gRPC-Web call with an error, over those that are there already. */
+export function statusTrailers(error: ConnectError, trailer: Headers | undefined): Record<string, string> {
+  return Object.fromEntries(withPlainMessage(setTrailerStatus(new Headers(trailer), error)));
+}
+
+/**
+ * Writes the status message of trailers as gRPC specifies it. The library
+ * escapes also what needs no escape, and some clients (grpc-js) leave such
+ * escapes in the text: every `:` would arrive as `%3A`.
+ */
+export function withPlainMessage(trailer: Headers): Headers {
+  const message = trailer.get(headerGrpcMessage);
+  if (message === null) return trailer;
+  const plain = new Headers(trailer);
+  plain.set(headerGrpcMessage, decodeURIComponent(message).replace(/[^ -~]+|%/gu, encodeURIComponent));
+  return plain;
 }

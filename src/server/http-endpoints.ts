@@ -1,7 +1,6 @@
 import type { Registry } from "prom-client";
 import type { HealthSource } from "./health.ts";
-import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
-import { requestEnd } from "./late-body.ts";
+import { endResponse, type HttpRequest, type HttpResponse, requestEnd } from "./http-message.ts";
 
 /** A plain answer. */
 export interface Page {

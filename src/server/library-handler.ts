@@ -5,10 +5,16 @@ import { type Call, setCall } from "./call.ts";
 import { DEADLINE_HEADERS } from "./deadline.ts";
 import { untilAborted } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
-import { withPlainMessage } from "./grpc-status.ts";
-import { type HttpRequest, type HttpResponse, headersOf, urlOf } from "./http-message.ts";
-import { requestEnd } from "./late-body.ts";
-import type { ReceiveBudget } from "./receive-budget.ts";
+import { withPlainMessage } from "./grpc-response.ts";
+import {
+  contentTypeOf,
+  type HttpRequest,
+  type HttpResponse,
+  headersOf,
+  requestEnd,
+  urlOf,
+} from "./http-message.ts";
+import type { ReceiveBudget } from "./limits.ts";
 import {
   ACCEPTED_ENCODING,
   checkedMessages,
@@ -17,7 +23,6 @@ import {
   requestFormat,
 } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
-import { contentTypeOf } from "./rpc-protocol.ts";
 
 /**
  * A Node client that cancels a stream over HTTP/2 ends it first as if it were

@@ -5,10 +5,8 @@ import tls from "node:tls";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
-import { superviseSession } from "./http2-session.ts";
 import type { RpcLimits } from "./limits.ts";
 import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
-import { sniffProtocol } from "./protocol-sniffer.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 
 /** Certificate chain and private key, in PEM. */
@@ -216,4 +214,74 @@ function listenError(listen: ListenAddress, error: unknown): unknown {
     metadata: { address: where },
     cause: error,
   });
+}
+
+/** How a session is looked after. */
+export interface SessionOptions {
+  /** How much a client may send ahead on the whole connection, in bytes. */
+  readonly windowBytes: number;
+  readonly pingIntervalMs: number;
+  readonly pingTimeoutMs: number;
+}
+
+/** Opens the connection's window, and ends the session of a client that no longer answers pings. */
+export function superviseSession(session: http2.ServerHttp2Session, options: SessionOptions): void {
+  session.on("error", () => session.destroy());
+  session.setLocalWindowSize(options.windowBytes);
+  let deadline: NodeJS.Timeout | undefined;
+  const interval = setInterval(() => {
+    // A session that is closing refuses to ping.
+    if (session.closed || session.destroyed || deadline) return;
+    deadline = setTimeout(() => session.destroy(), options.pingTimeoutMs);
+    session.ping(() => {
+      clearTimeout(deadline);
+      deadline = undefined;
+    });
+  }, options.pingIntervalMs);
+  interval.unref();
+  session.once("close", () => {
+    clearInterval(interval);
+    clearTimeout(deadline);
+  });
+}
+
+/** What every HTTP/2 connection begins with (RFC 9113, 3.4). */
+const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
+
+/**
+ * Finds out by its first bytes whether a client speaks HTTP/2 or HTTP/1, puts
+ * the bytes back and says which. A connection that does not show it in time, or
+ * ends before, is destroyed and `decided` is not called.
+ */
+export function sniffProtocol(
+  socket: net.Socket,
+  timeoutMs: number,
+  decided: (version: "http1" | "http2") => void,
+): void {
+  let seen = Buffer.alloc(0);
+  const timer = setTimeout(() => socket.destroy(), timeoutMs);
+  const stop = () => {
+    clearTimeout(timer);
+    socket.off("readable", onReadable);
+    socket.off("end", onGone);
+    socket.off("close", onGone);
+  };
+  const onGone = () => {
+    stop();
+    socket.destroy();
+  };
+  const onReadable = () => {
+    const chunk: Buffer | null = socket.read();
+    if (chunk === null) return;
+    seen = Buffer.concat([seen, chunk]);
+    const compared = Math.min(seen.length, PREFACE.length);
+    const alike = seen.compare(PREFACE, 0, compared, 0, compared) === 0;
+    if (alike && compared < PREFACE.length) return;
+    stop();
+    socket.unshift(seen);
+    decided(alike ? "http2" : "http1");
+  };
+  socket.on("readable", onReadable);
+  socket.once("end", onGone);
+  socket.once("close", onGone);
 }

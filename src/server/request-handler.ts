@@ -1,20 +1,28 @@
+import type http from "node:http";
 import type http2 from "node:http2";
-import { Code } from "@connectrpc/connect";
+import { Code, type ConnectError } from "@connectrpc/connect";
+import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import { Call } from "./call.ts";
-import type { Calls } from "./calls.ts";
-import { allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
+import { Call, type Calls } from "./call.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
+import { statusTrailers } from "./grpc-response.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
-import { type HttpRequest, type HttpResponse, pathOf } from "./http-message.ts";
-import { dismissLateBody } from "./late-body.ts";
+import {
+  contentTypeOf,
+  dismissLateBody,
+  endResponse,
+  type HttpRequest,
+  type HttpResponse,
+  pathOf,
+  protocolOf,
+  type RpcProtocol,
+  requestEnd,
+} from "./http-message.ts";
 import { serveByLibrary } from "./library-handler.ts";
-import type { OriginGuard } from "./origin-guard.ts";
+import { allowOrigin, answerPreflight, isPreflight, type OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
-import { contentTypeOf, protocolOf } from "./rpc-protocol.ts";
-import { sendUnimplemented } from "./unimplemented.ts";
 
 /** What a {@link RequestHandler} works with. */
 export interface RequestHandlerOptions extends GrpcOptions {
@@ -126,4 +134,44 @@ function looksLikeCall(request: HttpRequest, path: string): boolean {
     /^\/[\w.]+\/\w+$/.test(path) &&
     /^application\/(grpc|json|proto|connect\+)/.test(request.headers["content-type"] ?? "")
   );
+}
+
+/** Ends a call to a method that the server does not have, as its protocol wants it. */
+export async function sendUnimplemented(
+  request: HttpRequest,
+  response: HttpResponse,
+  protocol: RpcProtocol,
+  error: ConnectError,
+): Promise<void> {
+  const status = statusTrailers(error, undefined);
+  switch (protocol) {
+    case "grpc":
+      begin(response, 200, "application/grpc+proto");
+      // Headers that go with the end of the stream leave no place for trailers.
+      (response as http.ServerResponse).flushHeaders();
+      response.addTrailers(status);
+      endResponse(response);
+      break;
+    case "grpc-web":
+      // gRPC-Web takes the status of a response without messages from its headers.
+      begin(response, 200, "application/grpc-web+proto", status);
+      endResponse(response);
+      break;
+    case "connect":
+      await requestEnd(request);
+      if (request.aborted) return;
+      begin(response, 404, "application/json");
+      endResponse(response, errorToJsonText(error));
+      break;
+  }
+}
+
+function begin(response: HttpResponse, status: number, type: string, headers: Record<string, string> = {}) {
+  response.statusCode = status;
+  response.setHeader("content-type", type);
+  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+}
+
+function errorToJsonText(error: ConnectError): string {
+  return Buffer.from(errorToJsonBytes(error, undefined)).toString();
 }

@@ -100,7 +100,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "whoever stops reading waits for the stream",
     changes: [
       {
-        file: "src/server/keepalive.ts",
+        file: "src/rpc/stream.ts",
         from: "    items.return(undefined)",
         to: "    await items.return(undefined)",
       },

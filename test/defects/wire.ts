@@ -45,7 +45,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a parameter of gRPC's content type ends in 415",
     changes: [
       {
-        file: "src/server/rpc-protocol.ts",
+        file: "src/server/http-message.ts",
         from: 'return (type.split(";", 1)[0] ?? "").trimEnd().toLowerCase();',
         to: "return type;",
       },

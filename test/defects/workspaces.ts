@@ -231,7 +231,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "an import that was refused half way is a running call for ever",
-    changes: [{ file: "src/server/late-body.ts", from: "    request.stream.destroy();\n", to: "" }],
+    changes: [{ file: "src/server/http-message.ts", from: "    request.stream.destroy();\n", to: "" }],
     test: {
       file: "test/integration/workspaces/quota.test.ts",
       title: "an import that would pass the quota is refused as it comes, and nothing of it stays",

@@ -2,12 +2,11 @@ import type { Command } from "commander";
 import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
 import { EXIT } from "../exit.ts";
+import { addSpecFlags, type SpecFlags, specOf } from "../flags.ts";
+import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { makeSandbox } from "../make-sandbox.ts";
-import { messageJson } from "../message-json.ts";
-import { NO_DISPLAY, textDisplay } from "../pull-progress.ts";
-import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
+import { makeSandbox, NO_DISPLAY, textDisplay } from "../make-sandbox.ts";
 
 interface CreateFlags extends ClientFlags, SpecFlags {
   readonly id?: string;

@@ -6,14 +6,13 @@ import type { Finding } from "../../base/diagnosis.ts";
 import type { Config } from "../../config/config.ts";
 import { loadConfig } from "../../config/load.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
-import { parseServiceAddress } from "../address.ts";
-import { connectTo } from "../client.ts";
-import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { connectTo, parseServiceAddress } from "../client.ts";
 import { EXIT } from "../exit.ts";
 import { formatTable } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import type { ServiceParts } from "../service.ts";
+import { addConfigFlags, configFlags } from "../service.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
 

@@ -1,17 +1,40 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
-import { ExecResponseSchema } from "../../../gen/ts/berth/v1/process_pb.js";
+import {
+  type ExecRequestSchema,
+  type ExecResponse,
+  ExecResponseSchema,
+  OnDisconnect,
+} from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseDuration } from "../../config/values.ts";
-import { addExecFlags, argvOf, type ExecFlags, execRequestOf } from "../exec-flags.ts";
-import { EXIT, UsageError } from "../exit.ts";
-import { commandEnd } from "../exit-status.ts";
-import { flagValue } from "../flag-values.ts";
+import type { ServiceClient } from "../client.ts";
+import { commandEnd, EXIT, UsageError } from "../exit.ts";
+import { addExecFlags, argvOf, type ExecFlags, execRequestOf, flagValue } from "../flags.ts";
+import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
-import { startDetached } from "../start-detached.ts";
-import { stdinFor } from "../stdin.ts";
-import { streamProcess } from "../stream-process.ts";
+import { stdinFor, streamProcess } from "../stream-process.ts";
+
+/** Starts a process that goes on without this program; returns its id, and the event that told it. */
+export async function startDetached(
+  client: ServiceClient,
+  request: MessageInitShape<typeof ExecRequestSchema>,
+  signal: AbortSignal,
+): Promise<{ readonly processId: string; readonly response: ExecResponse }> {
+  // Leaving the loop below does not end the call; this does.
+  const leave = new AbortController();
+  const detached = { ...request, onDisconnect: OnDisconnect.DETACH };
+  const call = client.processes.exec(detached, { signal: AbortSignal.any([signal, leave.signal]) });
+  try {
+    for await (const response of call) {
+      if (response.event.case === "started") return { processId: response.event.value.processId, response };
+    }
+    throw new Error("the service ended the stream without having started the process");
+  } finally {
+    leave.abort();
+  }
+}
 
 interface Flags extends ClientFlags, ExecFlags {
   readonly timeout?: string;

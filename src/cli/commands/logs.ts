@@ -7,15 +7,13 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseCount } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
-import { EXIT, UsageError } from "../exit.ts";
-import { commandEnd } from "../exit-status.ts";
-import { cutDown, type Extract, nameOf, type Place } from "../extract.ts";
+import { commandEnd, EXIT, UsageError } from "../exit.ts";
 import { callFailure } from "../failure.ts";
-import { flagValue } from "../flag-values.ts";
+import { flagValue } from "../flags.ts";
+import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
-import { readTranscript } from "../read-transcript.ts";
+import { cutDown, type Extract, nameOf, type Place, readTranscript } from "../read-transcript.ts";
 
 interface LogsFlags extends ClientFlags {
   readonly follow?: boolean;

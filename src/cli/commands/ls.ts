@@ -9,11 +9,10 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import type { ServiceClient } from "../client.ts";
 import { EXIT } from "../exit.ts";
-import { collect, keyValues } from "../flag-values.ts";
-import { formatDuration, formatTable, formatWord } from "../format.ts";
+import { collect, keyValues } from "../flags.ts";
+import { formatDuration, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
 
 const PAGE_SIZE = 1000;
 

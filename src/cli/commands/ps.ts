@@ -8,12 +8,10 @@ import {
   type Process,
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import type { ServiceClient } from "../client.ts";
-import { commandText } from "../command-text.ts";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatSize, formatTable, formatWord } from "../format.ts";
+import { formatDuration, formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
 
 const PAGE_SIZE = 1000;
 const MAX_COMMAND = 80;
@@ -95,4 +93,16 @@ function stateOf({ cause, exitCode, signal }: ExitStatus): string {
 
 function ago(time: Timestamp | undefined, now: number): string {
   return time ? `${formatDuration(Math.max(0, now - timestampMs(time)))} ago` : "";
+}
+
+const PLAIN_WORD = /^[\w@%+=:,./-]+$/;
+/** A process's command on one line, as a shell would take it, safe to be shown, at most so many characters long. */
+export function commandText(command: Process["command"], most: number): string {
+  const text = command.case === "argv" ? command.value.args.map(quote).join(" ") : (command.value ?? "");
+  const line = visible(text);
+  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+}
+
+function quote(word: string): string {
+  return PLAIN_WORD.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

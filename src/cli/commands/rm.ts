@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { parseDuration } from "../../config/values.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { callFailure } from "../failure.ts";
-import { flagValue } from "../flag-values.ts";
+import { flagValue } from "../flags.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 

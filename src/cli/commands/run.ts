@@ -4,18 +4,14 @@ import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
-import { EXIT } from "../exit.ts";
-import { commandEnd } from "../exit-status.ts";
+import { commandEnd, EXIT } from "../exit.ts";
 import { callFailure } from "../failure.ts";
-import { flagValue } from "../flag-values.ts";
+import { addSpecFlags, flagValue, type SpecFlags, specOf } from "../flags.ts";
+import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { makeSandbox } from "../make-sandbox.ts";
-import { messageJson } from "../message-json.ts";
-import { jsonDisplay, textDisplay } from "../pull-progress.ts";
-import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
-import { stdinFor } from "../stdin.ts";
-import { streamProcess } from "../stream-process.ts";
+import { jsonDisplay, makeSandbox, textDisplay } from "../make-sandbox.ts";
+import { stdinFor, streamProcess } from "../stream-process.ts";
 
 /** In use it is never idle; without its client, a sandbox that nobody knows goes soon. */
 const IDLE_TIMEOUT_MS = 60_000;

@@ -13,10 +13,9 @@ import {
 } from "../../../gen/ts/berth/v1/run_pb.js";
 import type { ServiceClient } from "../client.ts";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatTable, formatWord, visible } from "../format.ts";
+import { formatDuration, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
 
 const PAGE_SIZE = 1000;
 

@@ -4,10 +4,10 @@ import { BerthError } from "../../base/errors.ts";
 import type { Config } from "../../config/config.ts";
 import { loadConfig } from "../../config/load.ts";
 import { describeIsolation } from "../../engine/isolation.ts";
-import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
 import type { RunningService, ServiceParts } from "../service.ts";
+import { addConfigFlags, configFlags } from "../service.ts";
 
 /** `berth serve`: the service, until it is told to stop. */
 export function serveCommand(host: CommandHost, parts: ServiceParts): Command {

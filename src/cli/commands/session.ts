@@ -14,12 +14,10 @@ import {
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { EXIT } from "../exit.ts";
-import { flagValue } from "../flag-values.ts";
-import { formatDuration, formatTable, formatWord, visible } from "../format.ts";
+import { flagValue, jsonObject, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
+import { formatDuration, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
-import { jsonObject, type WorkerFlags, workerCommand, workerOf } from "../session-flags.ts";
 
 const PAGE_SIZE = 1000;
 

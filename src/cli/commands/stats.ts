@@ -8,10 +8,9 @@ import {
   type StorageUsage,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatSize, formatTable, formatWord } from "../format.ts";
+import { formatDuration, formatSize, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
 
 /** `berth stats`: the figures of the service. */
 export function statsCommand(host: CommandHost): Command {

@@ -11,12 +11,10 @@ import {
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { EXIT, Failed } from "../exit.ts";
-import { flagValue } from "../flag-values.ts";
-import { formatTable } from "../format.ts";
+import { flagValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
+import { formatTable, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
-import { messageJson } from "../message-json.ts";
-import { toolParams, type WorkerFlags, workerCommand, workerOf } from "../session-flags.ts";
 
 const PAGE_SIZE = 1000;
 

@@ -1,12 +1,17 @@
+import type { Stats } from "node:fs";
+import { lstat, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
+import path from "node:path";
 import type { Writable } from "node:stream";
 import { FileKind } from "../../../gen/ts/berth/v1/file_pb.js";
+import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../base/byte-string.ts";
+import type { TarEntry } from "../../files/tar/tar-entry.ts";
+import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
 import { Failed } from "../exit.ts";
+import { visible } from "../format.ts";
 import { write } from "../io.ts";
-import type { Chunks } from "./chunks.ts";
-import { statIfThere, writeLocalFile } from "./local-file.ts";
+import { type Chunks, statIfThere, writeLocalFile } from "./local-file.ts";
 import { inside, type LocalPlace, nameOf, type SandboxPlace } from "./place.ts";
-import { unpackTree } from "./unpack.ts";
-import { type CopyParts, statRemote } from "./upload.ts";
+import { type CopyParts, type OnLeftOut, statRemote } from "./upload.ts";
 
 /** Copies a file or a tree out of a sandbox, to a path or to `stdout`. */
 export async function download(
@@ -63,4 +68,70 @@ async function* archiveOf(
 ): Chunks {
   for await (const { chunk } of client.files.downloadArchive({ sandboxId, path, user }, { signal }))
     yield chunk;
+}
+
+const OWNER_BITS = 0o700;
+const SPECIAL: Readonly<Record<string, string>> = {
+  fifo: "a named pipe",
+  "character-device": "a device",
+  "block-device": "a device",
+};
+
+/**
+ * Unpacks a tar that nobody vouches for into a directory, made with that mode
+ * where it is missing. Nothing is put outside of it, whatever the tar and the
+ * links in the directory say. All of the tar is unpacked before anything moves
+ * into place, where files replace files of the same name and others stay.
+ */
+export async function unpackTree(
+  chunks: Chunks,
+  target: string,
+  mode: number,
+  onLeftOut: OnLeftOut,
+): Promise<void> {
+  const isThere = (await statIfThere(target)) !== undefined;
+  // On the same file system as the target.
+  const beside = isThere ? target : path.dirname(target);
+  const staging = await mkdtemp(path.join(beside, ".berth-cp-"));
+  try {
+    const tree = path.join(staging, "tree");
+    await mkdir(tree, { mode: (mode | OWNER_BITS) & 0o777 });
+    const leaveOut = ({ kind, name }: TarEntry): boolean => {
+      const special = SPECIAL[kind];
+      if (special !== undefined) onLeftOut(toText(name), special);
+      return special !== undefined;
+    };
+    const { directories } = await unpackEntries(fromText(tree), chunks, { leaveOut });
+    if (isThere) await merge(fromText(tree), fromText(target));
+    else await rename(tree, target);
+    await finishDirectories(directories, fromText(target));
+  } finally {
+    await rm(staging, { recursive: true, force: true });
+  }
+}
+
+/** Moves what is in one directory into another, directories into those of the same name. Follows no link. */
+async function merge(from: ByteString, to: ByteString): Promise<void> {
+  const names = await readdir(toBytes(from), { encoding: "buffer" });
+  for (const name of names.map(fromBytes)) {
+    const source = `${from}/${name}`;
+    const target = `${to}/${name}`;
+    const isDirectory = (await lstat(toBytes(source))).isDirectory();
+    const standing = await lstatIfThere(target);
+    if (standing !== undefined && standing.isDirectory() !== isDirectory) {
+      const [there, comes] = isDirectory ? ["no directory", "one"] : ["a directory", "none"];
+      throw new Failed(`${visible(toText(target))} is ${there}, and what is copied there is ${comes}`);
+    }
+    if (standing !== undefined && isDirectory) await merge(source, target);
+    else await rename(toBytes(source), toBytes(target));
+  }
+}
+
+async function lstatIfThere(place: ByteString): Promise<Stats | undefined> {
+  try {
+    return await lstat(toBytes(place));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
 }

@@ -1,6 +1,6 @@
 import { formatSize } from "../format.ts";
 import type { Io } from "../io.ts";
-import type { Chunks } from "./chunks.ts";
+import type { Chunks } from "./local-file.ts";
 
 const FIRST_AFTER_MS = 500;
 const REDRAW_MS = 200;

@@ -3,10 +3,8 @@ import type { ExecResponse, ExitStatus } from "../../../gen/ts/berth/v1/process_
 import type { ServiceClient } from "../client.ts";
 import { EXIT, exitCodeOf, Failed, Interrupted } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { EscapeFilter } from "./escape.ts";
-import { Keyboard } from "./keyboard.ts";
+import { EscapeFilter, Keyboard, oneAtATime } from "./keyboard.ts";
 import type { LocalTerminal, TerminalSize } from "./local-terminal.ts";
-import { oneAtATime } from "./one-at-a-time.ts";
 
 /** What {@link runSession} is to do. */
 export interface SessionOptions {

@@ -1,4 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import {
   type DirectoryEntrySchema,
   DownloadArchiveResponseSchema,
@@ -13,9 +14,8 @@ import { invalidArgument } from "../../base/errors.ts";
 import type { FileInfo, FileKind, NamedFile } from "../../files/file-info.ts";
 import type { DownloadItem } from "../../files/read.ts";
 import type { ChangeType, WatchItem } from "../../files/watch.ts";
-import { withEncoding } from "../../server/encoded.ts";
-import { msToTimestamp } from "../validate/duration.ts";
-import { encodeChunk } from "./chunk-encoding.ts";
+import { type Encoded, withEncoding } from "../../server/grpc-framing.ts";
+import { msToTimestamp } from "../validate/fields.ts";
 
 const LAST_MODE = 0o7777;
 
@@ -96,4 +96,10 @@ export function toWireWatchItem(item: WatchItem): MessageInitShape<typeof WatchD
       },
     },
   };
+}
+
+/** The encoding of a message whose only field is these bytes, which are not copied. */
+export function encodeChunk(field: number, data: Uint8Array): Encoded {
+  const head = new BinaryWriter().tag(field, WireType.LengthDelimited).uint32(data.length).finish();
+  return [head, data];
 }

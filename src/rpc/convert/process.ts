@@ -1,4 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import {
   type ExecRequest,
   type ExecResponseSchema,
@@ -17,10 +18,8 @@ import type { ExitCause, ExitStatus } from "../../processes/exit-status.ts";
 import type { ProcessEvent } from "../../processes/manager.ts";
 import type { Command } from "../../processes/options.ts";
 import type { Process } from "../../processes/process.ts";
-import { withEncoding } from "../../server/encoded.ts";
-import { msToDuration, msToTimestamp } from "../validate/duration.ts";
-import { checkText } from "../validate/text.ts";
-import { encodeOutput } from "./output-encoding.ts";
+import { type Encoded, withEncoding } from "../../server/grpc-framing.ts";
+import { checkText, msToDuration, msToTimestamp } from "../validate/fields.ts";
 
 /** One argument's most bytes: the kernel's bound of 32 pages, its NUL included. */
 const MAX_ARGUMENT_BYTES = 131_071;
@@ -166,4 +165,26 @@ function checkArgv(args: readonly string[]): readonly string[] {
     );
   }
   return args;
+}
+
+/** Field numbers of `process.proto`: `output` in each stream's events, and `Output`'s own. */
+const OUTPUT = 2;
+const STREAM = 1;
+const OFFSET = 2;
+const DATA = 3;
+
+/**
+ * The encoding of an event with output, its data as it is. Output makes up
+ * nearly all that is ever sent, and the generated code copies it three times.
+ */
+export function encodeOutput(stream: number, offset: number, data: Uint8Array): Encoded {
+  const fields = new BinaryWriter().tag(STREAM, WireType.Varint).int32(stream);
+  if (offset > 0) fields.tag(OFFSET, WireType.Varint).int64(BigInt(offset));
+  const inner = fields.tag(DATA, WireType.LengthDelimited).uint32(data.length).finish();
+  const head = new BinaryWriter()
+    .tag(OUTPUT, WireType.LengthDelimited)
+    .uint32(inner.length + data.length)
+    .raw(inner)
+    .finish();
+  return [head, data];
 }

@@ -34,10 +34,15 @@ import {
   sandboxOf,
   summaryOf,
 } from "../../runs/run.ts";
-import { callerId, optionalCallerId } from "../validate/caller-id.ts";
-import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
-import { integer } from "../validate/integer.ts";
-import { checkText } from "../validate/text.ts";
+import {
+  callerId,
+  checkText,
+  durationToMs,
+  integer,
+  msToDuration,
+  msToTimestamp,
+  optionalCallerId,
+} from "../validate/fields.ts";
 import { fromWireSpec, positive } from "./sandbox.ts";
 
 const KIB = 1024;

@@ -24,12 +24,17 @@ import type {
   TerminationCause,
 } from "../../sandboxes/sandbox.ts";
 import type { RequestedSpec } from "../../sandboxes/spec.ts";
-import { callerId } from "../validate/caller-id.ts";
-import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
-import { environment } from "../validate/environment.ts";
-import { integer } from "../validate/integer.ts";
-import { labels } from "../validate/labels.ts";
-import { absolutePath, checkText } from "../validate/text.ts";
+import {
+  absolutePath,
+  callerId,
+  checkText,
+  durationToMs,
+  environment,
+  integer,
+  labels,
+  msToDuration,
+  msToTimestamp,
+} from "../validate/fields.ts";
 
 const MAX_MOUNTS = 32;
 

@@ -1,6 +1,6 @@
-import { fromJson, type MessageInitShape, type JsonObject as WireObject } from "@bufbuild/protobuf";
+import { create, fromJson, type MessageInitShape, type JsonObject as WireObject } from "@bufbuild/protobuf";
 import { type Duration, ValueSchema } from "@bufbuild/protobuf/wkt";
-import type { Failure } from "../../../gen/ts/berth/v1/error_pb.js";
+import { ErrorDetailSchema, type Failure, FailureSchema } from "../../../gen/ts/berth/v1/error_pb.js";
 import {
   type ExecuteToolResponseSchema,
   type SessionResource,
@@ -11,14 +11,21 @@ import {
   type ToolCallResultSchema,
   type ToolMetaSchema,
 } from "../../../gen/ts/berth/v1/session_pb.js";
-import { invalidArgument } from "../../base/errors.ts";
+import { BerthError, invalidArgument } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
+import type { Logger } from "../../base/logger.ts";
+import { internalError, toConnectError } from "../../server/error-conversion.ts";
 import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
 import type { BatchResult } from "../../sessions/tool-batch.ts";
 import type { ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
-import { callerId, optionalCallerId } from "../validate/caller-id.ts";
-import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
-import { integer } from "../validate/integer.ts";
+import {
+  callerId,
+  durationToMs,
+  integer,
+  msToDuration,
+  msToTimestamp,
+  optionalCallerId,
+} from "../validate/fields.ts";
 import { positive } from "./sandbox.ts";
 
 const CUSTOM_NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -137,4 +144,12 @@ function wellFormed(value: unknown): unknown {
   return Object.fromEntries(
     Object.entries(value).map(([key, part]) => [key.toWellFormed(), wellFormed(part)]),
   );
+}
+
+/** Turns what a part of a call failed with into a part of its answer, as the call's own error would be. */
+export function toFailure(logger: Logger, method: string, thrown: unknown): Failure {
+  const known = thrown instanceof BerthError && thrown.reason !== "INTERNAL";
+  const error = toConnectError(known ? thrown : internalError(logger, method, thrown));
+  const [detail] = error.findDetails(ErrorDetailSchema);
+  return create(FailureSchema, { code: error.code, message: error.rawMessage, detail });
 }

@@ -7,7 +7,7 @@ import {
   type Workspace as WireWorkspace,
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
-import { withEncoding } from "../../server/encoded.ts";
+import { withEncoding } from "../../server/grpc-framing.ts";
 import type { QuotaUsage } from "../../workspaces/quota.ts";
 import {
   type BrokenWorkspace,
@@ -15,8 +15,8 @@ import {
   type QuotaEnforcement,
   type WorkspaceView,
 } from "../../workspaces/workspace.ts";
-import { msToTimestamp } from "../validate/duration.ts";
-import { encodeChunk } from "./chunk-encoding.ts";
+import { msToTimestamp } from "../validate/fields.ts";
+import { encodeChunk } from "./file.ts";
 
 const ENFORCEMENTS: Record<QuotaEnforcement, WireEnforcement> = {
   NONE: WireEnforcement.NONE,

@@ -6,7 +6,7 @@ import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_p
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
-import type { Authenticator, Credentials } from "../../../src/server/auth.ts";
+import type { Authenticator, Credentials } from "../../../src/server/call.ts";
 import { SECRET } from "../../support/server/handlers.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";

@@ -5,9 +5,8 @@ import { describe, expect, test } from "vitest";
 import { ErrorDetailSchema, ErrorReasonSchema } from "../../../gen/ts/berth/v1/error_pb.js";
 import { BerthError, type ErrorReason } from "../../../src/base/errors.ts";
 import { statusName } from "../../../src/server/call.ts";
-import { toConnectError } from "../../../src/server/error-conversion.ts";
-import { ERROR_TABLE } from "../../../src/server/error-table.ts";
-import { statusTrailers } from "../../../src/server/grpc-status.ts";
+import { ERROR_TABLE, toConnectError } from "../../../src/server/error-conversion.ts";
+import { statusTrailers } from "../../../src/server/grpc-response.ts";
 
 const reasons = Object.keys(ERROR_TABLE) as ErrorReason[];
 

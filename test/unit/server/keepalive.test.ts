@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { withKeepalive } from "../../../src/server/keepalive.ts";
+import { withKeepalive } from "../../../src/rpc/stream.ts";
 
 test("whoever stops reading does not wait for a stream that does not end", async () => {
   let ended = false;

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WriteFileRequestSchema } from "../../../gen/ts/berth/v1/file_pb.js";
 import { CreateSandboxRequestSchema, SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { CreateSessionsRequestSchema } from "../../../gen/ts/berth/v1/session_pb.js";
-import { unknownField } from "../../../src/server/unknown-fields.ts";
+import { unknownField } from "../../../src/server/request-messages.ts";
 import { grpcFrame, http2Request } from "../../support/server/http.ts";
 import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { CHUNK_BYTES, feeding, inMessages } from "../../../../src/cli/copy/chunks.ts";
+import { CHUNK_BYTES, feeding, inMessages } from "../../../../src/cli/copy/local-file.ts";
 
 async function* pieces(...sizes: number[]): AsyncGenerator<Uint8Array> {
   let next = 0;

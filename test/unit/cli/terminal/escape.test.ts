@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { EscapeFilter } from "../../../../src/cli/terminal/escape.ts";
+import { EscapeFilter } from "../../../../src/cli/terminal/keyboard.ts";
 
 /** What comes of keys, typed together and each by itself. */
 function typed(text: string): { keys: string; leave: boolean } {

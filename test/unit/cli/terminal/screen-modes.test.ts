@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ScreenModes } from "../../../../src/cli/terminal/screen-modes.ts";
+import { ScreenModes } from "../../../../src/cli/terminal/local-terminal.ts";
 
 /** What undoes a text, drawn at once and byte by byte. */
 function undoOf(text: string): string {

@@ -6,7 +6,7 @@ import {
   ExecResponseSchema,
   OutputStream,
 } from "../../../../gen/ts/berth/v1/process_pb.js";
-import { encodeOutput } from "../../../../src/rpc/convert/output-encoding.ts";
+import { encodeOutput } from "../../../../src/rpc/convert/process.ts";
 
 test("says the same as the generated code, for every stream of a process", () => {
   fc.assert(

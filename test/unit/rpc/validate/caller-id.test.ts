@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { callerId } from "../../../../src/rpc/validate/caller-id.ts";
+import { callerId } from "../../../../src/rpc/validate/fields.ts";
 import { refusal } from "./refusal.ts";
 
 test.each(["a", "../../etc/passwd", "with space", "ключ", "👩‍💻", "x".repeat(256), "é".repeat(128)])(

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { DurationSchema, timestampMs } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { durationToMs, msToDuration, msToTimestamp } from "../../../../src/rpc/validate/duration.ts";
+import { durationToMs, msToDuration, msToTimestamp } from "../../../../src/rpc/validate/fields.ts";
 import { MAX_TIMEOUT_MS } from "../../../../src/server/limits.ts";
 import { refusal } from "./refusal.ts";
 

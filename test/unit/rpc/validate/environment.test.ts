@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { environment } from "../../../../src/rpc/validate/environment.ts";
+import { environment } from "../../../../src/rpc/validate/fields.ts";
 import { refusal } from "./refusal.ts";
 
 test("takes ordinary and odd variables as they stand", () => {

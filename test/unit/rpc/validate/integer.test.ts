@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { integer, optionalInteger } from "../../../../src/rpc/validate/integer.ts";
+import { integer, optionalInteger } from "../../../../src/rpc/validate/fields.ts";
 import { refusal } from "./refusal.ts";
 
 test("names the field and the bound", () => {

@@ -1,0 +1,173 @@
+import type { JsonObject, MessageInitShape } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import type { Command } from "commander";
+import type { ExecRequestSchema } from "../../gen/ts/berth/v1/process_pb.js";
+import { NetworkMode, type SandboxSpecSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { parseCpus, parseDuration, parseKeyValue, parseSize, ValueError } from "../config/values.ts";
+import { UsageError } from "./exit.ts";
+import { type ClientFlags, clientCommand } from "./host.ts";
+
+/** Gathers the values of a flag that may be repeated. */
+export function collect(text: string, before: readonly string[] | undefined): string[] {
+  return [...(before ?? []), text];
+}
+
+/**
+ * Reads a flag's value; undefined where it was not given.
+ * @throws UsageError that names the flag and what to write
+ */
+export function flagValue<T>(
+  flag: string,
+  text: string | undefined,
+  read: (text: string) => T,
+): T | undefined {
+  if (text === undefined) return undefined;
+  try {
+    return read(text);
+  } catch (error) {
+    if (error instanceof ValueError) throw new UsageError(`${flag}: ${error.message}`, { cause: error });
+    throw error;
+  }
+}
+
+/** Reads the values of a repeated `KEY=VALUE` flag. The last one of a key counts. */
+export function keyValues(flag: string, texts: readonly string[] = []): Record<string, string> {
+  return Object.fromEntries(texts.map((text) => flagValue(flag, text, parseKeyValue) ?? ["", ""]));
+}
+
+/** What the command line says of how a command is to run in a sandbox. */
+export interface ExecFlags {
+  readonly env?: readonly string[];
+  readonly workdir?: string;
+  readonly user?: string;
+}
+
+/** Adds the flags of every command that runs one in a sandbox that is there. */
+export function addExecFlags(command: Command): Command {
+  return command
+    .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
+    .option("-w, --workdir <dir>", "directory to start in (default: the sandbox's)")
+    .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the sandbox's)");
+}
+
+/** The part of a request that the flags make. */
+export function execRequestOf(sandboxId: string, flags: ExecFlags) {
+  return {
+    sandboxId,
+    env: keyValues("--env", flags.env),
+    workingDir: flags.workdir,
+    user: flags.user,
+  } satisfies MessageInitShape<typeof ExecRequestSchema>;
+}
+
+/**
+ * What follows the sandbox's id: the command, with or without `--` before it.
+ * Empty where there is none.
+ * @throws UsageError for a flag in that place
+ */
+export function argvOf(name: string, words: readonly string[]): string[] {
+  const [first, ...rest] = words;
+  if (first === "--") return rest;
+  if (first?.startsWith("-")) {
+    throw new UsageError(
+      `the option ${first} goes before the sandbox's id; write: berth ${name} ${first} SANDBOX -- COMMAND`,
+    );
+  }
+  return [...words];
+}
+
+/** What the command line says of a sandbox to be made. */
+export interface SpecFlags {
+  readonly image?: string;
+  readonly env?: readonly string[];
+  readonly workdir?: string;
+  readonly user?: string;
+  readonly memory?: string;
+  readonly cpus?: string;
+  readonly network?: boolean;
+  readonly label?: readonly string[];
+  readonly idleTimeout?: string;
+  readonly maxLifetime?: string;
+  readonly runtime?: string;
+}
+
+/** The part of a spec that the flags make. */
+export type SpecInit = MessageInitShape<typeof SandboxSpecSchema>;
+
+/** Adds the flags that every command which makes a sandbox has. */
+export function addSpecFlags(command: Command): Command {
+  return command
+    .option("--image <image>", "image to start from (default: the service's)")
+    .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
+    .option("-w, --workdir <dir>", "directory to start in, made if missing (default: /workspace)")
+    .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the image's)")
+    .option("--memory <size>", "memory, as 512MiB (default: the service's)")
+    .option("--cpus <n>", "CPUs, as 0.5 (default: the service's)")
+    .option("--network", "let it reach public addresses (default: no network)")
+    .option("-l, --label <KEY=VALUE>", "label for `berth ls -l`, may be repeated", collect)
+    .option("--runtime <name>", "OCI runtime that the operator allowed, as runsc");
+}
+
+/** Makes a spec of what was said; the rest is the service's to fill in. */
+export function specOf(flags: SpecFlags): SpecInit {
+  const memoryBytes = flagValue("--memory", flags.memory, (text) => BigInt(parseSize(text)));
+  const cpuMillis = flagValue("--cpus", flags.cpus, parseCpus);
+  const duration = (text: string) => durationFromMs(parseDuration(text));
+  return {
+    image: flags.image,
+    env: keyValues("--env", flags.env),
+    workingDir: flags.workdir,
+    user: flags.user,
+    resources: { memoryBytes, cpuMillis },
+    network: flags.network ? { mode: NetworkMode.EGRESS } : undefined,
+    labels: keyValues("--label", flags.label),
+    idleTimeout: flagValue("--idle-timeout", flags.idleTimeout, duration),
+    maxLifetime: flagValue("--max-lifetime", flags.maxLifetime, duration),
+    runtime: flags.runtime,
+  };
+}
+
+/** The flags of every command about sessions. */
+export interface WorkerFlags extends ClientFlags {
+  readonly worker?: string;
+}
+
+/** Begins a command about a worker's sessions. */
+export function workerCommand(name: string): Command {
+  return clientCommand(name).option(
+    "-w, --worker <id>",
+    'whose sessions (env BERTH_WORKER, default "default")',
+  );
+}
+
+/** The worker that a command is about. */
+export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
+  return flags.worker ?? (env.BERTH_WORKER || "default");
+}
+
+/** Reads a JSON object from a flag. */
+export function jsonObject(flag: string, text: string): JsonObject {
+  const value = json(flag, text);
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as JsonObject;
+  throw new UsageError(`${flag}: it is no JSON object; write for instance {"cwd": "/tmp"}`);
+}
+
+/** Reads `NAME=TEXT` and `NAME:=JSON`; the last one of a name counts. */
+export function toolParams(words: readonly string[]): JsonObject {
+  const params: JsonObject = {};
+  for (const word of words) {
+    const found = /^([^=:]+)(:?)=(.*)$/s.exec(word);
+    if (found === null) throw new UsageError(`${JSON.stringify(word)}: write NAME=TEXT, or NAME:=JSON`);
+    const [, name = "", isJson, value = ""] = found;
+    params[name] = isJson ? (json(name, value) as JsonObject) : value;
+  }
+  return params;
+}
+
+function json(name: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new UsageError(`${name}: it is no JSON`, { cause });
+  }
+}

@@ -1,0 +1,145 @@
+import { invalidArgument } from "../base/errors.ts";
+import { messageTooLarge } from "../server/error-conversion.ts";
+
+/**
+ * Passes on a stream's items, and `undefined` whenever nothing came for
+ * `intervalMs`. Whoever stops reading does not wait for the stream, which may
+ * take its time to end.
+ */
+export async function* withKeepalive<T>(
+  items: AsyncGenerator<T>,
+  intervalMs: number,
+): AsyncGenerator<T | undefined> {
+  let next = items.next();
+  try {
+    while (true) {
+      let timer: NodeJS.Timeout | undefined;
+      const silence = new Promise<"silence">((resolve) => {
+        timer = setTimeout(resolve, intervalMs, "silence");
+      });
+      const first = await Promise.race([next, silence]).finally(() => clearTimeout(timer));
+      if (first === "silence") yield undefined;
+      else if (first.done) return;
+      else {
+        yield first.value;
+        next = items.next();
+      }
+    }
+  } finally {
+    next.catch(() => {});
+    items.return(undefined).catch(() => {});
+  }
+}
+
+/** Events on their way to a caller, who may be slower than what makes them. */
+export class EventQueue<T> {
+  readonly #limitBytes: number;
+  #events: { readonly event: T; readonly bytes: number }[] = [];
+  #bytes = 0;
+  #end: { readonly error: unknown } | "done" | undefined;
+  #wake = () => {};
+  #room: PromiseWithResolvers<void> | undefined;
+
+  /** @param limitBytes how far its maker may run ahead. */
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  /** Adds an event; a promise says to wait before more is added. After the end, and where nobody reads any more, it is dropped. */
+  push(event: T, bytes = 0): Promise<void> | undefined {
+    if (this.#end !== undefined) return undefined;
+    this.#events.push({ event, bytes });
+    this.#bytes += bytes;
+    this.#wake();
+    if (this.#bytes <= this.#limitBytes) return undefined;
+    this.#room ??= Promise.withResolvers();
+    return this.#room.promise;
+  }
+
+  /** No more events come. */
+  finish(): void {
+    this.#stop("done");
+  }
+
+  fail(error: unknown): void {
+    this.#stop({ error });
+  }
+
+  /** The events, in their order; throws what {@link fail} was given after the last. */
+  async *events(): AsyncGenerator<T> {
+    try {
+      for (;;) {
+        for (let next = this.#events.shift(); next !== undefined; next = this.#events.shift()) {
+          this.#bytes -= next.bytes;
+          if (this.#bytes <= this.#limitBytes / 2) this.#makeRoom();
+          yield next.event;
+        }
+        if (this.#end === "done") return;
+        if (this.#end !== undefined) throw this.#end.error;
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+      }
+    } finally {
+      this.finish();
+    }
+  }
+
+  #stop(end: { readonly error: unknown } | "done"): void {
+    this.#end ??= end;
+    this.#makeRoom();
+    this.#wake();
+  }
+
+  #makeRoom(): void {
+    this.#room?.resolve();
+    this.#room = undefined;
+  }
+}
+
+/** Largest chunk of an upload, in bytes. */
+export const MAX_CHUNK_BYTES = 1024 * 1024;
+
+/** A message of an upload: first the header, then chunks. */
+interface UploadMessage<Header> {
+  readonly part:
+    | { readonly case: "header"; readonly value: Header }
+    | { readonly case: "chunk"; readonly value: Uint8Array }
+    | { readonly case: undefined; readonly value?: undefined };
+}
+
+/** Divides an upload into its header and its chunks, which are read as they are asked for. */
+export interface Upload<Header> {
+  readonly header: Header;
+  readonly chunks: AsyncIterable<Uint8Array>;
+}
+
+/**
+ * Reads the header of an upload.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` for messages out of order, `MESSAGE_TOO_LARGE` for a chunk
+ */
+export async function beginUpload<Header>(
+  messages: AsyncIterable<UploadMessage<Header>>,
+): Promise<Upload<Header>> {
+  const iterator = messages[Symbol.asyncIterator]();
+  const first = await iterator.next();
+  if (first.done || first.value.part.case !== "header") {
+    throw invalidArgument("header", "is missing: it has to come first, before every chunk");
+  }
+  return { header: first.value.part.value, chunks: chunksOf(iterator) };
+}
+
+async function* chunksOf<Header>(iterator: AsyncIterator<UploadMessage<Header>>): AsyncGenerator<Uint8Array> {
+  try {
+    for (let next = await iterator.next(); !next.done; next = await iterator.next()) {
+      const { part } = next.value;
+      if (part.case !== "chunk")
+        throw invalidArgument("chunk", "is missing: only chunks may follow the header");
+      if (part.value.length > MAX_CHUNK_BYTES) throw messageTooLarge(MAX_CHUNK_BYTES);
+      yield part.value;
+    }
+  } finally {
+    await iterator.return?.();
+  }
+}

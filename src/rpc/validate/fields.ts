@@ -1,0 +1,236 @@
+import { createHash } from "node:crypto";
+import { posix } from "node:path";
+import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type Duration, durationFromMs, type Timestamp, timestampFromMs } from "@bufbuild/protobuf/wkt";
+import type { HandlerContext } from "@connectrpc/connect";
+import { fromBytes, fromText } from "../../base/byte-string.ts";
+import { invalidArgument } from "../../base/errors.ts";
+import type { RequestedPath } from "../../files/path.ts";
+import { ownerOf } from "../../server/call.ts";
+import { MAX_TIMEOUT_MS } from "../../server/limits.ts";
+import type { RequestKey } from "../../state/request-log.ts";
+
+const MAX_PATH_BYTES = 4096;
+
+/**
+ * Takes text that goes to the kernel or the engine.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` if it holds NUL or has more bytes than allowed
+ */
+export function checkText(field: string, text: string, maxBytes: number): string {
+  if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte");
+  // A UTF-16 unit becomes three bytes at most, so most texts need not be counted.
+  const bytes = text.length * 3 <= maxBytes ? 0 : Buffer.byteLength(text);
+  if (bytes > maxBytes) throw invalidArgument(field, `has ${bytes} bytes; at most ${maxBytes} are allowed`);
+  return text;
+}
+
+/**
+ * Takes an absolute path, and drops needless slashes from it.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` if it is relative, holds `..` or NUL, or is too long
+ */
+export function absolutePath(field: string, path: string): string {
+  checkText(field, path, MAX_PATH_BYTES);
+  if (!path.startsWith("/")) throw invalidArgument(field, `${JSON.stringify(path)} is not an absolute path`);
+  if (path.split("/").includes("..")) {
+    throw invalidArgument(field, `${JSON.stringify(path)} holds ".."; give the path that it means`);
+  }
+  return posix.normalize(path).replace(/(?<=.)\/$/, "");
+}
+
+/** Bounds of a number, both inclusive. */
+export interface Range {
+  readonly min: number;
+  /** Default: the largest integer that a number holds exactly. */
+  readonly max?: number;
+}
+
+/**
+ * Takes a 64-bit (or 32-bit) integer of a message as a number.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` if it is out of range
+ */
+export function integer(field: string, value: bigint | number, range: Range): number {
+  const { min, max = Number.MAX_SAFE_INTEGER } = range;
+  if (value < min) throw invalidArgument(field, `is ${value}; it must be at least ${min}`);
+  if (value > max) throw invalidArgument(field, `is ${value}; it must be at most ${max}`);
+  return Number(value);
+}
+
+/** Like {@link integer}, for a field where 0 stands for the default: undefined then. */
+export function optionalInteger(field: string, value: bigint | number, range: Range): number | undefined {
+  return value === 0n || value === 0 ? undefined : integer(field, value, range);
+}
+
+const NANOS_PER_SECOND = 1_000_000_000;
+const NANOS_PER_MS = 1_000_000;
+
+/**
+ * Reads a duration as milliseconds, rounded up so that the shortest one is not none.
+ *
+ * @returns undefined if it is unset
+ * @throws BerthError `INVALID_ARGUMENT` if it is malformed, negative or longer than 24 days
+ */
+export function durationToMs(field: string, duration: Duration | undefined): number | undefined {
+  if (!duration) return undefined;
+  const { seconds, nanos } = duration;
+  if (Math.abs(nanos) >= NANOS_PER_SECOND || (seconds > 0n && nanos < 0) || (seconds < 0n && nanos > 0)) {
+    throw invalidArgument(field, "is not a valid duration");
+  }
+  if (seconds < 0n || nanos < 0) throw invalidArgument(field, "must not be negative");
+  const ms = Number(seconds) * 1000 + Math.ceil(nanos / NANOS_PER_MS);
+  if (ms > MAX_TIMEOUT_MS) throw invalidArgument(field, "must not be longer than 24 days");
+  return ms;
+}
+
+/** Writes milliseconds, whole or not, as a duration, down to microseconds. */
+export function msToDuration(ms: number): Duration {
+  const duration = durationFromMs(Math.floor(ms));
+  duration.nanos += Math.floor((ms % 1) * 1000) * 1000;
+  return duration;
+}
+
+/** Writes wall time in milliseconds since the Unix epoch as a timestamp. */
+export function msToTimestamp(ms: number): Timestamp {
+  return timestampFromMs(Math.round(ms));
+}
+
+const MAX_BYTES = 256;
+
+/**
+ * Takes an id that the caller made up: 1 to 256 bytes of UTF-8 without control
+ * characters. It is a name, never a path.
+ *
+ * @throws BerthError `INVALID_ARGUMENT`
+ */
+export function callerId(field: string, id: string): string {
+  if (id === "") throw invalidArgument(field, "is required");
+  if (!id.isWellFormed()) throw invalidArgument(field, "is not valid Unicode");
+  const bytes = Buffer.byteLength(id);
+  if (bytes > MAX_BYTES) throw invalidArgument(field, `has ${bytes} bytes; at most ${MAX_BYTES} are allowed`);
+  if (/\p{Cc}/u.test(id)) throw invalidArgument(field, "must not hold control characters");
+  return id;
+}
+
+/** Like {@link callerId}, for an id that may be left out: undefined then. */
+export function optionalCallerId(field: string, id: string): string | undefined {
+  return id === "" ? undefined : callerId(field, id);
+}
+
+const MAX_LABELS = 64;
+const MAX_KEY_BYTES = 63;
+const MAX_VALUE_BYTES = 255;
+const RESERVED_PREFIX = "berth.";
+
+/**
+ * Takes labels: at most 64; keys of 1-63 bytes that do not begin with `berth.`, values of 0-255 bytes.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` that names the label
+ */
+export function labels(
+  field: string,
+  given: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  const entries = Object.entries(given);
+  if (entries.length > MAX_LABELS) {
+    throw invalidArgument(field, `has ${entries.length} labels; at most ${MAX_LABELS} are allowed`);
+  }
+  for (const [key, value] of entries) {
+    const at = `${field}[${JSON.stringify(key.slice(0, 100))}]`;
+    if (key === "") throw invalidArgument(field, "a label has an empty key");
+    if (key.startsWith(RESERVED_PREFIX)) {
+      throw invalidArgument(at, `keys that begin with "${RESERVED_PREFIX}" are reserved`);
+    }
+    checkText(at, key, MAX_KEY_BYTES);
+    checkText(at, value, MAX_VALUE_BYTES);
+  }
+  return given;
+}
+
+const MAX_VARIABLES = 1024;
+/** Linux takes no longer string in an environment: `NAME=value` and a closing NUL. */
+const MAX_STRING_BYTES = 128 * 1024;
+
+/**
+ * Takes environment variables, at most 1024. Names are not empty and hold
+ * neither `=` nor NUL, values hold no NUL.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` that names the variable
+ */
+export function environment(
+  field: string,
+  variables: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  const entries = Object.entries(variables);
+  if (entries.length > MAX_VARIABLES) {
+    throw invalidArgument(field, `has ${entries.length} variables; at most ${MAX_VARIABLES} are allowed`);
+  }
+  for (const [name, value] of entries) {
+    const at = `${field}[${JSON.stringify(name.slice(0, 100))}]`;
+    if (name === "") throw invalidArgument(field, "a variable has an empty name");
+    if (/[=\0]/.test(name)) throw invalidArgument(at, 'a name must not hold "=" or NUL');
+    if (value.includes("\0")) throw invalidArgument(at, "a value must not hold NUL");
+    if (Buffer.byteLength(name) + Buffer.byteLength(value) + 2 > MAX_STRING_BYTES) {
+      throw invalidArgument(
+        at,
+        `is longer than the ${MAX_STRING_BYTES / 1024} KiB that Linux allows for one variable`,
+      );
+    }
+  }
+  return variables;
+}
+
+const MAX_NAME_BYTES = 255;
+
+/**
+ * Takes a path of a sandbox, given as text or as bytes: 1-4096 bytes without NUL, names of at most 255.
+ *
+ * @param field the text's field; that of the bytes has `raw_` before it
+ * @throws BerthError `INVALID_ARGUMENT`
+ */
+export function filePath(field: string, text: string, raw: Uint8Array): RequestedPath {
+  const rawField = `raw_${field}`;
+  if (text === "" && raw.length === 0) throw invalidArgument(field, `is required, or ${rawField}`);
+  if (text !== "" && raw.length > 0)
+    throw invalidArgument(field, `is given twice: leave out it or ${rawField}`);
+  const given =
+    raw.length > 0 ? { field: rawField, bytes: fromBytes(raw) } : { field, bytes: fromText(text) };
+  const { length } = given.bytes;
+  if (length > MAX_PATH_BYTES) {
+    throw invalidArgument(given.field, `has ${length} bytes; at most ${MAX_PATH_BYTES} are allowed`);
+  }
+  if (given.bytes.includes("\0")) throw invalidArgument(given.field, "must not hold a NUL byte");
+  if (given.bytes.split("/").some((name) => name.length > MAX_NAME_BYTES)) {
+    throw invalidArgument(given.field, `holds a name of more than ${MAX_NAME_BYTES} bytes`);
+  }
+  return given;
+}
+
+/**
+ * The key under which a request's answer is remembered. The fingerprint is a
+ * hash of the whole request: a retry sends the same message again.
+ */
+export function requestKey<Desc extends DescMessage>(
+  context: HandlerContext,
+  schema: Desc,
+  request: MessageShape<Desc> & { readonly requestId: string },
+): RequestKey {
+  const requestId = optionalCallerId("request_id", request.requestId) ?? "";
+  const fingerprint =
+    requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
+  return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };
+}
+
+/** The message's bytes, with map entries in an order of their own: a client need not send them in the same one twice. */
+function canonical<Desc extends DescMessage>(schema: Desc, request: MessageShape<Desc>): Uint8Array {
+  return toBinary(schema, sortKeys(request) as MessageShape<Desc>);
+}
+
+/** The same value with the keys of every object in it in order: a map's entries, and a message's fields, which have their order by number. */
+function sortKeys(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sortKeys);
+  if (typeof value !== "object" || value === null || value instanceof Uint8Array) return value;
+  const entries = Object.entries(value).map(([key, part]) => [key, sortKeys(part)] as const);
+  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)));
+}
