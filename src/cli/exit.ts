@@ -59,7 +59,7 @@ export class Interrupted extends Error {
 }
 
 /** How the program ends after a command, and what is to be said of it on stderr. */
-export interface CommandEnd {
+interface CommandEnd {
   readonly exitCode: number;
   readonly remark: string | undefined;
 }

@@ -11,7 +11,7 @@ import { formatSize, messageJson } from "./format.ts";
 import { type Io, writeJson } from "./io.ts";
 
 /** What {@link makeSandbox} is to do. */
-export interface MakeSandboxOptions {
+interface MakeSandboxOptions {
   readonly sandboxId: string;
   readonly spec: SpecInit;
   /** Shows the pull of its image. */
@@ -32,7 +32,7 @@ export async function makeSandbox(
 }
 
 /** Shows how the pull of a sandbox's image gets on. */
-export interface PullDisplay {
+interface PullDisplay {
   show(item: WatchEventsResponse): void | Promise<void>;
   /** Leaves the screen clean. */
   end(): void;
@@ -91,7 +91,7 @@ export function jsonDisplay(io: Io): PullDisplay {
  * Shows the events of one sandbox, from its first on, while `work` runs. It is
  * decoration: when the events cannot be had, the work goes on without.
  */
-export async function withPullDisplay<T>(
+async function withPullDisplay<T>(
   client: ServiceClient,
   sandboxId: string,
   display: PullDisplay,

@@ -53,7 +53,7 @@ const FIRST_RETRY_MS = 250;
 const MAX_RETRY_MS = 4000;
 
 /** What {@link readTranscript} is to do. */
-export interface ReadTranscriptOptions {
+interface ReadTranscriptOptions {
   readonly processId: string;
   readonly from: Place;
   /** Where to stop; undefined: at the process's end. */

@@ -15,7 +15,7 @@ import { messageJson } from "./format.ts";
 import { type Io, write, writeJson } from "./io.ts";
 
 /** What {@link streamProcess} is to do. */
-export interface StreamProcessOptions {
+interface StreamProcessOptions {
   readonly request: MessageInitShape<typeof ExecRequestSchema>;
   /** Goes to the process until it or the process ends; undefined: its stdin is empty. */
   readonly stdin: Readable | undefined;

@@ -98,7 +98,7 @@ export class EventQueue<T> {
 }
 
 /** Largest chunk of an upload, in bytes. */
-export const MAX_CHUNK_BYTES = 1024 * 1024;
+const MAX_CHUNK_BYTES = 1024 * 1024;
 
 /** A message of an upload: first the header, then chunks. */
 interface UploadMessage<Header> {

@@ -32,7 +32,7 @@ export const DEFAULT_OWNER = "default";
 export const anonymousAuthenticator: Authenticator = { authenticate: () => DEFAULT_OWNER };
 
 /** Why a call failed. */
-export interface CallFailure {
+interface CallFailure {
   readonly error: ConnectError;
   readonly cause: BerthError | ConnectError;
   /** Whether the request itself was wrong, and no handler failed. */
@@ -42,7 +42,7 @@ export interface CallFailure {
 const CALL_ENDED = new BerthError("CANCELED", "The call has ended.");
 
 /** What a call is known by when it arrives. */
-export interface CallInit {
+interface CallInit {
   /** `package.Service/Method`; empty for a method that the server does not have. */
   readonly method: string;
   readonly protocol: RpcProtocol;

@@ -8,7 +8,7 @@ import type { Logger } from "../base/logger.ts";
 import type { Call } from "./call.ts";
 
 /** How a reason leaves the service. */
-export interface WireError {
+interface WireError {
   readonly code: Code;
   readonly reason: WireReason;
 }

@@ -32,7 +32,7 @@ import type { Route } from "./routes.ts";
 const RESET_GRACE_MS = 10;
 
 /** What {@link serveByLibrary} needs beside the call. */
-export interface LibraryOptions {
+interface LibraryOptions {
   readonly errors: ErrorConverter;
   readonly receiving: ReceiveBudget;
 }

@@ -16,7 +16,7 @@ export interface TlsOptions {
 }
 
 /** What a {@link Listener} is made of. */
-export interface ListenerOptions {
+interface ListenerOptions {
   readonly listen: ListenAddress;
   /** Undefined: no encryption. */
   readonly tls: TlsOptions | undefined;
@@ -225,7 +225,7 @@ export interface SessionOptions {
 }
 
 /** Opens the connection's window, and ends the session of a client that no longer answers pings. */
-export function superviseSession(session: http2.ServerHttp2Session, options: SessionOptions): void {
+function superviseSession(session: http2.ServerHttp2Session, options: SessionOptions): void {
   session.on("error", () => session.destroy());
   session.setLocalWindowSize(options.windowBytes);
   let deadline: NodeJS.Timeout | undefined;
@@ -253,7 +253,7 @@ const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
  * the bytes back and says which. A connection that does not show it in time, or
  * ends before, is destroyed and `decided` is not called.
  */
-export function sniffProtocol(
+function sniffProtocol(
   socket: net.Socket,
   timeoutMs: number,
   decided: (version: "http1" | "http2") => void,

@@ -5,7 +5,7 @@ import { isLoopbackName, type ListenAddress } from "./listen-address.ts";
 import { IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
 
 /** Which names the server answers to. */
-export interface OriginGuardOptions {
+interface OriginGuardOptions {
   readonly listen: ListenAddress;
   /** Further host names, without port, that clients may use. */
   readonly allowHosts: readonly string[];

@@ -25,7 +25,7 @@ import { allowOrigin, answerPreflight, isPreflight, type OriginGuard } from "./o
 import type { Route, RouteTable } from "./routes.ts";
 
 /** What a {@link RequestHandler} works with. */
-export interface RequestHandlerOptions extends GrpcOptions {
+interface RequestHandlerOptions extends GrpcOptions {
   readonly routes: RouteTable;
   readonly guard: OriginGuard;
   readonly pages: Pages;
@@ -137,7 +137,7 @@ function looksLikeCall(request: HttpRequest, path: string): boolean {
 }
 
 /** Ends a call to a method that the server does not have, as its protocol wants it. */
-export async function sendUnimplemented(
+async function sendUnimplemented(
   request: HttpRequest,
   response: HttpResponse,
   protocol: RpcProtocol,

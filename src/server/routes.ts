@@ -32,7 +32,7 @@ export interface Route {
 }
 
 /** What every route shares. */
-export interface RouteOptions {
+interface RouteOptions {
   readonly limits: RpcLimits;
   readonly errors: ErrorConverter;
   readonly admit: Admit;

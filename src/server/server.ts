@@ -42,7 +42,7 @@ export interface RpcServerOptions {
 }
 
 /** How a server is to end. */
-export interface StopOptions {
+interface StopOptions {
   /** How long running calls may take to finish, in milliseconds. */
   readonly graceMs: number;
   /** Ends that grace early. */

@@ -17,7 +17,7 @@ import { write, writeJson } from "../io.ts";
 import { stdinFor, streamProcess } from "../stream-process.ts";
 
 /** Starts a process that goes on without this program; returns its id, and the event that told it. */
-export async function startDetached(
+async function startDetached(
   client: ServiceClient,
   request: MessageInitShape<typeof ExecRequestSchema>,
   signal: AbortSignal,

@@ -97,7 +97,7 @@ function ago(time: Timestamp | undefined, now: number): string {
 
 const PLAIN_WORD = /^[\w@%+=:,./-]+$/;
 /** A process's command on one line, as a shell would take it, safe to be shown, at most so many characters long. */
-export function commandText(command: Process["command"], most: number): string {
+function commandText(command: Process["command"], most: number): string {
   const text = command.case === "argv" ? command.value.args.map(quote).join(" ") : (command.value ?? "");
   const line = visible(text);
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;

@@ -25,7 +25,7 @@ import { type ClientFlags, type CommandHost, clientCommand, serviceCommand, with
 import { write, writeJson } from "../io.ts";
 
 /** `berth workspace export`: all of a workspace as a tar on stdout. */
-export function exportCommand(host: CommandHost): Command {
+function exportCommand(host: CommandHost): Command {
   return serviceCommand("export")
     .argument("<workspace>", "its id")
     .summary("write a workspace to stdout as a tar")
@@ -46,7 +46,7 @@ export function exportCommand(host: CommandHost): Command {
 }
 
 /** `berth workspace import`: a tar from stdin into a workspace. */
-export function importCommand(host: CommandHost): Command {
+function importCommand(host: CommandHost): Command {
   return clientCommand("import")
     .argument("<workspace>", "its id; made where there is none")
     .summary("unpack a tar from stdin into a workspace")

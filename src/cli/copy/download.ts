@@ -83,12 +83,7 @@ const SPECIAL: Readonly<Record<string, string>> = {
  * links in the directory say. All of the tar is unpacked before anything moves
  * into place, where files replace files of the same name and others stay.
  */
-export async function unpackTree(
-  chunks: Chunks,
-  target: string,
-  mode: number,
-  onLeftOut: OnLeftOut,
-): Promise<void> {
+async function unpackTree(chunks: Chunks, target: string, mode: number, onLeftOut: OnLeftOut): Promise<void> {
   const isThere = (await statIfThere(target)) !== undefined;
   // On the same file system as the target.
   const beside = isThere ? target : path.dirname(target);

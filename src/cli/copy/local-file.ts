@@ -5,7 +5,7 @@ import path from "node:path";
 import { Failed } from "../exit.ts";
 
 /** A file of this machine, opened to be read. */
-export interface LocalSource {
+interface LocalSource {
   readonly stat: Stats;
   /** How many bytes there are, where that is known. */
   readonly size: number | undefined;

@@ -9,7 +9,7 @@ export type Place =
   | { readonly kind: "stream" };
 
 /** Both ends of a copy, of which one is in a sandbox. */
-export type Copy =
+type Copy =
   | { readonly direction: "up"; readonly from: LocalPlace; readonly to: SandboxPlace }
   | { readonly direction: "down"; readonly from: SandboxPlace; readonly to: LocalPlace };
 

@@ -132,7 +132,7 @@ export type OnLeftOut = (file: string, what: string) => void;
  * Packs what is in a directory into a tar: files, directories and symbolic
  * links, with their modes and times. What else there is, is left out.
  */
-export async function* packTree(directory: string, onLeftOut: OnLeftOut): AsyncGenerator<Uint8Array> {
+async function* packTree(directory: string, onLeftOut: OnLeftOut): AsyncGenerator<Uint8Array> {
   yield* packDirectory(fromText(directory), "", onLeftOut);
   yield END_OF_TAR;
 }

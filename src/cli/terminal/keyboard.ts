@@ -3,7 +3,7 @@ const MAX_WAITING_BYTES = 1024 * 1024;
 const MAX_AT_ONCE_BYTES = 256 * 1024;
 
 /** Where keys go. */
-export interface KeyboardOptions {
+interface KeyboardOptions {
   /** Writes bytes at an offset; resolves with the offset of the next ones. */
   readonly write: (offset: bigint, data: Uint8Array) => Promise<bigint>;
   /** Says whether there is room for more. */
@@ -54,7 +54,7 @@ const TILDE = 0x7e;
 const DOT = 0x2e;
 
 /** What {@link EscapeFilter} makes of keys. */
-export interface Filtered {
+interface Filtered {
   /** What goes on. */
   readonly keys: Buffer;
   /** Whether `~.` was typed; what follows it is dropped. */

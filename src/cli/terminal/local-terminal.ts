@@ -8,7 +8,7 @@ export interface TerminalSize {
 }
 
 /** Who learns what happens at a terminal. */
-export interface TerminalEvents {
+interface TerminalEvents {
   /** Something was typed, as the terminal sends it. */
   keys(data: Buffer): void;
   resized(): void;

@@ -133,7 +133,7 @@ export function fromWireRunStates(states: readonly WireState[]): Set<RunState> {
 }
 
 /** What is told of a run beside where it stands. */
-export interface RunDetail {
+interface RunDetail {
   /** Whether the summary is. Default true. */
   readonly summary?: boolean;
   /** Default: none. */
