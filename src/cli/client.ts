@@ -61,7 +61,7 @@ export interface ServiceAddress {
   readonly socketPath: string | undefined;
 }
 
-/** Where clients look for a service that nobody named. */
+/** Where clients look for a service by default. */
 export const DEFAULT_ADDRESS = "127.0.0.1:7070";
 
 /**

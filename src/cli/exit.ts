@@ -14,9 +14,9 @@ export const EXIT = {
   timedOut: 124,
   /** Berth failed, so that there is no exit code of a command. */
   noCommand: 125,
-  /** The command was killed for want of memory. */
+  /** The command ran out of memory and was killed. */
   outOfMemory: 137,
-  /** Whoever read the output has gone: as if SIGPIPE had ended the program. */
+  /** The reader of the output has gone: as if SIGPIPE had ended the program. */
   outputClosed: 141,
 } as const;
 
@@ -48,7 +48,7 @@ export class Failed extends Error {
   }
 }
 
-/** The program was told to stop. */
+/** The program was asked to stop. */
 export class Interrupted extends Error {
   readonly exitCode: number;
 
@@ -58,7 +58,7 @@ export class Interrupted extends Error {
   }
 }
 
-/** How the program ends after a command, and what is to be said of it on stderr. */
+/** How the program ends after a command, and what it prints on stderr. */
 interface CommandEnd {
   readonly exitCode: number;
   readonly remark: string | undefined;

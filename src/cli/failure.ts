@@ -3,8 +3,8 @@ import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/b
 import type { ServiceAddress } from "./client.ts";
 import { Failed } from "./exit.ts";
 
-/** A failure as a person is told of it. */
-interface Told {
+/** A failure as a person reads it. */
+interface Described {
   readonly message: string;
   /** What to do. */
   readonly hint: string | undefined;
@@ -24,11 +24,11 @@ export function isConnectionFailure(error: unknown, address: ServiceAddress): bo
 /** Turns the failure of a call to the service at an address into words for the user; other errors stay. */
 export function callFailure(error: unknown, address: ServiceAddress, exitCode: number): unknown {
   if (!(error instanceof ConnectError)) return error;
-  const { message, hint } = tell(error, address);
+  const { message, hint } = describe(error, address);
   return new Failed(message, { hint, exitCode, cause: error });
 }
 
-function tell(error: ConnectError, address: ServiceAddress): Told {
+function describe(error: ConnectError, address: ServiceAddress): Described {
   const detail = detailOf(error);
   if (detail) return { message: error.rawMessage, hint: hintFor(detail.reason) };
   return (
@@ -40,7 +40,7 @@ function tell(error: ConnectError, address: ServiceAddress): Told {
 }
 
 /** Failures that happened before the service had a say. */
-function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAddress): Told | undefined {
+function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAddress): Described | undefined {
   const { code } = (error.cause ?? {}) as NodeJS.ErrnoException;
   const noService = {
     message: `no service answers at ${text}`,
@@ -72,7 +72,7 @@ function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAdd
         hint: "See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.",
       };
     default:
-      // A connection that ends ends its calls as if they had been canceled; the service tells of cancels in words.
+      // A connection that ends ends its calls as if they had been canceled; the service describes cancels in words.
       if (
         error.code === Code.Canceled ||
         code === "ECONNRESET" ||

@@ -132,7 +132,7 @@ export interface WorkerFlags extends ClientFlags {
   readonly worker?: string;
 }
 
-/** Begins a command about a worker's sessions. */
+/** A command about a worker's sessions. */
 export function workerCommand(name: string): Command {
   return clientCommand(name).option(
     "-w, --worker <id>",

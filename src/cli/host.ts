@@ -17,7 +17,7 @@ export interface ClientFlags {
   readonly json?: boolean;
 }
 
-/** Begins a command that calls a service. */
+/** A command that calls a service. */
 export function serviceCommand(name: string): Command {
   return new Command(name).option(
     "--address <address>",
@@ -25,12 +25,12 @@ export function serviceCommand(name: string): Command {
   );
 }
 
-/** Begins a command that calls a service and tells what comes of it, in JSON where that is asked for. */
+/** A command that calls a service and prints the result, as JSON on request. */
 export function clientCommand(name: string): Command {
   return serviceCommand(name).option("--json", "write JSON, in the names of the API");
 }
 
-/** Calls a service and tells failures in words; `failureCode` is then the exit code. */
+/** Calls a service and describes failures in words; `failureCode` is then the exit code. */
 export async function withClient(
   { io, interrupts }: CommandHost,
   flags: ClientFlags,

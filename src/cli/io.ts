@@ -60,7 +60,7 @@ export class Interrupts {
     this.#io = io;
     this.#exit = exit;
     for (const signal of SIGNALS) process.on(signal, this.#onSignal);
-    // Whoever read the output has gone: its writers learn it, and with nowhere left to say it, it is no news.
+    // The reader of the output has gone: writers see the error; there is nowhere left to report it.
     io.stdout.on("error", () => {});
     io.stderr.on("error", () => {});
   }

@@ -79,7 +79,7 @@ function plainDisplay(io: Io): PullDisplay {
   };
 }
 
-/** Every event as the API tells it, one JSON object a line. */
+/** Every event of the API, one JSON object a line. */
 export function jsonDisplay(io: Io): PullDisplay {
   return {
     show: (item) => writeJson(io.stdout, messageJson(WatchEventsResponseSchema, item)),

@@ -3,7 +3,7 @@ import { type AttachProcessResponse, OutputStream } from "../../gen/ts/berth/v1/
 import type { ServiceClient } from "./client.ts";
 import { isConnectionFailure } from "./failure.ts";
 
-/** A place in each stream of a process's output, in bytes from its begin. */
+/** A place in each stream of a process's output, in bytes from its start. */
 export interface Place {
   readonly stdout: bigint;
   readonly stderr: bigint;

@@ -26,7 +26,7 @@ export interface AgentMessage {
   readonly content: string;
 }
 
-/** A step that is to be done. */
+/** A step to do. */
 export interface AgentStep {
   readonly runId: string;
   /** From 1. */
@@ -268,7 +268,7 @@ export abstract class Agent implements AsyncDisposable {
     return { runId, state, outcome, message: run.message, summary: run.summary };
   }
 
-  /** After a failure that is not the run's own: nobody goes on with it. */
+  /** After a failure that is not the run's own: no one continues it. */
   async #giveUp(): Promise<void> {
     const { runId } = this;
     if (this.#state !== "RUNNING") return;

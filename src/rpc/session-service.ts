@@ -74,7 +74,7 @@ export interface SessionHandlerParts {
 
 const MAX_RESOURCES = 32;
 const MAX_CALLS = 256;
-/** How far a tool's program may run ahead of whoever follows it. */
+/** How far a tool's program may run ahead of its reader. */
 const AHEAD_BYTES = 4 * 1024 * 1024;
 
 type StreamEvent = MessageInitShape<typeof ExecuteToolStreamResponseSchema>;

@@ -3,8 +3,8 @@ import { messageTooLarge } from "../server/error-conversion.ts";
 
 /**
  * Passes on a stream's items, and `undefined` whenever nothing came for
- * `intervalMs`. Whoever stops reading does not wait for the stream, which may
- * take its time to end.
+ * `intervalMs`. A reader that stops does not wait for the stream
+ * to end.
  */
 export async function* withKeepalive<T>(
   items: AsyncGenerator<T>,
@@ -45,7 +45,7 @@ export class EventQueue<T> {
     this.#limitBytes = limitBytes;
   }
 
-  /** Adds an event; a promise says to wait before more is added. After the end, and where nobody reads any more, it is dropped. */
+  /** Adds an event; where it returns a promise, wait for it before adding more. Events after the end, or after the reader left, are dropped. */
   push(event: T, bytes = 0): Promise<void> | undefined {
     if (this.#end !== undefined) return undefined;
     this.#events.push({ event, bytes });

@@ -7,7 +7,7 @@ import type { ErrorConverter } from "./error-conversion.ts";
 /** Runs before a request's body is read, and refuses the call by throwing a converted error. */
 export type Admit = (context: HandlerContext) => Promise<void>;
 
-/** Admits the calls that the authenticator knows, and tells handlers whose they are. */
+/** Admits the calls that the authenticator knows, and passes their owner on to handlers. */
 export function createAdmission(authenticator: Authenticator, errors: ErrorConverter): Admit {
   return async (context) => {
     const call = callOf(context);

@@ -7,7 +7,7 @@ import { type Call, type CallStatus, statusName } from "./call.ts";
 /** Ends that are a fault of the server, unless the request was wrong. */
 const SEVERE: ReadonlySet<CallStatus> = new Set([Code.Internal, Code.Unknown, Code.DataLoss]);
 
-/** Ends behind which something stands that the operator wants to know. */
+/** Codes that an operator needs to see. */
 const EXPLAINED: ReadonlySet<CallStatus> = new Set([Code.Unavailable, Code.FailedPrecondition, Code.Aborted]);
 
 /** Writes one line for every call that ended; never a header, and nothing that quotes a payload. */
@@ -33,7 +33,7 @@ export class CallLog implements CallObserver {
       err: EXPLAINED.has(status) ? cause?.cause : undefined,
     };
     if (SEVERE.has(status) && !call.failure?.ofRequest) this.#logger.error(fields, "rpc");
-    // Whoever watches the server asks for its health every few seconds.
+    // Health checks come every few seconds.
     else if (call.method.startsWith("grpc.health.")) this.#logger.debug(fields, "rpc");
     else this.#logger.info(fields, "rpc");
   }

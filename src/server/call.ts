@@ -142,7 +142,7 @@ export function callOf(context: { readonly values: ContextValues }): Call {
   return call;
 }
 
-/** Told of every RPC that begins and ends; must not throw. */
+/** Called when an RPC starts and when it ends; must not throw. */
 export interface CallObserver {
   started(call: Call): void;
   ended(call: Call, status: CallStatus): void;

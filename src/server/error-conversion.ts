@@ -114,7 +114,7 @@ export class ErrorConverter {
   }
 }
 
-/** Logs what nobody foresaw, and makes the error that tells only where to find it. */
+/** Logs an unexpected error, and makes the one for the client, which only says where to find it. */
 export function internalError(logger: Logger, method: string, thrown: unknown): BerthError {
   const errorId = randomBytes(6).toString("hex");
   logger.error({ error_id: errorId, method, err: thrown }, "internal error");

@@ -52,7 +52,7 @@ export function readMaxBytesOf(limits: RpcLimits, method: string): number {
 }
 
 /**
- * Bounds what half-received requests, and data that waits for whom it is for,
+ * Bounds what half-received requests, and data that waits for its reader,
  * may hold in memory, all calls together. The bound on one message alone would
  * let one connection hold thousands of messages that never end.
  */

@@ -84,7 +84,7 @@ export class Listener {
   }
 
   /**
-   * Begins to listen.
+   * Starts listening.
    *
    * @returns where: the port that was chosen, if it was to be any
    * @throws BerthError that says why the address cannot be had
@@ -245,7 +245,7 @@ function superviseSession(session: http2.ServerHttp2Session, options: SessionOpt
   });
 }
 
-/** What every HTTP/2 connection begins with (RFC 9113, 3.4). */
+/** What every HTTP/2 connection starts with (RFC 9113, 3.4). */
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /**

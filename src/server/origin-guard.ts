@@ -55,7 +55,7 @@ export class OriginGuard {
   }
 
   #isKnown(name: string, localAddress: string | undefined): boolean {
-    // The address that the connection came in on is no name that somebody else could have pointed here.
+    // The address that the connection came in on is not a name that someone else could have pointed here.
     return this.#names.has(name) || isLoopbackName(name) || name === unmapped(localAddress);
   }
 }

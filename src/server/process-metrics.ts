@@ -29,7 +29,7 @@ export class ProcessMetrics {
   readonly #lag = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS });
   readonly #collections: PerformanceObserver;
 
-  /** Adds the figures to a registry and begins to collect them, until {@link stop}. */
+  /** Adds the figures to a registry and collects them until {@link stop}. */
   constructor(registry: Registry) {
     const registers = [registry];
     const gauge = (name: string, help: string, read: () => number | Promise<number>): void => {

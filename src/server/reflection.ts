@@ -32,7 +32,7 @@ export class Reflection {
   readonly #types: Registry;
 
   /**
-   * @param services what to tell of, beside reflection itself
+   * @param services what to describe, beside reflection itself
    * @param files what else clients may meet, as the messages of error details
    */
   constructor(services: readonly DescService[], files: readonly DescFile[]) {

@@ -33,7 +33,7 @@ interface RequestHandlerOptions extends GrpcOptions {
   readonly logger: Logger;
 }
 
-/** Finds out what a request wants and has it served. */
+/** Routes a request to what serves it. */
 export class RequestHandler {
   readonly #options: RequestHandlerOptions;
 
@@ -136,7 +136,7 @@ function looksLikeCall(request: HttpRequest, path: string): boolean {
   );
 }
 
-/** Ends a call to a method that the server does not have, as its protocol wants it. */
+/** Ends a call to a method that the server does not have, in the form its protocol requires. */
 async function sendUnimplemented(
   request: HttpRequest,
   response: HttpResponse,

@@ -50,7 +50,7 @@ export class RouteTable implements ConnectRouter {
       acceptCompression: [compressionGzip],
       // Compressing what programs send each other costs far more time than it saves.
       compressMinBytes: 1 << 20,
-      // An exit code of 0 is to be read, not guessed from a field that is missing.
+      // Clients should read an exit code of 0, not guess it from a missing field.
       jsonOptions: { alwaysEmitImplicit: true },
     });
   }
@@ -100,7 +100,7 @@ export class RouteTable implements ConnectRouter {
       readMaxBytes,
       requestGate: (context) => {
         amendLibraryErrors(context, errors, readMaxBytes);
-        // The call keeps its own deadline, of which the library is not told.
+        // The call keeps its own deadline, which the library does not know.
         Object.assign(context, { timeoutMs: callOf(context).timeoutMs });
         return admit(context);
       },

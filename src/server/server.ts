@@ -52,7 +52,7 @@ interface StopOptions {
 /** A server of RPCs. */
 export interface RpcServer {
   /**
-   * Begins to listen.
+   * Starts listening.
    *
    * @returns where: the port that was chosen, if it was to be any
    * @throws BerthError that says why the address cannot be had, or `SHUTTING_DOWN` after a stop
@@ -62,7 +62,7 @@ export interface RpcServer {
   stop(options: StopOptions): Promise<void>;
 }
 
-/** Once calls were told to end, how long their last messages may take to go out, in milliseconds. */
+/** How long the last messages of aborted calls may take to go out, in milliseconds. */
 const FLUSH_MS = 1000;
 
 /** Puts a server together; it does nothing until it is started. */

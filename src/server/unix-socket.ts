@@ -16,7 +16,7 @@ export async function clearStaleSocket(path: string): Promise<void> {
     // Node would say that this user may not listen there.
     throw new BerthError(
       "INVALID_ARGUMENT",
-      `${directory}, where the socket is to be, is not a directory. Create it first.`,
+      `${directory}, where the socket should be, is not a directory. Create it first.`,
     );
   }
   const stat = await fs.lstat(path).catch((error: NodeJS.ErrnoException) => {
@@ -39,7 +39,7 @@ export async function clearStaleSocket(path: string): Promise<void> {
   await fs.rm(path, { force: true });
 }
 
-/** Listens on a Unix socket that nobody but the owner of this process may open. */
+/** Listens on a Unix socket that only the owner of this process may open. */
 export function listenOnSocket(server: net.Server, path: string): void {
   // The socket must never exist with wider rights, not even before a chmod.
   const umask = process.umask(0o177);
@@ -55,7 +55,7 @@ async function answers(path: string): Promise<boolean> {
   const socket = net.connect(path);
   socket.setTimeout(PROBE_MS);
   socket.once("connect", () => resolve(true));
-  // Only a refusal proves that nobody listens; one who is slow to accept is alive.
+  // Only a refusal proves that no one listens: a server may be slow to accept.
   socket.once("timeout", () => resolve(true));
   socket.once("error", (error: NodeJS.ErrnoException) =>
     resolve(error.code !== "ECONNREFUSED" && error.code !== "ENOENT"),

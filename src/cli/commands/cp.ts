@@ -73,7 +73,7 @@ function localFailure(error: unknown): unknown {
   const { errno, path } = error as NodeJS.ErrnoException;
   if (!(error instanceof Error) || errno === undefined) return error;
   const why = getSystemErrorMessage(errno) ?? error.message;
-  // What is written first goes to a place of its own, of which nobody needs to know.
+  // It is written to a temporary place first, which the user need not see.
   const place = path?.replace(/\/?\.berth-cp-[^/]*(\/tree)?/, "");
   return new Failed(place === undefined ? why : `${place || "/"}: ${why}`, { cause: error });
 }

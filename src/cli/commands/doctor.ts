@@ -19,7 +19,7 @@ const ANSWER_TIMEOUT_MS = 3000;
 /** `berth doctor`: whether a service could run here, and what to do where not. */
 export function doctorCommand(host: CommandHost, parts: ServiceParts): Command {
   return addConfigFlags(new Command("doctor"))
-    .summary("look whether the service can run here, and say what mends what is missing")
+    .summary("check whether the service can run here, and say how to fix what is missing")
     .description(
       "Looks at what a service with these options would need. Needs no running service and changes nothing. " +
         "Exit code 1 where something is missing that sandboxes cannot do without.",

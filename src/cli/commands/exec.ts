@@ -16,7 +16,7 @@ import { type ClientFlags, type CommandHost, clientCommand, withClient } from ".
 import { write, writeJson } from "../io.ts";
 import { stdinFor, streamProcess } from "../stream-process.ts";
 
-/** Starts a process that goes on without this program; returns its id, and the event that told it. */
+/** Starts a process that keeps running without this program; returns its id and its first event. */
 async function startDetached(
   client: ServiceClient,
   request: MessageInitShape<typeof ExecRequestSchema>,

@@ -35,7 +35,7 @@ export function logsCommand(host: CommandHost): Command {
     .option("-f, --follow", "go on with what it writes until it ends, also after a connection that broke")
     .option("--stdout", "its stdout alone")
     .option("--stderr", "its stderr alone, and to stdout")
-    .option("--tail <bytes>", "begin that many bytes before the end of each stream")
+    .option("--tail <bytes>", "start that many bytes before the end of each stream")
     .option("--offset <n>", "leave out the first n bytes of each stream")
     .argument("<process>", "id of the process")
     .action(
@@ -63,15 +63,15 @@ export function logsCommand(host: CommandHost): Command {
 function choiceOf({ follow, stdout, stderr, tail, offset }: LogsFlags): (process: Process) => Extract {
   if (stdout && stderr) throw new UsageError("--stdout and --stderr exclude each other: without, both come");
   if (tail !== undefined && offset !== undefined) {
-    throw new UsageError("--tail and --offset exclude each other: each says where to begin");
+    throw new UsageError("--tail and --offset exclude each other: each says where to start");
   }
   const bytes = (text: string) => BigInt(parseCount(text, { least: 0, most: Number.MAX_SAFE_INTEGER }));
   const last = flagValue("--tail", tail, bytes);
   const skip = flagValue("--offset", offset, bytes) ?? 0n;
-  const begin = (written: bigint) => (last === undefined ? skip : written > last ? written - last : 0n);
+  const startOf = (written: bigint) => (last === undefined ? skip : written > last ? written - last : 0n);
   return ({ stdoutBytes, stderrBytes }) => ({
     only: stdout ? "stdout" : stderr ? "stderr" : undefined,
-    from: { stdout: begin(stdoutBytes), stderr: begin(stderrBytes) },
+    from: { stdout: startOf(stdoutBytes), stderr: startOf(stderrBytes) },
     until: follow ? undefined : { stdout: stdoutBytes, stderr: stderrBytes },
   });
 }
@@ -84,7 +84,7 @@ async function show(
   extract: Extract,
   json: boolean,
 ): Promise<ExitStatus | undefined> {
-  // The service refuses a place that is not written yet, and need not send what nobody wants.
+  // The service refuses an offset that is not written yet, and need not send what is not asked for.
   const start = (stream: keyof Place, written: bigint) =>
     written < extract.from[stream] || (extract.only ?? stream) !== stream ? written : extract.from[stream];
   const events = readTranscript(client, {

@@ -44,9 +44,9 @@ export function rmCommand(host: CommandHost): Command {
           const failures = (await Promise.all(sandboxIds.map(remove))).filter(
             (failure) => failure !== undefined,
           );
-          // The same failure of many sandboxes, as of a service that is not there, is told once.
-          const told = new Map(failures.map((failure) => [failure.message, failure]));
-          for (const { message, hint } of told.values()) {
+          // The same failure of many sandboxes, as of a service that is not there, is printed once.
+          const distinct = new Map(failures.map((failure) => [failure.message, failure]));
+          for (const { message, hint } of distinct.values()) {
             await write(io.stderr, `berth: ${message}\n${hint ? `${hint}\n` : ""}`);
           }
           return failures.length === 0 ? EXIT.ok : EXIT.failed;

@@ -13,7 +13,7 @@ import { write, writeJson } from "../io.ts";
 import { jsonDisplay, makeSandbox, textDisplay } from "../make-sandbox.ts";
 import { stdinFor, streamProcess } from "../stream-process.ts";
 
-/** In use it is never idle; without its client, a sandbox that nobody knows goes soon. */
+/** It is never idle while in use; if its client dies, the sandbox goes soon. */
 const IDLE_TIMEOUT_MS = 60_000;
 
 /** How long the program waits for its sandbox to be deleted before it says so and ends. */

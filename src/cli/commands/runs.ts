@@ -84,7 +84,7 @@ function showCommand(host: CommandHost): Command {
 function watchCommand(host: CommandHost): Command {
   return clientCommand("watch")
     .summary("follow what happens to a run, until it ends")
-    .description("Tells what has happened to a run and goes on until the run ends or is deleted.")
+    .description("Prints the events of a run until the run ends or is deleted.")
     .argument("<run>", "id of the run")
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
@@ -187,13 +187,13 @@ function stepsOf(run: Run): string {
 }
 
 function formatEvent(event: RunEvent): string {
-  const told =
+  const description =
     event.type === RunEventType.STEP_REPORTED && event.step
       ? `step ${event.step.step}: ${visible(event.step.result)}${event.step.stuck ? " (stuck)" : ""}`
       : event.type === RunEventType.ENDED
         ? `ended ${formatWord(RunOutcome[event.outcome])}: ${visible(event.message)}`
         : formatWord(RunEventType[event.type]);
-  return `${moment(event.time)} ${told}`;
+  return `${moment(event.time)} ${description}`;
 }
 
 function moment(time: Timestamp | undefined): string {

@@ -9,7 +9,7 @@ import type { CommandHost } from "../host.ts";
 import type { RunningService, ServiceParts } from "../service.ts";
 import { addConfigFlags, configFlags } from "../service.ts";
 
-/** `berth serve`: the service, until it is told to stop. */
+/** `berth serve`: runs the service until it is stopped. */
 export function serveCommand(host: CommandHost, parts: ServiceParts): Command {
   return addConfigFlags(new Command("serve"))
     .summary("run the service")
@@ -19,7 +19,7 @@ export function serveCommand(host: CommandHost, parts: ServiceParts): Command {
     )
     .action(
       host.action(async (_flags: unknown, command: Command) => {
-        // Modes are what the service says, whoever starts it.
+        // File modes do not depend on the umask of who starts it.
         process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = createLogger(config);
@@ -58,7 +58,7 @@ async function start(parts: ServiceParts, config: Config, logger: Logger): Promi
     return await parts.start(config, logger);
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
-    // Its words tell of the log.
+    // Its words describe the log.
     if (error.reason === "INTERNAL") logger.error({ err: error }, "the service could not start");
     const hint = error.reason === "ENGINE_UNAVAILABLE" ? "See what is missing: berth doctor" : undefined;
     throw new Failed(error.message, { hint, cause: error });

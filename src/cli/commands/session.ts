@@ -53,7 +53,7 @@ function createCommand(host: CommandHost): Command {
     .option("--sandbox <id>", "the sandbox to live in (default: one of its own)")
     .option("--workspace <id>", "the workspace to mount in its sandbox")
     .option("--ttl <duration>", "how long it lives after its last call (default: the service's)")
-    .argument("<type...>", "bash, python, code, files, …: berth tool ls tells")
+    .argument("<type...>", "bash, python, code, files, … (see berth tool ls)")
     .action(
       host.action(async (types: string[], flags: CreateFlags) => {
         const common = {

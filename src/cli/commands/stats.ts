@@ -17,7 +17,7 @@ export function statsCommand(host: CommandHost): Command {
   return clientCommand("stats")
     .summary("show how the service stands")
     .description("Shows how many sandboxes there are, how many operations run, and what engine runs them.")
-    .option("--measure", "measure the shared directory anew")
+    .option("--measure", "measure the shared directory again")
     .action(
       host.action(async (flags: ClientFlags & { readonly measure?: boolean }) =>
         withClient(host, flags, EXIT.failed, async (client) => {

@@ -93,7 +93,7 @@ function runCommand(host: CommandHost): Command {
     );
 }
 
-/** Tells what a tool came to, and gives the exit code. */
+/** Prints the result of a tool, and returns the exit code. */
 async function tellEnd(
   io: Io,
   { code, message, data }: ExecuteToolResponse,

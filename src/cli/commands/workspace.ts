@@ -123,8 +123,8 @@ function createCommand(host: CommandHost): Command {
 function showCommand(host: CommandHost): Command {
   return clientCommand("show")
     .argument("<workspace>", "its id")
-    .summary("tell all about a workspace")
-    .option("--measure", "measure its size anew")
+    .summary("show a workspace")
+    .option("--measure", "measure its size again")
     .action(
       act(host, GetWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal, { measure }: { measure?: boolean }) =>

@@ -78,7 +78,7 @@ const SPECIAL: Readonly<Record<string, string>> = {
 };
 
 /**
- * Unpacks a tar that nobody vouches for into a directory, made with that mode
+ * Unpacks an untrusted tar into a directory, made with that mode
  * where it is missing. Nothing is put outside of it, whatever the tar and the
  * links in the directory say. All of the tar is unpacked before anything moves
  * into place, where files replace files of the same name and others stay.

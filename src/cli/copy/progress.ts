@@ -5,7 +5,7 @@ import type { Chunks } from "./local-file.ts";
 const FIRST_AFTER_MS = 500;
 const REDRAW_MS = 200;
 
-/** Tells a person at a terminal how far a copy is, once it takes a while. */
+/** Shows the progress of a copy at a terminal, once it takes a while. */
 export class CopyProgress {
   readonly #io: Io;
   readonly #startMs = performance.now();

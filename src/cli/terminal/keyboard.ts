@@ -68,7 +68,7 @@ interface Filtered {
 export class EscapeFilter {
   #at: "line-start" | "tilde" | "line" = "line-start";
 
-  /** Takes keys as they are typed. A tilde that may begin an escape is held back until the next key. */
+  /** Takes keys as they are typed. A tilde that may start an escape is held back until the next key. */
   push(typed: Uint8Array): Filtered {
     const keys: number[] = [];
     for (const key of typed) {

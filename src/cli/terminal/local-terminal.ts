@@ -7,7 +7,7 @@ export interface TerminalSize {
   readonly rows: number;
 }
 
-/** Who learns what happens at a terminal. */
+/** Listens to a terminal. */
 interface TerminalEvents {
   /** Something was typed, as the terminal sends it. */
   keys(data: Buffer): void;
@@ -64,7 +64,7 @@ export class LocalTerminal {
       stdin.setRawMode(false);
       process.kill(process.pid, "SIGSTOP");
     };
-    // Whoever stopped the program had the terminal meanwhile, and leaves it in a mode and size of their own.
+    // Another program had the terminal meanwhile, and may have changed its mode and size.
     const onContinue = () => {
       stdin.setRawMode(false);
       stdin.setRawMode(true);
@@ -108,7 +108,7 @@ export class LocalTerminal {
     giveBack();
   }
 
-  /** Goes to a line of its own, where something is to be said once it is restored. */
+  /** Starts a new line, for a message that follows the restore. */
   breakLine(): void {
     if (this.#lastDrawn !== LINE_FEED) this.#stdout.write("\n");
   }
@@ -154,7 +154,7 @@ export class ScreenModes {
         if (AT_REST.has(mode)) this.#note(mode, AT_REST.get(mode) !== direction);
       }
     }
-    // Seeing the last sequence once more changes nothing.
+    // Seeing the last sequence twice changes nothing.
     this.#rest = text.slice(-MAX_SEQUENCE).replace(/^[^\x1b]*(?=\x1b|$)/, "");
   }
 

@@ -68,7 +68,7 @@ function connect(
     onRoom: (room) => {
       if (!ended.aborted) terminal.listening = room;
     },
-    // Keys that come too late for a process are nobody's; its end is on the way.
+    // Keys typed after the process ended are dropped.
     onFailure: (error) => {
       if (reasonOf(error) !== ErrorReason.PROCESS_STATE) leave.abort(error);
     },

@@ -89,7 +89,7 @@ const EVENT_TYPES: Record<RunEvent["body"]["type"], RunEventType> = {
   DELETED: RunEventType.DELETED,
 };
 
-/** Checks what a run is to be and fills in the defaults. */
+/** Checks the settings of a run and fills in the defaults. */
 export function fromWireSettings(request: CreateRunRequest): RunSettings {
   const sandbox = fromWireSandbox(request);
   return {
@@ -132,7 +132,7 @@ export function fromWireRunStates(states: readonly WireState[]): Set<RunState> {
   );
 }
 
-/** What is told of a run beside where it stands. */
+/** What a caller may ask for beside the state of a run. */
 interface RunDetail {
   /** Whether the summary is. Default true. */
   readonly summary?: boolean;

@@ -47,7 +47,7 @@ const RESULTS: Record<SessionResult["status"], SessionResultStatus> = {
   FAILED: SessionResultStatus.FAILED,
 };
 
-/** Reads what one session is to be. @param field of the request, for errors. */
+/** Reads the request for one session. @param field of the request, for errors. */
 export function fromWireResource(field: string, resource: SessionResource): RequestedSession {
   const { resourceType, config, customName } = resource;
   if (resourceType === "") throw invalidArgument(`${field}.resource_type`, "is required");

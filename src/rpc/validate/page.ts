@@ -28,13 +28,13 @@ export function pageSlice(request: { readonly pageSize: number; readonly pageTok
   return { limit: pageSize(request.pageSize), after: decodePageToken(request.pageToken, POSITION) };
 }
 
-/** Writes where the next page begins; empty where there is none. */
+/** Writes where the next page starts; empty for none. */
 export function nextPageToken(next: Position | undefined): string {
   return next === undefined ? "" : encodePageToken(next);
 }
 
 /**
- * Writes where the next page begins as an opaque `next_page_token`. `position`
+ * Writes where the next page starts as an opaque `next_page_token`. `position`
  * is small and plain JSON, and means the same when the element there has gone.
  */
 export function encodePageToken(position: unknown): string {
