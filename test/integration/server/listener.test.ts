@@ -285,7 +285,7 @@ describe("a Unix socket", () => {
 
   test("in a directory that does not exist is a clear error", async () => {
     await expect(startTestServer({}, `unix:${dir}/no/such.sock`)).rejects.toThrow(
-      `${dir}/no, where the socket is to be, is not a directory.`,
+      `${dir}/no, where the socket should be, is not a directory.`,
     );
   });
 });
