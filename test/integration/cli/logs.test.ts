@@ -135,10 +135,15 @@ describe("followed to the end", () => {
 describe.concurrent("a connection that breaks", () => {
   const LINES = 200;
   const whole = Array.from({ length: LINES }, (_, index) => `line ${index + 1}\n`).join("");
-  const counting = `for i in $(seq ${LINES}); do echo line $i; sleep 0.02; done; exit 3`;
 
   test("it goes on where it was, as often as it takes, and says so", async () => {
-    const processId = await leave(counting);
+    // It waits before each cut's next part, so that there is something to go on with however slow the test is.
+    const processId = await leave(
+      `for part in 0 1 2 3; do
+         until [ $part = 0 ] || [ -e /tmp/part$part ]; do sleep 0.05; done
+         for i in $(seq $((part * ${LINES / 4} + 1)) $((part * ${LINES / 4} + ${LINES / 4}))); do echo line $i; sleep 0.02; done
+       done; exit 3`,
+    );
     const link = await CuttableLink.to(service.address);
     const child = service.begin(["logs", "-f", processId], { env: { BERTH_ADDRESS: link.address } });
     const end = endOf(child);
@@ -146,10 +151,11 @@ describe.concurrent("a connection that breaks", () => {
     child.stdout.on("data", (data) => {
       seen += data.length;
     });
-    for (const share of [0.1, 0.4, 0.7]) {
+    for (const [index, share] of [0.1, 0.3, 0.6].entries()) {
       await eventually(() => seen > whole.length * share);
       link.cut();
       await link.mend();
+      await client.exec(SANDBOX, `touch /tmp/part${index + 1}`).result;
     }
     const { exitCode, stdout, stderr } = await end;
     link.cut();
