@@ -3,7 +3,7 @@ import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary }
 import { BerthError } from "../base/errors.ts";
 import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
 import type { ReceiveAccount } from "./limits.ts";
-import { assertFewValues } from "./message-size.ts";
+import { assertFewValues } from "./request-messages.ts";
 
 /** Flags (one byte) and length (four) in front of every gRPC message. */
 const PREFIX_BYTES = 5;

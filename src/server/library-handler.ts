@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import { type Call, setCall } from "./call.ts";
-import { DEADLINE_HEADERS } from "./deadline.ts";
+import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import { untilAborted } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import { withPlainMessage } from "./grpc-response.ts";

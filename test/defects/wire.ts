@@ -20,7 +20,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a deadline of more than 24 days is refused",
     changes: [
       {
-        file: "src/server/deadline.ts",
+        file: "src/server/call.ts",
         from: "if (timeoutMs !== undefined) return",
         to: "if (timeoutMs !== undefined && timeoutMs <= MAX_TIMEOUT_MS) return",
       },
@@ -75,7 +75,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "a message may hold any number of values",
     changes: [
       {
-        file: "src/server/message-size.ts",
+        file: "src/server/request-messages.ts",
         from: "if (bytes.length > SMALL_BYTES) new",
         to: "if (bytes.length < 0) new",
       },
