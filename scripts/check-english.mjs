@@ -95,7 +95,7 @@ function proseOf(file, text) {
   if (/\.[cm]?[jt]s$/.test(file)) return withoutNames(text, file);
   if (file.endsWith(".proto")) return keep(text, /\/\/.*|\/\*[\s\S]*?\*\//gu);
   if (file.endsWith(".md")) {
-    return [/^```[\s\S]*?^```/gmu, /`[^`\n]+`/gu, /\]\([^)\s]*\)/gu].reduce(
+    return [/^ *```[\s\S]*?^ *```/gmu, /`[^`\n]+`/gu, /\]\([^)\s]*\)/gu].reduce(
       (prose, code) => prose.replace(code, blank),
       text,
     );
