@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that Berth's own images are there: berth/base, and for tests
+# Makes sure that Berth's own images exist: berth/base, and for tests
 # berth/test and berth/bash.
 #
 # Usage: scripts/base-image.sh [--yes] [--test]
@@ -7,9 +7,9 @@
 #   --yes   install a missing mmdebstrap (root on Debian) without asking; the
 #           same as CI=true in the environment
 #
-# They are built on debian:bookworm-slim. Where no registry serves that, a
-# stand-in is made from Debian's packages. Made again when their Dockerfile or
-# what they are built on changes.
+# They are built on debian:bookworm-slim. Where no registry serves that, it is
+# made from Debian's packages. Rebuilt when their Dockerfile or their base image
+# changes.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
@@ -55,7 +55,7 @@ build() {
   if image_is_from "berth/$1:latest" "$source"; then return; fi
   old=$(image_id "berth/$1:latest" || true)
   say "Building berth/$1:latest ..."
-  # The host's network: the default bridge may lead nowhere where the host has a way out.
+  # The host's network: the default bridge may have no route out even where the host does.
   log=$(mktemp)
   docker build --network host --label "berth.source=$source" --tag "berth/$1:latest" "$root/images/$1" >"$log" 2>&1 || {
     tail -n 30 "$log" >&2
@@ -63,15 +63,15 @@ build() {
     fail "Building berth/$1:latest failed."
   }
   rm -f -- "$log"
-  # Stays while something uses it.
+  # Fails while something uses it.
   if [ -n "$old" ]; then docker image rm "$old" >/dev/null 2>&1 || true; fi
 }
 
-# Two callers at once must not build the same image.
+# Concurrent callers must not build the same image.
 mkdir -p "$root/.cache"
 exec 9>"$root/.cache/images.lock"
 flock 9
 
 image_id "$DEBIAN" >/dev/null || debian
 for image in $images; do build "$image"; done
-echo "Images are there:$(for image in $images; do printf ' berth/%s' "$image"; done)."
+echo "Images are ready:$(for image in $images; do printf ' berth/%s' "$image"; done)."

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that sandboxes can be made with bubblewrap, which needs no daemon.
+# Makes sure that bubblewrap is installed, which needs no daemon.
 #
 # Usage: scripts/bubblewrap.sh [--yes]
 #   --yes  install it (root on Debian or Ubuntu) without asking; the same as
@@ -11,4 +11,4 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 take_only_yes "$@"
 
 command -v bwrap >/dev/null || install_packages "Bubblewrap is not installed" bubblewrap
-echo "$(bwrap --version) is there."
+echo "$(bwrap --version) is installed."

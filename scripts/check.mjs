@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// npm run check: all that must hold before a change is merged. CI runs the same.
+// npm run check: everything that must pass before a change is merged. CI runs the same.
 //
 //   npm run check                 everything
 //   npm run check -- --no-tests   everything but the tests
@@ -18,6 +18,7 @@ const checks = [
   ["types of the build", () => run("tsc", ["-p", "tsconfig.build.json", "--noEmit"])],
   ["lint and format", () => run("biome", ["check", "--error-on-warnings"])],
   ["imports", () => run("depcruise", ["src"])],
+  ["English", () => run("node", ["scripts/check-english.mjs"])],
   ["proto lint", () => run("buf", ["lint"])],
   ["proto format", () => run("buf", ["format", "proto", "--diff", "--exit-code"])],
   ["proto compatibility", checkCompatibility],
@@ -39,14 +40,14 @@ if (failed.length > 0) {
   process.exitCode = 1;
 }
 
-/** Holds the protos against what others may have built on: main's, or on main the commit before. */
+/** Compares the protos with those that others may have built on: main's, or on main the previous commit. */
 function checkCompatibility() {
   const head = git(["rev-parse", "HEAD"]);
   const main = ["main", "origin/main"].find((ref) => git(["rev-parse", "--verify", "--quiet", ref]));
   const onMain = main === undefined || git(["rev-parse", main]) === head;
   const base = git(["rev-parse", "--verify", "--quiet", onMain ? "HEAD~1" : `${main}^{commit}`]);
   if (base === undefined || !git(["ls-tree", "-r", "--name-only", base, "proto"])) {
-    console.log("There is no earlier proto to compare with.");
+    console.log("No earlier proto to compare with.");
     return 0;
   }
   const dir = mkdtempSync(path.join(tmpdir(), "berth-proto-"));
@@ -60,7 +61,7 @@ function checkCompatibility() {
   }
 }
 
-/** What git prints, or undefined where it fails. */
+/** What git prints, or undefined if it fails. */
 function git(args) {
   const { status, stdout } = spawnSync("git", args, { cwd: ROOT, env: ENVIRONMENT, encoding: "utf8" });
   return status === 0 ? stdout.trim() : undefined;

@@ -1,4 +1,4 @@
-# Sourced by the scripts that set a machine up. Handles their options:
+# Sourced by the scripts that set up a machine. Handles their options:
 #   --yes   do it without asking; the same as CI=true in the environment
 
 agreed=${CI:-false}
@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# Whether the person agrees; without a terminal only --yes says so.
+# Whether the user agrees; without a terminal only --yes does.
 agree() {
   [ "$agreed" != true ] || return 0
   [ -t 0 ] && [ -t 2 ] || return 1
@@ -24,12 +24,12 @@ agree() {
   esac
 }
 
-# Prints what a script's head says of it.
+# Prints the comment at the top of a script.
 usage() {
   sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0"
 }
 
-# install_packages PURPOSE PACKAGE...: with apt-get, as root, when the person agrees.
+# install_packages PURPOSE PACKAGE...: with apt-get, as root, if the user agrees.
 install_packages() {
   purpose=$1
   shift
@@ -40,16 +40,16 @@ install_packages() {
     "  apt-get install --no-install-recommends $*" "or run this again with --yes."
   say "Installing $* ..."
   set -- env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
-  # Lists that are missing or out of date show only in what they lead to.
+  # Missing or outdated package lists show only as a failed install.
   "$@" >/dev/null 2>&1 || { apt-get update -qq && "$@" >/dev/null; } || fail "apt-get could not install them."
 }
 
-# Whether an image is there and was made from what $2 identifies.
+# Whether an image exists and was made from what $2 identifies.
 image_is_from() {
   [ "$(docker image inspect --format '{{index .Config.Labels "berth.source"}}' "$1" 2>/dev/null)" = "$2" ]
 }
 
-# Reads the options of a script that has none but --yes and --help.
+# Reads the options of a script that only has --yes and --help.
 take_only_yes() {
   while [ $# -gt 0 ]; do
     case $1 in

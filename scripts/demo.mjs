@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// Shows Berth at work on this machine, from a fresh clone on: npm run demo [-- --yes]
+// Shows Berth at work on this machine, starting from a fresh clone: npm run demo [-- --yes]
 //
-// Needs Node 20 or newer, npm and git. Whatever it starts it ends, whatever happens. Docker is used where it answers, and
-// stays as it is found; elsewhere bubblewrap, which is installed only with consent: asked for in a terminal, --yes or
-// CI=true without one.
+// Needs Node 20 or newer, npm and git. It stops everything that it starts, whatever happens. It uses Docker where a daemon
+// answers, and does not change it; otherwise bubblewrap, which it installs only with consent: it asks in a terminal, and
+// needs --yes or CI=true without one.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -52,29 +52,29 @@ async function main() {
   const image = await step(4, "image", "berth doctor", chooseImage);
   const options = image === undefined ? "--engine bubblewrap" : `--default-image ${image}`;
   const address = await step(5, "service", `berth serve --listen 127.0.0.1:0 ${options}`, () => serve(image));
-  await step(6, "job", "through gRPC, in a sandbox of its own", () => job(address));
+  await step(6, "job", "over gRPC, in its own sandbox", () => job(address));
   await stopServer();
   const left = await containers();
-  if (left.length > 0) throw new Stop(`Containers were left behind: ${left.join(" ")}`);
+  if (left.length > 0) throw new Stop(`Containers are left: ${left.join(" ")}`);
   console.log("\nThe service has stopped, and no sandbox is left.");
   console.log(nextSteps(image));
 }
 
-/** Docker as it is found; where it does not answer, what needs no daemon. */
+/** Docker where it answers, otherwise bubblewrap, which needs no daemon. */
 async function chooseEngine() {
   const { code } = await run("docker", ["version"], { signal }).catch(() => ({ code: 1 }));
   if (code === 0) return "Docker answers";
   engine = "bubblewrap";
-  console.log("  Docker does not answer: sandboxes are made with bubblewrap, of this machine's own programs");
-  const made = await run("sh", ["scripts/bubblewrap.sh", ...consent()], { signal, cwd: root, show: true });
-  if (made.code !== 0) throw new Stop("The demo needs Docker or bubblewrap: see above. Then run it again.");
+  console.log("  Docker does not answer: using bubblewrap, with this machine's own programs");
+  const result = await run("sh", ["scripts/bubblewrap.sh", ...consent()], { signal, cwd: root, show: true });
+  if (result.code !== 0) throw new Stop("The demo needs Docker or bubblewrap: see above, then run it again.");
   return "bubblewrap is ready";
 }
 
-/** The default image where it is there or can be pulled, else one that is made here. */
+/** The default image if it is local or can be pulled, otherwise one that is built here. */
 async function chooseImage() {
   if (engine === "bubblewrap") {
-    console.log("  none is needed");
+    console.log("  not needed");
     return undefined;
   }
   const { stdout } = await run(process.execPath, [berth, "doctor", "--json"], { signal });
@@ -83,13 +83,13 @@ async function chooseImage() {
     console.log(`  ${found.found}`);
     return found.found.split(" ")[0];
   }
-  console.log(`  ${found?.found ?? "no image"}; making ${OWN_IMAGE} instead`);
+  console.log(`  ${found?.found ?? "no image"}; building ${OWN_IMAGE} instead`);
   const { code } = await run("sh", ["scripts/base-image.sh", ...consent()], {
     signal,
     cwd: root,
     show: true,
   });
-  if (code !== 0) throw new Stop("There is no image to run the job in: see above. Then run the demo again.");
+  if (code !== 0) throw new Stop("There is no image to run the job in: see above, then run the demo again.");
   return OWN_IMAGE;
 }
 
@@ -111,11 +111,11 @@ async function job(address) {
   const env = { BERTH_ADDRESS: address };
   const client = (...args) => [process.execPath, [berth, ...args], { signal, env }];
   show("berth create");
-  const made = performance.now();
+  const started = performance.now();
   const created = await run(process.execPath, [berth, "create", "-l", "purpose=demo"], { signal, env });
-  if (created.code !== 0) throw new Stop(`No sandbox could be created: ${created.tail}`);
+  if (created.code !== 0) throw new Stop(`Could not create a sandbox: ${created.tail}`);
   const sandbox = created.stdout.trim();
-  console.log(`  ${sandbox}  (${seconds(performance.now() - made)}, with the program's own start)`);
+  console.log(`  ${sandbox}  (${seconds(performance.now() - started)}, including the client's start)`);
 
   show(`berth exec ${sandbox} -- python3 - < scripts/demo/mandelbrot.py`);
   const stdin = readFileSync(path.join(root, "scripts", "demo", "mandelbrot.py"));
@@ -125,10 +125,10 @@ async function job(address) {
     stdin,
   });
   console.log(
-    `\n  exit code ${result.code}; ${result.bytes} bytes in ${result.pieces} pieces, the first after ` +
-      `${seconds(result.firstMs ?? 0)}, the last of them after ${seconds(result.ms)}`,
+    `\n  exit code ${result.code}; ${result.bytes} bytes in ${result.pieces} chunks, the first after ` +
+      `${seconds(result.firstMs ?? 0)}, the last after ${seconds(result.ms)}`,
   );
-  if (result.code !== 0 || result.pieces < 2) throw new Stop("The job did not go as it should.");
+  if (result.code !== 0 || result.pieces < 2) throw new Stop("The job failed.");
 
   for (const args of [
     ["exec", sandbox, "--", "sh", "-c", "exit 3"],
@@ -137,7 +137,7 @@ async function job(address) {
     show(`berth ${args.map((arg) => (/[\s']/.test(arg) ? `'${arg}'` : arg)).join(" ")}`);
     const { code, tail } = await run(...client(...args));
     console.log(`  exit code ${code}${tail ? `\n  ${tail}` : ""}`);
-    if (code !== (args.includes("--timeout") ? 124 : 3)) throw new Stop("That is not the code it should be.");
+    if (code !== (args.includes("--timeout") ? 124 : 3)) throw new Stop("Unexpected exit code.");
   }
   for (const args of [["ls"], ["stats"], ["rm", sandbox]]) {
     show(`berth ${args.join(" ")}`);
@@ -150,10 +150,10 @@ async function job(address) {
 
 async function stopServer() {
   const code = await server.stop(STOP_MS);
-  if (code !== 0) throw new Stop(`The service ended with ${code}:\n${server.log()}`);
+  if (code !== 0) throw new Stop(`The service exited with ${code}:\n${server.log()}`);
 }
 
-/** Ends what may still run, and removes what may still be there. */
+/** Stops what still runs, and removes what is left. */
 async function cleanUp() {
   if (server === undefined) return;
   await server.stop(STOP_MS);
@@ -174,16 +174,16 @@ async function containers() {
   return stdout.split("\n").filter(Boolean);
 }
 
-/** Announces a step, does it, and says how long it took. */
+/** Announces a step, runs it, and prints how long it took. */
 async function step(number, name, how, work) {
   console.log(`\n[${number}/${STEPS}] ${name}: ${how}`);
-  const begun = performance.now();
+  const started = performance.now();
   const timer = setInterval(() => {
-    if (number < 3) console.log(`  … ${seconds(performance.now() - begun)}`);
+    if (number < 3) console.log(`  … ${seconds(performance.now() - started)}`);
   }, 15_000);
   try {
     const result = await work();
-    console.log(`  ${number < 4 ? `${result}, ` : ""}${seconds(performance.now() - begun)}`);
+    console.log(`  ${number < 4 ? `${result}, ` : ""}${seconds(performance.now() - started)}`);
     return result;
   } finally {
     clearInterval(timer);
@@ -211,7 +211,7 @@ function nextSteps(image) {
   const option =
     engine === "bubblewrap" ? " --engine bubblewrap" : image === OWN_IMAGE ? ` --default-image ${image}` : "";
   return `
-What to try next. First, in a terminal of its own:
+What to try next. First, in a separate terminal:
 
   node bin/berth.mjs serve${option}
 
@@ -227,5 +227,5 @@ then
   grpcurl -plaintext 127.0.0.1:7070 list
   node bin/berth.mjs rm mine
 
-README.md goes on from there.`;
+README.md has more.`;
 }

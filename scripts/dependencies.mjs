@@ -4,14 +4,14 @@ import path from "node:path";
 
 export const ROOT = path.resolve(import.meta.dirname ?? new URL(".", import.meta.url).pathname, "..");
 
-/** The environment in which `node` and the tools are those of package.json, and need not compile what they did before. */
+/** An environment in which `node` and the tools are those of package.json, with a compile cache. */
 export const ENVIRONMENT = {
   ...process.env,
   PATH: `${path.join(ROOT, "node_modules/.bin")}:${process.env.PATH ?? ""}`,
   NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? path.join(ROOT, "node_modules/.cache/node"),
 };
 
-/** Runs a command in the repository with its output shown. Returns its exit code. */
+/** Runs a command in the repository and shows its output. Returns its exit code. */
 export function run(command, args, options = {}) {
   const { status, signal, error } = spawnSync(command, args, {
     cwd: ROOT,
@@ -20,21 +20,21 @@ export function run(command, args, options = {}) {
     ...options,
   });
   if (error) console.error(`${command}: ${error.message}`);
-  if (signal) console.error(`${command} was ended by ${signal}.`);
+  if (signal) console.error(`${command} was killed by ${signal}.`);
   return status ?? 1;
 }
 
-/** Installs what package-lock.json says where node_modules does not have it. Ends the program where that fails. */
+/** Installs what package-lock.json names unless node_modules has it. Exits if that fails. */
 export function ensureDependencies() {
   if (Number(process.versions.node.split(".")[0]) < 20) {
     fail(`Node ${process.versions.node} is too old: 20 or newer is needed. See https://nodejs.org/download`);
   }
   if (isInstalled()) return;
-  console.log("Installing what package-lock.json names ...");
+  console.log("Installing the packages of package-lock.json ...");
   if (run("npm", ["ci", "--no-audit", "--no-fund"]) !== 0) fail("npm ci failed.");
 }
 
-/** Compares what npm wrote down at its last install with what it would install now. */
+/** Compares what npm recorded at its last install with what it would install now. */
 export function isInstalled() {
   const installed = readPackages("node_modules/.package-lock.json");
   const wanted = readPackages("package-lock.json");
@@ -48,7 +48,7 @@ function readPackages(file) {
   return existsSync(lock) ? JSON.parse(readFileSync(lock, "utf8")).packages : {};
 }
 
-/** Says why and ends the program. */
+/** Prints why and exits. */
 export function fail(message) {
   console.error(message);
   process.exit(1);

@@ -5,7 +5,7 @@
 #   --yes  install Docker (root on Debian or Ubuntu) and start it without
 #          asking; the same as CI=true in the environment
 #
-# Where there is no systemd, dockerd is started by hand; its log and pid are in
+# Without systemd, dockerd is started directly; its log and pid are in
 # /run/berth.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -24,15 +24,15 @@ daemon_runs() {
   pid=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]
 }
 
-start_by_hand() {
+start_directly() {
   mkdir -p "$STATE"
-  # Left by a machine that went down; its number may belong to another program by now.
+  # Left over from before a reboot; its pid may belong to another program by now.
   rm -f /var/run/docker.pid
-  # Without an init system, nothing may have mounted them.
+  # Without an init system, nothing may have mounted it.
   mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
   setsid dockerd >"$STATE/dockerd.log" 2>&1 </dev/null &
   echo $! >"$STATE/dockerd.pid"
-  say "Started dockerd by hand. Its log: $STATE/dockerd.log"
+  say "Started dockerd. Its log: $STATE/dockerd.log"
 }
 
 explain() {
@@ -49,7 +49,7 @@ if [ -n "${DOCKER_HOST:-}" ]; then
   fail "No Docker daemon answers at DOCKER_HOST=$DOCKER_HOST. Start it there, or unset DOCKER_HOST."
 fi
 
-# dockerd is where only root's PATH leads.
+# dockerd is on root's PATH only.
 PATH=$PATH:/usr/sbin:/sbin
 if ! command -v docker >/dev/null || ! command -v dockerd >/dev/null; then
   install_packages "Docker is not installed" docker.io
@@ -70,7 +70,7 @@ if ! daemon_runs; then
   if [ -d /run/systemd/system ]; then
     systemctl start docker || fail "systemd could not start Docker. See: journalctl --unit docker"
   else
-    start_by_hand
+    start_directly
   fi
 fi
 

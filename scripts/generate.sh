@@ -1,16 +1,20 @@
 #!/bin/sh
 # Generates gen/ from proto/: TypeScript messages, Python messages and stubs.
 #
-# Usage: scripts/generate.sh [--yes] [--output DIR]
+# Usage: scripts/generate.sh [--ts] [--yes] [--output DIR]
+#   --ts          only TypeScript (gen/ts): needs what npm ci installed, and
+#                 neither protoc nor Python
 #   --yes         install a missing protoc with apt-get (root on Debian); the
 #                 same as CI=true in the environment
 #   --output DIR  write DIR/gen instead of the repository's own
 set -eu
 
 install=${CI:-false}
+python=true
 output=.
 while [ $# -gt 0 ]; do
   case $1 in
+    --ts) python=false ;;
     --yes) install=true ;;
     --output) output=${2:?--output needs a directory}; shift ;;
     --output=*) output=${1#*=} ;;
@@ -38,29 +42,37 @@ have_protoc() {
 
 command -v buf >/dev/null || fail "buf is missing. Type: npm ci"
 
+if [ "$python" = false ]; then
+  buf generate --output "$output"
+  exit 0
+fi
+
 if ! have_protoc; then
   packages="protobuf-compiler protobuf-compiler-grpc"
   [ "$install" = true ] || fail "protoc or grpc_python_plugin is missing. On Debian, as root, type:" \
-    "  apt-get install --no-install-recommends $packages"
+    "  apt-get install --no-install-recommends $packages" \
+    "For gen/ts alone, which needs neither: $0 --ts"
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
-    fail "protoc or grpc_python_plugin is missing, and installing it takes root on Debian."
+    fail "protoc or grpc_python_plugin is missing, and installing it takes root on Debian." \
+      "For gen/ts alone, which needs neither: $0 --ts"
   # shellcheck disable=SC2086 # a list of words
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages; } >&2
-  have_protoc || fail "apt-get installed $packages, and still protoc or grpc_python_plugin is not on PATH."
+  have_protoc || fail "apt-get installed $packages, but protoc or grpc_python_plugin is still not on PATH."
 fi
 
 # Python code of protoc 3.21 runs under every protobuf runtime since 3.20 and
-# carries no check of the runtime's version; another protoc writes another gen/.
+# does not check the runtime's version; another protoc writes a different gen/.
 version=$(protoc --version)
 case $version in
   "libprotoc 3.21."*) ;;
-  *) fail "protoc 3.21 is needed, this is $version. Debian 12 and 13 package it as protobuf-compiler." ;;
+  *) fail "protoc 3.21 is required, this is $version. Debian 12 and 13 package it as protobuf-compiler." ;;
 esac
 
-# buf.gen.yaml names the plugin inside this environment.
+# buf.gen.python.yaml names the plugins inside this environment.
 scripts/python-env.sh generate scripts/generate-requirements.txt >/dev/null
 
 buf generate --output "$output"
+buf generate --template buf.gen.python.yaml --output "$output"
 
 # protoc writes no __init__.py. "berth" stays a namespace package, which the
 # client's own package of that name can join.

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// npm run test:defects: puts each defect of test/defects/ back into a copy of the repository, and
-// sees the test that is to notice it fail there by an assertion. Without defects the same tests
-// have to pass. Takes some ten seconds a defect.
+// npm run test:defects: reintroduces each defect of test/defects/ in a copy of the repository and
+// verifies that its test fails there by an assertion. Without defects the same tests must pass.
+// Takes about ten seconds per defect.
 //
 //   npm run test:defects                all of them
 //   npm run test:defects -- reference   those whose names contain a text
@@ -22,13 +22,13 @@ import { DEFECTS } from "../test/defects/all.ts";
 import { reportedTitle } from "../test/defects/defect.ts";
 import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
 
-/** How a test fails that noticed something; whatever else breaks it proves nothing. */
+/** How a test fails that noticed the defect; any other failure proves nothing. */
 const NOTICED = /^(AssertionError|Error: (the call did not fail|promise (rejected|resolved) ))/;
 
 ensureDependencies();
 const wanted = process.argv.slice(2);
 const defects = DEFECTS.filter(({ name }) => wanted.every((text) => name.includes(text)));
-if (defects.length === 0) fail("There is no such defect.");
+if (defects.length === 0) fail("No defect matches.");
 
 const copy = mkdtempSync(path.join(tmpdir(), "berth-defects-"));
 // Some tests run the program as an ordinary user.
@@ -38,12 +38,12 @@ try {
   copyRepository();
   const sound = runSound();
   for (const defect of defects) {
-    const begin = performance.now();
+    const start = performance.now();
     const problem = sound.get(defect) ?? probe(defect);
     results.push({
       defect: defect.name,
       noticed: problem === undefined,
-      seconds: Math.round((performance.now() - begin) / 1000),
+      seconds: Math.round((performance.now() - start) / 1000),
     });
     console.log(`${problem === undefined ? "noticed" : "MISSED"}  ${defect.name}`);
     if (problem !== undefined) console.log(problem);
@@ -56,7 +56,7 @@ const missed = results.filter(({ noticed }) => !noticed).length;
 console.log(`${results.length - missed} noticed, ${missed} missed`);
 process.exitCode = missed > 0 ? 1 : 0;
 
-/** What is tracked, and what is new and not ignored, as it is in the working tree. */
+/** Tracked and new files that are not ignored, as they are in the working tree. */
 function copyRepository() {
   const { stdout } = spawnSync("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], {
     cwd: ROOT,
@@ -69,7 +69,7 @@ function copyRepository() {
   symlinkSync(path.join(ROOT, "node_modules"), path.join(copy, "node_modules"));
 }
 
-/** Runs the tests of all defects on the copy as it is. Returns what is wrong with those that do not pass. */
+/** Runs the tests of all defects on the unchanged copy. Returns what is wrong with those that do not pass. */
 function runSound() {
   const problems = new Map();
   const byFile = Map.groupBy(defects, ({ test }) => test.file);
@@ -77,15 +77,15 @@ function runSound() {
     const ran = runTests(file, [...new Set(those.map(({ test }) => reportedTitle(test)))]);
     for (const defect of those) {
       const own = ran.filter(({ title }) => title === reportedTitle(defect.test));
-      if (own.length === 0) problems.set(defect, "its test was not run, or there is none");
+      if (own.length === 0) problems.set(defect, "its test was not run, or does not exist");
       else if (own.some(({ status }) => status !== "passed"))
-        problems.set(defect, `without the defect its test fails: ${said(own)}`);
+        problems.set(defect, `without the defect its test fails: ${summary(own)}`);
     }
   }
   return problems;
 }
 
-/** Puts a defect back and takes it out again. Returns what is wrong; undefined: its test noticed it. */
+/** Puts a defect in and takes it out again. Returns what is wrong; undefined: its test noticed it. */
 function probe({ changes, test }) {
   const before = new Map();
   try {
@@ -94,15 +94,15 @@ function probe({ changes, test }) {
       const text = readFileSync(place, "utf8");
       if (!before.has(place)) before.set(place, text);
       const parts = text.split(from);
-      if (parts.length !== 2) return `the text to replace is ${parts.length - 1} times in ${file}`;
+      if (parts.length !== 2) return `the text to replace occurs ${parts.length - 1} times in ${file}`;
       writeFileSync(place, parts.join(to));
     }
     const title = reportedTitle(test);
     const ran = runTests(test.file, [title]).filter((one) => one.title === title);
     if (ran.length === 0) return "with the defect its test was not run";
-    if (ran.some(({ status }) => status === "passed")) return `its test passes: ${said(ran)}`;
+    if (ran.some(({ status }) => status === "passed")) return `its test passes: ${summary(ran)}`;
     const noticed = ran.every(({ failureMessages }) => failureMessages.some((text) => NOTICED.test(text)));
-    return noticed ? undefined : `its test fails by something else: ${said(ran)}`;
+    return noticed ? undefined : `its test fails for another reason: ${summary(ran)}`;
   } finally {
     for (const [place, text] of before) writeFileSync(place, text);
   }
@@ -127,7 +127,7 @@ function runTests(file, titles) {
     .filter(({ status }) => status === "passed" || status === "failed");
 }
 
-function said(tests) {
+function summary(tests) {
   return tests
     .map(
       ({ fullName, status, failureMessages }) =>

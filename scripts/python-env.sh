@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that a Python environment with pinned packages exists under .cache/
-# and prints its directory. Made once; made anew when the pins change.
+# and prints its directory. Created once, and again when the pins change.
 #
 # Usage: scripts/python-env.sh NAME REQUIREMENTS_FILE
 set -eu
@@ -16,7 +16,7 @@ command -v python3 >/dev/null || {
 }
 
 mkdir -p "$root/.cache"
-# Two callers at once must not build the same environment.
+# Concurrent callers must not build the same environment.
 exec 9>"$env.lock"
 flock 9
 if ! cmp -s "$requirements" "$env/requirements.txt"; then
@@ -24,11 +24,11 @@ if ! cmp -s "$requirements" "$env/requirements.txt"; then
   # 9>&-: a child that outlives this script must not keep the lock.
   python3 -m venv "$env" >&2 9>&- || {
     rm -rf -- "$env"
-    echo "python3 cannot make environments. On Debian: apt-get install python3-venv" >&2
+    echo "python3 cannot create environments. On Debian: apt-get install python3-venv" >&2
     exit 1
   }
   "$env/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2 9>&-
-  # Written last, so that a broken install is not taken for a whole one.
+  # Written last, so that a broken install is not mistaken for a complete one.
   cp -- "$requirements" "$env/requirements.txt"
 fi
 printf '%s\n' "$env"

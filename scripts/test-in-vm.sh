@@ -2,10 +2,10 @@
 # Runs the tests of test/vm in a virtual machine, for what this machine's own
 # kernel may lack: ext4 and xfs with project quotas, and control groups of
 # version 2 alone. Debian's kernel boots there, over a read-only view of this
-# machine's files; what the tests write is in the virtual machine's memory, or
-# on two disks of its own that are files in a temporary directory here.
+# machine's files; the tests write to the virtual machine's memory, or to two
+# disks that are files in a temporary directory here.
 #
-# Takes about 3 GB of memory, 400 MB below ~/.cache/berth and, without KVM, half
+# Needs about 3 GB of memory, 400 MB below ~/.cache/berth and, without KVM, half
 # an hour on two cores.
 #
 # Usage: scripts/test-in-vm.sh [--yes] [-- VITEST-ARGUMENT...]
@@ -26,17 +26,17 @@ while [ $# -gt 0 ]; do
 done
 
 MODULES="virtio_pci virtio_blk 9pnet_virtio 9p overlay crc32c_generic ext4 xfs quota_v2"
-# A test that hangs ends with the machine.
-MOST_SECONDS=3600
+# A hung test ends with the machine.
+MAX_SECONDS=3600
 
-[ "$(uname -m)" = x86_64 ] || fail "This takes a machine with an x86-64 processor."
+[ "$(uname -m)" = x86_64 ] || fail "This needs an x86-64 machine."
 PATH=$PATH:/usr/sbin:/sbin
 for program in qemu-system-x86_64:qemu-system-x86 mkfs.xfs:xfsprogs setquota:quota bwrap:bubblewrap; do
   command -v "${program%:*}" >/dev/null || install_packages "${program%:*} is not installed" "${program#*:}"
 done
 [ -x "$root/node_modules/node/bin/node" ] || fail "The packages are missing. Type: npm ci"
 
-# Unpacked, not installed: this machine's own boot stays as it is.
+# Unpacked, not installed: this machine's own boot files do not change.
 fetch_kernel() {
   say "Fetching Debian's kernel, $package ..."
   download=$(mktemp -d)
@@ -54,7 +54,7 @@ fetch_kernel() {
 }
 
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
-  fail "This takes a machine with Debian's apt-get and dpkg-deb, where its kernel is from."
+  fail "This needs Debian's apt-get and dpkg-deb to get the kernel."
 package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n 1)
 [ -n "$package" ] || fail "apt-get knows no linux-image-amd64. As root type: apt-get update"
 version=${package#linux-image-}
@@ -66,7 +66,7 @@ work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# The first files that the kernel sees: BusyBox, the modules, and init.
+# The initial file system: BusyBox, the modules, and init.
 tree=$work/tree
 modules=$tree/lib/modules/$version
 mkdir -p "$tree/bin" "$modules"
@@ -95,8 +95,8 @@ accelerator=tcg,thread=multi
 if grep -qE '^flags.* (vmx|svm)' /proc/cpuinfo && [ -w /dev/kvm ]; then accelerator=kvm; fi
 say "Booting $package in a virtual machine ($accelerator) ..."
 : >"$work/status"
-# A machine that does not come to its tests says why on its console.
-timeout "$MOST_SECONDS" qemu-system-x86_64 \
+# A machine that does not get to its tests says why on its console.
+timeout "$MAX_SECONDS" qemu-system-x86_64 \
   -accel "$accelerator" -cpu max -smp 2 -m 3G -nodefaults -no-user-config -display none -no-reboot \
   -kernel "$kernel/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 quiet loglevel=1 panic=-1" \
   -serial stdio -serial "file:$work/status" \

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes sure that the programs are there that tests run on this machine: tmux,
-# as the terminal that a person sits at, bubblewrap, as an engine, and those of
-# btrfs, for a disk in a file.
+# Makes sure that the programs that tests run on this machine are installed:
+# tmux, as the user's terminal; bubblewrap, as an engine; and btrfs-progs, for a
+# disk in a file.
 #
 # Usage: scripts/test-tools.sh [--yes]
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking;
@@ -15,5 +15,5 @@ take_only_yes "$@"
 command -v tmux >/dev/null || install_packages "tmux is not installed, and tests drive terminals with it" tmux
 command -v bwrap >/dev/null || install_packages "bubblewrap is not installed, and tests run sandboxes with it" bubblewrap
 command -v mkfs.btrfs >/dev/null || [ -x /sbin/mkfs.btrfs ] ||
-  install_packages "btrfs-progs is not installed, and tests make a disk with it" btrfs-progs
-echo "Programs are there: $(tmux -V), $(bwrap --version)."
+  install_packages "btrfs-progs is not installed, and tests create a disk with it" btrfs-progs
+echo "Programs are installed: $(tmux -V), $(bwrap --version)."

@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// npm test: brings what the tests need (packages, programs, a Docker daemon, images), runs
-// them and says how many passed. Everything after -- goes to vitest.
+// npm test: installs what the tests need (packages, programs, a Docker daemon, images), runs
+// them and reports how many passed. Everything after -- goes to vitest.
 //
-//   npm test                          all of them
+//   npm test                                      all of them
 //   npm test -- test/integration/engine -t mount  some of them
-//   npm run test:full                 at the full scale of the suites that run many cases: hours on two cores
-//   npm test -- --yes                 install and start what is missing without asking, as with CI=true
+//   npm run test:full                             at full scale, with many more cases: hours on two cores
+//   npm test -- --yes                             install and start what is missing without asking; same as CI=true
 //
 // A skipped test counts as a failure, unless tests were chosen by -t.
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -21,7 +21,7 @@ ensureDependencies();
 for (const script of ["test-tools.sh", "docker.sh", "base-image.sh --test", "busybox-image.sh"]) {
   const [name, ...options] = script.split(" ");
   if (run(`scripts/${name}`, options) !== 0) {
-    fail("The tests need this. Mend it as said above, or let it be done: npm test -- --yes");
+    fail("The tests need this. Fix it as described above, or let npm do it: npm test -- --yes");
   }
 }
 
@@ -40,7 +40,7 @@ rmSync(reports, { recursive: true });
 if (report === undefined) fail("vitest ended without a report.");
 
 const chosen = args.some((arg) => arg === "-t" || arg.startsWith("--testNamePattern"));
-// A file that could not be loaded has no tests to count, and fails all the same.
+// A file that could not be loaded has no tests to count, but is a failure.
 const broken = report.testResults.filter(
   ({ status, assertionResults }) => status === "failed" && assertionResults.length === 0,
 );

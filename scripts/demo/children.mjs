@@ -1,15 +1,15 @@
-// Children of the demo: started, shown, and ended with it.
+// Child processes of the demo, which end with it.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 
 const TAIL_BYTES = 8192;
 
-/** What ends the demo before its time; the message is for the person. */
+/** Ends the demo early; the message is for the user. */
 export class Stop extends Error {}
 
 /**
  * Runs a program to its end and returns what it wrote to stdout. Unless `show`
- * is set, its words are kept back and only told where it fails.
+ * is set, its output is only shown if it fails.
  */
 export async function run(command, args, { signal, env, show = false, stdin, cwd } = {}) {
   const child = spawn(command, args, {
@@ -18,39 +18,39 @@ export async function run(command, args, { signal, env, show = false, stdin, cwd
     stdio: [stdin === undefined ? "inherit" : "pipe", show ? "inherit" : "pipe", show ? "inherit" : "pipe"],
   });
   if (stdin !== undefined) child.stdin.on("error", () => {}).end(stdin);
-  const words = { stdout: "", tail: "" };
+  const output = { stdout: "", tail: "" };
   child.stdout?.on("data", (data) => {
-    words.stdout += data;
-    words.tail = (words.tail + data).slice(-TAIL_BYTES);
+    output.stdout += data;
+    output.tail = (output.tail + data).slice(-TAIL_BYTES);
   });
   child.stderr?.on("data", (data) => {
-    words.tail = (words.tail + data).slice(-TAIL_BYTES);
+    output.tail = (output.tail + data).slice(-TAIL_BYTES);
   });
   const code = await endOf(child, signal);
   if (signal?.aborted) throw signal.reason;
-  return { code, stdout: words.stdout, tail: words.tail.trim() };
+  return { code, stdout: output.stdout, tail: output.tail.trim() };
 }
 
-/** As {@link run}, but stdout is shown piece by piece as it comes; returns when the first piece came. */
+/** As {@link run}, but shows stdout as it arrives; also returns when the first chunk came. */
 export async function stream(command, args, { signal, env, stdin }) {
   const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["pipe", "pipe", "inherit"] });
   child.stdin.on("error", () => {}).end(stdin);
-  const begun = performance.now();
+  const started = performance.now();
   const seen = { firstMs: undefined, pieces: 0, bytes: 0 };
   child.stdout.on("data", (data) => {
-    seen.firstMs ??= performance.now() - begun;
+    seen.firstMs ??= performance.now() - started;
     seen.pieces++;
     seen.bytes += data.length;
     process.stdout.write(data);
   });
   const code = await endOf(child, signal);
   if (signal.aborted) throw signal.reason;
-  return { code, ms: performance.now() - begun, ...seen };
+  return { code, ms: performance.now() - started, ...seen };
 }
 
-/** A program that stays: its first line of stdout says that it is ready. */
+/** Starts a long-running program; its first line of stdout says that it is ready. */
 export async function startServer(command, args, { signal, env }) {
-  // In a group of its own, so that a terminal's Ctrl-C does not reach it: the demo ends it in its turn.
+  // In its own process group, so that a terminal's Ctrl-C does not reach it: the demo stops it.
   const child = spawn(command, args, {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "pipe"],
@@ -64,7 +64,7 @@ export async function startServer(command, args, { signal, env }) {
   const server = {
     ended,
     log: () => log.trim(),
-    /** Asks it to end; where it does not, ends it. */
+    /** Sends SIGTERM, and SIGKILL after the grace. */
     async stop(graceMs) {
       if (child.exitCode !== null || child.signalCode !== null) return ended;
       child.kill("SIGTERM");
@@ -86,7 +86,7 @@ function killGroup(child) {
   try {
     process.kill(-child.pid, "SIGKILL");
   } catch {
-    // It has ended meanwhile.
+    // It has already ended.
   }
 }
 

@@ -39,10 +39,10 @@ def network() -> str:
         return f"none ({error.strerror or error})"
 
 
-begun = time.monotonic()
+started = time.monotonic()
 for row in range(ROWS):
     print("  " + "".join(cell(row, column) for column in range(COLUMNS)), flush=True)
 print()
 print(f"  Python {platform.python_version()}, user {os.getuid()}, in {os.getcwd()}, on {platform.system()} {platform.release()}")
 print(f"  network: {network()}")
-print(f"  {COLUMNS * ROWS * SAMPLES**2:,} points in {time.monotonic() - begun:.1f} s, CPU {resource.getrusage(resource.RUSAGE_SELF).ru_utime:.1f} s")
+print(f"  {COLUMNS * ROWS * SAMPLES**2:,} points in {time.monotonic() - started:.1f} s, CPU {resource.getrusage(resource.RUSAGE_SELF).ru_utime:.1f} s")

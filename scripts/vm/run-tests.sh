@@ -1,12 +1,12 @@
 #!/bin/sh
 # run-tests.sh REPOSITORY VITEST-ARGUMENT...: what scripts/test-in-vm.sh runs as
-# the virtual machine's first process. Never to be run elsewhere: it makes file
+# the virtual machine's first process. Never run it elsewhere: it creates file
 # systems on the first two disks.
 [ $$ = 1 ] && [ -b /dev/vdb ] || exit 1
 root=$1
 shift
 export HOME=/root PATH="$root/node_modules/.bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What was compiled once, here or on the machine outside, is read from there.
+# The compile cache, shared with the host.
 export NODE_COMPILE_CACHE="$root/node_modules/.cache/node"
 ip link set lo up
 mount -t cgroup2 cgroup2 /sys/fs/cgroup

@@ -33,7 +33,7 @@ export interface Leftovers {
 
 /**
  * The pipes of processes that are over, which something that they left behind
- * still holds: a daemon that writes to them goes on (ADR 37). They take
+ * still holds: a daemon that writes to them goes on (docs/docker-pipes.md). They take
  * descriptors of the service, so their number is bounded: the oldest of the
  * sandbox that has most give way.
  */

@@ -26,7 +26,7 @@ export interface ExitStatus {
 const SIGKILL = 9;
 const LAST_SIGNAL = 64;
 
-/** The signal an exit code of 128 + n stands for, or 0. A program may exit with such a code by itself: see docs/adr/0003. */
+/** The signal an exit code of 128 + n stands for, or 0. A program may exit with such a code by itself: see ADR 0003. */
 export function signalOf(exitCode: number): number {
   const signal = exitCode - 128;
   return signal >= 1 && signal <= LAST_SIGNAL ? signal : 0;

@@ -58,7 +58,7 @@ export interface PipesDirectory {
  * the host's, mounted read-only: pipes in it can be opened for writing, and
  * nothing in it can be replaced. A process's pipes belong to the user it runs
  * as, and no other user can open them; where they cannot be given away, nobody
- * else learns their names (ADR 29).
+ * else learns their names (docs/docker-pipes.md).
  *
  * That takes a daemon that shares its files with the service. Whether it does is shown by the first pipe that works.
  * Until then a failure keeps everybody from pipes for a while, and from then on those whose own pipes failed.

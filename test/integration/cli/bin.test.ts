@@ -1,6 +1,19 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { chmod, readdir, readFile, readlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -187,5 +200,77 @@ describe("bin/berth", () => {
     expect(await said()).toBe(`node_modules/node/bin ${own}/bin/berth.mjs a b c\n`);
     await nodeIn(path.join(own, "node_modules/node/bin"));
     expect(await said()).toBe(`node_modules/berth/node_modules/node/bin ${own}/bin/berth.mjs a b c\n`);
+  });
+});
+
+describe("what bin/berth.mjs runs", () => {
+  const run = promisify(execFile);
+  let dir = "";
+  beforeAll(() => {
+    dir = mkdtempSync(path.join(tmpdir(), "berth-sources-"));
+  });
+  afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+  /** A checkout whose sources and whose build print which of them runs, and where it is. */
+  const checkout = (name: string): string => {
+    const root = path.join(dir, name);
+    for (const file of ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "dist/src/main.js"]) {
+      mkdirSync(path.dirname(path.join(root, file)), { recursive: true });
+      writeFileSync(path.join(root, file), `console.log(${JSON.stringify(file.split("/")[0])});\n`);
+    }
+    writeFileSync(path.join(root, "package.json"), '{"type": "module"}');
+    mkdirSync(path.join(root, "bin"));
+    copyFileSync(BIN, path.join(root, "bin/berth.mjs"));
+    return root;
+  };
+  /** Marks the build as begun after the last change of a source, as far as the clock of files can tell. */
+  const build = (root: string): void => {
+    const stamp = path.join(root, "dist/.built");
+    const changed = Math.max(
+      ...["src", "src/deep", "src/deep/other.ts", "gen/ts", "gen/ts/x_pb.js"].map(
+        (file) => statSync(path.join(root, file)).ctimeMs,
+      ),
+    );
+    do writeFileSync(stamp, "");
+    while (statSync(stamp).mtimeMs <= changed);
+  };
+  const runs = async (root: string): Promise<string> =>
+    (await run(process.execPath, [path.join(root, "bin/berth.mjs")])).stdout.trim();
+
+  test("in a checkout the build only where nothing has changed since it began", async () => {
+    const root = checkout("fresh");
+    expect(await runs(root)).toBe("src");
+    build(root);
+    expect(await runs(root)).toBe("dist");
+    rmSync(path.join(root, "dist"), { recursive: true });
+    expect(await runs(root)).toBe("src");
+  });
+
+  const source = (root: string): string => path.join(root, "src/deep/other.ts");
+  test.each<[string, (root: string) => void]>([
+    ["an edited source", (root) => writeFileSync(source(root), "")],
+    [
+      "an older source that was copied over a newer one",
+      (root) => {
+        writeFileSync(source(root), "");
+        utimesSync(source(root), 1, 1);
+      },
+    ],
+    ["a new source", (root) => writeFileSync(path.join(root, "src/deep/new.ts"), "")],
+    ["a renamed source", (root) => renameSync(source(root), path.join(root, "src/deep/renamed.ts"))],
+    ["a deleted source", (root) => rmSync(source(root))],
+    ["newly generated code", (root) => writeFileSync(path.join(root, "gen/ts/x_pb.js"), "")],
+  ])("a build is stale after: %s", async (what, change) => {
+    const root = checkout(what.replaceAll(" ", "-"));
+    build(root);
+    change(root);
+    expect(await runs(root)).toBe("src");
+  });
+
+  test("below node_modules, where sources cannot run, the build", async () => {
+    const root = checkout("package");
+    const installed = path.join(dir, "app/node_modules/berth");
+    cpSync(root, installed, { recursive: true });
+    expect(await runs(installed)).toBe("dist");
   });
 });
