@@ -14,6 +14,9 @@ export default defineConfig({
     setupFiles: ["test/support/setup.ts"],
     pool: "forks",
     retry: 0,
+    // Against hangs only: no outcome may depend on how fast the machine is.
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
     dangerouslyIgnoreUnhandledErrors: false,
     projects: [
       {
@@ -35,8 +38,6 @@ export default defineConfig({
           globalSetup: ["test/support/global-setup.ts"],
           // Each file drives a service, its clients and sandboxes, and waits for them half of the time.
           maxWorkers: Math.max(2, Math.ceil(processors * 1.5)),
-          testTimeout: 60_000,
-          hookTimeout: 120_000,
           sequence: { groupOrder: 1 },
         },
       },

@@ -25,8 +25,8 @@ import type { Route } from "./routes.ts";
 
 /**
  * A Node client that cancels a stream over HTTP/2 ends it first as if it were
- * whole, and resets it a moment later. So long is waited for that, lest half an
- * upload passes for a whole one.
+ * whole, and resets it a moment later. Berth waits this long for the reset, so that
+ * half an upload does not pass for a whole one.
  */
 const RESET_GRACE_MS = 10;
 

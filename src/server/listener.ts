@@ -86,7 +86,7 @@ export class Listener {
   /**
    * Starts listening.
    *
-   * @returns where: the port that was chosen, if it was to be any
+   * @returns where: the port that was chosen, if any was allowed
    * @throws BerthError that says why the address cannot be had
    */
   async start(): Promise<ListenAddress> {

@@ -54,7 +54,7 @@ export interface RpcServer {
   /**
    * Starts listening.
    *
-   * @returns where: the port that was chosen, if it was to be any
+   * @returns where: the port that was chosen, if any was allowed
    * @throws BerthError that says why the address cannot be had, or `SHUTTING_DOWN` after a stop
    */
   start(): Promise<ListenAddress>;

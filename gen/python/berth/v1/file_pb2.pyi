@@ -114,7 +114,7 @@ class FileInfo(_message.Message):
     """What it is."""
     size_bytes: _builtins.int
     """Bytes of a regular file; bytes of the target's name for a symbolic link; as
-    the file system tells for the others.
+    the file system reports for the others.
     """
     mode: _builtins.int
     """Permission bits with set-user-id, set-group-id and sticky: 0 to 07777 octal."""
@@ -206,7 +206,7 @@ class StatFileRequest(_message.Message):
     """The file, where its path is not UTF-8."""
     follow_symlink: _builtins.bool
     """Whether a symbolic link at the end of the path is followed. Default false:
-    the link itself is told.
+    the link itself is reported.
     """
     user: _builtins.str
     """User to act as: a name or "uid[:gid]". Default: the sandbox's."""
@@ -234,7 +234,7 @@ Global___StatFileRequest: _TypeAlias = StatFileRequest  # noqa: Y015
 
 @_typing.final
 class StatFileResponse(_message.Message):
-    """StatFileResponse tells what the file is."""
+    """StatFileResponse says what the file is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -400,7 +400,7 @@ Global___MakeDirectoryRequest: _TypeAlias = MakeDirectoryRequest  # noqa: Y015
 
 @_typing.final
 class MakeDirectoryResponse(_message.Message):
-    """MakeDirectoryResponse tells what was made."""
+    """MakeDirectoryResponse says what was made."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -557,7 +557,7 @@ Global___MoveFileRequest: _TypeAlias = MoveFileRequest  # noqa: Y015
 
 @_typing.final
 class MoveFileResponse(_message.Message):
-    """MoveFileResponse tells what was moved."""
+    """MoveFileResponse says what was moved."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -729,7 +729,7 @@ Global___WriteFileRequest: _TypeAlias = WriteFileRequest  # noqa: Y015
 
 @_typing.final
 class WriteFileResponse(_message.Message):
-    """WriteFileResponse tells what was written."""
+    """WriteFileResponse says what was written."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -955,7 +955,7 @@ Global___UploadFileRequest: _TypeAlias = UploadFileRequest  # noqa: Y015
 
 @_typing.final
 class UploadFileResponse(_message.Message):
-    """UploadFileResponse tells what was written."""
+    """UploadFileResponse says what was written."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1121,7 +1121,7 @@ Global___UploadArchiveRequest: _TypeAlias = UploadArchiveRequest  # noqa: Y015
 
 @_typing.final
 class UploadArchiveResponse(_message.Message):
-    """UploadArchiveResponse tells what was unpacked."""
+    """UploadArchiveResponse says what was unpacked."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -54,13 +54,13 @@ class _ExitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitCause.V
     EXIT_CAUSE_UNSPECIFIED: _ExitCause.ValueType  # 0
     """Never sent."""
     EXIT_CAUSE_EXITED: _ExitCause.ValueType  # 1
-    """It exited by itself; exit_code tells how. 127: no such command. 126: not
+    """It exited by itself; exit_code says how. 127: no such command. 126: not
     executable.
     """
     EXIT_CAUSE_SIGNALED: _ExitCause.ValueType  # 2
-    """A signal ended it; signal tells which."""
+    """A signal ended it; signal says which."""
     EXIT_CAUSE_TIMED_OUT: _ExitCause.ValueType  # 3
-    """It ran longer than its timeout and was killed with its whole process tree."""
+    """It exceeded its timeout and was killed with its whole process tree."""
     EXIT_CAUSE_OUT_OF_MEMORY: _ExitCause.ValueType  # 4
     """The kernel killed it for want of memory, as its control group counts."""
     EXIT_CAUSE_OUTPUT_LIMIT: _ExitCause.ValueType  # 5
@@ -78,13 +78,13 @@ class ExitCause(_ExitCause, metaclass=_ExitCauseEnumTypeWrapper):
 EXIT_CAUSE_UNSPECIFIED: ExitCause.ValueType  # 0
 """Never sent."""
 EXIT_CAUSE_EXITED: ExitCause.ValueType  # 1
-"""It exited by itself; exit_code tells how. 127: no such command. 126: not
+"""It exited by itself; exit_code says how. 127: no such command. 126: not
 executable.
 """
 EXIT_CAUSE_SIGNALED: ExitCause.ValueType  # 2
-"""A signal ended it; signal tells which."""
+"""A signal ended it; signal says which."""
 EXIT_CAUSE_TIMED_OUT: ExitCause.ValueType  # 3
-"""It ran longer than its timeout and was killed with its whole process tree."""
+"""It exceeded its timeout and was killed with its whole process tree."""
 EXIT_CAUSE_OUT_OF_MEMORY: ExitCause.ValueType  # 4
 """The kernel killed it for want of memory, as its control group counts."""
 EXIT_CAUSE_OUTPUT_LIMIT: ExitCause.ValueType  # 5
@@ -193,7 +193,7 @@ class ExitStatus(_message.Message):
     """Why."""
     exit_code: _builtins.int
     """Its exit code, 0-255; 128 + signal where a signal ended it. -1 when it is not
-    known (ENGINE_LOST, and processes that were killed before they told).
+    known (ENGINE_LOST, and processes that were killed before they reported).
     """
     signal: _builtins.int
     """The signal that ended it, 1-64; 0 if none did. Where the program was not

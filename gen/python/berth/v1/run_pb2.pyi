@@ -685,7 +685,7 @@ Global___StartRunResponse: _TypeAlias = StartRunResponse  # noqa: Y015
 
 @_typing.final
 class ReportStepRequest(_message.Message):
-    """ReportStepRequest tells what a step came to."""
+    """ReportStepRequest says what a step came to."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -87,7 +87,7 @@ class _TerminationCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Term
     TERMINATION_CAUSE_CREATE_FAILED: _TerminationCause.ValueType  # 8
     """It never became ready."""
     TERMINATION_CAUSE_SERVER_SHUTDOWN: _TerminationCause.ValueType  # 9
-    """The server stopped and was told to take its sandboxes along."""
+    """The server stopped and was configured to remove its sandboxes."""
     TERMINATION_CAUSE_UNCONTROLLABLE: _TerminationCause.ValueType  # 10
     """Code in it kept the server from ending or starting processes there, so the
     server ended it.
@@ -119,7 +119,7 @@ daemon crashed, or the container was removed while the server was away.
 TERMINATION_CAUSE_CREATE_FAILED: TerminationCause.ValueType  # 8
 """It never became ready."""
 TERMINATION_CAUSE_SERVER_SHUTDOWN: TerminationCause.ValueType  # 9
-"""The server stopped and was told to take its sandboxes along."""
+"""The server stopped and was configured to remove its sandboxes."""
 TERMINATION_CAUSE_UNCONTROLLABLE: TerminationCause.ValueType  # 10
 """Code in it kept the server from ending or starting processes there, so the
 server ended it.
@@ -212,13 +212,13 @@ class _SandboxEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sand
     """The sandbox is gone; termination says why."""
     SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA: _SandboxEventType.ValueType  # 9
     """A workspace that the sandbox mounts was measured to be past its quota;
-    workspace_usage says which. Told once, to each sandbox that mounts it then.
+    workspace_usage says which. Sent once, to each sandbox that mounts it then.
     """
     SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: _SandboxEventType.ValueType  # 10
     """That workspace was measured to be within its quota again."""
     SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA: _SandboxEventType.ValueType  # 11
     """The shared directory, which the sandbox has at /shared, was measured to be
-    past its quota; workspace_usage says how far, with no workspace_id. Told
+    past its quota; workspace_usage says how far, with no workspace_id. Sent
     once, to each sandbox that has it then.
     """
     SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: _SandboxEventType.ValueType  # 12
@@ -247,13 +247,13 @@ SANDBOX_EVENT_TYPE_TERMINATED: SandboxEventType.ValueType  # 8
 """The sandbox is gone; termination says why."""
 SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA: SandboxEventType.ValueType  # 9
 """A workspace that the sandbox mounts was measured to be past its quota;
-workspace_usage says which. Told once, to each sandbox that mounts it then.
+workspace_usage says which. Sent once, to each sandbox that mounts it then.
 """
 SANDBOX_EVENT_TYPE_WORKSPACE_WITHIN_QUOTA: SandboxEventType.ValueType  # 10
 """That workspace was measured to be within its quota again."""
 SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA: SandboxEventType.ValueType  # 11
 """The shared directory, which the sandbox has at /shared, was measured to be
-past its quota; workspace_usage says how far, with no workspace_id. Told
+past its quota; workspace_usage says how far, with no workspace_id. Sent
 once, to each sandbox that has it then.
 """
 SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: SandboxEventType.ValueType  # 12
@@ -366,7 +366,7 @@ Global___Mount: _TypeAlias = Mount  # noqa: Y015
 
 @_typing.final
 class SandboxSpec(_message.Message):
-    """SandboxSpec is what a sandbox is to be. Unset fields take the server's
+    """SandboxSpec is what a sandbox should be. Unset fields take the server's
     defaults; Sandbox.spec shows the values in force.
     """
 
@@ -642,7 +642,7 @@ class CreateSandboxRequest(_message.Message):
     """
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
-        """What the sandbox is to be. Optional: all defaults."""
+        """What the sandbox should be. Optional: all defaults."""
 
     def __init__(
         self,
@@ -1146,7 +1146,7 @@ class GetStatsRequest(_message.Message):
 
     MEASURE_SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     measure_shared_directory: _builtins.bool
-    """Whether the shared directory is measured anew, which reads its whole tree.
+    """Whether the shared directory is measured again, which reads its whole tree.
     Default false.
     """
     def __init__(
@@ -1238,7 +1238,7 @@ class EngineInfo(_message.Message):
     name: _builtins.str
     """Its name, for instance "docker"."""
     version: _builtins.str
-    """Its version, as it tells it."""
+    """Its version, as it reports it."""
     isolation: Global___IsolationLevel.ValueType
     """How far code in its sandboxes is kept from the host by default."""
     available: _builtins.bool

@@ -83,7 +83,7 @@ class SandboxServiceServicer(object):
 
     def CreateSandbox(self, request, context):
         """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-        A missing image is pulled first; WatchEvents tells how the pull gets on.
+        A missing image is pulled first; WatchEvents reports its progress.
 
         A call that fails leaves nothing behind, and so does one without a request_id
         that is canceled; with one, see CreateSandboxRequest.
@@ -177,7 +177,7 @@ class SandboxServiceServicer(object):
         """GetStats reads the figures of the sandbox manager.
 
         Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-        to be measured and is gone, or holds what the server may not read.
+        measured and is gone, or holds what the server may not read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

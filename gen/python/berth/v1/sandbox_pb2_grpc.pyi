@@ -41,7 +41,7 @@ class SandboxServiceStub:
     def __new__(cls, channel: _aio.Channel) -> SandboxServiceAsyncStub: ...
     CreateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]
     """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-    A missing image is pulled first; WatchEvents tells how the pull gets on.
+    A missing image is pulled first; WatchEvents reports its progress.
 
     A call that fails leaves nothing behind, and so does one without a request_id
     that is canceled; with one, see CreateSandboxRequest.
@@ -103,7 +103,7 @@ class SandboxServiceStub:
     """GetStats reads the figures of the sandbox manager.
 
     Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-    to be measured and is gone, or holds what the server may not read.
+    measured and is gone, or holds what the server may not read.
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]
     """WatchEvents streams lifecycle events in the order of their sequence: first
@@ -132,7 +132,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]  # type: ignore[assignment]
     """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-    A missing image is pulled first; WatchEvents tells how the pull gets on.
+    A missing image is pulled first; WatchEvents reports its progress.
 
     A call that fails leaves nothing behind, and so does one without a request_id
     that is canceled; with one, see CreateSandboxRequest.
@@ -194,7 +194,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """GetStats reads the figures of the sandbox manager.
 
     Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-    to be measured and is gone, or holds what the server may not read.
+    measured and is gone, or holds what the server may not read.
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchEventsRequest, _sandbox_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """WatchEvents streams lifecycle events in the order of their sequence: first
@@ -226,7 +226,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.CreateSandboxResponse, _abc.Awaitable[_sandbox_pb2.CreateSandboxResponse]]:
         """CreateSandbox makes a sandbox and returns when it is ready to run commands.
-        A missing image is pulled first; WatchEvents tells how the pull gets on.
+        A missing image is pulled first; WatchEvents reports its progress.
 
         A call that fails leaves nothing behind, and so does one without a request_id
         that is canceled; with one, see CreateSandboxRequest.
@@ -336,7 +336,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetStats reads the figures of the sandbox manager.
 
         Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-        to be measured and is gone, or holds what the server may not read.
+        measured and is gone, or holds what the server may not read.
         """
 
     @_abc_1.abstractmethod

@@ -63,11 +63,11 @@ class _SessionResultStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_S
     SESSION_RESULT_STATUS_CREATED: _SessionResultStatus.ValueType  # 1
     """It was made."""
     SESSION_RESULT_STATUS_EXISTS: _SessionResultStatus.ValueType  # 2
-    """It was there already, and its TTL starts anew."""
+    """It was there already, and its TTL restarts."""
     SESSION_RESULT_STATUS_REINITIALIZED: _SessionResultStatus.ValueType  # 3
     """It was made in place of another."""
     SESSION_RESULT_STATUS_REFRESHED: _SessionResultStatus.ValueType  # 4
-    """Its TTL starts anew."""
+    """Its TTL restarts."""
     SESSION_RESULT_STATUS_DESTROYED: _SessionResultStatus.ValueType  # 5
     """It was destroyed."""
     SESSION_RESULT_STATUS_NOT_FOUND: _SessionResultStatus.ValueType  # 6
@@ -83,11 +83,11 @@ SESSION_RESULT_STATUS_UNSPECIFIED: SessionResultStatus.ValueType  # 0
 SESSION_RESULT_STATUS_CREATED: SessionResultStatus.ValueType  # 1
 """It was made."""
 SESSION_RESULT_STATUS_EXISTS: SessionResultStatus.ValueType  # 2
-"""It was there already, and its TTL starts anew."""
+"""It was there already, and its TTL restarts."""
 SESSION_RESULT_STATUS_REINITIALIZED: SessionResultStatus.ValueType  # 3
 """It was made in place of another."""
 SESSION_RESULT_STATUS_REFRESHED: SessionResultStatus.ValueType  # 4
-"""Its TTL starts anew."""
+"""Its TTL restarts."""
 SESSION_RESULT_STATUS_DESTROYED: SessionResultStatus.ValueType  # 5
 """It was destroyed."""
 SESSION_RESULT_STATUS_NOT_FOUND: SessionResultStatus.ValueType  # 6
@@ -322,7 +322,7 @@ Global___CreateSessionsRequest: _TypeAlias = CreateSessionsRequest  # noqa: Y015
 
 @_typing.final
 class CreateSessionsResponse(_message.Message):
-    """CreateSessionsResponse tells what became of each resource."""
+    """CreateSessionsResponse says what became of each resource."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -495,8 +495,8 @@ class ExecuteToolResponse(_message.Message):
     META_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     """0: success; what a command or code that the tool ran came to, such as its exit
-    code, is in data. 4001: the tool failed, message says how. 5006: it ran longer
-    than its timeout and was stopped. Always set.
+    code, is in data. 4001: the tool failed, message says how. 5006: it exceeded
+    its timeout and was stopped. Always set.
     """
     message: _builtins.str
     """"success", or what went wrong, for a person."""
@@ -736,7 +736,7 @@ class ExecuteToolBatchRequest(_message.Message):
     in their order. Default false: all one after the other.
     """
     stop_on_error: _builtins.bool
-    """Whether no further call is begun once one was kept from running, reported a
+    """Whether no further call is started once one was kept from running, reported a
     code other than 0, or ran a command or code that failed; those under way end
     as they do. Default false.
     """
@@ -766,7 +766,7 @@ Global___ExecuteToolBatchRequest: _TypeAlias = ExecuteToolBatchRequest  # noqa: 
 
 @_typing.final
 class ToolCallSkipped(_message.Message):
-    """ToolCallSkipped says that a call was not begun, because another had failed."""
+    """ToolCallSkipped says that a call was not started, because another had failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -800,7 +800,7 @@ class ToolCallResult(_message.Message):
 
     @_builtins.property
     def skipped(self) -> Global___ToolCallSkipped:
-        """It was not begun."""
+        """It was not started."""
 
     def __init__(
         self,
@@ -821,7 +821,7 @@ Global___ToolCallResult: _TypeAlias = ToolCallResult  # noqa: Y015
 
 @_typing.final
 class ExecuteToolBatchResponse(_message.Message):
-    """ExecuteToolBatchResponse tells what became of each call."""
+    """ExecuteToolBatchResponse says what became of each call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -877,7 +877,7 @@ Global___RefreshSessionsRequest: _TypeAlias = RefreshSessionsRequest  # noqa: Y0
 
 @_typing.final
 class RefreshSessionsResponse(_message.Message):
-    """RefreshSessionsResponse tells what became of each session."""
+    """RefreshSessionsResponse says what became of each session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -948,7 +948,7 @@ Global___ReinitializeSessionRequest: _TypeAlias = ReinitializeSessionRequest  # 
 
 @_typing.final
 class ReinitializeSessionResponse(_message.Message):
-    """ReinitializeSessionResponse tells what was done."""
+    """ReinitializeSessionResponse says what was done."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1108,7 +1108,7 @@ Global___DestroySessionsRequest: _TypeAlias = DestroySessionsRequest  # noqa: Y0
 
 @_typing.final
 class DestroySessionsResponse(_message.Message):
-    """DestroySessionsResponse tells what became of each session."""
+    """DestroySessionsResponse says what became of each session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

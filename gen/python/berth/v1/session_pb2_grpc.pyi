@@ -67,7 +67,7 @@ class SessionServiceStub:
     """ExecuteTool runs a tool on the worker's session of its resource type, or on a
     temporary session that is made for this call and destroyed after it, however
     it ends. Calls on one session run one after the other, in the order they
-    came. Every call starts the session's TTL anew, a failed one too.
+    came. Every call restarts the session's TTL, a failed one too.
 
     What the tool reports comes as code. RPC errors are for what kept it from
     running, and for a session lost on the way: where the kernel killed the
@@ -170,7 +170,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """ExecuteTool runs a tool on the worker's session of its resource type, or on a
     temporary session that is made for this call and destroyed after it, however
     it ends. Calls on one session run one after the other, in the order they
-    came. Every call starts the session's TTL anew, a failed one too.
+    came. Every call restarts the session's TTL, a failed one too.
 
     What the tool reports comes as code. RPC errors are for what kept it from
     running, and for a session lost on the way: where the kernel killed the
@@ -282,7 +282,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """ExecuteTool runs a tool on the worker's session of its resource type, or on a
         temporary session that is made for this call and destroyed after it, however
         it ends. Calls on one session run one after the other, in the order they
-        came. Every call starts the session's TTL anew, a failed one too.
+        came. Every call restarts the session's TTL, a failed one too.
 
         What the tool reports comes as code. RPC errors are for what kept it from
         running, and for a session lost on the way: where the kernel killed the

@@ -99,7 +99,7 @@ class Workspace(_message.Message):
     """Who holds quota_bytes."""
     over_quota: _builtins.bool
     """Whether size_bytes is more than quota_bytes. While it is, the workspace gets
-    no new sandbox by EnsureWorkspaceSandbox and no import; both measure it anew
+    no new sandbox by EnsureWorkspaceSandbox and no import; both measure it again
     first. Sandboxes that mount it hear of a change by WatchEvents:
     WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
     """
@@ -206,7 +206,7 @@ class GetWorkspaceRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace's id. Required."""
     measure_size: _builtins.bool
-    """Whether its size is measured anew, which reads its whole tree. Default
+    """Whether its size is measured again, which reads its whole tree. Default
     false.
     """
     def __init__(
@@ -289,7 +289,7 @@ class BrokenWorkspace(_message.Message):
     the server's: that is left alone, and reported on the last page.
     """
     path: _builtins.str
-    """Absolute path where its directory is to be, or what was found there, on the
+    """Absolute path where its directory should be, or what was found there, on the
     server's machine.
     """
     message: _builtins.str
@@ -361,7 +361,7 @@ class EnsureWorkspaceSandboxRequest(_message.Message):
     """The workspace's id. Required."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
-        """What a new sandbox is to be; the workspace is mounted at its working_dir, in
+        """What a new sandbox should be; the workspace is mounted at its working_dir, in
         addition to its mounts. A sandbox that is reused stays as it is. Optional:
         all defaults.
         """
@@ -681,7 +681,7 @@ Global___CleanupWorkspaceRequest: _TypeAlias = CleanupWorkspaceRequest  # noqa: 
 
 @_typing.final
 class CleanupWorkspaceResponse(_message.Message):
-    """CleanupWorkspaceResponse tells what was cleaned up."""
+    """CleanupWorkspaceResponse says what was cleaned up."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -822,7 +822,7 @@ Global___ImportWorkspaceRequest: _TypeAlias = ImportWorkspaceRequest  # noqa: Y0
 
 @_typing.final
 class ImportWorkspaceResponse(_message.Message):
-    """ImportWorkspaceResponse tells what was unpacked."""
+    """ImportWorkspaceResponse says what was unpacked."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

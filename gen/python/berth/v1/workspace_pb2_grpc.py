@@ -108,7 +108,7 @@ class WorkspaceServiceServicer(object):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+        (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
         what the server may not read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -54,7 +54,7 @@ class WorkspaceServiceStub:
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+    (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
     what the server may not read.
     """
     ListWorkspaces: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]
@@ -172,7 +172,7 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """GetWorkspace reads one workspace.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+    (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
     what the server may not read.
     """
     ListWorkspaces: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListWorkspacesRequest, _workspace_pb2.ListWorkspacesResponse]  # type: ignore[assignment]
@@ -299,7 +299,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetWorkspace reads one workspace.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+        (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
         what the server may not read.
         """
 

@@ -28,7 +28,7 @@ export declare type FileInfo = Message<"berth.v1.FileInfo"> & {
 
   /**
    * Bytes of a regular file; bytes of the target's name for a symbolic link; as
-   * the file system tells for the others.
+   * the file system reports for the others.
    *
    * @generated from field: int64 size_bytes = 2;
    */
@@ -148,7 +148,7 @@ export declare type StatFileRequest = Message<"berth.v1.StatFileRequest"> & {
 
   /**
    * Whether a symbolic link at the end of the path is followed. Default false:
-   * the link itself is told.
+   * the link itself is reported.
    *
    * @generated from field: bool follow_symlink = 4;
    */
@@ -177,7 +177,7 @@ export declare type StatFileRequest = Message<"berth.v1.StatFileRequest"> & {
 export declare const StatFileRequestSchema: GenMessage<StatFileRequest>;
 
 /**
- * StatFileResponse tells what the file is.
+ * StatFileResponse says what the file is.
  *
  * @generated from message berth.v1.StatFileResponse
  */
@@ -373,7 +373,7 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
 export declare const MakeDirectoryRequestSchema: GenMessage<MakeDirectoryRequest>;
 
 /**
- * MakeDirectoryResponse tells what was made.
+ * MakeDirectoryResponse says what was made.
  *
  * @generated from message berth.v1.MakeDirectoryResponse
  */
@@ -563,7 +563,7 @@ export declare type MoveFileRequest = Message<"berth.v1.MoveFileRequest"> & {
 export declare const MoveFileRequestSchema: GenMessage<MoveFileRequest>;
 
 /**
- * MoveFileResponse tells what was moved.
+ * MoveFileResponse says what was moved.
  *
  * @generated from message berth.v1.MoveFileResponse
  */
@@ -767,7 +767,7 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
 export declare const WriteFileRequestSchema: GenMessage<WriteFileRequest>;
 
 /**
- * WriteFileResponse tells what was written.
+ * WriteFileResponse says what was written.
  *
  * @generated from message berth.v1.WriteFileResponse
  */
@@ -1023,7 +1023,7 @@ export declare type UploadFileRequest = Message<"berth.v1.UploadFileRequest"> & 
 export declare const UploadFileRequestSchema: GenMessage<UploadFileRequest>;
 
 /**
- * UploadFileResponse tells what was written.
+ * UploadFileResponse says what was written.
  *
  * @generated from message berth.v1.UploadFileResponse
  */
@@ -1212,7 +1212,7 @@ export declare type UploadArchiveRequest = Message<"berth.v1.UploadArchiveReques
 export declare const UploadArchiveRequestSchema: GenMessage<UploadArchiveRequest>;
 
 /**
- * UploadArchiveResponse tells what was unpacked.
+ * UploadArchiveResponse says what was unpacked.
  *
  * @generated from message berth.v1.UploadArchiveResponse
  */

@@ -75,7 +75,7 @@ export declare type ExitStatus = Message<"berth.v1.ExitStatus"> & {
 
   /**
    * Its exit code, 0-255; 128 + signal where a signal ended it. -1 when it is not
-   * known (ENGINE_LOST, and processes that were killed before they told).
+   * known (ENGINE_LOST, and processes that were killed before they reported).
    *
    * @generated from field: int32 exit_code = 2;
    */
@@ -1129,7 +1129,7 @@ export enum ExitCause {
   UNSPECIFIED = 0,
 
   /**
-   * It exited by itself; exit_code tells how. 127: no such command. 126: not
+   * It exited by itself; exit_code says how. 127: no such command. 126: not
    * executable.
    *
    * @generated from enum value: EXIT_CAUSE_EXITED = 1;
@@ -1137,14 +1137,14 @@ export enum ExitCause {
   EXITED = 1,
 
   /**
-   * A signal ended it; signal tells which.
+   * A signal ended it; signal says which.
    *
    * @generated from enum value: EXIT_CAUSE_SIGNALED = 2;
    */
   SIGNALED = 2,
 
   /**
-   * It ran longer than its timeout and was killed with its whole process tree.
+   * It exceeded its timeout and was killed with its whole process tree.
    *
    * @generated from enum value: EXIT_CAUSE_TIMED_OUT = 3;
    */

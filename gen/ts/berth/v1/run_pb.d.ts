@@ -541,7 +541,7 @@ export declare type StartRunResponse = Message<"berth.v1.StartRunResponse"> & {
 export declare const StartRunResponseSchema: GenMessage<StartRunResponse>;
 
 /**
- * ReportStepRequest tells what a step came to.
+ * ReportStepRequest says what a step came to.
  *
  * @generated from message berth.v1.ReportStepRequest
  */

@@ -130,7 +130,7 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
 export declare const MountSchema: GenMessage<Mount>;
 
 /**
- * SandboxSpec is what a sandbox is to be. Unset fields take the server's
+ * SandboxSpec is what a sandbox should be. Unset fields take the server's
  * defaults; Sandbox.spec shows the values in force.
  *
  * @generated from message berth.v1.SandboxSpec
@@ -390,7 +390,7 @@ export declare type CreateSandboxRequest = Message<"berth.v1.CreateSandboxReques
   requestId: string;
 
   /**
-   * What the sandbox is to be. Optional: all defaults.
+   * What the sandbox should be. Optional: all defaults.
    *
    * @generated from field: berth.v1.SandboxSpec spec = 2;
    */
@@ -856,7 +856,7 @@ export declare const DeleteSandboxResponseSchema: GenMessage<DeleteSandboxRespon
  */
 export declare type GetStatsRequest = Message<"berth.v1.GetStatsRequest"> & {
   /**
-   * Whether the shared directory is measured anew, which reads its whole tree.
+   * Whether the shared directory is measured again, which reads its whole tree.
    * Default false.
    *
    * @generated from field: bool measure_shared_directory = 1;
@@ -952,7 +952,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
   name: string;
 
   /**
-   * Its version, as it tells it.
+   * Its version, as it reports it.
    *
    * @generated from field: string version = 2;
    */
@@ -1571,7 +1571,7 @@ export enum TerminationCause {
   CREATE_FAILED = 8,
 
   /**
-   * The server stopped and was told to take its sandboxes along.
+   * The server stopped and was configured to remove its sandboxes.
    *
    * @generated from enum value: TERMINATION_CAUSE_SERVER_SHUTDOWN = 9;
    */
@@ -1743,7 +1743,7 @@ export enum SandboxEventType {
 
   /**
    * A workspace that the sandbox mounts was measured to be past its quota;
-   * workspace_usage says which. Told once, to each sandbox that mounts it then.
+   * workspace_usage says which. Sent once, to each sandbox that mounts it then.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_WORKSPACE_OVER_QUOTA = 9;
    */
@@ -1758,7 +1758,7 @@ export enum SandboxEventType {
 
   /**
    * The shared directory, which the sandbox has at /shared, was measured to be
-   * past its quota; workspace_usage says how far, with no workspace_id. Told
+   * past its quota; workspace_usage says how far, with no workspace_id. Sent
    * once, to each sandbox that has it then.
    *
    * @generated from enum value: SANDBOX_EVENT_TYPE_SHARED_OVER_QUOTA = 11;
@@ -1791,7 +1791,7 @@ export declare const SandboxEventTypeSchema: GenEnum<SandboxEventType>;
 export declare const SandboxService: GenService<{
   /**
    * CreateSandbox makes a sandbox and returns when it is ready to run commands.
-   * A missing image is pulled first; WatchEvents tells how the pull gets on.
+   * A missing image is pulled first; WatchEvents reports its progress.
    *
    * A call that fails leaves nothing behind, and so does one without a request_id
    * that is canceled; with one, see CreateSandboxRequest.
@@ -1909,7 +1909,7 @@ export declare const SandboxService: GenService<{
    * GetStats reads the figures of the sandbox manager.
    *
    * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
-   * to be measured and is gone, or holds what the server may not read.
+   * measured and is gone, or holds what the server may not read.
    *
    * @generated from rpc berth.v1.SandboxService.GetStats
    */

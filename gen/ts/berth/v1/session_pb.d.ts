@@ -277,7 +277,7 @@ export declare type CreateSessionsRequest = Message<"berth.v1.CreateSessionsRequ
 export declare const CreateSessionsRequestSchema: GenMessage<CreateSessionsRequest>;
 
 /**
- * CreateSessionsResponse tells what became of each resource.
+ * CreateSessionsResponse says what became of each resource.
  *
  * @generated from message berth.v1.CreateSessionsResponse
  */
@@ -460,8 +460,8 @@ export declare const ToolMetaSchema: GenMessage<ToolMeta>;
 export declare type ExecuteToolResponse = Message<"berth.v1.ExecuteToolResponse"> & {
   /**
    * 0: success; what a command or code that the tool ran came to, such as its exit
-   * code, is in data. 4001: the tool failed, message says how. 5006: it ran longer
-   * than its timeout and was stopped. Always set.
+   * code, is in data. 4001: the tool failed, message says how. 5006: it exceeded
+   * its timeout and was stopped. Always set.
    *
    * @generated from field: optional int32 code = 1;
    */
@@ -736,7 +736,7 @@ export declare type ExecuteToolBatchRequest = Message<"berth.v1.ExecuteToolBatch
   parallel: boolean;
 
   /**
-   * Whether no further call is begun once one was kept from running, reported a
+   * Whether no further call is started once one was kept from running, reported a
    * code other than 0, or ran a command or code that failed; those under way end
    * as they do. Default false.
    *
@@ -759,7 +759,7 @@ export declare type ExecuteToolBatchRequest = Message<"berth.v1.ExecuteToolBatch
 export declare const ExecuteToolBatchRequestSchema: GenMessage<ExecuteToolBatchRequest>;
 
 /**
- * ToolCallSkipped says that a call was not begun, because another had failed.
+ * ToolCallSkipped says that a call was not started, because another had failed.
  *
  * @generated from message berth.v1.ToolCallSkipped
  */
@@ -801,7 +801,7 @@ export declare type ToolCallResult = Message<"berth.v1.ToolCallResult"> & {
     case: "failure";
   } | {
     /**
-     * It was not begun.
+     * It was not started.
      *
      * @generated from field: berth.v1.ToolCallSkipped skipped = 3;
      */
@@ -817,7 +817,7 @@ export declare type ToolCallResult = Message<"berth.v1.ToolCallResult"> & {
 export declare const ToolCallResultSchema: GenMessage<ToolCallResult>;
 
 /**
- * ExecuteToolBatchResponse tells what became of each call.
+ * ExecuteToolBatchResponse says what became of each call.
  *
  * @generated from message berth.v1.ExecuteToolBatchResponse
  */
@@ -871,7 +871,7 @@ export declare type RefreshSessionsRequest = Message<"berth.v1.RefreshSessionsRe
 export declare const RefreshSessionsRequestSchema: GenMessage<RefreshSessionsRequest>;
 
 /**
- * RefreshSessionsResponse tells what became of each session.
+ * RefreshSessionsResponse says what became of each session.
  *
  * @generated from message berth.v1.RefreshSessionsResponse
  */
@@ -942,7 +942,7 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
 export declare const ReinitializeSessionRequestSchema: GenMessage<ReinitializeSessionRequest>;
 
 /**
- * ReinitializeSessionResponse tells what was done.
+ * ReinitializeSessionResponse says what was done.
  *
  * @generated from message berth.v1.ReinitializeSessionResponse
  */
@@ -1116,7 +1116,7 @@ export declare type DestroySessionsRequest = Message<"berth.v1.DestroySessionsRe
 export declare const DestroySessionsRequestSchema: GenMessage<DestroySessionsRequest>;
 
 /**
- * DestroySessionsResponse tells what became of each session.
+ * DestroySessionsResponse says what became of each session.
  *
  * @generated from message berth.v1.DestroySessionsResponse
  */
@@ -1347,7 +1347,7 @@ export enum SessionResultStatus {
   CREATED = 1,
 
   /**
-   * It was there already, and its TTL starts anew.
+   * It was there already, and its TTL restarts.
    *
    * @generated from enum value: SESSION_RESULT_STATUS_EXISTS = 2;
    */
@@ -1361,7 +1361,7 @@ export enum SessionResultStatus {
   REINITIALIZED = 3,
 
   /**
-   * Its TTL starts anew.
+   * Its TTL restarts.
    *
    * @generated from enum value: SESSION_RESULT_STATUS_REFRESHED = 4;
    */
@@ -1440,7 +1440,7 @@ export declare const SessionService: GenService<{
    * ExecuteTool runs a tool on the worker's session of its resource type, or on a
    * temporary session that is made for this call and destroyed after it, however
    * it ends. Calls on one session run one after the other, in the order they
-   * came. Every call starts the session's TTL anew, a failed one too.
+   * came. Every call restarts the session's TTL, a failed one too.
    *
    * What the tool reports comes as code. RPC errors are for what kept it from
    * running, and for a session lost on the way: where the kernel killed the

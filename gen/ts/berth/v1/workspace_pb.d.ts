@@ -101,7 +101,7 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
 
   /**
    * Whether size_bytes is more than quota_bytes. While it is, the workspace gets
-   * no new sandbox by EnsureWorkspaceSandbox and no import; both measure it anew
+   * no new sandbox by EnsureWorkspaceSandbox and no import; both measure it again
    * first. Sandboxes that mount it hear of a change by WatchEvents:
    * WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
    *
@@ -184,7 +184,7 @@ export declare type GetWorkspaceRequest = Message<"berth.v1.GetWorkspaceRequest"
   workspaceId: string;
 
   /**
-   * Whether its size is measured anew, which reads its whole tree. Default
+   * Whether its size is measured again, which reads its whole tree. Default
    * false.
    *
    * @generated from field: bool measure_size = 2;
@@ -261,7 +261,7 @@ export declare type BrokenWorkspace = Message<"berth.v1.BrokenWorkspace"> & {
   workspaceId: string;
 
   /**
-   * Absolute path where its directory is to be, or what was found there, on the
+   * Absolute path where its directory should be, or what was found there, on the
    * server's machine.
    *
    * @generated from field: string path = 2;
@@ -339,7 +339,7 @@ export declare type EnsureWorkspaceSandboxRequest = Message<"berth.v1.EnsureWork
   workspaceId: string;
 
   /**
-   * What a new sandbox is to be; the workspace is mounted at its working_dir, in
+   * What a new sandbox should be; the workspace is mounted at its working_dir, in
    * addition to its mounts. A sandbox that is reused stays as it is. Optional:
    * all defaults.
    *
@@ -651,7 +651,7 @@ export declare type CleanupWorkspaceRequest = Message<"berth.v1.CleanupWorkspace
 export declare const CleanupWorkspaceRequestSchema: GenMessage<CleanupWorkspaceRequest>;
 
 /**
- * CleanupWorkspaceResponse tells what was cleaned up.
+ * CleanupWorkspaceResponse says what was cleaned up.
  *
  * @generated from message berth.v1.CleanupWorkspaceResponse
  */
@@ -798,7 +798,7 @@ export declare type ImportWorkspaceRequest = Message<"berth.v1.ImportWorkspaceRe
 export declare const ImportWorkspaceRequestSchema: GenMessage<ImportWorkspaceRequest>;
 
 /**
- * ImportWorkspaceResponse tells what was unpacked.
+ * ImportWorkspaceResponse says what was unpacked.
  *
  * @generated from message berth.v1.ImportWorkspaceResponse
  */
@@ -906,7 +906,7 @@ export declare const WorkspaceService: GenService<{
    * GetWorkspace reads one workspace.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN) when its directory is gone, or is to be measured and holds
+   * (WORKSPACE_BROKEN) when its directory is gone, or is measured and holds
    * what the server may not read.
    *
    * @generated from rpc berth.v1.WorkspaceService.GetWorkspace
