@@ -18,7 +18,7 @@ export function readConfigFile(path: string, keys: readonly string[]): FileValue
   const found = shape.safeParse(parseJson(path));
   if (!found.success) {
     const at = found.error.issues[0]?.path.join(".");
-    throw atFault(
+    throw fileFault(
       path,
       at
         ? `${at} must be a text, a number, true, false or a list of these`
@@ -29,7 +29,7 @@ export function readConfigFile(path: string, keys: readonly string[]): FileValue
   for (const [key, value] of Object.entries(found.data)) {
     if (!keys.includes(key)) {
       const meant = nearest(key, keys);
-      throw atFault(path, `there is no option "${key}"${meant ? `; is it "${meant}"?` : ""}`);
+      throw fileFault(path, `there is no option "${key}"${meant ? `; is it "${meant}"?` : ""}`);
     }
     values[key] = [value].flat().map(String);
   }
@@ -40,7 +40,7 @@ function parseJson(path: string): unknown {
   try {
     return JSON.parse(readFileSync(path, "utf8"));
   } catch (error) {
-    throw atFault(path, error instanceof SyntaxError ? `it is not JSON (${error.message})` : reading(error));
+    throw fileFault(path, error instanceof SyntaxError ? `it is not JSON (${error.message})` : reading(error));
   }
 }
 
@@ -50,6 +50,6 @@ function reading(error: unknown): string {
   return code === "EACCES" ? "this user may not read it" : `it cannot be read (${code ?? error})`;
 }
 
-function atFault(path: string, problem: string): BerthError {
+function fileFault(path: string, problem: string): BerthError {
   return new BerthError("INVALID_ARGUMENT", `Configuration file ${path}: ${problem}.`);
 }
