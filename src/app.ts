@@ -1,10 +1,10 @@
 import path from "node:path";
 import { Registry } from "prom-client";
+import { SystemClock } from "./base/clock.ts";
 import type { Finding } from "./base/diagnosis.ts";
 import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
-import { SystemClock } from "./base/system-clock.ts";
 import type { AppSettings } from "./config/settings.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";

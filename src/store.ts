@@ -1,17 +1,16 @@
 import { randomBase32 } from "./base/ids.ts";
 import { ProcessStore } from "./processes/store.ts";
 import { RunStore } from "./runs/store.ts";
-import type { SandboxEventBody } from "./sandboxes/event.ts";
+import type { SandboxEventBody } from "./sandboxes/sandbox.ts";
 import { SandboxStore } from "./sandboxes/store.ts";
 import { SessionStore } from "./sessions/store.ts";
-import { DataDir } from "./state/data-dir.ts";
+import { DataDir, inspectFile } from "./state/data-dir.ts";
 import { Database, type Transaction } from "./state/database.ts";
 import { EventStore } from "./state/event-store.ts";
-import { inspectFile } from "./state/inspect.ts";
 import { Instance } from "./state/instance.ts";
-import { migrate } from "./state/migrations.ts";
 import { RequestStore } from "./state/request-store.ts";
-import { TimeStore } from "./state/time-store.ts";
+import { migrate } from "./state/schema.ts";
+import { TimeStore } from "./state/service-time.ts";
 import { WorkspaceStore } from "./workspaces/store.ts";
 
 /** All that the service keeps, in one SQLite file in a directory that it holds alone. */

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { atMost } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
-import { atMost } from "../base/until.ts";
 import { type Subject, scriptError } from "./failure.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";

@@ -1,7 +1,7 @@
 import { Semaphore } from "async-mutex";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { SandboxDeleter } from "./deleter.ts";
+import type { SandboxDeleter } from "./delete.ts";
 import type { SandboxRecord, TerminationRequest } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 

@@ -2,8 +2,8 @@ import type { Transaction } from "../state/database.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { SandboxEventBody } from "./event.ts";
 import type { SandboxRecord } from "./record.ts";
+import type { SandboxEventBody } from "./sandbox.ts";
 import type { SandboxStore, StoredPhase, StoredSandbox } from "./store.ts";
 
 /** What a {@link SandboxJournal} writes to. */

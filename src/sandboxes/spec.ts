@@ -1,5 +1,5 @@
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import type { EngineInfo, NetworkMode } from "../engine/port.ts";
+import type { EngineInfo, EngineMount, NetworkMode } from "../engine/port.ts";
 import type { Mount, SandboxSpec } from "./sandbox.ts";
 
 const MIB = 1024 * 1024;
@@ -113,4 +113,33 @@ function inRange(field: string, value: number, least: number, most: number): voi
 
 function unsupported(field: string, message: string): BerthError {
   return new BerthError("UNSUPPORTED", `${field}: ${message}`, { metadata: { field } });
+}
+
+/** Knows the directories of the host behind the mounts of a spec. */
+export interface MountSources {
+  /**
+   * Says whether a sandbox may be made with these mounts. Called in the moment in
+   * which the sandbox becomes known, so that whoever wants a workspace for itself
+   * and closes it first finds every sandbox that uses it.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.
+   */
+  check(owner: string, spec: SandboxSpec): void;
+  /** The directories. @throws as {@link check}, `WORKSPACE_BROKEN`. */
+  resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]>;
+}
+
+/** Mounts of host paths alone. */
+export const HOST_MOUNTS: MountSources = {
+  check: (_owner, spec) => void hostMounts(spec),
+  resolve: async (_owner, spec) => hostMounts(spec),
+};
+
+function hostMounts(spec: SandboxSpec): EngineMount[] {
+  return spec.mounts.map(({ source, target, readOnly }, index) => {
+    if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
+    throw new BerthError(
+      "UNSUPPORTED",
+      `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
+    );
+  });
 }

@@ -1,6 +1,6 @@
+import { atMost } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Logger } from "../base/logger.ts";
-import { atMost } from "../base/until.ts";
 import type { SessionJournal } from "./journal.ts";
 import type { SessionMaker } from "./maker.ts";
 import { type SessionRecord, sessionLost } from "./record.ts";

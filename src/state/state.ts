@@ -5,8 +5,8 @@ import { EventLog } from "./event-log.ts";
 import type { EventStore } from "./event-store.ts";
 import { RequestLog } from "./request-log.ts";
 import type { AnswerBounds, RequestStore } from "./request-store.ts";
+import type { TimeStore } from "./service-time.ts";
 import { ServiceTime } from "./service-time.ts";
-import type { TimeStore } from "./time-store.ts";
 import { WriteBehind } from "./write-behind.ts";
 
 /** Where state is kept. */

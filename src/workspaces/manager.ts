@@ -1,6 +1,6 @@
+import { inBatches } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import { inBatches } from "../base/in-batches.ts";
 import type { WorkspaceDeleter } from "./deleter.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import type { WorkspaceMounts } from "./mounts.ts";

@@ -117,7 +117,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "what was removed counts as lost where its event comes late",
     changes: [
       {
-        file: "src/sandboxes/external-exit.ts",
+        file: "src/sandboxes/recover.ts",
         from: "      if (unseen) this",
         to: "      if (ref || unseen) this",
       },

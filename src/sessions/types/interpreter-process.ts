@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
-import { untilAborted } from "../../base/until.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import type { ProcessControl, Shells } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/exit-status.ts";

@@ -4,7 +4,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import { Database } from "../../../src/state/database.ts";
-import { MIGRATIONS } from "../../../src/state/migrations.ts";
+import { MIGRATIONS } from "../../../src/state/schema.ts";
 import { Store } from "../../../src/store.ts";
 import { newDataDir } from "../../support/settings.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { SandboxEventBody } from "../../../src/sandboxes/event.ts";
+import type { SandboxEventBody } from "../../../src/sandboxes/sandbox.ts";
 import { EventLog, type WatchItem } from "../../../src/state/event-log.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";

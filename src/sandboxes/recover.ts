@@ -1,18 +1,19 @@
 import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Engine, EngineEvent, EngineSandbox } from "../engine/port.ts";
+import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { Capacity } from "./capacity.ts";
-import type { SandboxDeleter } from "./deleter.ts";
+import type { SandboxDeleter } from "./delete.ts";
 import type { EngineFollower } from "./engine-monitor.ts";
-import type { ExternalExitWatcher } from "./external-exit.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
-import type { OrphanReaper } from "./orphan-reaper.ts";
 import { type Phase, SandboxRecord } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
-import type { Termination } from "./sandbox.ts";
+import type { RemovalRetries } from "./removal-retries.ts";
+import type { Termination, TerminationCause } from "./sandbox.ts";
 import type { StoredSandbox } from "./store.ts";
+import type { WarmPool } from "./warm-pool.ts";
 
 /** What a {@link Reconciler} is built of. */
 export interface ReconcilerParts {
@@ -168,4 +169,152 @@ export class Reconciler implements EngineFollower {
     // Where that fails, the deleter tries again.
     this.#parts.deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
+}
+
+/** Learns from the engine which sandboxes ended without Berth's doing, and why; takes away what is left of them. */
+export class ExternalExitWatcher {
+  readonly #registry: SandboxRegistry;
+  readonly #deleter: SandboxDeleter;
+  readonly #warmPool: WarmPool;
+  readonly #logger: Logger;
+
+  constructor(
+    registry: SandboxRegistry,
+    deleter: SandboxDeleter,
+    warmPool: WarmPool,
+    { logger }: { readonly logger: Logger },
+  ) {
+    this.#registry = registry;
+    this.#deleter = deleter;
+    this.#warmPool = warmPool;
+    this.#logger = logger;
+  }
+
+  onEvent(event: EngineEvent): void {
+    const record = this.#registry.byRef(event.ref);
+    if (record === undefined) this.#warmPool.lost(event.ref);
+    else if (event.type === "ended") this.#ended(record, event.end);
+    else this.#removed(record);
+  }
+
+  /** As {@link EngineFollower.beginSync} says. */
+  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
+    const live = this.#registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
+    const known = [...live, ...this.#warmPool.refs()];
+    return (present) => {
+      const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+      for (const ref of known) this.compare(ref, byRef.get(ref), unseen);
+    };
+  }
+
+  /**
+   * Holds what was known before the engine was asked against what it answered. An engine that was followed all the
+   * time forgets no sandbox by itself: one that is gone was removed, and the event that says so is on its way.
+   */
+  compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
+    const record = this.#registry.byRef(ref);
+    if (record === undefined) {
+      if (found?.state !== "running") this.#warmPool.lost(ref);
+    } else if (found === undefined) {
+      if (unseen) this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
+      else this.#removed(record);
+    } else if (found.state === "ended") {
+      this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
+    }
+  }
+
+  /** As {@link SandboxManager.giveUp} says. */
+  giveUp(ref: string, why: string, ifAlone: boolean): boolean {
+    const record = this.#registry.byRef(ref);
+    if (record === undefined || (ifAlone && record.leases.working > 1)) return false;
+    this.#logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
+    this.#lost(record, "UNCONTROLLABLE", why);
+    return true;
+  }
+
+  #removed(record: SandboxRecord): void {
+    this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
+  }
+
+  #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {
+    if (outOfMemory) {
+      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process for want of memory.");
+    } else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
+  }
+
+  #lost(record: SandboxRecord, cause: TerminationCause, message: string): void {
+    const { state } = record.phase;
+    if (state !== "RUNNING" && state !== "PAUSED") return;
+    const ended = new BerthError("SANDBOX_TERMINATED", `The sandbox ended: ${message}`, {
+      metadata: { cause },
+    });
+    record.leases.abortAll(ended);
+    // Where that fails, the deleter tries again.
+    this.#deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
+  }
+}
+
+/**
+ * Removes what carries this instance's label and belongs to nothing: what a
+ * create of an earlier run left half made, what the engine finished after
+ * nobody waited for it any more, warm sandboxes of an earlier run.
+ */
+export class OrphanReaper {
+  readonly #engine: Engine;
+  readonly #registry: SandboxRegistry;
+  readonly #warmPool: WarmPool;
+  readonly #logger: Logger;
+  readonly #retries: RemovalRetries;
+  readonly #removing = new Set<string>();
+
+  constructor(
+    registry: SandboxRegistry,
+    warmPool: WarmPool,
+    parts: { readonly engine: Engine; readonly logger: Logger; readonly retries: RemovalRetries },
+  ) {
+    this.#registry = registry;
+    this.#warmPool = warmPool;
+    this.#engine = parts.engine;
+    this.#logger = parts.logger;
+    this.#retries = parts.retries;
+  }
+
+  /** Removes orphans among what the engine has; what cannot be removed is tried again. */
+  reap(present: readonly EngineSandbox[]): void {
+    const owned = this.#registry.live();
+    const refs = new Set(owned.flatMap(({ phase }) => refOf(phase) ?? []));
+    const ids = new Set(owned.filter(({ phase }) => phase.state === "CREATING").map(idOf));
+    for (const found of present) {
+      const known = refs.has(found.ref) || ids.has(idOf(found)) || this.#warmPool.owns(found);
+      if (!known && !this.#removing.has(found.ref) && !this.#retries.has(found.ref)) void this.#remove(found);
+    }
+  }
+
+  async #remove(found: EngineSandbox): Promise<void> {
+    const { ref, sandboxId, generation } = found;
+    this.#removing.add(ref);
+    try {
+      await this.#engine.remove(ref);
+      this.#retries.gone(ref);
+      this.#logger.info({ ref, sandboxId, generation }, "removed a sandbox that belonged to nothing");
+    } catch (error) {
+      this.#retries.failed(ref, sandboxId, error, () => this.#remove(found));
+    } finally {
+      this.#removing.delete(ref);
+    }
+  }
+}
+
+/** The engine's name for what stands behind a sandbox, where it is known. */
+function refOf(phase: ReturnType<SandboxRegistry["live"]>[number]["phase"]): string | undefined {
+  if ("engine" in phase) return phase.engine.ref;
+  return phase.state === "CREATING" ? phase.warmRef : undefined;
+}
+
+function idOf(sandbox: {
+  readonly owner: string;
+  readonly sandboxId: string;
+  readonly generation: number;
+}): string {
+  return JSON.stringify([sandbox.owner, sandbox.sandboxId, sandbox.generation]);
 }
