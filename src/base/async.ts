@@ -1,12 +1,17 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 import { abortError } from "./errors.ts";
 
-/** What `work` comes to, unless the signal is aborted first. @throws the signal's reason. */
-export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+/**
+ * Waits for `work`, or until the signal aborts; `work` then goes on by itself.
+ * @throws the signal's reason, unless `work` has settled already; what `work` rejects with.
+ */
+export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
   const aborted = Promise.withResolvers<never>();
   const onAbort = (): void => aborted.reject(abortError(signal));
-  if (signal.aborted) onAbort();
   signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
   try {
     return await Promise.race([work, aborted.promise]);
   } finally {
@@ -14,25 +19,31 @@ export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Pr
   }
 }
 
-/** Waits for `work`, but not for longer than `ms`. Rejects only where `work` does. */
-export async function atMost(work: Promise<unknown>, ms: number, clock: Clock): Promise<void> {
-  const late = Promise.withResolvers<void>();
-  const cancel = clock.setTimer(ms, late.resolve);
+/** Waits for `work`, but for `ms` at most, by `clock` or else by real time. Rejects only where `work` does. */
+export async function within(work: Promise<unknown>, ms: number, clock?: Clock): Promise<void> {
+  const over = new AbortController();
+  const late =
+    clock === undefined
+      ? sleep(ms, undefined, { signal: over.signal, ref: false }).catch(() => {})
+      : new Promise<void>((resolve) => {
+          over.signal.addEventListener("abort", clock.setTimer(ms, resolve), { once: true });
+        });
   try {
-    await Promise.race([work, late.promise]);
+    await Promise.race([work, late]);
   } finally {
-    cancel();
+    over.abort();
   }
 }
 
-/** Sandboxes that end at the same moment are removed this many at a time. */
-const AT_ONCE = 16;
-
-/** Acts on all items, a bounded number at a time. */
-export async function inBatches<T>(items: readonly T[], act: (item: T) => Promise<void>): Promise<void> {
-  const queue = [...items];
+/** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; what runs goes on. */
+export async function forEachConcurrently<T>(
+  items: readonly T[],
+  act: (item: T) => Promise<void>,
+  limit = 16,
+): Promise<void> {
+  const queue = [...items].values();
   const worker = async (): Promise<void> => {
-    for (let item = queue.shift(); item !== undefined; item = queue.shift()) await act(item);
+    for (const item of queue) await act(item);
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  await Promise.all(Array.from({ length: limit }, worker));
 }

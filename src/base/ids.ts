@@ -18,6 +18,11 @@ export function randomBase32(length: number): string {
   return text;
 }
 
+/** A map key of several names. Ids are the owner's own, so what an owner named is kept under the owner and the id. */
+export function compositeKey(...names: readonly (string | number)[]): string {
+  return JSON.stringify(names);
+}
+
 /** Bytes that have not been given out. To ask the system for each id takes longer than all else about it. */
 let spare = randomBytes(0);
 let used = 0;

@@ -11,6 +11,7 @@ import {
 import path from "node:path";
 import type { Finding } from "./diagnosis.ts";
 import { BerthError } from "./errors.ts";
+import { quoteIfNeeded } from "./shell-quote.ts";
 
 /**
  * A directory that nobody but the service's user may enter. Sandboxes write
@@ -98,7 +99,7 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   if (own !== undefined && uid !== own) {
     return {
       found: `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`,
-      mend: `${another}, or type: sudo chown ${own} ${quote(place)} && sudo chmod 700 ${quote(place)}`,
+      mend: `${another}, or type: sudo chown ${own} ${quoteIfNeeded(place)} && sudo chmod 700 ${quoteIfNeeded(place)}`,
     };
   }
   if ((mode & OTHERS) === 0) return undefined;
@@ -140,10 +141,5 @@ export function foreignEntry(place: string, isOwn: (name: string) => boolean): s
 }
 
 function closing(place: string): string {
-  return `${process.geteuid?.() === 0 ? "sudo " : ""}chmod 700 ${quote(place)}`;
-}
-
-/** As one word of a shell. */
-export function quote(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  return `${process.geteuid?.() === 0 ? "sudo " : ""}chmod 700 ${quoteIfNeeded(place)}`;
 }

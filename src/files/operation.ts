@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { atMost } from "../base/async.ts";
+import { within } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
@@ -147,7 +147,7 @@ export class Operation {
   #notForLong(end: Promise<void>): Promise<void> {
     const { clock } = this.#init;
     this.#endBy ??= clock.monotonicMs() + END_MS;
-    return atMost(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
+    return within(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
   }
 
   /** Looks again when the time would be over; most of the time something has moved meanwhile. */

@@ -17,9 +17,23 @@ import { SandboxRegistry } from "./registry.ts";
 import { type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
 import { leasedOf, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
 
-/** What a {@link SandboxCreator} is built of. */
-export interface SandboxCreatorParts {
+/** The progress of a pull is reported at most this often. */
+const PROGRESS_INTERVAL_MS = 500;
+
+/** How a sandbox is asked for. */
+export interface CreateOptions {
+  /** Undefined: a new one. */
+  readonly sandboxId?: string;
+  readonly signal: AbortSignal;
+  /** Of the request that asks for it, where that has an id. */
+  readonly progress?: RequestProgress;
+  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
+  readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
+}
+
+interface Parts {
   readonly defaults: SandboxDefaults;
+  readonly engine: Engine;
   readonly monitor: EngineMonitor;
   readonly mounts: MountSources;
   readonly journal: SandboxJournal;
@@ -30,30 +44,18 @@ export interface SandboxCreatorParts {
   readonly registry: SandboxRegistry;
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
-  readonly maker: SandboxMaker;
   readonly sweeper: ExpirySweeper;
 }
 
-/** How a sandbox is asked for. */
-export interface CreateOptions {
-  /** Undefined: a new one. */
-  readonly sandboxId?: string;
-  readonly signal: AbortSignal;
-  /** Of the request that asks for it, where that has an id. */
-  readonly progress?: RequestProgress;
-  /** Keeps what depends on the sandbox in the transaction that keeps that it is being made. @throws `NO_SPACE` */
-  readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
-}
-
-/** Makes sandboxes: keeps the intention first, then has the engine make it, then lets it be used. */
+/** Makes sandboxes: stores the intention first, then asks the engine, then lets the sandbox be used. */
 export class SandboxCreator {
-  readonly #parts: SandboxCreatorParts;
+  readonly #parts: Parts;
 
-  constructor(parts: SandboxCreatorParts) {
+  constructor(parts: Parts) {
     this.#parts = parts;
   }
 
-  /** Makes a sandbox; on failure and on abort nothing is left but the record of that. */
+  /** Makes a sandbox; on failure and on abort only the record of that is left. */
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
     const made = await this.#madeBefore(owner, options.progress?.begun);
     if (made !== undefined) return made;
@@ -84,14 +86,14 @@ export class SandboxCreator {
       onUse: () => journal.used(record),
       onIdle: () => sweeper.arm(record.expiry()?.inMs),
     });
-    this.#begin(record, warm, options);
+    this.#commit(record, warm, options);
     failpoint(warm ? "claim.intended" : "create.intended");
-    await this.#make(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
+    await this.#start(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
     sweeper.arm(record.expiry()?.inMs);
     return record;
   }
 
-  /** What an interrupted request had made; undefined where its create came to nothing, and what was left of that is gone. */
+  /** What an interrupted request made; undefined where its create failed, once what it left is gone. */
   async #madeBefore(owner: string, begun: string | undefined): Promise<SandboxRecord | undefined> {
     if (begun === undefined) return undefined;
     const [sandboxId, generation] = JSON.parse(begun) as [string, number];
@@ -103,8 +105,8 @@ export class SandboxCreator {
     return undefined;
   }
 
-  /** Keeps that it is being made, before anything is. @throws `NO_SPACE` */
-  #begin(
+  /** Stores the sandbox as CREATING, before anything is made. @throws `NO_SPACE` */
+  #commit(
     record: SandboxRecord,
     warm: WarmSandbox | undefined,
     { progress, keepWith }: Pick<CreateOptions, "progress" | "keepWith">,
@@ -123,11 +125,11 @@ export class SandboxCreator {
     registry.add(record);
   }
 
-  async #make(record: SandboxRecord, warm: WarmSandbox | undefined, signal: AbortSignal): Promise<void> {
-    const { locks, maker, deleter, clock } = this.#parts;
+  async #start(record: SandboxRecord, warm: WarmSandbox | undefined, signal: AbortSignal): Promise<void> {
+    const { locks, deleter, clock } = this.#parts;
     try {
       await locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
-        const engine = await maker.make(record, warm, signal);
+        const engine = await this.#make(record, warm, signal);
         failpoint(warm ? "claim.made" : "create.made");
         this.#becomeReady(record, engine);
         failpoint(warm ? "claim.ready" : "create.ready");
@@ -136,6 +138,62 @@ export class SandboxCreator {
       const message =
         error instanceof BerthError ? error.message : "An unexpected error; the server's log has it.";
       deleter.finish(record, { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() });
+      throw error;
+    }
+  }
+
+  /** Has the engine make it, of the warm sandbox where that can be; on failure and on abort nothing is left. */
+  async #make(
+    record: SandboxRecord,
+    warm: WarmSandbox | undefined,
+    signal: AbortSignal,
+  ): Promise<EngineSandbox> {
+    const adapted = warm && (await this.#adapt(warm, record, signal));
+    const engine = adapted ?? (await this.#makeCold(record, signal));
+    if (!signal.aborted) return engine;
+    await this.#parts.engine.remove(engine.ref);
+    throw abortError(signal);
+  }
+
+  async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
+    throwIfAborted(signal);
+    const { engine, mounts, clock, journal } = this.#parts;
+    const { spec, sandboxId, generation, owner } = record;
+    const resolved = await mounts.resolve(owner, spec);
+    let reportedAt = Number.NEGATIVE_INFINITY;
+    await engine.ensureImage(spec.image, {
+      signal,
+      onProgress: (progress) => {
+        const now = clock.monotonicMs();
+        if (now - reportedAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
+        reportedAt = now;
+        journal.emit(record, { type: "IMAGE_PULL", image: spec.image, progress });
+      },
+    });
+    return engine.create({ ...spec, sandboxId, generation, owner, mounts: resolved }, signal);
+  }
+
+  /**
+   * Gives a warm sandbox the mounts and limits that were asked for. One that
+   * cannot have them is removed; undefined where a new sandbox can have them.
+   */
+  async #adapt(
+    { engine: warm, resources }: WarmSandbox,
+    { spec, owner }: SandboxRecord,
+    signal: AbortSignal,
+  ): Promise<EngineSandbox | undefined> {
+    const { engine, mounts, observer } = this.#parts;
+    try {
+      if (spec.mounts.length > 0) await engine.mount(warm.ref, await mounts.resolve(owner, spec), signal);
+      if (!isDeepStrictEqual(resources, spec.resources)) {
+        await engine.setResources(warm.ref, spec.resources, signal);
+      }
+      return warm;
+    } catch (error) {
+      observer.ending(leasedOf(warm, spec));
+      await engine.remove(warm.ref);
+      if (spec.mounts.length > 0 && error instanceof BerthError && error.reason === "UNSUPPORTED")
+        return undefined;
       throw error;
     }
   }
@@ -150,94 +208,12 @@ export class SandboxCreator {
   }
 }
 
-/** What `look` comes to; where it throws, the place is given back. */
+/** Calls `look`; gives the place back where that throws. */
 function orRelease<T>(reservation: Reservation, look: () => T): T {
   try {
     return look();
   } catch (error) {
     reservation.release();
     throw error;
-  }
-}
-
-/** Progress of a pull is told at most this often. */
-const PROGRESS_INTERVAL_MS = 500;
-
-/** Brings what stands behind a sandbox into being: from a warm one, or from its image. */
-export class SandboxMaker {
-  readonly #engine: Engine;
-  readonly #journal: SandboxJournal;
-  readonly #clock: Clock;
-  readonly #mounts: MountSources;
-  readonly #observer: SandboxObserver;
-
-  constructor(parts: {
-    readonly engine: Engine;
-    readonly journal: SandboxJournal;
-    readonly clock: Clock;
-    readonly mounts: MountSources;
-    readonly observer: SandboxObserver;
-  }) {
-    this.#engine = parts.engine;
-    this.#journal = parts.journal;
-    this.#clock = parts.clock;
-    this.#mounts = parts.mounts;
-    this.#observer = parts.observer;
-  }
-
-  /** Makes it; on failure and on abort nothing is left. */
-  async make(
-    record: SandboxRecord,
-    warm: WarmSandbox | undefined,
-    signal: AbortSignal,
-  ): Promise<EngineSandbox> {
-    const adapted = warm && (await this.#adapt(warm, record, signal));
-    const engine = adapted ?? (await this.#makeCold(record, signal));
-    if (!signal.aborted) return engine;
-    await this.#engine.remove(engine.ref);
-    throw abortError(signal);
-  }
-
-  async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
-    throwIfAborted(signal);
-    const { spec, sandboxId, generation, owner } = record;
-    const mounts = await this.#mounts.resolve(owner, spec);
-    let toldAt = Number.NEGATIVE_INFINITY;
-    await this.#engine.ensureImage(spec.image, {
-      signal,
-      onProgress: (progress) => {
-        const now = this.#clock.monotonicMs();
-        if (now - toldAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
-        toldAt = now;
-        this.#journal.emit(record, { type: "IMAGE_PULL", image: spec.image, progress });
-      },
-    });
-    return this.#engine.create({ ...spec, sandboxId, generation, owner, mounts }, signal);
-  }
-
-  /**
-   * Makes a sandbox that waited into what was asked for. What cannot be made so
-   * is removed; undefined where a new one can be what this one could not.
-   */
-  async #adapt(
-    { engine, resources }: WarmSandbox,
-    { spec, owner }: SandboxRecord,
-    signal: AbortSignal,
-  ): Promise<EngineSandbox | undefined> {
-    try {
-      if (spec.mounts.length > 0) {
-        await this.#engine.mount(engine.ref, await this.#mounts.resolve(owner, spec), signal);
-      }
-      if (!isDeepStrictEqual(resources, spec.resources)) {
-        await this.#engine.setResources(engine.ref, spec.resources, signal);
-      }
-      return engine;
-    } catch (error) {
-      this.#observer.ending(leasedOf(engine, spec));
-      await this.#engine.remove(engine.ref);
-      if (spec.mounts.length > 0 && error instanceof BerthError && error.reason === "UNSUPPORTED")
-        return undefined;
-      throw error;
-    }
   }
 }

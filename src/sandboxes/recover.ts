@@ -1,5 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
+import { compositeKey } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
@@ -15,8 +16,7 @@ import type { Termination, TerminationCause } from "./sandbox.ts";
 import type { StoredSandbox } from "./store.ts";
 import type { WarmPool } from "./warm-pool.ts";
 
-/** What a {@link Reconciler} is built of. */
-export interface ReconcilerParts {
+interface Parts {
   readonly engine: Engine;
   readonly journal: SandboxJournal;
   readonly time: ServiceTime;
@@ -26,28 +26,30 @@ export interface ReconcilerParts {
   readonly capacity: Capacity;
   readonly registry: SandboxRegistry;
   readonly deleter: SandboxDeleter;
-  readonly externalExits: ExternalExitWatcher;
-  readonly orphans: OrphanReaper;
+  readonly warmPool: WarmPool;
+  readonly retries: RemovalRetries;
   /** Called when the last operation on a sandbox has ended. */
   readonly onIdle: (record: SandboxRecord) => void;
 }
 
 /**
- * Joins what the store says with what the engine has: at start it takes up
- * what an earlier run left, later it learns what happens without Berth's doing.
- * What lives is adopted, what is gone ends with its cause, what belongs to
- * nothing is removed.
+ * Compares what is stored with what the engine has, at start, every minute and
+ * after a lost connection. A sandbox that lives is used again, one that is gone
+ * ends with its cause, and a container of this instance that belongs to nothing
+ * is removed. In between, the engine's events say what ended.
  */
 export class Reconciler implements EngineFollower {
-  readonly #parts: ReconcilerParts;
+  readonly #parts: Parts;
+  /** Refs of the orphans that are being removed. */
+  readonly #removing = new Set<string>();
 
-  constructor(parts: ReconcilerParts) {
+  constructor(parts: Parts) {
     this.#parts = parts;
   }
 
   /**
-   * Takes up the sandboxes of an earlier run. When it returns they are known
-   * and those that live can be used; what has to be removed goes on its way.
+   * Recovers the sandboxes of an earlier run. When it returns they are known
+   * and those that live can be used; what has to be removed is being removed.
    * @throws `ENGINE_UNAVAILABLE`
    */
   async recover(): Promise<void> {
@@ -66,15 +68,30 @@ export class Reconciler implements EngineFollower {
   }
 
   onEvent(event: EngineEvent): void {
-    this.#parts.externalExits.onEvent(event);
+    const record = this.#parts.registry.byRef(event.ref);
+    if (record === undefined) this.#parts.warmPool.lost(event.ref);
+    else if (event.type === "ended") this.#ended(record, event.end);
+    else this.#removed(record);
   }
 
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
-    const compare = this.#parts.externalExits.beginSync(unseen);
+    const { registry, warmPool } = this.#parts;
+    const live = registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
+    const known = [...live, ...warmPool.refs()];
     return (present) => {
-      compare(present);
-      this.#parts.orphans.reap(present);
+      const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+      for (const ref of known) this.#compare(ref, byRef.get(ref), unseen);
+      this.#removeOrphans(present);
     };
+  }
+
+  /** As {@link SandboxManager.giveUp} says. */
+  giveUp(ref: string, why: string, ifAlone: boolean): boolean {
+    const record = this.#parts.registry.byRef(ref);
+    if (record === undefined || (ifAlone && record.leases.working > 1)) return false;
+    this.#parts.logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
+    this.#lost(record, "UNCONTROLLABLE", why);
+    return true;
   }
 
   #load(stored: StoredSandbox): SandboxRecord {
@@ -109,12 +126,12 @@ export class Reconciler implements EngineFollower {
     }
   }
 
-  /** Brings a sandbox of an earlier run to where the engine says that it is. */
+  /** Brings a sandbox of an earlier run to the state that the engine reports. */
   #settle(record: SandboxRecord, present: readonly EngineSandbox[]): void {
     const { phase } = record;
     switch (phase.state) {
       case "CREATING":
-        this.#giveUpCreate(record, present);
+        this.#failCreate(record, present);
         break;
       case "RUNNING":
       case "PAUSED":
@@ -132,10 +149,10 @@ export class Reconciler implements EngineFollower {
     phase: Extract<Phase, { state: "RUNNING" | "PAUSED" }>,
     present: readonly EngineSandbox[],
   ): void {
-    const { externalExits, journal, observer, logger } = this.#parts;
+    const { journal, observer, logger } = this.#parts;
     const found = present.find(({ ref }) => ref === phase.engine.ref);
     if (found === undefined || found.state === "ended") {
-      externalExits.compare(phase.engine.ref, found, true);
+      this.#compare(phase.engine.ref, found, true);
       return;
     }
     const state = found.state === "paused" ? "PAUSED" : "RUNNING";
@@ -145,18 +162,16 @@ export class Reconciler implements EngineFollower {
     }
     const sandbox = record.leased();
     if (sandbox !== undefined) observer.ready(sandbox);
-    logger.info({ sandboxId: record.sandboxId, ref: found.ref, state }, "adopted a sandbox");
+    logger.info({ sandboxId: record.sandboxId, ref: found.ref, state }, "recovered a sandbox");
   }
 
-  /** Nobody knows how far its create came: what there is of it goes. */
-  #giveUpCreate(record: SandboxRecord, present: readonly EngineSandbox[]): void {
+  /** Nobody knows how far its create came, so whatever there is of it is removed. */
+  #failCreate(record: SandboxRecord, present: readonly EngineSandbox[]): void {
     const { deleter, clock } = this.#parts;
     const message = "The service ended while it was being created.";
     const termination: Termination = { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() };
-    const engine = present.find(
-      ({ owner, sandboxId, generation }) =>
-        owner === record.owner && sandboxId === record.sandboxId && generation === record.generation,
-    );
+    const id = idOf(record);
+    const engine = present.find((sandbox) => idOf(sandbox) === id);
     if (engine === undefined) {
       deleter.finish(record, termination);
     } else {
@@ -165,56 +180,14 @@ export class Reconciler implements EngineFollower {
     }
   }
 
-  #end(record: SandboxRecord, { cause, message }: Termination): void {
-    // Where that fails, the deleter tries again.
-    this.#parts.deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
-  }
-}
-
-/** Learns from the engine which sandboxes ended without Berth's doing, and why; takes away what is left of them. */
-export class ExternalExitWatcher {
-  readonly #registry: SandboxRegistry;
-  readonly #deleter: SandboxDeleter;
-  readonly #warmPool: WarmPool;
-  readonly #logger: Logger;
-
-  constructor(
-    registry: SandboxRegistry,
-    deleter: SandboxDeleter,
-    warmPool: WarmPool,
-    { logger }: { readonly logger: Logger },
-  ) {
-    this.#registry = registry;
-    this.#deleter = deleter;
-    this.#warmPool = warmPool;
-    this.#logger = logger;
-  }
-
-  onEvent(event: EngineEvent): void {
-    const record = this.#registry.byRef(event.ref);
-    if (record === undefined) this.#warmPool.lost(event.ref);
-    else if (event.type === "ended") this.#ended(record, event.end);
-    else this.#removed(record);
-  }
-
-  /** As {@link EngineFollower.beginSync} says. */
-  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
-    const live = this.#registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
-    const known = [...live, ...this.#warmPool.refs()];
-    return (present) => {
-      const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
-      for (const ref of known) this.compare(ref, byRef.get(ref), unseen);
-    };
-  }
-
   /**
-   * Holds what was known before the engine was asked against what it answered. An engine that was followed all the
-   * time forgets no sandbox by itself: one that is gone was removed, and the event that says so is on its way.
+   * Compares what was known before the engine was asked with its answer. An engine that was followed without a gap
+   * forgets no sandbox by itself: one that is missing was removed, and the event that says so is on its way.
    */
-  compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
-    const record = this.#registry.byRef(ref);
+  #compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
+    const record = this.#parts.registry.byRef(ref);
     if (record === undefined) {
-      if (found?.state !== "running") this.#warmPool.lost(ref);
+      if (found?.state !== "running") this.#parts.warmPool.lost(ref);
     } else if (found === undefined) {
       if (unseen) this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
       else this.#removed(record);
@@ -223,23 +196,14 @@ export class ExternalExitWatcher {
     }
   }
 
-  /** As {@link SandboxManager.giveUp} says. */
-  giveUp(ref: string, why: string, ifAlone: boolean): boolean {
-    const record = this.#registry.byRef(ref);
-    if (record === undefined || (ifAlone && record.leases.working > 1)) return false;
-    this.#logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
-    this.#lost(record, "UNCONTROLLABLE", why);
-    return true;
-  }
-
   #removed(record: SandboxRecord): void {
     this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
   #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {
-    if (outOfMemory) {
-      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process for want of memory.");
-    } else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
+    if (outOfMemory)
+      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process: out of memory.");
+    else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
   }
 
   #lost(record: SandboxRecord, cause: TerminationCause, message: string): void {
@@ -249,56 +213,40 @@ export class ExternalExitWatcher {
       metadata: { cause },
     });
     record.leases.abortAll(ended);
+    this.#end(record, { cause, message });
+  }
+
+  #end(record: SandboxRecord, { cause, message }: Pick<Termination, "cause" | "message">): void {
     // Where that fails, the deleter tries again.
-    this.#deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
-  }
-}
-
-/**
- * Removes what carries this instance's label and belongs to nothing: what a
- * create of an earlier run left half made, what the engine finished after
- * nobody waited for it any more, warm sandboxes of an earlier run.
- */
-export class OrphanReaper {
-  readonly #engine: Engine;
-  readonly #registry: SandboxRegistry;
-  readonly #warmPool: WarmPool;
-  readonly #logger: Logger;
-  readonly #retries: RemovalRetries;
-  readonly #removing = new Set<string>();
-
-  constructor(
-    registry: SandboxRegistry,
-    warmPool: WarmPool,
-    parts: { readonly engine: Engine; readonly logger: Logger; readonly retries: RemovalRetries },
-  ) {
-    this.#registry = registry;
-    this.#warmPool = warmPool;
-    this.#engine = parts.engine;
-    this.#logger = parts.logger;
-    this.#retries = parts.retries;
+    this.#parts.deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
   }
 
-  /** Removes orphans among what the engine has; what cannot be removed is tried again. */
-  reap(present: readonly EngineSandbox[]): void {
-    const owned = this.#registry.live();
-    const refs = new Set(owned.flatMap(({ phase }) => refOf(phase) ?? []));
-    const ids = new Set(owned.filter(({ phase }) => phase.state === "CREATING").map(idOf));
+  /**
+   * Removes what carries this instance's label and belongs to nothing: what a
+   * create of an earlier run left half made, what the engine finished after its
+   * caller gave up, warm sandboxes of an earlier run.
+   */
+  #removeOrphans(present: readonly EngineSandbox[]): void {
+    const { registry, warmPool, retries } = this.#parts;
+    const live = registry.live();
+    const refs = new Set(live.flatMap(({ phase }) => refOf(phase) ?? []));
+    const creating = new Set(live.filter(({ phase }) => phase.state === "CREATING").map(idOf));
     for (const found of present) {
-      const known = refs.has(found.ref) || ids.has(idOf(found)) || this.#warmPool.owns(found);
-      if (!known && !this.#removing.has(found.ref) && !this.#retries.has(found.ref)) void this.#remove(found);
+      const known = refs.has(found.ref) || creating.has(idOf(found)) || warmPool.owns(found);
+      if (!known && !this.#removing.has(found.ref) && !retries.has(found.ref)) void this.#removeOrphan(found);
     }
   }
 
-  async #remove(found: EngineSandbox): Promise<void> {
-    const { ref, sandboxId, generation } = found;
+  async #removeOrphan(orphan: EngineSandbox): Promise<void> {
+    const { engine, retries, logger } = this.#parts;
+    const { ref, sandboxId, generation } = orphan;
     this.#removing.add(ref);
     try {
-      await this.#engine.remove(ref);
-      this.#retries.gone(ref);
-      this.#logger.info({ ref, sandboxId, generation }, "removed a sandbox that belonged to nothing");
+      await engine.remove(ref);
+      retries.gone(ref);
+      logger.info({ ref, sandboxId, generation }, "removed a sandbox that belonged to nothing");
     } catch (error) {
-      this.#retries.failed(ref, sandboxId, error, () => this.#remove(found));
+      retries.failed(ref, sandboxId, error, () => this.#removeOrphan(orphan));
     } finally {
       this.#removing.delete(ref);
     }
@@ -306,7 +254,7 @@ export class OrphanReaper {
 }
 
 /** The engine's name for what stands behind a sandbox, where it is known. */
-function refOf(phase: ReturnType<SandboxRegistry["live"]>[number]["phase"]): string | undefined {
+function refOf(phase: Phase): string | undefined {
   if ("engine" in phase) return phase.engine.ref;
   return phase.state === "CREATING" ? phase.warmRef : undefined;
 }
@@ -316,5 +264,5 @@ function idOf(sandbox: {
   readonly sandboxId: string;
   readonly generation: number;
 }): string {
-  return JSON.stringify([sandbox.owner, sandbox.sandboxId, sandbox.generation]);
+  return compositeKey(sandbox.owner, sandbox.sandboxId, sandbox.generation);
 }

@@ -1,5 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { FairShare } from "../base/fair-share.ts";
+import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { SandboxRecord } from "./record.ts";
 
@@ -32,7 +33,7 @@ export class SandboxRegistry {
 
   /** Ids are the owner's own: two owners may use the same one and never hear of each other. */
   static key(owner: string, sandboxId: string): string {
-    return JSON.stringify([owner, sandboxId]);
+    return compositeKey(owner, sandboxId);
   }
 
   get(owner: string, sandboxId: string): SandboxRecord | undefined {

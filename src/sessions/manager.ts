@@ -1,4 +1,4 @@
-import { atMost } from "../base/async.ts";
+import { within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
@@ -236,7 +236,7 @@ export class SessionManager {
       if (leave) this.#journal.keepLastUse(record);
       else this.#journal.forget(record.sessionId);
     }
-    await atMost(this.#ender.settled(), timeoutMs, this.#clock);
+    await within(this.#ender.settled(), timeoutMs, this.#clock);
   }
 
   async #createOne(owner: string, workerId: string, asked: RequestedSession, signal: AbortSignal) {
