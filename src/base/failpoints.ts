@@ -16,7 +16,7 @@ export const FAILPOINTS = [
   "claim.made",
   "claim.ready",
   /** The process is kept, and not started. */
-  "exec.begun",
+  "exec.intended",
   /** It runs, and that is not kept. */
   "exec.started",
   /** It has ended, and that is not kept. */

@@ -57,7 +57,7 @@ export class SandboxCreator {
 
   /** Makes a sandbox; on failure and on abort only the record of that is left. */
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
-    const made = await this.#madeBefore(owner, options.progress?.begun);
+    const made = await this.#madeBefore(owner, options.progress?.subject);
     if (made !== undefined) return made;
     const { defaults, monitor, mounts, registry, capacity, warmPool, clock, journal, sweeper } = this.#parts;
     throwIfAborted(monitor.lost);
@@ -94,9 +94,9 @@ export class SandboxCreator {
   }
 
   /** What an interrupted request made; undefined where its create failed, once what it left is gone. */
-  async #madeBefore(owner: string, begun: string | undefined): Promise<SandboxRecord | undefined> {
-    if (begun === undefined) return undefined;
-    const [sandboxId, generation] = JSON.parse(begun) as [string, number];
+  async #madeBefore(owner: string, subject: string | undefined): Promise<SandboxRecord | undefined> {
+    if (subject === undefined) return undefined;
+    const [sandboxId, generation] = JSON.parse(subject) as [string, number];
     const record = this.#parts.registry.get(owner, sandboxId);
     if (record?.generation !== generation) return undefined;
     const end = "termination" in record.phase ? record.phase.termination : undefined;

@@ -9,7 +9,7 @@ import type { TimeStore } from "./service-time.ts";
 import { ServiceTime } from "./service-time.ts";
 import { WriteBehind } from "./write-behind.ts";
 
-/** Where state is kept. */
+/** The stores of the shared state. */
 export interface StateStore<EventBody> {
   readonly transaction: Transaction;
   readonly events: EventStore<EventBody>;
@@ -17,7 +17,7 @@ export interface StateStore<EventBody> {
   readonly requests: RequestStore;
 }
 
-/** What every room's state needs: time that outlives the service, events, request ids and deferred writes. */
+/** The state that the rooms share: time that outlives the service, events, request ids and deferred writes. */
 export class State<EventBody> {
   readonly transaction: Transaction;
   readonly time: ServiceTime;
@@ -41,7 +41,7 @@ export class State<EventBody> {
     this.time.start();
   }
 
-  /** Writes what waits to be written. */
+  /** Writes everything that is still deferred. */
   stop(): void {
     this.time.stop();
     this.writeBehind.flush();

@@ -57,7 +57,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [{ file: EVENT_LOG, from: "openedIn !== clock.bootId", to: "openedIn === undefined" }],
     test: {
       file: "test/unit/state/event-log.test.ts",
-      title: "of a machine that lost its power, no number that may have been told is used again",
+      title: "of a machine that lost its power, no number that may have been published is used again",
     },
   },
   {

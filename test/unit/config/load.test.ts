@@ -120,7 +120,7 @@ describe("precedence", () => {
   });
 });
 
-describe("a bad value is told with its place and what is allowed", () => {
+describe("a bad value is reported with its place and what is allowed", () => {
   test.each<[string, Parameters<typeof load>, string]>([
     ["flag", [{ "idle-timeout": "300" }], '--idle-timeout: "300" has no unit; for seconds write 300s.'],
     [

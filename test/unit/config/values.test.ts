@@ -61,7 +61,7 @@ describe("sizes", () => {
     ["999999999999TiB", "is too much"],
   ])("%j is refused", (text, problem) => expect(() => parseSize(text)).toThrow(problem));
 
-  test("the least is told as it was set", () => {
+  test("the minimum is shown as it was set", () => {
     expect(() => parseSize("5MiB", { least: "6MiB" })).toThrow('"5MiB" is too little; the least is 6MiB');
     expect(parseSize("6MiB", { least: "6MiB" })).toBe(6 * 2 ** 20);
   });
