@@ -1,6 +1,6 @@
 import type { Finding } from "../base/diagnosis.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Config } from "../config/config.ts";
+import type { Config } from "../config/options.ts";
 import type { IsolationLevel } from "../engine/port.ts";
 
 /** A service that runs. */

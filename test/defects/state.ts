@@ -37,7 +37,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "an event is told before it is stored",
+    name: "an event is published before it is stored",
     changes: [
       {
         file: EVENT_LOG,
@@ -49,7 +49,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/state/event-log.test.ts",
-      title: "is told once it is stored, in the order in which things happened",
+      title: "is published once it is stored, in the order in which things happened",
     },
   },
   {

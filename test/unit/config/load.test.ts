@@ -126,7 +126,7 @@ describe("a bad value is reported with its place and what is allowed", () => {
     [
       "variable",
       [{}, { BERTH_DEFAULT_MEMORY: "1MiB" }],
-      'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the least is 6MiB.',
+      'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the minimum is 6MiB.',
     ],
     ["engine", [{ engine: "podman" }], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
     ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],
