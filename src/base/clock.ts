@@ -4,14 +4,14 @@ import { readFileSync } from "node:fs";
 export type CancelTimer = () => void;
 
 /**
- * Time, injected so that tests can turn it. Deadlines are measured on
+ * Time, injected so that tests can control it. Deadlines are measured on
  * {@link monotonicMs}, which a change of the wall clock does not move; wall
  * time is only shown and persisted.
  */
 export interface Clock {
-  /** Which run of the machine {@link monotonicMs} counts in: the moments of one run can be compared, also those of other processes. */
+  /** Identifies the boot of the machine. {@link monotonicMs} of one boot can be compared, also across processes. */
   readonly bootId: string;
-  /** Milliseconds since some fixed point of the machine's run, never going back. */
+  /** Milliseconds since a fixed point of the machine's boot, never going back. */
   monotonicMs(): number;
   /** Wall time in milliseconds since the Unix epoch. */
   wallMs(): number;
@@ -19,13 +19,13 @@ export interface Clock {
   setTimer(delayMs: number, callback: () => void): CancelTimer;
 }
 
-/** Node waits 1 ms for any longer delay; such timers are set again in steps. */
+/** Node turns any longer delay into 1 ms, so such timers run in steps. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
 /** The machine's own time. */
 export class SystemClock implements Clock {
   readonly bootId = readBootId();
-  /** What the process's own clock lacks of the machine's. */
+  /** The offset of the process's own clock to the machine's. */
   readonly #processStartMs = Number(process.hrtime.bigint()) / 1e6 - performance.now();
 
   monotonicMs(): number {
@@ -48,7 +48,7 @@ export class SystemClock implements Clock {
   }
 }
 
-/** Linux makes one at each start. Where there is none, every process is taken for a start of its own. */
+/** Linux makes one at each boot. Where there is none, every process counts as a boot of its own. */
 function readBootId(): string {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
