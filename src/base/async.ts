@@ -3,7 +3,7 @@ import type { Clock } from "./clock.ts";
 import { abortError } from "./errors.ts";
 
 /**
- * Waits for `work`, or until the signal aborts; `work` then goes on by itself.
+ * Waits for `work`, or until the signal aborts; `work` itself continues.
  * @throws the signal's reason, unless `work` has settled already; what `work` rejects with.
  */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
@@ -35,7 +35,7 @@ export async function within(work: Promise<unknown>, ms: number, clock?: Clock):
   }
 }
 
-/** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; what runs goes on. */
+/** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the rest still runs. */
 export async function forEachConcurrently<T>(
   items: readonly T[],
   act: (item: T) => Promise<void>,

@@ -182,7 +182,7 @@ export function assertGeneration(record: SandboxRecord, name: { readonly generat
   if (name.generation === undefined || name.generation === record.generation) return;
   throw new BerthError(
     "SANDBOX_REPLACED",
-    `generation: the sandbox is in generation ${record.generation} now, not ${name.generation}: its container was replaced, with an empty disk. Read it again before you go on.`,
+    `generation: the sandbox is in generation ${record.generation} now, not ${name.generation}: its container was replaced, with an empty disk. Read it again before you continue.`,
     { metadata: { sandbox_id: record.sandboxId, generation: String(record.generation) } },
   );
 }

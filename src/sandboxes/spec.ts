@@ -118,8 +118,8 @@ function unsupported(field: string, message: string): BerthError {
 export interface MountSources {
   /**
    * Checks whether a sandbox may be made with these mounts. Called in the same
-   * turn in which the sandbox becomes known, so that whoever closes a workspace
-   * to have it alone then finds every sandbox that uses it.
+   * turn in which the sandbox becomes known, so that a caller that closes a
+   * workspace to have it alone finds every sandbox that uses it.
    * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.
    */
   check(owner: string, spec: SandboxSpec): void;
