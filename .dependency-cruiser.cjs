@@ -27,7 +27,7 @@ const FOLDERS = {
     "server",
   ],
   // The settings of each part stand at the part.
-  config: ["base", "engine", "sandboxes", "workspaces", "server"],
+  config: ["base", "engine", "sandboxes", "server"],
   // A client of the API. Archives are read, written and checked by the same code at both ends.
   cli: ["base", "config", "files/tar", "files/unpack-entries\\.ts", "files/temporary-names\\.ts"],
   client: [],

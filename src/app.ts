@@ -1,10 +1,10 @@
 import path from "node:path";
 import { Registry } from "prom-client";
+import { SystemClock } from "./base/clock.ts";
 import type { Finding } from "./base/diagnosis.ts";
 import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
-import { SystemClock } from "./base/system-clock.ts";
 import type { AppSettings } from "./config/settings.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";
@@ -29,7 +29,8 @@ import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { showGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
-import { createRpcServer } from "./server/server.ts";
+
+import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { SessionParts } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
@@ -41,7 +42,7 @@ export interface RunningApp {
   /** Where it listens, as it would be written in the settings, with the port it got. */
   readonly address: string;
   readonly engine: { readonly name: string; readonly version: string; readonly isolation: IsolationLevel };
-  /** Ends it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
+  /** Stops it; resolves with the ids of sandboxes that are still there. Later calls join the first. */
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
@@ -49,29 +50,95 @@ const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, most: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
-/** Of all transcripts; what is beyond goes to disk. */
+/** Of all transcripts; the rest goes to disk. */
 const TRANSCRIPTS_MEMORY_BYTES = 256 * 1024 * 1024;
 const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
-/** Of the time a stop may take, what is left for running calls before their sandboxes go. */
+/** The share of a stop's time that running calls get before their sandboxes end. */
 const CALLS_SHARE_OF_STOP = 0.3;
 
 /**
- * Puts the service together and starts it: the one place that knows the
- * concrete parts.
+ * Composes the service and starts it: the one place that names the concrete parts.
  * @throws `ENGINE_UNAVAILABLE` when the engine does not answer; `INVALID_ARGUMENT` where the data directory cannot be
  *   used; an error that says why the address cannot be had.
  */
 export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningApp> {
   const store = Store.open(settings.dataDir, { instance: settings.instance });
   try {
-    return await assemble(settings, store, logger);
+    return await start(settings, store, logger);
   } catch (error) {
     store.close();
     throw error;
   }
 }
 
-async function assemble(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
+async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
+  const service = await compose(settings, store, logger);
+  const { engine, monitor } = service;
+  const metrics = new Registry();
+  showGauges(metrics, service);
+  const server = createServer(settings, service, metrics, logger);
+  const processMetrics = new ProcessMetrics(metrics);
+  const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
+  let workspacesRecovered: Promise<void> | undefined;
+
+  /** From the bottom up; what is recovered first serves what follows. */
+  const recover = async (): Promise<void> => {
+    await service.assembly.prepare();
+    await service.sandboxes.recover();
+    await service.processes.recover();
+    service.sandboxes.start();
+    service.state.start();
+    service.sessions.recover();
+    service.runs.recover();
+    workspacesRecovered = service.workspaces.workspaces.start();
+  };
+  /** From the top down; resolves with the ids of sandboxes that are still there. */
+  const release = async (leave: boolean): Promise<string[]> => {
+    service.state.requests.stop(new BerthError("SHUTTING_DOWN", "The server is shutting down."));
+    processMetrics.stop();
+    service.runs.stop();
+    await service.sessions.shutdown({ leave, timeoutMs: callsMs });
+    const left = await service.sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
+    // What it starts once it has recovered must be stopped too.
+    await workspacesRecovered;
+    await service.workspaces.workspaces.stop();
+    await service.processes.detach();
+    service.lanes.closeAll();
+    await engine.close();
+    service.state.stop();
+    return left;
+  };
+
+  let address: ListenAddress;
+  try {
+    await recover();
+    address = await server.start();
+  } catch (error) {
+    // What an earlier run left stays for the next one.
+    await release(true);
+    throw error;
+  }
+  let stopping: Promise<{ left: string[] }> | undefined;
+  const stop = async (): Promise<{ left: string[] }> => {
+    await server.stop({ graceMs: callsMs });
+    const left = await release(settings.leaveSandboxes);
+    store.close();
+    return { left };
+  };
+  return {
+    address: formatListenAddress(address),
+    engine: { name: engine.name, version: monitor.info.version, isolation: monitor.info.isolation },
+    stop: () => {
+      stopping ??= stop();
+      return stopping;
+    },
+  };
+}
+
+type Service = Awaited<ReturnType<typeof compose>>;
+
+/** Makes every part below the port, each of those before it. */
+async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -84,12 +151,10 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     logger,
     answers: { bytes: settings.answerQuotaBytes, ownerBytes: settings.answerOwnerQuotaBytes },
   });
-  const transcripts = new TranscriptBudget({
-    bytes: settings.transcriptQuotaBytes,
-    ownerBytes: settings.transcriptOwnerQuotaBytes,
-    memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
-  });
-  const { requests } = state;
+  const { time, requests } = state;
+  const common = { clock, time, logger };
+
+  // Lanes and control give up sandboxes, whose manager in turn opens and closes lanes.
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
@@ -101,57 +166,48 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     },
   };
   const names = new TemporaryNames(store.instance);
-  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, names, clock, logger });
+  const assembly = new WorkspaceAssembly(settings, { ...common, store: store.workspaces, names });
   const { mounts } = assembly;
-  const sandboxes = new SandboxManager(settings, {
-    journal: new SandboxJournal({ ...state, store: store.sandboxes }),
-    time: state.time,
-    engine,
-    monitor,
-    clock,
-    logger,
-    observer,
-    mounts,
-  });
-  const running = new RunningRuns();
+  const journal = new SandboxJournal({ ...state, store: store.sandboxes });
+  const sandboxes = new SandboxManager(settings, { ...common, engine, monitor, journal, observer, mounts });
   const workspaces = assembly.finish(sandboxes, monitor);
+
+  const running = new RunningRuns();
+  const transcripts = new TranscriptBudget({
+    bytes: settings.transcriptQuotaBytes,
+    ownerBytes: settings.transcriptOwnerQuotaBytes,
+    memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
+  });
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
     requests,
     running,
     {
+      ...common,
       runner: lanes,
       control,
-      clock,
-      logger,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
       transcripts,
       openSpill: () => disk.open(),
-      journal: new ProcessJournal({
-        ...state,
-        store: store.processes,
-        disk,
-        engine,
-      }),
+      journal: new ProcessJournal({ ...state, store: store.processes, disk, engine }),
       killGraceMs: KILL_GRACE_MS,
     },
   );
   const files = new FileManager(
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
-    { sandboxes, runner: lanes, control, names, clock, logger },
+    { ...common, sandboxes, runner: lanes, control, names },
   );
   const runs = new RunManager({
+    ...common,
     store: store.runs,
     transaction: store.transaction,
     sandboxes,
     processes,
     running,
-    clock,
-    time: state.time,
-    logger,
   });
   const { sessions, catalog, tools } = new SessionParts(settings, {
+    ...common,
     sandboxes,
     processes,
     files,
@@ -160,68 +216,55 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     control,
     store: store.sessions,
     writeBehind: state.writeBehind,
-    time: state.time,
-    clock,
-    logger,
   });
-  const metrics = new Registry();
-  const gauges: readonly [name: string, help: string, read: () => number][] = [
-    [
-      "berth_sandboxes_stuck_deleting",
+  const below = { engine, monitor, state, lanes, transcripts, assembly };
+  return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools };
+}
+
+function showGauges(metrics: Registry, service: Service): void {
+  const { sandboxes, engine, transcripts, state, workspaces } = service;
+  const answerBytes = () => state.requests.answerBytes();
+  const usage = () => transcripts.usage;
+  const shared = () => workspaces.quota.shared;
+  const gauges: Readonly<Record<string, readonly [help: string, read: () => number]>> = {
+    berth_sandboxes_stuck_deleting: [
       "Sandboxes that could not be removed so far; the log says why. Berth keeps retrying.",
       () => sandboxes.stuckRemovals,
     ],
-    [
-      "berth_sandboxes_without_pipes",
+    berth_sandboxes_without_pipes: [
       "Sandboxes whose output comes through Docker's own streams, which is slower; the log says why. Berth keeps retrying.",
       () => engine.figures().sandboxesWithoutPipes,
     ],
-    [
-      "berth_orphaned_pipes",
-      "Commands that are over, and whose output something that they left behind still holds.",
+    berth_orphaned_pipes: [
+      "Commands that have ended but whose output is still held open by something they left behind.",
       () => engine.figures().orphanedPipes,
     ],
-    [
-      "berth_transcript_bytes",
-      "Output of commands that is kept, in memory and on disk.",
-      () => transcripts.usage.bytes,
+    berth_transcript_bytes: ["Stored output of commands, in memory and on disk.", () => usage().bytes],
+    berth_transcript_memory_bytes: ["Stored output of commands, in memory alone.", () => usage().memoryBytes],
+    berth_answer_bytes: ["Answers that are stored for retries by request_id.", answerBytes],
+    berth_shared_directory_bytes: [
+      "Size of the shared directories that have a quota, as last measured.",
+      () => shared().sizeBytes,
     ],
-    [
-      "berth_transcript_memory_bytes",
-      "Output of commands that is kept in memory.",
-      () => transcripts.usage.memoryBytes,
-    ],
-    ["berth_answer_bytes", "Answers that are kept for retries by request_id.", () => requests.answerBytes()],
-    [
-      "berth_shared_directory_bytes",
-      "What shared directories take that have a quota, as last measured.",
-      () => workspaces.quota.shared.sizeBytes,
-    ],
-    [
-      "berth_shared_directories_over_quota",
-      "Shared directories that are past their quota.",
-      () => workspaces.quota.shared.over,
-    ],
-  ];
-  for (const [name, help, read] of gauges) showGauge(metrics, name, help, read);
+    berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
+  };
+  for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
+}
+
+/** The port and what it serves. */
+function createServer(settings: AppSettings, service: Service, metrics: Registry, logger: Logger): RpcServer {
+  const { engine, monitor, state, workspaces, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
-  const server = createRpcServer({
+  return createRpcServer({
     listen: parseListenAddress(settings.listen),
     routes: berthRoutes({
-      sandboxes,
-      processes,
-      files,
-      sessions,
-      catalog,
-      tools,
-      logger,
+      ...managers,
       ...workspaces,
-      runs,
-      events: state.events,
-      requests,
-      receiving,
       monitor,
-      transcripts,
+      events: state.events,
+      requests: state.requests,
+      logger,
+      receiving,
       engineName: engine.name,
       defaults: settings.defaults,
       keepaliveMs: KEEPALIVE_MS,
@@ -239,60 +282,9 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
     receiving,
   });
-  const processMetrics = new ProcessMetrics(metrics);
-  let recovered: Promise<void> | undefined;
-  /** Lets go of everything below the port; resolves with the ids of sandboxes that are still there. */
-  const release = async (leave: boolean): Promise<string[]> => {
-    const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
-    requests.stop(new BerthError("SHUTTING_DOWN", "The server is shutting down."));
-    processMetrics.stop();
-    runs.stop();
-    await sessions.shutdown({ leave, timeoutMs: callsMs });
-    const left = await sandboxes.shutdown({ leave, timeoutMs: settings.stopTimeoutMs - callsMs });
-    // What it begins when it has recovered is to be stopped too.
-    await recovered;
-    await workspaces.workspaces.stop();
-    await processes.detach();
-    lanes.closeAll();
-    await engine.close();
-    state.stop();
-    return left;
-  };
-  const start = async (): Promise<ListenAddress> => {
-    await assembly.prepare();
-    await sandboxes.recover();
-    await processes.recover();
-    sandboxes.start();
-    state.start();
-    sessions.recover();
-    runs.recover();
-    recovered = workspaces.workspaces.start();
-    return server.start();
-  };
-  const address = await start().catch(async (error: unknown) => {
-    // What an earlier run left stays for the next one.
-    await release(true);
-    throw error;
-  });
-
-  let stopping: Promise<{ left: string[] }> | undefined;
-  const stop = async (): Promise<{ left: string[] }> => {
-    await server.stop({ graceMs: settings.stopTimeoutMs * CALLS_SHARE_OF_STOP });
-    const left = await release(settings.leaveSandboxes);
-    store.close();
-    return { left };
-  };
-  return {
-    address: formatListenAddress(address),
-    engine: { name: engine.name, version: monitor.info.version, isolation: monitor.info.isolation },
-    stop: () => {
-      stopping ??= stop();
-      return stopping;
-    },
-  };
 }
 
-/** Looks whether a service with these settings could run here. Changes nothing. */
+/** Checks whether a service with these settings could run here. Changes nothing. */
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),

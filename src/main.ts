@@ -30,10 +30,10 @@ const program = {
 
 keepThreadPoolAwake();
 const exitCode = await runProgram(process.argv.slice(2), program);
-// What is left open, as a stdin that nobody reads any more, is not to keep the program.
+// What is still open, such as a stdin that nobody reads any more, must not keep the program running.
 process.exit(exitCode);
 
-/** Loads the service where it is wanted: a client's command is not to wait for its code. */
+/** Loads the service on demand: a client's command does not wait for its code. */
 async function loadService() {
   tuneMemory();
   const [app, settings] = await Promise.all([import("./app.ts"), import("./config/settings.ts")]);
@@ -41,10 +41,10 @@ async function loadService() {
 }
 
 function tuneMemory(): void {
-  // A young generation that may grow does so under a flood of output, past the processor's caches, and stays so.
+  // A young generation that may grow does so under a flood of output, beyond the processor's caches, and stays large.
   setFlagsFromString("--semi-space-growth-factor=1");
-  // The bytes that stream through lie outside the heap. By default, every 64 MB of them have the whole
-  // heap marked, which takes longer than all else that is done with them. Node 22 does not know this flag.
+  // The bytes that stream through are outside the heap. By default, every 64 MB of them trigger a marking of the
+  // whole heap, which takes longer than everything else done with them. Node 22 does not know this flag.
   if (Number.parseInt(process.versions.node, 10) >= 24)
     setFlagsFromString("--external-memory-accounted-in-global-limit");
 }

@@ -1,55 +1,54 @@
+import { BerthError } from "./base/errors.ts";
 import { randomBase32 } from "./base/ids.ts";
 import { ProcessStore } from "./processes/store.ts";
 import { RunStore } from "./runs/store.ts";
-import type { SandboxEventBody } from "./sandboxes/event.ts";
+import type { SandboxEventBody } from "./sandboxes/sandbox.ts";
 import { SandboxStore } from "./sandboxes/store.ts";
 import { SessionStore } from "./sessions/store.ts";
-import { DataDir } from "./state/data-dir.ts";
+import { DataDir, inspectFile } from "./state/data-dir.ts";
 import { Database, type Transaction } from "./state/database.ts";
 import { EventStore } from "./state/event-store.ts";
-import { inspectFile } from "./state/inspect.ts";
-import { Instance } from "./state/instance.ts";
-import { migrate } from "./state/migrations.ts";
 import { RequestStore } from "./state/request-store.ts";
-import { TimeStore } from "./state/time-store.ts";
+import { migrate } from "./state/schema.ts";
+import { TimeStore } from "./state/service-time.ts";
 import { WorkspaceStore } from "./workspaces/store.ts";
 
-/** All that the service keeps, in one SQLite file in a directory that it holds alone. */
+/** Everything the service stores, in one SQLite file in a directory that it holds alone. */
 export class Store {
-  /** Id of this service, for the labels of all that it makes. The same for the life of the data directory. */
+  /** Id of this service, for the labels of everything it makes. The same for the life of the data directory. */
   readonly instance: string;
-  readonly runs: RunStore;
   readonly sandboxes: SandboxStore;
-  readonly events: EventStore<SandboxEventBody>;
-  readonly time: TimeStore;
-  readonly requests: RequestStore;
   readonly processes: ProcessStore;
   readonly sessions: SessionStore;
   readonly workspaces: WorkspaceStore;
+  readonly runs: RunStore;
+  readonly events: EventStore<SandboxEventBody>;
+  readonly requests: RequestStore;
+  readonly time: TimeStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
 
-  private constructor(dataDir: DataDir, database: Database, instance: string | undefined) {
+  private constructor(dataDir: DataDir, database: Database, instance: string) {
     this.#dataDir = dataDir;
     this.#database = database;
-    this.runs = new RunStore(database);
+    this.instance = instance;
+    this.sandboxes = new SandboxStore(database);
+    this.processes = new ProcessStore(database);
     this.sessions = new SessionStore(database);
     this.workspaces = new WorkspaceStore(database);
-    this.instance = new Instance(database).claim(instance ?? randomBase32(12), instance !== undefined);
-    this.sandboxes = new SandboxStore(database);
+    this.runs = new RunStore(database);
     this.events = new EventStore(database);
-    this.time = new TimeStore(database);
-    this.processes = new ProcessStore(database);
     this.requests = new RequestStore(database);
+    this.time = new TimeStore(database);
   }
 
   /** Makes several writes one. */
   readonly transaction: Transaction = (work) => this.#database.transaction(work);
 
   /**
-   * Opens the store of a data directory, which is made where it is missing.
-   * Where that fails, what is in the directory stays as it was.
-   * @param instance id to take, or to insist on; undefined: the one it has, else a random one.
+   * Opens the store of a data directory, which is created where it is missing.
+   * On failure, what is in the directory stays as it was.
+   * @param instance id to take, or to insist on; undefined: the stored one, else a random one.
    * @throws `INVALID_ARGUMENT` for a directory that cannot be written, is held by another service, or holds what this
    *   version cannot read.
    */
@@ -62,7 +61,7 @@ export class Store {
       dataDir.makeDatabasePrivate();
       database = Database.open(file);
       migrate(database);
-      return new Store(dataDir, database, instance);
+      return new Store(dataDir, database, claimInstance(database, instance));
     } catch (error) {
       database?.close();
       dataDir.release();
@@ -74,4 +73,18 @@ export class Store {
     this.#database.close();
     this.#dataDir.release();
   }
+}
+
+/** The stored instance id; `wanted`, or a random one, where none is stored. @throws `INVALID_ARGUMENT` where another one is */
+function claimInstance(database: Database, wanted: string | undefined): string {
+  database
+    .prepare("INSERT INTO instance (only_row, instance_id) VALUES (1, ?) ON CONFLICT DO NOTHING")
+    .run(wanted ?? randomBase32(12));
+  const stored = String(database.prepare("SELECT instance_id FROM instance").get()?.instance_id);
+  if (wanted === undefined || stored === wanted) return stored;
+  throw new BerthError(
+    "INVALID_ARGUMENT",
+    `--instance: the data directory is that of the instance ${stored}. Leave --instance out, or name another --data-dir.`,
+    { metadata: { field: "instance" } },
+  );
 }

@@ -1,14 +1,14 @@
-/** One thing that was looked at to see whether a service can work here. */
+/** One thing that was checked to see whether a service can run here. */
 export interface Finding {
-  /** What was looked at, as `docker daemon`. */
+  /** What was checked, as `docker daemon`. */
   readonly subject: string;
   /**
-   * `ok`: as it should be. `limited`: the service works, and lacks something
+   * `ok`: as it should be. `limited`: the service works, but lacks something
    * that some callers want. `missing`: sandboxes cannot be made without it.
    */
   readonly status: "ok" | "limited" | "missing";
   /** What was found, in one line. */
   readonly found: string;
-  /** What mends it: a command, or several lines of them. Set where the status is not `ok`. */
+  /** What fixes it: one or more lines of commands. Set where the status is not `ok`. */
   readonly mend?: string;
 }

@@ -51,7 +51,7 @@ export interface BerthErrorOptions {
   readonly metadata?: Readonly<Record<string, string>>;
   /** After how many milliseconds the same call is worth trying again. */
   readonly retryAfterMs?: number;
-  /** What caused it; logged, never sent to a client. */
+  /** What caused it. Logged, never sent to a client. */
   readonly cause?: unknown;
 }
 
@@ -79,7 +79,7 @@ export function invalidArgument(field: string, problem: string): BerthError {
   return new BerthError("INVALID_ARGUMENT", `${field}: ${problem}`, { metadata: { field } });
 }
 
-/** Makes the error for a caller that gave up. */
+/** Makes the error for a caller that canceled. */
 export function canceled(cause?: unknown): BerthError {
   return new BerthError("CANCELED", "The call was canceled.", { cause });
 }
@@ -89,7 +89,7 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw abortError(signal);
 }
 
-/** The error an aborted signal stands for: its reason where that is a {@link BerthError}, else `CANCELED`. */
+/** The error of an aborted signal: its reason where that is a {@link BerthError}, else `CANCELED`. */
 export function abortError(signal: AbortSignal): BerthError {
   return signal.reason instanceof BerthError ? signal.reason : canceled(signal.reason);
 }

@@ -1,67 +1,67 @@
 /**
- * The places between two writes, or a write and what it is about, where the end
- * of the service hurts most. The crash suite ends it at each of them.
+ * The points between two writes, or between a write and what it records, where
+ * a crash of the service hurts most. The crash suite kills it at each of them.
  */
 export const FAILPOINTS = [
-  /** The intention is kept, and nothing made. */
+  /** The intention is stored, and nothing made. */
   "create.intended",
   /** The container exists and has not been started. */
   "create.container",
-  /** The sandbox is ready, and not kept as that. */
+  /** The sandbox is ready, and not stored as RUNNING. */
   "create.made",
-  /** It is kept as ready, and nobody has been told. */
+  /** It is stored as RUNNING, and nobody knows yet. */
   "create.ready",
-  /** The same of a warm sandbox that becomes somebody's. */
+  /** The same for a claim of a warm sandbox. */
   "claim.intended",
   "claim.made",
   "claim.ready",
-  /** The process is kept, and not started. */
-  "exec.begun",
-  /** It runs, and that is not kept. */
+  /** The process is stored, and not started. */
+  "exec.intended",
+  /** It runs, and that is not stored. */
   "exec.started",
-  /** It has ended, and that is not kept. */
+  /** It has ended, and that is not stored. */
   "exec.ended",
   /** A deadline has passed, and nothing has been done about it. */
   "sweep.due",
-  /** The end is kept as wanted, and nothing removed. */
+  /** The sandbox is stored as DELETING, and nothing removed. */
   "delete.intended",
-  /** The container is gone, and that is not kept. */
+  /** The container is gone, and that is not stored. */
   "delete.removed",
-  /** The sandbox is kept as ended, and nobody has been told. */
+  /** The sandbox is stored as TERMINATED, and nobody knows yet. */
   "delete.finished",
-  /** A run is kept, and nobody has been told. */
+  /** A run is stored, and nobody knows yet. */
   "run.created",
-  /** The run owns up to a sandbox, and nothing is made. */
+  /** The run names its sandbox, and nothing is made. */
   "run.starting",
   /** The sandbox of a run is ready, and the run not RUNNING. */
   "run.made",
-  /** The run is kept as RUNNING, and its caller has no step. */
+  /** The run is stored as RUNNING, and its caller has no step. */
   "run.started",
-  /** A step is judged, and that is not kept. */
+  /** A step is judged, and that is not stored. */
   "report.judged",
-  /** The step is kept, and its caller knows nothing of it. */
+  /** The step is stored, and its caller does not know. */
   "report.kept",
-  /** The end of a run is kept, and nothing cleaned up. */
+  /** The end of a run is stored, and nothing cleaned up. */
   "run.ended",
-  /** Processes and sandbox are gone, and that is not kept. */
+  /** Processes and sandbox are gone, and that is not stored. */
   "run.cleaned",
-  /** The work of a request is done, and its answer not kept. */
+  /** The work of a request is done, and its answer not stored. */
   "request.done",
-  /** The answer is kept, and not given. */
+  /** The answer is stored, and not given. */
   "request.kept",
 ] as const;
 
-/** The name of a place. */
+/** The name of a failpoint. */
 export type Failpoint = (typeof FAILPOINTS)[number];
 
 let onReach: ((name: Failpoint) => void) | undefined;
 
-/** Says that a place has been reached. Does nothing in the program as it is shipped: only a test's own main arms it. */
+/** Marks a failpoint as reached. Does nothing in the shipped program: only a test's own main arms it. */
 export function failpoint(name: Failpoint): void {
   onReach?.(name);
 }
 
-/** Has a test told of every place that is reached. */
+/** Calls `reached` for every failpoint that is reached. */
 export function armFailpoints(reached: (name: Failpoint) => void): void {
   onReach = reached;
 }

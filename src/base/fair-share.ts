@@ -5,9 +5,9 @@ interface Share<T> {
 }
 
 /**
- * Adds up what items of several owners take of one bound. Beyond the bound the
- * oldest item of the owner that takes the most goes, so that nobody's flood
- * takes the place of another's items.
+ * Adds up the sizes of items of several owners that share one bound. Beyond the
+ * bound the oldest item of the owner with the most goes, so that no owner's
+ * flood pushes out another's items.
  */
 export class FairShare<T> {
   readonly #shares = new Map<string, Share<T>>();
@@ -23,7 +23,7 @@ export class FairShare<T> {
     this.#sum += size;
   }
 
-  /** Removes an item; one that is not there is gone already. */
+  /** Removes an item; does nothing where there is no such item. */
   delete(owner: string, item: T): void {
     const share = this.#shares.get(owner);
     const size = share?.items.get(item);
@@ -34,9 +34,9 @@ export class FairShare<T> {
     if (share.items.size === 0) this.#shares.delete(owner);
   }
 
-  /** Removes and returns items, one after another, while the sum is beyond a bound. */
-  *beyond(most: number): Generator<{ readonly owner: string; readonly item: T }> {
-    while (this.#sum > most) {
+  /** Removes and returns items, one after another, while the sum exceeds `max`. */
+  *beyond(max: number): Generator<{ readonly owner: string; readonly item: T }> {
+    while (this.#sum > max) {
       const [owner, share] = this.#largest();
       const [oldest] = share.items.keys();
       const item = oldest as T;

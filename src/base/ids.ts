@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 const SPARE_BYTES = 4096;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
-/** What an id names. */
+/** The kind of thing that an id names. */
 export type IdPrefix = "sbx" | "prc" | "ses" | "run";
 
 /** Makes an id: the prefix, `_` and 20 random characters of lower-case base32 (100 bits). */
@@ -18,7 +18,12 @@ export function randomBase32(length: number): string {
   return text;
 }
 
-/** Bytes that have not been given out. To ask the system for each id takes longer than all else about it. */
+/** A map key of several names. Ids are the owner's own, so what an owner named is kept under the owner and the id. */
+export function compositeKey(...names: readonly (string | number)[]): string {
+  return JSON.stringify(names);
+}
+
+/** Random bytes not used yet. Asking the system for each id would take longer than everything else about it. */
 let spare = randomBytes(0);
 let used = 0;
 

@@ -13,10 +13,10 @@ const SEPARATORS = new Uint8Array(256);
 for (const byte of Buffer.from(",:[{")) SEPARATORS[byte] = 1;
 
 /**
- * Whether JSON text has at most so many separators, and so hardly more values
- * than that. To look takes a fraction of the time that parsing takes: for text
- * from outside, of which a megabyte of brackets would hold the event loop for
- * seconds. Says nothing about text that is no JSON.
+ * Whether JSON text has at most `limit` separators, and so hardly more values
+ * than that. This takes a fraction of the time of parsing: for text from outside,
+ * of which a megabyte of brackets would block the event loop for seconds. Says
+ * nothing about text that is not JSON.
  */
 export function hasFewValues(json: Uint8Array, limit: number): boolean {
   // Every separator is a byte.

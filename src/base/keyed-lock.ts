@@ -2,13 +2,13 @@ import { Mutex } from "async-mutex";
 
 interface Entry {
   readonly mutex: Mutex;
-  /** Holder and waiters. The entry leaves the map only when nobody is left, so that no two callers ever hold different locks of one key. */
+  /** Holder and waiters. The entry leaves the map only when there are none, so that no two callers ever hold different locks of one key. */
   users: number;
 }
 
 /**
- * One lock for each key, made when asked for and dropped when nobody holds or
- * waits for it.
+ * One lock for each key, made on demand and dropped when nobody holds or waits
+ * for it.
  *
  * Contract: the lock of a sandbox's id is held across its lifecycle changes
  * (create, pause, resume, delete, expiry), engine calls included, and across

@@ -1,10 +1,10 @@
-/** The candidate that is most like the word, if one is like enough to have been meant. */
+/** The candidate closest to the word, if one is close enough to have been meant. */
 export function nearest(word: string, candidates: readonly string[]): string | undefined {
   let best: string | undefined;
-  let least = Math.max(2, Math.floor(word.length / 3)) + 1;
+  let distanceToBest = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of candidates) {
     const distance = editDistance(word.toLowerCase().replaceAll("_", "-"), candidate);
-    if (distance < least) [best, least] = [candidate, distance];
+    if (distance < distanceToBest) [best, distanceToBest] = [candidate, distance];
   }
   return best;
 }

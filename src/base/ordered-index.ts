@@ -1,20 +1,20 @@
-/** A place in a list: lists go by `at`, then by `id`. It stays a place when the element that stood there has gone. */
+/** A position in a list that is ordered by `at`, then by `id`. It stays valid when the element at it is removed. */
 export interface Position {
   readonly at: number;
   readonly id: string;
 }
 
-/** Which part of a list is asked for. */
+/** The part of a list that is asked for. */
 export interface Slice {
   readonly limit: number;
-  /** Only what comes after this place. Undefined: from the newest on. */
+  /** Only what comes after this position. Undefined: from the newest on. */
   readonly after?: Position | undefined;
 }
 
 /** A part of a list. */
 export interface Sliced<T> {
   readonly items: readonly T[];
-  /** Where the next part begins; undefined where nothing follows. */
+  /** Where the next part starts; undefined where nothing follows. */
   readonly next: Position | undefined;
 }
 
@@ -22,15 +22,15 @@ export interface Sliced<T> {
 export const WHOLE: Slice = { limit: Number.POSITIVE_INFINITY };
 
 /**
- * Elements under keys, those of each key in their order, so that a part of a
- * list costs what is in it, however long the list is.
+ * Ordered lists of elements by key, from which a part costs what is in it,
+ * however long the list is.
  */
 export class OrderedIndex<T> {
   readonly #positionOf: (item: T) => Position;
   /** Oldest first. A new element is nearly always the last one. */
   readonly #lists = new Map<string, T[]>();
 
-  /** @param positionOf never changes for an element, and is no other's. */
+  /** @param positionOf must never change for an element, and must be unique. */
   constructor(positionOf: (item: T) => Position) {
     this.#positionOf = positionOf;
   }
@@ -41,7 +41,7 @@ export class OrderedIndex<T> {
     list.splice(this.#countBefore(list, this.#positionOf(item)), 0, item);
   }
 
-  /** Removes an element; one that is not there is gone already. */
+  /** Removes an element; does nothing where there is no such element. */
   delete(key: string, item: T): void {
     const list = this.#lists.get(key);
     const place = list && this.#countBefore(list, this.#positionOf(item));
@@ -50,7 +50,7 @@ export class OrderedIndex<T> {
     if (list.length === 0) this.#lists.delete(key);
   }
 
-  /** Elements of a key, newest first, that come after a place. The index does not change while they are read. */
+  /** Elements of a key, newest first, that come after a position. Do not change the index while reading them. */
   *newestFirst(key: string, after?: Position): Generator<T> {
     const list = this.#lists.get(key) ?? [];
     const end = after === undefined ? list.length : this.#countBefore(list, after);

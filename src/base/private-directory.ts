@@ -11,24 +11,24 @@ import {
 import path from "node:path";
 import type { Finding } from "./diagnosis.ts";
 import { BerthError } from "./errors.ts";
+import { quoteIfNeeded } from "./shell-quote.ts";
 
 /**
- * A directory that nobody but the service's user may enter. Sandboxes write
- * below it, as root among others, and a set-user-id file of theirs must be out
- * of reach for the host's users.
+ * A directory that only the service's user may enter. Sandboxes write below it,
+ * also as root, and the host's users must not reach a set-user-id file of theirs.
  */
 export interface PrivateDirectory {
   readonly path: string;
   /** The option that names it, without dashes. */
   readonly option: string;
-  /** Whether Berth makes an entry of this name there. A directory that holds anything else is not closed unasked. */
+  /** Whether Berth makes an entry of this name there. A directory that holds anything else is not closed without being asked. */
   readonly isOwn: (name: string) => boolean;
 }
 
-/** Why a directory is open to others and stays so. */
+/** Why a directory is open to other users and Berth does not close it. */
 export interface Exposure {
   readonly found: string;
-  /** What to type, or to do. */
+  /** What to do about it. */
   readonly mend: string;
 }
 
@@ -37,9 +37,9 @@ const STICKY = 0o1000;
 const PRIVATE_MODE = 0o700;
 
 /**
- * Makes the directory where it is missing, and closes it to others where it is
- * surely the service's: it belongs to the service's user and holds nothing else.
- * @throws `INVALID_ARGUMENT` where others may enter it all the same, with what to type; errors of the file system.
+ * Creates the directory where it is missing, and closes it to other users where
+ * it is surely the service's: it belongs to its user and holds nothing else.
+ * @throws `INVALID_ARGUMENT` where others may still enter it, with what to do; errors of the file system.
  */
 export function makePrivate(directory: PrivateDirectory): void {
   mkdirSync(directory.path, { recursive: true, mode: PRIVATE_MODE });
@@ -52,13 +52,13 @@ export function makePrivate(directory: PrivateDirectory): void {
   }
 }
 
-/** Looks whether {@link makePrivate} would refuse the directory. Changes nothing. */
+/** Checks whether {@link makePrivate} would refuse the directory. Changes nothing. */
 export function exposureAt(directory: PrivateDirectory): Exposure | undefined {
   let fd: number;
   try {
     fd = openSync(directory.path, constants.O_RDONLY | constants.O_DIRECTORY);
   } catch {
-    // Made at the start, or a failure of another kind.
+    // It is missing and will be created, or it fails for another reason.
     return undefined;
   }
   try {
@@ -73,14 +73,14 @@ export function exposureFindings(option: string, exposure: Exposure | undefined)
   return exposure === undefined ? [] : [{ subject: `--${option}`, status: "missing", ...exposure }];
 }
 
-/** The refusal of a directory that an option names. */
+/** Makes the error for a directory that an option names. */
 export function exposed(option: string, { found, mend }: Exposure): BerthError {
   return new BerthError("INVALID_ARGUMENT", `--${option}: ${found}. ${mend}`, {
     metadata: { field: option },
   });
 }
 
-/** Whether nobody but root and this user comes past a directory above this one. `place` is a real path. */
+/** Whether a directory above this one lets only root and this user pass. `place` is a real path. */
 export function isBehindPrivate(place: string): boolean {
   for (let above = place; above !== path.dirname(above); ) {
     above = path.dirname(above);
@@ -98,7 +98,7 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   if (own !== undefined && uid !== own) {
     return {
       found: `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`,
-      mend: `${another}, or type: sudo chown ${own} ${quote(place)} && sudo chmod 700 ${quote(place)}`,
+      mend: `${another}, or type: sudo chown ${own} ${quoteIfNeeded(place)} && sudo chmod 700 ${quoteIfNeeded(place)}`,
     };
   }
   if ((mode & OTHERS) === 0) return undefined;
@@ -110,7 +110,7 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   return { found, mend: `${another}, or type: ${closing(place)}` };
 }
 
-/** Closes a directory that others may enter; returns why that failed. */
+/** Closes a directory that other users may enter; returns why that failed. */
 function close({ path: place, option }: PrivateDirectory, fd: number): Exposure | undefined {
   if ((fstatSync(fd).mode & OTHERS) === 0) return undefined;
   let problem = "its file system keeps no modes";
@@ -126,7 +126,7 @@ function close({ path: place, option }: PrivateDirectory, fd: number): Exposure 
   };
 }
 
-/** Something in a directory that is not Berth's. However much there is, few entries are read. */
+/** Something in a directory that is not Berth's. Stops reading at the first such entry. */
 export function foreignEntry(place: string, isOwn: (name: string) => boolean): string | undefined {
   const directory = opendirSync(place);
   try {
@@ -140,10 +140,5 @@ export function foreignEntry(place: string, isOwn: (name: string) => boolean): s
 }
 
 function closing(place: string): string {
-  return `${process.geteuid?.() === 0 ? "sudo " : ""}chmod 700 ${quote(place)}`;
-}
-
-/** As one word of a shell. */
-export function quote(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  return `${process.geteuid?.() === 0 ? "sudo " : ""}chmod 700 ${quoteIfNeeded(place)}`;
 }

@@ -1,9 +1,8 @@
 import { type Command, Option } from "commander";
 import type { Finding } from "../base/diagnosis.ts";
 import type { Logger } from "../base/logger.ts";
-import type { Config } from "../config/config.ts";
 import { CONFIG_FILE_FLAG, type Flags, variableOf } from "../config/load.ts";
-import { CONFIG_OPTIONS, type ConfigOption } from "../config/options.ts";
+import { CONFIG_OPTIONS, type Config, type ConfigOption } from "../config/options.ts";
 import type { IsolationLevel } from "../engine/port.ts";
 import { collect } from "./flags.ts";
 

@@ -1,14 +1,15 @@
+import { readFileSync } from "node:fs";
+import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
+import { nearest } from "../base/nearest.ts";
 import { formatListenAddress, isLocalAddress } from "../server/listen-address.ts";
-import type { Config } from "./config.ts";
-import { type FileValues, readConfigFile } from "./file.ts";
-import { CONFIG_OPTIONS, type ConfigOption } from "./options.ts";
+import { CONFIG_OPTIONS, type Config, type ConfigOption } from "./options.ts";
 import { parseSwitch, ValueError } from "./values.ts";
 
 /** What the command line said, by option name: a text, the texts of a list, or whether a switch is on. */
 export type Flags = Readonly<Record<string, string | readonly string[] | boolean | undefined>>;
 
-/** Where values come from. The first that has one wins: flag, environment, file, default. */
+/** Where values come from. The first source that has one wins: flag, environment, file, default. */
 export interface ConfigSources {
   readonly flags: Flags;
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -21,6 +22,16 @@ interface Given {
   readonly source: string;
 }
 
+/** A configuration file: its values by key, as text, one or those of a list. */
+interface ConfigFile {
+  /** Empty: there is none. */
+  readonly path: string;
+  readonly values: Readonly<Record<string, readonly string[]>>;
+}
+
+const scalar = z.union([z.string(), z.number(), z.boolean()]);
+const fileShape = z.record(z.string(), z.union([scalar, z.array(scalar)]));
+
 /** The flag that names a configuration file, without its dashes. */
 export const CONFIG_FILE_FLAG = "config";
 
@@ -30,7 +41,7 @@ export function variableOf(name: string): string {
 }
 
 /**
- * Puts the configuration together.
+ * Reads the configuration from its sources.
  * @throws BerthError `INVALID_ARGUMENT` that names the flag, variable or file key at fault and what is allowed
  */
 export function loadConfig(sources: ConfigSources): Config {
@@ -51,26 +62,71 @@ export function loadConfig(sources: ConfigSources): Config {
   return config;
 }
 
-function readFileOf(
-  { flags, env }: ConfigSources,
-  names: readonly string[],
-): { path: string; values: FileValues } {
+function readFileOf({ flags, env }: ConfigSources, names: readonly string[]): ConfigFile {
   const path = flags[CONFIG_FILE_FLAG] ?? (env[variableOf(CONFIG_FILE_FLAG)] || undefined);
   if (typeof path !== "string") return { path: "", values: {} };
-  return { path, values: readConfigFile(path, names) };
+  return readConfigFile(path, names);
+}
+
+/**
+ * Reads a configuration file: one JSON object, keys as the flags without their
+ * dashes, values as on the command line, lists as arrays.
+ * @throws BerthError `INVALID_ARGUMENT` that names the file, and the key where one is at fault
+ */
+function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
+  const found = fileShape.safeParse(parseJson(path));
+  if (!found.success) {
+    const at = found.error.issues[0]?.path.join(".");
+    throw fileFault(
+      path,
+      at
+        ? `${at} must be a text, a number, true, false or a list of these`
+        : 'it must hold one JSON object, as {"max-sandboxes": 20}',
+    );
+  }
+  const values: Record<string, string[]> = {};
+  for (const [key, value] of Object.entries(found.data)) {
+    if (!keys.includes(key)) {
+      const meant = nearest(key, keys);
+      throw fileFault(path, `there is no option "${key}"${meant ? `; is it "${meant}"?` : ""}`);
+    }
+    values[key] = [value].flat().map(String);
+  }
+  return { path, values };
+}
+
+function parseJson(path: string): unknown {
+  try {
+    return JSON.parse(readFileSync(path, "utf8"));
+  } catch (error) {
+    throw fileFault(
+      path,
+      error instanceof SyntaxError ? `it is not JSON (${error.message})` : reading(error),
+    );
+  }
+}
+
+function reading(error: unknown): string {
+  const code = (error as NodeJS.ErrnoException).code;
+  if (code === "ENOENT") return "there is no such file";
+  return code === "EACCES" ? "this user may not read it" : `it cannot be read (${code ?? error})`;
+}
+
+function fileFault(path: string, problem: string): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `Configuration file ${path}: ${problem}.`);
 }
 
 function given(
   { name, kind }: ConfigOption<unknown>,
   { flags, env }: ConfigSources,
-  file: { readonly path: string; readonly values: FileValues },
+  file: ConfigFile,
 ): Given | undefined {
   const flag = flags[name];
   if (flag !== undefined) return { texts: [flag].flat().map(String), source: `--${name}` };
   const variable = variableOf(name);
   const text = env[variable];
   if (text !== undefined && text !== "") {
-    // A list in one variable has its parts between commas.
+    // In one variable, the parts of a list are separated by commas.
     const texts =
       kind === "list"
         ? text
@@ -100,7 +156,7 @@ function readOption<T>(option: ConfigOption<T>, value: Given | undefined): T {
   }
 }
 
-/** What no option can check alone. */
+/** Checks options against each other. */
 function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Config, string>>>): void {
   const { listen, tlsCert, tlsKey, insecure } = config;
   if (tlsCert !== undefined && tlsKey === undefined) {
@@ -112,7 +168,7 @@ function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Co
   if (isLocalAddress(listen) || tlsCert !== undefined || insecure) return;
   throw atFault(
     givenAt.listen ?? "--listen",
-    `${formatListenAddress(listen)} can be reached from other machines, and without TLS everybody on the way reads along. ` +
+    `${formatListenAddress(listen)} can be reached from other machines, and without TLS anyone on the way can read everything. ` +
       "Listen on 127.0.0.1:PORT or unix:PATH, give --tls-cert and --tls-key, or accept it with --insecure",
   );
 }

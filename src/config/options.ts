@@ -1,10 +1,8 @@
 import { homedir } from "node:os";
 import path from "node:path";
 import type { IsolationLevel } from "../engine/port.ts";
-
 import type { WarmPoolTarget } from "../sandboxes/warm-pool.ts";
 import { parseListenAddress } from "../server/listen-address.ts";
-import type { Config } from "./config.ts";
 import {
   parseCount,
   parseCpus,
@@ -16,7 +14,7 @@ import {
 } from "./values.ts";
 
 /**
- * One option of the service. From its name come the flag (`--idle-timeout`),
+ * One option of the service. Its name gives the flag (`--idle-timeout`),
  * the environment variable (`BERTH_IDLE_TIMEOUT`) and the key of the
  * configuration file (`"idle-timeout"`).
  */
@@ -29,10 +27,10 @@ export type ConfigOption<T> = {
   | { readonly kind: "switch"; readonly read: (on: boolean) => T }
   | {
       readonly kind: "value";
-      /** What stands for the value in the help. */
+      /** Stands for the value in the help. */
       readonly placeholder: string;
       readonly read: (text: string) => T;
-      /** The default, in the form that `read` takes or made where nothing is set. */
+      /** The default: a text for `read`, or a value that has no written form. */
       readonly fallback: string | Fallback<T>;
     }
   | {
@@ -45,14 +43,14 @@ export type ConfigOption<T> = {
 
 /** A default that has no written form. */
 export interface Fallback<T> {
-  /** What the help calls it; empty: nothing worth a word. */
+  /** How the help shows it; empty: not at all. */
   readonly shown: string;
   readonly make: () => T;
 }
 
 const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
 
-/** Under which heading the help shows an option. */
+/** The heading under which the help shows an option. */
 export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Commands" | "Service";
 
 const LEVELS: Readonly<Record<string, IsolationLevel>> = {
@@ -62,7 +60,7 @@ const LEVELS: Readonly<Record<string, IsolationLevel>> = {
 };
 
 /** Every option of the service, in the order of the help. */
-export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config[K]> } = {
+export const CONFIG_OPTIONS = {
   listen: value("Port", "listen", {
     placeholder: "ADDRESS",
     fallback: "127.0.0.1:7070",
@@ -141,7 +139,7 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     placeholder: "N",
     fallback: "100",
     help: "How many sandboxes may live at once, those being removed included.",
-    read: (text) => parseCount(text, { least: 1, most: 1_000_000 }),
+    read: (text) => parseCount(text, { min: 1, max: 1_000_000 }),
   }),
   defaultImage: value("Sandboxes", "default-image", {
     placeholder: "IMAGE",
@@ -151,7 +149,7 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   defaultMemoryBytes: size("Sandboxes", "default-memory", {
     fallback: "512MiB",
-    least: "6MiB",
+    min: "6MiB",
     help: "Memory of sandboxes that name none.",
   }),
   defaultCpuMillis: value("Sandboxes", "default-cpus", {
@@ -176,13 +174,13 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     placeholder: "DURATION",
     fallback: "300s",
     help: "How often expired sandboxes are looked for at least.",
-    read: (text) => parseDuration(text, { leastMs: 100 }),
+    read: (text) => parseDuration(text, { minMs: 100 }),
   }),
   deleteGraceMs: value("Sandboxes", "delete-grace", {
     placeholder: "DURATION",
     fallback: "5s",
     help: "How long a delete lets running operations finish.",
-    read: (text) => parseDuration(text, { leastMs: 0 }),
+    read: (text) => parseDuration(text, { minMs: 0 }),
   }),
   warmPools: list("Sandboxes", "warm-pool", {
     placeholder: "IMAGE=N",
@@ -206,31 +204,31 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     placeholder: "N",
     fallback: "256",
     help: "How many commands may run in one sandbox at once.",
-    read: (text) => parseCount(text, { least: 1, most: 100_000 }),
+    read: (text) => parseCount(text, { min: 1, max: 100_000 }),
   }),
   transcriptWindowBytes: size("Commands", "transcript-window", {
     fallback: "64MiB",
-    least: "64KiB",
+    min: "64KiB",
     help: "How far a command may run ahead of its reader before it waits; most of it is on disk.",
   }),
   transcriptQuotaBytes: size("Commands", "transcript-quota", {
     fallback: "4GiB",
-    least: "1MiB",
+    min: "1MiB",
     help: "How much output of all commands is kept, most of it on disk. Ended commands give way first, the oldest first.",
   }),
   transcriptOwnerQuotaBytes: size("Commands", "transcript-owner-quota", {
     fallback: "2GiB",
-    least: "1MiB",
+    min: "1MiB",
     help: "How much of it may be one owner's.",
   }),
   answerQuotaBytes: size("Commands", "answer-quota", {
     fallback: "1GiB",
-    least: "1MiB",
+    min: "1MiB",
     help: "How much the answers that are kept for retries take on disk. The oldest give way first.",
   }),
   answerOwnerQuotaBytes: size("Commands", "answer-owner-quota", {
     fallback: "512MiB",
-    least: "1MiB",
+    min: "1MiB",
     help: "How much of it may be one owner's.",
   }),
 
@@ -254,12 +252,12 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
   }),
   workspaceQuotaBytes: size("Service", "workspace-quota", {
     fallback: { ...UNSET, shown: "unbounded" },
-    least: "64KiB",
+    min: "64KiB",
     help: "How much one workspace may hold: enforced on ext4 and xfs with project quotas, else watched.",
   }),
   sharedQuotaBytes: size("Service", "shared-quota", {
     fallback: { ...UNSET, shown: "unbounded" },
-    least: "64KiB",
+    min: "64KiB",
     help: "How much what appears as /shared may hold, of each owner: enforced or watched as workspaces are.",
   }),
   stopTimeoutMs: value("Service", "stop-timeout", {
@@ -275,6 +273,16 @@ export const CONFIG_OPTIONS: { readonly [K in keyof Config]: ConfigOption<Config
     help: "How much to log: trace, debug, info, warn, error, fatal or silent.",
     read: (text) => parseWord(text, ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const),
   }),
+};
+
+/**
+ * How a service is set up: every option read, checked and filled in with its
+ * default. Times are milliseconds, sizes bytes, paths absolute.
+ */
+export type Config = {
+  readonly [K in keyof typeof CONFIG_OPTIONS]: (typeof CONFIG_OPTIONS)[K] extends ConfigOption<infer T>
+    ? T
+    : never;
 };
 
 function toggle(group: OptionGroup, name: string, help: string): ConfigOption<boolean> {
@@ -293,35 +301,36 @@ function list<T>(
   return { kind: "list", group, name, ...rest };
 }
 
-function value<T>(
+function value<T, F = never>(
   group: OptionGroup,
   name: string,
   rest: {
     readonly placeholder: string;
     readonly help: string;
-    readonly read: (text: string) => NoInfer<T>;
-    readonly fallback: string | Fallback<NoInfer<T>>;
+    readonly read: (text: string) => T;
+    readonly fallback: string | Fallback<F>;
   },
-): ConfigOption<T> {
+): ConfigOption<T | F> {
   return { kind: "value", group, name, ...rest };
 }
 
-/** A size in bytes, `least` or more. */
-function size<T extends number | undefined = number>(
+/** A size in bytes, `min` or more. */
+function size<F = never>(
   group: OptionGroup,
   name: string,
-  options: {
-    readonly least: string;
+  {
+    min,
+    ...rest
+  }: {
+    readonly min: string;
     readonly help: string;
-    readonly fallback: string | Fallback<NoInfer<T>>;
+    readonly fallback: string | Fallback<F>;
   },
-): ConfigOption<number | T> {
-  const { least, ...rest } = options;
-  const read = (text: string) => parseSize(text, { least });
-  return value<number | T>(group, name, { ...rest, placeholder: "SIZE", read });
+): ConfigOption<number | F> {
+  return value(group, name, { ...rest, placeholder: "SIZE", read: (text) => parseSize(text, { min }) });
 }
 
-/** As the XDG base directories and the file system standard have it. */
+/** Follows the XDG base directories and the file system standard. */
 function defaultDataDir(): string {
   if (process.getuid?.() === 0) return "/var/lib/berth";
   return path.join(process.env.XDG_STATE_HOME || path.join(homedir(), ".local", "state"), "berth");
@@ -350,7 +359,7 @@ function readOrigin(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol) || url.origin !== text.toLowerCase()) {
     throw new ValueError(
-      `"${text}" is not an origin; write it as https://app.example.com, with nothing behind`,
+      `"${text}" is not an origin; write it as https://app.example.com, with nothing after it`,
     );
   }
   return url.origin;
@@ -364,7 +373,9 @@ function readDockerHost(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const known = url?.protocol === "unix:" ? url.pathname !== "" : /^(tcp|https?):$/.test(url?.protocol ?? "");
   if (!known)
-    throw new ValueError(`"${text}" names no daemon; write unix:///var/run/docker.sock or tcp://HOST:2375`);
+    throw new ValueError(
+      `"${text}" is not the address of a daemon; write unix:///var/run/docker.sock or tcp://HOST:2375`,
+    );
   return text;
 }
 
@@ -383,10 +394,10 @@ function readImage(text: string): string {
 function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
   const pools = texts.map((text) => {
     const [image, count] = parseKeyValue(text);
-    return { image: readImage(image), count: parseCount(count, { least: 1, most: 1000 }) };
+    return { image: readImage(image), count: parseCount(count, { min: 1, max: 1000 }) };
   });
   const twice = pools.find(({ image }, index) => pools.findIndex((other) => other.image === image) < index);
-  if (twice) throw new ValueError(`"${twice.image}" is named twice; say once how many to keep`);
+  if (twice) throw new ValueError(`"${twice.image}" is named twice; give its number once`);
   return pools;
 }
 

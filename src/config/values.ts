@@ -1,4 +1,4 @@
-/** A text that is not a value of its kind. The message says what is wrong and what to write. */
+/** A text that is not a value of its kind. The message says what is wrong and what to write instead. */
 export class ValueError extends Error {}
 
 const SECOND = 1000;
@@ -23,57 +23,54 @@ const SIZE_UNITS: Readonly<Record<string, number>> = {
   TIB: 2 ** 40,
 };
 
-/** The least and the most a number may be. */
-export interface Range {
-  readonly least: number;
-  readonly most: number;
-}
-
 /**
  * Reads a duration, `250ms`, `300s`, `5m`, `1h` or `7d`, as whole milliseconds.
- * @throws ValueError also above 24 days or below the least
+ * @throws ValueError also above 24 days or below the minimum
  */
-export function parseDuration(text: string, { leastMs = 1 }: { readonly leastMs?: number } = {}): number {
+export function parseDuration(text: string, { minMs = 1 }: { readonly minMs?: number } = {}): number {
   const forms = "write 250ms, 300s, 5m, 1h or 7d";
   const { amount, unit } = splitUnit(text);
-  if (amount === undefined) throw new ValueError(`${quote(text)} is not a duration; ${forms}`);
-  if (unit === "") throw new ValueError(`${quote(text)} has no unit; for seconds write ${amount}s`);
+  if (amount === undefined) throw new ValueError(`${quoted(text)} is not a duration; ${forms}`);
+  if (unit === "") throw new ValueError(`${quoted(text)} has no unit; for seconds write ${amount}s`);
   const factor = DURATION_UNITS[unit];
-  if (factor === undefined) throw new ValueError(`${quote(unit)} is not a unit of time; ${forms}`);
+  if (factor === undefined) throw new ValueError(`${quoted(unit)} is not a unit of time; ${forms}`);
   const ms = Math.round(amount * factor);
-  if (ms > MAX_DURATION_MS) throw new ValueError(`${quote(text)} is too long; the most is 24d`);
-  if (ms < leastMs) throw new ValueError(`${quote(text)} is too short; the least is ${leastMs}ms`);
+  if (ms > MAX_DURATION_MS) throw new ValueError(`${quoted(text)} is too long; the maximum is 24d`);
+  if (ms < minMs) throw new ValueError(`${quoted(text)} is too short; the minimum is ${minMs}ms`);
   return ms;
 }
 
 /**
  * Reads a size, `512MiB`, `1GiB` (powers of 1024) or `64MB` (powers of 1000), as bytes.
- * @throws ValueError also below the least
+ * @throws ValueError also below the minimum
  */
-export function parseSize(text: string, { least = "1B" }: { readonly least?: string } = {}): number {
+export function parseSize(text: string, { min = "1B" }: { readonly min?: string } = {}): number {
   const { amount, unit } = splitUnit(text);
-  if (amount === undefined) throw new ValueError(`${quote(text)} is not a size; write 512MiB, 1GiB or 64MB`);
+  if (amount === undefined) throw new ValueError(`${quoted(text)} is not a size; write 512MiB, 1GiB or 64MB`);
   if (unit === "") {
     throw new ValueError(
-      `${quote(text)} has no unit; write ${amount}MiB for mebibytes, ${amount}B for bytes`,
+      `${quoted(text)} has no unit; write ${amount}MiB for mebibytes, ${amount}B for bytes`,
     );
   }
   const factor = SIZE_UNITS[unit.toUpperCase()];
   if (factor === undefined)
-    throw new ValueError(`${quote(unit)} is not a unit of size; write 512MiB, 1GiB or 64MB`);
+    throw new ValueError(`${quoted(unit)} is not a unit of size; write 512MiB, 1GiB or 64MB`);
   const bytes = Math.round(amount * factor);
-  if (!Number.isSafeInteger(bytes)) throw new ValueError(`${quote(text)} is too much`);
-  if (least !== text && bytes < parseSize(least)) {
-    throw new ValueError(`${quote(text)} is too little; the least is ${least}`);
+  if (!Number.isSafeInteger(bytes)) throw new ValueError(`${quoted(text)} is too much`);
+  if (min !== text && bytes < parseSize(min)) {
+    throw new ValueError(`${quoted(text)} is too little; the minimum is ${min}`);
   }
   return bytes;
 }
 
 /** Reads a whole number within a range. */
-export function parseCount(text: string, { least, most }: Range): number {
+export function parseCount(
+  text: string,
+  { min, max }: { readonly min: number; readonly max: number },
+): number {
   const count = Number(text);
-  if (!/^\d{1,15}$/.test(text) || count < least || count > most) {
-    throw new ValueError(`${quote(text)} is not a whole number from ${least} to ${most}`);
+  if (!/^\d{1,15}$/.test(text) || count < min || count > max) {
+    throw new ValueError(`${quoted(text)} is not a whole number from ${min} to ${max}`);
   }
   return count;
 }
@@ -82,7 +79,7 @@ export function parseCount(text: string, { least, most }: Range): number {
 export function parseCpus(text: string): number {
   const millis = Math.round(Number(text) * 1000);
   if (!/^\d{1,6}(\.\d+)?$/.test(text) || millis < 10) {
-    throw new ValueError(`${quote(text)} is not a number of CPUs of 0.01 or more; write 1, 0.5 or 2.0`);
+    throw new ValueError(`${quoted(text)} is not a number of CPUs of 0.01 or more; write 1, 0.5 or 2.0`);
   }
   return millis;
 }
@@ -90,14 +87,14 @@ export function parseCpus(text: string): number {
 /** Reads `KEY=VALUE`; the value may be empty and hold further `=`. */
 export function parseKeyValue(text: string): readonly [key: string, value: string] {
   const at = text.indexOf("=");
-  if (at < 1) throw new ValueError(`${quote(text)} is not of the form KEY=VALUE`);
+  if (at < 1) throw new ValueError(`${quoted(text)} is not of the form KEY=VALUE`);
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
 /** Reads one of some words. */
 export function parseWord<W extends string>(text: string, words: readonly W[]): W {
   const word = words.find((candidate) => candidate === text);
-  if (word === undefined) throw new ValueError(`${quote(text)} is not one of ${words.join(", ")}`);
+  if (word === undefined) throw new ValueError(`${quoted(text)} is not one of ${words.join(", ")}`);
   return word;
 }
 
@@ -105,7 +102,7 @@ export function parseWord<W extends string>(text: string, words: readonly W[]): 
 export function parseSwitch(text: string): boolean {
   if (/^(true|1|yes|on)$/i.test(text)) return true;
   if (/^(false|0|no|off)$/i.test(text)) return false;
-  throw new ValueError(`${quote(text)} is neither true nor false`);
+  throw new ValueError(`${quoted(text)} is neither true nor false`);
 }
 
 function splitUnit(text: string): { amount: number | undefined; unit: string } {
@@ -113,6 +110,6 @@ function splitUnit(text: string): { amount: number | undefined; unit: string } {
   return { amount: match ? Number(match[1]) : undefined, unit: match?.[2] ?? "" };
 }
 
-function quote(text: string): string {
+function quoted(text: string): string {
   return JSON.stringify(text);
 }

@@ -1,5 +1,6 @@
 import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
+import { quote } from "../base/shell-quote.ts";
 import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 
 /** Of all files together; each costs a process in the sandbox. */
@@ -42,7 +43,7 @@ export class LateHoles {
         return move;
       });
       return [
-        `f='./${name.replaceAll("'", "'\\''")}'; cat "$f" >$t.d && touch -r "$f" $t.m && : >"$f" || return\n`,
+        `f=${quote(`./${name}`)}; cat "$f" >$t.d && touch -r "$f" $t.m && : >"$f" || return\n`,
         ...moves,
         `dd if=/dev/null of="$f" bs=1 seek=${map.realSize} status=none && touch -r $t.m "$f" && chmod ${mode.toString(8)} "$f" || return\n`,
       ];

@@ -1,4 +1,5 @@
 import { type ByteString, toBytes } from "../base/byte-string.ts";
+import { quote } from "../base/shell-quote.ts";
 import type { PlainTarEntry } from "./tar/tar-entry.ts";
 
 /** What lets the owner of a directory put something into it. */
@@ -32,7 +33,7 @@ export class LateModes {
       const mode = this.#late.get(names[at] ?? "") ?? 0;
       let end = at + 1;
       while (end < names.length && end - at < AT_ONCE && this.#late.get(names[end] ?? "") === mode) end++;
-      const words = names.slice(at, end).map((name) => `'./${name.replaceAll("'", "'\\''")}'`);
+      const words = names.slice(at, end).map((name) => quote(`./${name}`));
       lines.push(`chmod ${mode.toString(8)} ${words.join(" ")} || return\n`);
       at = end;
     }

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { within } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
-import { atMost } from "../base/until.ts";
 import { type Subject, scriptError } from "./failure.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
@@ -147,7 +147,7 @@ export class Operation {
   #notForLong(end: Promise<void>): Promise<void> {
     const { clock } = this.#init;
     this.#endBy ??= clock.monotonicMs() + END_MS;
-    return atMost(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
+    return within(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
   }
 
   /** Looks again when the time would be over; most of the time something has moved meanwhile. */

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { within } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { ProcessControl } from "../processes/control.ts";
@@ -181,10 +181,4 @@ export class RunningScript {
     }
     await within(job.end, AFTER_KILL_MS);
   }
-}
-
-async function within(work: Promise<unknown>, ms: number): Promise<void> {
-  const timer = new AbortController();
-  await Promise.race([work, sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => {})]);
-  timer.abort();
 }

@@ -1,10 +1,11 @@
 import { isUtf8 } from "node:buffer";
 import { type ByteString, toBytes } from "../base/byte-string.ts";
+import { quote } from "../base/shell-quote.ts";
 
 /** Sets a shell variable to any bytes but NUL. A script travels as text, so what is not UTF-8 goes through `printf`. */
 export function assign(variable: string, value: ByteString): string {
   const bytes = toBytes(value);
-  if (isUtf8(bytes)) return `${variable}=${quoteText(bytes.toString("utf8"))}\n`;
+  if (isUtf8(bytes)) return `${variable}=${quote(bytes.toString("utf8"))}\n`;
   // The slash keeps a newline at the end, which `$()` would take away.
   return `${variable}=$(printf ${printfFormat(bytes)}/)\n${variable}=\${${variable}%/}\n`;
 }
@@ -14,7 +15,7 @@ export function assignAll(values: readonly ByteString[]): string {
   const before: string[] = [];
   const words = values.map((value, index) => {
     const bytes = toBytes(value);
-    if (isUtf8(bytes)) return quoteText(bytes.toString("utf8"));
+    if (isUtf8(bytes)) return quote(bytes.toString("utf8"));
     before.push(assign(`v${index}`, value));
     return `"$v${index}"`;
   });
@@ -36,8 +37,4 @@ const TAKES_ESCAPE_OR_NO_ASCII = /^-|[\0-\x08\x0b-\x1f'\\%\x7f-\xff]/g;
 
 function octal(character: string): string {
   return `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`;
-}
-
-function quoteText(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
 }

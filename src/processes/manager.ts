@@ -180,8 +180,8 @@ export class ProcessManager {
     const key = { owner, method, requestId: request.requestId, fingerprint: request.fingerprint };
     let own: Process | undefined;
     const start = async (shared: AbortSignal, progress: RequestProgress): Promise<string> => {
-      const { begun } = progress;
-      if (begun !== undefined && this.#registry.get(owner, begun) !== undefined) return begun;
+      const { subject } = progress;
+      if (subject !== undefined && this.#registry.get(owner, subject) !== undefined) return subject;
       own = await this.#start(request, shared, progress);
       if (shared.aborted) own.abandon();
       return own.id;
@@ -224,7 +224,7 @@ export class ProcessManager {
       const keep = (begun: Process): void => {
         // Only who can ask for it again waits for the disk.
         if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
-        failpoint("exec.begun");
+        failpoint("exec.intended");
       };
       const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
         (error: unknown) => {

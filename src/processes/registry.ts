@@ -1,6 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
+import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Process } from "./process.ts";
@@ -43,7 +44,7 @@ export class ProcessRegistry {
    * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of running processes.
    */
   reserve(owner: string, sandboxId: string, limit: number): Reservation {
-    const key = JSON.stringify([owner, sandboxId]);
+    const key = compositeKey(owner, sandboxId);
     if ((this.#taken.get(key) ?? 0) < limit) return this.#take(key);
     throw new BerthError(
       "TOO_MANY_OPERATIONS",
@@ -79,7 +80,7 @@ export class ProcessRegistry {
   /** Processes of a sandbox, newest first. @param ended whether those that have ended are among them. */
   list(owner: string, sandboxId: string, ended: boolean, slice: Slice): Sliced<Process> {
     this.#forget();
-    const key = JSON.stringify([owner, sandboxId]);
+    const key = compositeKey(owner, sandboxId);
     return ended
       ? this.#readable.slice(key, slice)
       : this.#running.slice(key, slice, ({ status }) => status === undefined);
@@ -148,5 +149,5 @@ function positionOf({ startTimeMs, id }: Process): Position {
 
 function keyOf(process: Process): string {
   const { owner, sandboxId } = process.sandbox;
-  return JSON.stringify([owner, sandboxId]);
+  return compositeKey(owner, sandboxId);
 }

@@ -1,5 +1,5 @@
+import { untilAborted } from "../base/async.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
-import { untilAborted } from "../base/until.ts";
 import type { Job } from "./shell/job.ts";
 
 /** Handed to the job at once. So much of a write that is given up may still be on its way. */

@@ -125,7 +125,7 @@ export class RunManager {
   create(owner: string, settings: RunSettings, progress: RequestProgress = NO_PROGRESS): RunView {
     this.#assertOpen();
     const { store, sandboxes, clock, transaction } = this.#parts;
-    const { begun } = progress;
+    const { subject: begun } = progress;
     if (begun !== undefined && store.get(owner, begun)) return this.catalog.get(owner, begun);
     const { sandbox } = settings;
     if (sandbox.kind === "given") {
@@ -158,7 +158,7 @@ export class RunManager {
   ): Promise<RunView> {
     this.#assertOpen();
     const found = this.catalog.find(owner, runId);
-    if (progress.begun !== undefined && progress.begun === found.startId)
+    if (progress.subject !== undefined && progress.subject === found.startId)
       return this.catalog.get(owner, runId);
     assertStartable(found);
     this.#assertNotStarting(runId);
@@ -190,7 +190,7 @@ export class RunManager {
     this.#assertOpen();
     const { store, transaction } = this.#parts;
     const before = this.catalog.find(owner, runId);
-    const keptBefore = progress.begun !== undefined && progress.begun === lastReportOf(before);
+    const keptBefore = progress.subject !== undefined && progress.subject === lastReportOf(before);
     if (keptBefore || isRepeated(before, report))
       return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
     const { run, step } = reported(before, report, store.messages(runId), this.#now());

@@ -1,4 +1,5 @@
 import { BerthError } from "../base/errors.ts";
+import { compositeKey } from "../base/ids.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 
 /** How many runs may be RUNNING at once. */
@@ -94,5 +95,5 @@ export class RunningRuns {
 
 /** Ids are the owner's own: two owners may use the same one for a sandbox. */
 function key(owner: string, id: string): string {
-  return JSON.stringify([owner, id]);
+  return compositeKey(owner, id);
 }

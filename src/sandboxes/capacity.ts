@@ -1,15 +1,15 @@
 import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 
-/** What was taken below a limit. */
+/** A share of a limit, held until it is released. */
 export interface Reservation {
-  /** Gives it back. Idempotent. */
+  /** Gives the share back. Idempotent. */
   release(): void;
 }
 
-/** The place of a sandbox. */
+/** One sandbox's share of the capacity. */
 export interface Place extends Reservation {
-  /** What it stands for is being removed: the place is about to be given back. Idempotent. */
+  /** The sandbox is being removed: its place is about to be given back. Idempotent. */
   leave(): void;
   /** The removal failed: the place stays taken. */
   stay(): void;
@@ -20,10 +20,10 @@ const MAX_WAIT_MS = 10_000;
 
 /**
  * How many sandboxes may exist at once. A place is taken before anything is
- * made and given back when what it stood for is gone, so there are never more
- * than the limit. Where all are taken, as many creates as sandboxes are being
- * removed wait for those places, in their order: a removal takes a while, and
- * whoever has just ended a sandbox may have the next one.
+ * made and given back when the sandbox is gone, so there are never more than
+ * the limit. Where all places are taken, as many creates may wait as sandboxes
+ * are being removed, in their order: a removal takes a while, and a caller that
+ * has just deleted a sandbox can then create the next one.
  */
 export class Capacity {
   readonly limit: number;
@@ -41,13 +41,13 @@ export class Capacity {
     return this.#taken;
   }
 
-  /** A place for what is there already, also beyond the limit. */
+  /** A place for a sandbox that exists already, also beyond the limit. */
   recover(): Place {
     this.#taken++;
     return this.#place();
   }
 
-  /** @throws `SANDBOX_LIMIT` when every place is taken and none is given back soon. */
+  /** @throws `SANDBOX_LIMIT` when every place is taken and none is given back within 10 s. */
   async reserve(signal: AbortSignal): Promise<Place> {
     throwIfAborted(signal);
     if (this.#taken < this.limit) return this.recover();
@@ -65,7 +65,7 @@ export class Capacity {
     }
   }
 
-  /** Refuses those that wait. */
+  /** Rejects the creates that wait. */
   close(reason: BerthError): void {
     for (const waiter of [...this.#waiters]) this.#refuse(waiter, reason);
   }
@@ -96,7 +96,7 @@ export class Capacity {
     };
   }
 
-  /** A place goes to whoever waits first, unless there are more than the limit allows. */
+  /** Passes the place to the first waiter, unless more are taken than the limit allows. */
   #giveBack(): void {
     const next = this.#taken <= this.limit ? this.#waiters.shift() : undefined;
     if (next === undefined) this.#taken--;
@@ -113,7 +113,7 @@ export class Capacity {
   #full(): BerthError {
     return new BerthError(
       "SANDBOX_LIMIT",
-      `Maximum number of sandboxes (${this.limit}) reached. Delete one, or let the operator raise --max-sandboxes.`,
+      `Maximum number of sandboxes (${this.limit}) reached. Delete one, or ask the operator to raise --max-sandboxes.`,
       { metadata: { limit: String(this.limit) } },
     );
   }

@@ -3,31 +3,31 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineInfo, EngineSandbox } from "../engine/port.ts";
 
-/** Who hears of the engine. */
+/** Receives what happens in the engine. */
 export interface EngineFollower {
   onEvent(event: EngineEvent): void;
   /**
-   * Called before the engine is asked for all sandboxes there are. What it
-   * returns takes the answer, which says nothing of those made since.
-   * @param unseen whether something may have happened since the last time that no event tells: the connection was
-   *   down. Otherwise events tell all, though some may still be on their way.
+   * Called before the engine is asked for all its sandboxes. The function it
+   * returns gets the answer, which does not cover sandboxes made since.
+   * @param unseen whether events may have been missed since the last sync because the connection was down. Otherwise
+   *   events report everything, though some may still be on their way.
    */
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void;
 }
 
-/** What callers are told to wait. */
+/** After which callers may retry. */
 const RETRY_AFTER_MS = 2_000;
 const FIRST_RETRY_MS = 250;
 const MAX_RETRY_MS = 5_000;
 const PING_INTERVAL_MS = 5_000;
-/** An engine that needs longer than this to say who it is does not answer. */
+/** An engine that takes longer than this to describe itself counts as not answering. */
 const PING_TIMEOUT_MS = 10_000;
-/** How often all sandboxes are asked for, whatever the events said: with every so many pings, and the first. */
+/** All sandboxes are listed with the first ping and every so many after it, whatever the events said. */
 const PINGS_PER_SYNC = 12;
 
 /**
- * Keeps an eye on the engine: whether it answers, what it can do, what happens
- * in it. Where the connection breaks it tries again, for as long as it runs.
+ * Watches the engine: whether it answers, what it can do, what happens in it.
+ * A broken connection is retried until {@link stop}.
  */
 export class EngineMonitor {
   readonly #engine: Engine;
@@ -49,7 +49,7 @@ export class EngineMonitor {
     return new EngineMonitor(engine, logger, await engine.info(signal));
   }
 
-  /** What the engine said of itself last. */
+  /** The engine's latest description of itself. */
   get info(): EngineInfo {
     return this.#info;
   }
@@ -59,22 +59,21 @@ export class EngineMonitor {
     return !this.#lost.signal.aborted;
   }
 
-  /** A signal that is aborted, with `ENGINE_UNAVAILABLE`, as soon as the engine is known not to answer; or is so already. */
+  /** A signal that is aborted with `ENGINE_UNAVAILABLE` as soon as the engine is known not to answer, or already is. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Calls back whenever {@link available} changes. Returns how to stop that. */
+  /** Calls `listener` whenever {@link available} changes. Returns how to unsubscribe. */
   onAvailabilityChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Begins to follow the engine, until {@link stop}. */
+  /** Follows the engine until {@link stop}. */
   follow(follower: EngineFollower): void {
     this.#run(follower).catch((error: unknown) => {
-      if (!this.#stop.signal.aborted)
-        this.#logger.error({ err: error }, "the engine is not followed any more");
+      if (!this.#stop.signal.aborted) this.#logger.error({ err: error }, "stopped following the engine");
     });
   }
 
@@ -90,7 +89,7 @@ export class EngineMonitor {
       const watch = AbortSignal.any([signal, round.signal]);
       try {
         const events = this.#engine.events(watch)[Symbol.asyncIterator]();
-        // Asked for before the list, so that nothing falls between the two.
+        // Subscribed before the list, so that nothing is missed between the two.
         let next = events.next();
         next.catch(() => {});
         this.#info = await this.#engine.info(watch);
@@ -106,7 +105,7 @@ export class EngineMonitor {
         }
       } catch (error) {
         if (signal.aborted) return;
-        this.#logger.warn({ err: error }, "the engine does not answer; trying again");
+        this.#logger.warn({ err: error }, "the engine does not answer; retrying");
       } finally {
         round.abort();
       }
@@ -116,7 +115,7 @@ export class EngineMonitor {
     }
   }
 
-  /** Asks now and then; rejects when there is no answer. */
+  /** Asks at intervals; rejects when there is no answer. */
   async #ping(follower: EngineFollower, signal: AbortSignal): Promise<void> {
     for (let pings = 0; !signal.aborted; pings++) {
       await sleep(PING_INTERVAL_MS, undefined, { signal, ref: false });
@@ -137,7 +136,7 @@ export class EngineMonitor {
       this.#logger.info({}, "the engine answers again");
     } else {
       this.#lost.abort(
-        new BerthError("ENGINE_UNAVAILABLE", "The engine does not answer. It is tried again all the time.", {
+        new BerthError("ENGINE_UNAVAILABLE", "The engine does not answer. Berth keeps retrying.", {
           retryAfterMs: RETRY_AFTER_MS,
         }),
       );

@@ -1,44 +1,39 @@
 import { Semaphore } from "async-mutex";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { SandboxDeleter } from "./deleter.ts";
+import type { SandboxDeleter } from "./delete.ts";
 import type { SandboxRecord, TerminationRequest } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
 
 /** Two sweeps are at least this far apart. */
-const SOONEST_MS = 5;
+const MIN_INTERVAL_MS = 5;
 
 /** Sandboxes that expire at the same moment are removed this many at a time. */
-const REMOVALS_AT_ONCE = 16;
+const MAX_REMOVALS = 16;
 
 /**
- * Ends sandboxes at their deadlines: at the next one that comes, and every
- * interval at the latest. One that is slow to go holds up no other's deadline.
+ * Ends sandboxes at their deadlines: sweeps at the next deadline, and every
+ * interval at the latest. A slow removal delays no other sandbox's deadline.
  */
 export class ExpirySweeper {
   readonly #registry: SandboxRegistry;
   readonly #deleter: SandboxDeleter;
   readonly #intervalMs: number;
   readonly #clock: Clock;
-  readonly #removals = new Semaphore(REMOVALS_AT_ONCE);
+  readonly #removals = new Semaphore(MAX_REMOVALS);
   /** Being ended by a sweep. */
   readonly #ending = new Set<SandboxRecord>();
   #timer: { readonly at: number; readonly cancel: CancelTimer } | undefined;
   #stopped = false;
 
-  constructor(
-    registry: SandboxRegistry,
-    deleter: SandboxDeleter,
-    intervalMs: number,
-    parts: { readonly clock: Clock },
-  ) {
+  constructor(registry: SandboxRegistry, deleter: SandboxDeleter, intervalMs: number, clock: Clock) {
     this.#registry = registry;
     this.#deleter = deleter;
     this.#intervalMs = intervalMs;
-    this.#clock = parts.clock;
+    this.#clock = clock;
   }
 
-  /** Sees to it that a sweep happens within `inMs`, and within the interval at the latest. */
+  /** Makes sure that a sweep happens within `inMs`, and within the interval at the latest. */
   arm(inMs = Number.POSITIVE_INFINITY): void {
     if (this.#stopped) return;
     const delay = Math.max(0, Math.min(inMs, this.#intervalMs));
@@ -81,7 +76,7 @@ export class ExpirySweeper {
       // The deleter tries again.
     } finally {
       this.#ending.delete(record);
-      // It may have been used again meanwhile, and stays.
+      // It may have been used meanwhile, and then stays.
       this.arm(record.expiry()?.inMs);
     }
   }
@@ -92,7 +87,7 @@ export class ExpirySweeper {
       .live()
       .filter((record) => !this.#ending.has(record) && record.deletion === undefined);
     const coming = waiting.flatMap((record) => record.expiry()?.inMs ?? []);
-    this.arm(Math.max(SOONEST_MS, Math.min(Number.POSITIVE_INFINITY, ...coming)));
+    this.arm(Math.max(MIN_INTERVAL_MS, Math.min(Number.POSITIVE_INFINITY, ...coming)));
   }
 }
 

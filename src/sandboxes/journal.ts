@@ -2,12 +2,11 @@ import type { Transaction } from "../state/database.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { SandboxEventBody } from "./event.ts";
 import type { SandboxRecord } from "./record.ts";
+import type { SandboxEventBody } from "./sandbox.ts";
 import type { SandboxStore, StoredPhase, StoredSandbox } from "./store.ts";
 
-/** What a {@link SandboxJournal} writes to. */
-export interface SandboxJournalParts {
+interface Parts {
   readonly store: SandboxStore;
   readonly transaction: Transaction;
   readonly events: EventLog<SandboxEventBody>;
@@ -15,30 +14,30 @@ export interface SandboxJournalParts {
   readonly time: ServiceTime;
 }
 
-/** Keeps what becomes of sandboxes: where each stands and the event that tells of it, both or neither. */
+/** Stores each change of a sandbox together with its event: both or neither. */
 export class SandboxJournal {
-  readonly #parts: SandboxJournalParts;
+  readonly #parts: Parts;
   #lastPlace: number;
 
-  constructor(parts: SandboxJournalParts) {
+  constructor(parts: Parts) {
     this.#parts = parts;
     this.#lastPlace = parts.store.lastPlace();
   }
 
-  /** The place of a life that begins: behind all others. */
+  /** The place of a new life: behind all others. */
   nextPlace(): number {
     return ++this.#lastPlace;
   }
 
-  /** The sandboxes of earlier runs, in the order in which their lives began. */
+  /** The sandboxes of earlier runs, in the order of their creation. */
   load(): StoredSandbox[] {
     return this.#parts.store.load();
   }
 
   /**
-   * Keeps a change before it is carried out.
-   * @param also what is kept in the same go.
-   * @throws `NO_SPACE` where it cannot be kept: it is not to happen then.
+   * Stores a change before it is carried out, and then publishes its event.
+   * @param also writes in the same transaction.
+   * @throws `NO_SPACE` where it cannot be stored: the change must not happen then.
    */
   commit(record: SandboxRecord, body: SandboxEventBody, also: () => void = () => {}): void {
     const { store, transaction, events } = this.#parts;
@@ -48,10 +47,10 @@ export class SandboxJournal {
       events.store(event);
       also();
     });
-    events.tell(event);
+    events.publish(event);
   }
 
-  /** Keeps what has happened or is to happen in any case: where the disk takes nothing, as soon as it does. */
+  /** Stores a change that has happened or happens in any case. Where the disk is full, it is stored once there is room. */
   commitEventually(record: SandboxRecord, body: SandboxEventBody): void {
     try {
       this.commit(record, body);
@@ -60,30 +59,30 @@ export class SandboxJournal {
     }
   }
 
-  /** Keeps soon that a sandbox was used. */
+  /** Notes that a sandbox was used. Written in a batch, soon. */
   used(record: SandboxRecord): void {
     const { store, writeBehind } = this.#parts;
     writeBehind.add(`used ${record.place}`, () => store.putUsed(this.#stored(record)));
   }
 
-  /** Tells of something that changes nothing: where the disk takes nothing, as soon as it does. */
+  /** Publishes an event that goes with no change of the sandbox. Where the disk is full, once there is room. */
   emit(record: SandboxRecord, body: SandboxEventBody): void {
     const { events, transaction, writeBehind } = this.#parts;
     const event = events.eventOf(record, body);
     try {
       transaction(() => events.store(event));
-      events.tell(event);
+      events.publish(event);
     } catch {
-      events.wait(event);
+      events.defer(event);
       writeBehind.add(
         "events",
         () => events.store(),
-        () => events.tell(),
+        () => events.publish(),
       );
     }
   }
 
-  /** Forgets a sandbox that ended long ago, soon. */
+  /** Removes a sandbox that ended long ago. Written in a batch, soon. */
   forget(record: SandboxRecord): void {
     const { store, writeBehind } = this.#parts;
     const { place } = record;

@@ -9,25 +9,25 @@ export interface LeasedSandbox {
   /** The engine's name for it. */
   readonly ref: string;
   readonly spec: SandboxSpec;
-  /** User that commands run as; empty where the engine's default serves. */
+  /** User that commands run as; empty: the engine's default. */
   readonly user: string;
 }
 
 /**
- * The right to use a sandbox. While it is held, no idle sweep takes the sandbox
+ * The right to use a sandbox. While it is held, the sandbox does not become idle
  * and a delete waits for it, up to its grace, unless it only watches. Release it on every path.
  */
 export interface Lease extends Disposable {
   readonly sandbox: LeasedSandbox;
-  /** Aborted with `SANDBOX_DELETED` or `SANDBOX_TERMINATED` when the operation has to end now. */
+  /** Aborted with `SANDBOX_DELETED` or `SANDBOX_TERMINATED` when the operation must end now. */
   readonly signal: AbortSignal;
-  /** Gives the right back. Idempotent. */
+  /** Idempotent. */
   release(): void;
 }
 
 /** How a lease counts. */
 export interface LeaseOptions {
-  /** Its holder does nothing in the sandbox itself: a delete does not wait for it. Default false. */
+  /** Its holder does nothing in the sandbox itself, so a delete does not wait for it. Default false. */
   readonly watches?: boolean;
 }
 
@@ -48,7 +48,7 @@ export class LeaseBook {
     return this.#held.size;
   }
 
-  /** How many of those that are held do something in the sandbox. */
+  /** How many of the leases that are held do something in the sandbox. */
   get working(): number {
     return this.#working.size;
   }
@@ -69,7 +69,7 @@ export class LeaseBook {
     return { sandbox, signal: controller.signal, release, [Symbol.dispose]: release };
   }
 
-  /** Tells every holder to end now. */
+  /** Aborts the signal of every lease. */
   abortAll(reason: BerthError): void {
     for (const controller of this.#held) controller.abort(reason);
   }
@@ -81,9 +81,9 @@ export class LeaseBook {
   }
 }
 
-/** Hears of sandboxes that become ready and that end, to have things ready in them and to let go of those. */
+/** Prepares things in sandboxes that become ready, and drops them when the sandboxes end. */
 export interface SandboxObserver {
   ready(sandbox: LeasedSandbox): void;
-  /** It ends now: nothing can be run in it any more. */
+  /** It ends now: nothing can run in it any more. */
   ending(sandbox: LeasedSandbox): void;
 }

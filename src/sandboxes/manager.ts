@@ -1,31 +1,24 @@
+import { forEachConcurrently, within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import { inBatches } from "../base/in-batches.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { Engine } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
-import { type CreateOptions, SandboxCreator } from "./creator.ts";
-import { SandboxDeleter } from "./deleter.ts";
+import { type CreateOptions, SandboxCreator } from "./create.ts";
+import { SandboxDeleter } from "./delete.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
-import { assertGeneration, notFound, notRunning } from "./errors.ts";
-import type { WorkspaceEventBody } from "./event.ts";
 import { ExpirySweeper } from "./expiry-sweeper.ts";
-import { ExternalExitWatcher } from "./external-exit.ts";
 import type { SandboxJournal } from "./journal.ts";
 import type { Lease, LeaseOptions, SandboxObserver } from "./lease.ts";
-import { SandboxMaker } from "./maker.ts";
-import type { MountSources } from "./mount-sources.ts";
-import { OrphanReaper } from "./orphan-reaper.ts";
-import { Reconciler } from "./reconciler.ts";
-import type { SandboxRecord } from "./record.ts";
+import { assertGeneration, notFound, notRunning, type SandboxRecord } from "./record.ts";
+import { Reconciler } from "./recover.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
-import type { SandboxSpec, SandboxState, SandboxView } from "./sandbox.ts";
-import type { RequestedSpec, SandboxDefaults } from "./spec.ts";
-import { resolveSpec } from "./spec.ts";
+import type { SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
+import { type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
 import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
 
 /** How the manager is set up. */
@@ -97,61 +90,55 @@ export class SandboxManager {
   readonly #creator: SandboxCreator;
   readonly #sweeper: ExpirySweeper;
   readonly #reconciler: Reconciler;
-  readonly #externalExits: ExternalExitWatcher;
   #shutdown: Promise<string[]> | undefined;
 
   constructor(settings: SandboxManagerSettings, parts: SandboxManagerParts) {
+    const { engine, monitor, journal, clock, logger } = parts;
+    const { defaults } = settings;
     this.#settings = settings;
-    this.#engine = parts.engine;
-    this.#monitor = parts.monitor;
-    this.#journal = parts.journal;
-    this.#clock = parts.clock;
-    this.#logger = parts.logger;
-    this.#capacity = new Capacity(settings.maxSandboxes, parts.clock);
-    this.#registry = new SandboxRegistry(parts.clock, (record) => parts.journal.forget(record));
-    this.#retries = new RemovalRetries(parts);
-    const removing = { ...parts, retries: this.#retries };
-    this.#deleter = new SandboxDeleter(this.#locks, this.#registry, removing);
-    const plain = (image: string): SandboxSpec =>
-      resolveSpec({ image }, settings.defaults, parts.monitor.info);
-    this.#warmPool = new WarmPool(settings.warmPools, plain, removing);
-    this.#externalExits = new ExternalExitWatcher(this.#registry, this.#deleter, this.#warmPool, parts);
-    this.#sweeper = new ExpirySweeper(this.#registry, this.#deleter, settings.cleanupIntervalMs, parts);
-    const shared = {
-      ...parts,
-      locks: this.#locks,
-      capacity: this.#capacity,
-      registry: this.#registry,
-      deleter: this.#deleter,
-    };
-    this.#creator = new SandboxCreator({
+    this.#engine = engine;
+    this.#monitor = monitor;
+    this.#journal = journal;
+    this.#clock = clock;
+    this.#logger = logger;
+    const capacity = new Capacity(settings.maxSandboxes, clock);
+    const registry = new SandboxRegistry(clock, (record) => journal.forget(record));
+    const retries = new RemovalRetries(parts);
+    const shared = { ...parts, defaults, locks: this.#locks, capacity, registry, retries };
+    const deleter = new SandboxDeleter(shared);
+    const warmPool = new WarmPool(settings.warmPools, {
       ...shared,
-      defaults: settings.defaults,
-      warmPool: this.#warmPool,
-      maker: new SandboxMaker(parts),
-      sweeper: this.#sweeper,
+      specOf: (image) => resolveSpec({ image }, defaults, monitor.info),
     });
+    const sweeper = new ExpirySweeper(registry, deleter, settings.cleanupIntervalMs, clock);
+    this.#capacity = capacity;
+    this.#registry = registry;
+    this.#retries = retries;
+    this.#deleter = deleter;
+    this.#warmPool = warmPool;
+    this.#sweeper = sweeper;
+    this.#creator = new SandboxCreator({ ...shared, deleter, warmPool, sweeper });
     this.#reconciler = new Reconciler({
       ...shared,
-      externalExits: this.#externalExits,
-      orphans: new OrphanReaper(this.#registry, this.#warmPool, removing),
-      onIdle: (record) => this.#sweeper.arm(record.expiry()?.inMs),
+      deleter,
+      warmPool,
+      onIdle: (record) => sweeper.arm(record.expiry()?.inMs),
     });
   }
 
-  /** Takes up what an earlier run left, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
+  /** Recovers the sandboxes of an earlier run, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
   async recover(): Promise<void> {
     await this.#reconciler.recover();
   }
 
-  /** Begins to look for expired sandboxes and to follow what the engine tells. */
+  /** Starts to sweep expired sandboxes, to fill the warm pools and to follow the engine. */
   start(): void {
     this.#monitor.follow(this.#reconciler);
     this.#warmPool.start();
     this.#sweeper.arm(0);
     this.#monitor.onAvailabilityChange(() => {
       if (!this.#monitor.available) return;
-      // What could not be removed while the engine was away is tried at once.
+      // Removals that failed while the engine was away are retried at once.
       this.#retries.hurry();
       void this.#sweeper.sweep();
     });
@@ -215,7 +202,7 @@ export class SandboxManager {
     return this.#view(record);
   }
 
-  /** Tells of something that changes nothing about a sandbox; of one that ended, nothing is told. */
+  /** Emits an event that changes nothing about a sandbox; none for a sandbox that has ended. */
   emit(name: SandboxName, body: WorkspaceEventBody): void {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record?.live) this.#journal.emit(record, body);
@@ -229,15 +216,15 @@ export class SandboxManager {
     return this.#change(name, "RUNNING", "PAUSED", (ref) => this.#engine.pause(ref, this.#orLost(signal)));
   }
 
-  /** Lets frozen processes go on. Idempotent. */
+  /** Resumes frozen processes. Idempotent. */
   async resume(name: SandboxName, signal: AbortSignal): Promise<SandboxView> {
     return this.#change(name, "PAUSED", "RUNNING", (ref) => this.#engine.resume(ref, this.#orLost(signal)));
   }
 
   /**
-   * Ends a sandbox; returns when it is gone. An unknown or ended one is gone
-   * already. Active operations may run on for the grace, then their leases are
-   * aborted with `SANDBOX_DELETED`. A deletion goes on when its caller leaves.
+   * Ends a sandbox; returns when it is gone, at once for an unknown or ended one.
+   * Active operations may run on for the grace, then their leases are aborted
+   * with `SANDBOX_DELETED`. A deletion continues when its caller leaves.
    */
   async delete(name: SandboxName, graceMs: number = this.#settings.deleteGraceMs): Promise<void> {
     const record = this.#registry.get(name.owner, name.sandboxId);
@@ -247,12 +234,12 @@ export class SandboxManager {
   }
 
   /**
-   * Ends a sandbox at once in which code keeps Berth from ending or starting
+   * Ends a sandbox at once because code in it keeps Berth from ending or starting
    * processes. Returns whether it ends, which it cannot while the engine is away.
    * @param options `ifAlone`: only where no more than one operation is at work in it. Default false.
    */
   giveUp(ref: string, why: string, { ifAlone = false }: { readonly ifAlone?: boolean } = {}): boolean {
-    return this.#monitor.available && this.#externalExits.giveUp(ref, why, ifAlone);
+    return this.#monitor.available && this.#reconciler.giveUp(ref, why, ifAlone);
   }
 
   /**
@@ -271,7 +258,7 @@ export class SandboxManager {
     return record.leases.take(sandbox, options);
   }
 
-  /** The right to use a sandbox that an earlier run of the service gave; undefined where the sandbox has ended. */
+  /** The lease of an operation that an earlier run of the service began; undefined where the sandbox has ended. */
   recoverLease(name: SandboxName): Lease | undefined {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined || record.generation !== name.generation) return undefined;
@@ -280,7 +267,7 @@ export class SandboxManager {
     return sandbox && record.leases.take(sandbox);
   }
 
-  /** Sandboxes, of whatever owner, that could not be removed so far. Removing them is tried again until they are gone. */
+  /** Sandboxes, of all owners, that could not be removed so far. Berth keeps retrying. */
   get stuckRemovals(): number {
     return this.#retries.count;
   }
@@ -309,9 +296,9 @@ export class SandboxManager {
   }
 
   /**
-   * Takes no more work and stops the sweep; then, unless `leave`, ends every
-   * sandbox. Returns after `timeoutMs` at the latest, with the ids of those that
-   * are not gone. Later calls get the first one's answer.
+   * Refuses new work and stops the sweep; then, unless `leave`, ends every
+   * sandbox. Returns after `timeoutMs` at the latest, with the ids of the
+   * sandboxes that are left. Later calls get the first one's answer.
    */
   shutdown(options: { readonly leave: boolean; readonly timeoutMs: number }): Promise<string[]> {
     this.#shutdown ??= this.#runShutdown(options);
@@ -326,12 +313,11 @@ export class SandboxManager {
       if (phase.state === "CREATING") phase.abort.abort(stopping);
     const gone = Promise.all([
       this.#warmPool.stop(),
-      inBatches(options.leave ? [] : this.#registry.live(), (record) => this.#endAtShutdown(record)),
+      forEachConcurrently(options.leave ? [] : this.#registry.live(), (record) =>
+        this.#endAtShutdown(record),
+      ),
     ]);
-    const timer = Promise.withResolvers<void>();
-    const cancel = this.#clock.setTimer(options.timeoutMs, timer.resolve);
-    await Promise.race([gone, timer.promise]);
-    cancel();
+    await within(gone, options.timeoutMs, this.#clock);
     this.#retries.stop();
     this.#monitor.stop();
     return this.#registry.live().map((record) => record.sandboxId);

@@ -1,16 +1,17 @@
 import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
 import type { EngineSandbox, IsolationLevel } from "../engine/port.ts";
 import type { Place } from "./capacity.ts";
 import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
 import type { SandboxTimes } from "./store.ts";
 
-/** Where a sandbox stands, with what belongs to that place only. */
+/** The state of a sandbox, with what belongs to that state alone. */
 export type Phase =
   | {
       readonly state: "CREATING";
       readonly abort: AbortController;
-      /** Of the warm sandbox that it is made of. */
+      /** Of the warm sandbox it is made from. */
       readonly warmRef: string | undefined;
     }
   | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
@@ -22,13 +23,13 @@ export type Phase =
       readonly endedAt: number;
     };
 
-/** Why and how a sandbox is to end. */
+/** Why and how to end a sandbox. */
 export interface TerminationRequest {
   readonly cause: TerminationCause;
   readonly message: string;
   /** How long active operations may run on, in milliseconds. */
   readonly graceMs: number;
-  /** Asked once more under the lock: `false` leaves the sandbox alone. */
+  /** Asked again under the lock: `false` leaves the sandbox alone. */
   readonly onlyIf?: () => boolean;
 }
 
@@ -37,7 +38,7 @@ export class SandboxRecord {
   readonly sandboxId: string;
   readonly generation: number;
   readonly owner: string;
-  /** Its place among all lives that sandboxes ever had, which tells it from every other life under its id. */
+  /** Its number among all sandboxes ever made, which distinguishes it from earlier and later ones under its id. */
   readonly place: number;
   readonly createTimeMs: number;
   readonly leases: LeaseBook;
@@ -63,7 +64,7 @@ export class SandboxRecord {
     phase: Phase;
     reservation: Place;
     clock: Clock;
-    /** Those of an earlier run, on this one's monotonic clock. Undefined: it begins now. */
+    /** Those of an earlier run, on this run's monotonic clock. Undefined: it begins now. */
     times?: SandboxTimes;
     /** Called when it was used. */
     onUse: () => void;
@@ -96,7 +97,7 @@ export class SandboxRecord {
     this.#onUse();
   }
 
-  /** The moments of its life; `…At` on the monotonic clock. */
+  /** `…At` on the monotonic clock. */
   get times(): SandboxTimes {
     return {
       createTimeMs: this.createTimeMs,
@@ -114,7 +115,7 @@ export class SandboxRecord {
     return this.phase.state !== "TERMINATED";
   }
 
-  /** Which deadline comes next, in milliseconds from now (negative: passed). Undefined where none can come. */
+  /** The next deadline, in milliseconds from now (negative: passed). Undefined where there is none. */
   expiry(): { readonly cause: "IDLE_TIMEOUT" | "MAX_LIFETIME"; readonly inMs: number } | undefined {
     if (this.phase.state !== "RUNNING" && this.phase.state !== "PAUSED") return undefined;
     const now = this.#clock.monotonicMs();
@@ -125,7 +126,7 @@ export class SandboxRecord {
     return idle < life ? { cause: "IDLE_TIMEOUT", inMs: idle } : { cause: "MAX_LIFETIME", inMs: life };
   }
 
-  /** What an operation needs to know; undefined while there is no container to work in. */
+  /** What an operation needs to know; undefined while there is no container. */
   leased(): LeasedSandbox | undefined {
     if (!("engine" in this.phase)) return undefined;
     const { engine } = this.phase;
@@ -158,4 +159,43 @@ export class SandboxRecord {
       termination: phase.state === "TERMINATED" ? phase.termination : undefined,
     };
   }
+}
+
+/** Makes the error for an id that is taken. */
+export function exists({ sandboxId }: SandboxRecord): BerthError {
+  return new BerthError(
+    "SANDBOX_EXISTS",
+    `sandbox_id: a sandbox with the id ${JSON.stringify(sandboxId)} exists. Delete it, or choose another id.`,
+    { metadata: { sandbox_id: sandboxId } },
+  );
+}
+
+/** Makes the error for an id that names nothing, or another owner's sandbox. */
+export function notFound(sandboxId: string): BerthError {
+  return new BerthError("SANDBOX_NOT_FOUND", `There is no sandbox ${JSON.stringify(sandboxId)}.`, {
+    metadata: { sandbox_id: sandboxId },
+  });
+}
+
+/** @throws `SANDBOX_REPLACED` where the caller knows another generation. */
+export function assertGeneration(record: SandboxRecord, name: { readonly generation?: number }): void {
+  if (name.generation === undefined || name.generation === record.generation) return;
+  throw new BerthError(
+    "SANDBOX_REPLACED",
+    `generation: the sandbox is in generation ${record.generation} now, not ${name.generation}: its container was replaced, with an empty disk. Read it again before you continue.`,
+    { metadata: { sandbox_id: record.sandboxId, generation: String(record.generation) } },
+  );
+}
+
+/** Makes the error for a sandbox whose state does not allow its use; the message says what helps. */
+export function notRunning({ phase, sandboxId }: SandboxRecord): BerthError {
+  const metadata = { sandbox_id: sandboxId, state: phase.state };
+  const advice = {
+    CREATING: "It is still being created.",
+    PAUSED: "It is paused: resume it first.",
+    RUNNING: "It is running.",
+    DELETING: "It is being deleted.",
+    TERMINATED: phase.state === "TERMINATED" ? `It has ended: ${phase.termination.message}` : "",
+  }[phase.state];
+  return new BerthError("SANDBOX_NOT_RUNNING", `The sandbox cannot be used. ${advice}`, { metadata });
 }

@@ -1,27 +1,28 @@
 import type { Clock } from "../base/clock.ts";
 import { FairShare } from "../base/fair-share.ts";
+import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { SandboxRecord } from "./record.ts";
 
 /** How long an ended sandbox stays readable. */
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 
-/** Every sandbox that can be read: the live ones, and the ended ones of the last 24 hours. */
+/** Every sandbox that can be read: the live ones, and those that ended in the last 24 hours. */
 export class SandboxRegistry {
   readonly #clock: Clock;
   readonly #keepEnded: number;
   readonly #onForget: (record: SandboxRecord) => void;
   readonly #records = new Map<string, SandboxRecord>();
   readonly #live = new Set<SandboxRecord>();
-  /** By owner, in the order in which their lives began. */
+  /** By owner, in the order of their creation. */
   readonly #readableByOwner = new OrderedIndex<SandboxRecord>(positionOf);
   readonly #liveByOwner = new OrderedIndex<SandboxRecord>(positionOf);
-  /** Ended sandboxes with the time they may be forgotten, oldest first. */
+  /** Ended sandboxes with the time at which they are forgotten, oldest first. */
   readonly #ended = new Map<SandboxRecord, number>();
   readonly #endedShares = new FairShare<SandboxRecord>();
 
   /**
-   * @param onForget called with each ended sandbox that is readable no more.
+   * @param onForget called with each ended sandbox that is forgotten.
    * @param keepEnded how many ended sandboxes are kept at most; the oldest of the owner with the most go first.
    */
   constructor(clock: Clock, onForget: (record: SandboxRecord) => void, keepEnded = 10_000) {
@@ -30,9 +31,9 @@ export class SandboxRegistry {
     this.#keepEnded = keepEnded;
   }
 
-  /** Ids are the owner's own: two owners may use the same one and never hear of each other. */
+  /** The key of a sandbox in maps and locks. Ids are the owner's own: two owners may use the same one. */
   static key(owner: string, sandboxId: string): string {
-    return JSON.stringify([owner, sandboxId]);
+    return compositeKey(owner, sandboxId);
   }
 
   get(owner: string, sandboxId: string): SandboxRecord | undefined {
@@ -66,7 +67,7 @@ export class SandboxRegistry {
     return [...this.#live];
   }
 
-  /** Records of an owner, newest first. @param ended whether those that have ended are among them. */
+  /** Records of an owner, newest first. @param ended whether to include those that have ended. */
   list(
     owner: string,
     ended: boolean,

@@ -7,13 +7,13 @@ const MAX_PAUSE_MS = 30_000;
 interface Stuck {
   failures: number;
   /** Starts the next attempt, once. */
-  again: () => void;
+  retry: () => void;
   cancel: CancelTimer;
 }
 
 /**
- * Keeps trying to remove what the engine could not remove, in pauses that
- * double. What is removed meanwhile by somebody else is to be reported as gone.
+ * Retries removals that the engine failed, in pauses that double. What is
+ * removed by others meanwhile must be reported as {@link RemovalRetries.gone}.
  */
 export class RemovalRetries {
   readonly #clock: Clock;
@@ -38,9 +38,9 @@ export class RemovalRetries {
 
   /**
    * Reports a removal that failed.
-   * @param again removes it; what that rejects with is to be reported in turn.
+   * @param retry removes it; a failure of that must be reported here again.
    */
-  failed(ref: string, sandboxId: string, cause: unknown, again: () => Promise<void>): void {
+  failed(ref: string, sandboxId: string, cause: unknown, retry: () => Promise<void>): void {
     const known = this.#stuck.get(ref);
     known?.cancel();
     const failures = (known?.failures ?? 0) + 1;
@@ -52,10 +52,10 @@ export class RemovalRetries {
     if (this.#stopped) return;
     const start = (): void => {
       stuck.cancel();
-      stuck.again = nothing;
-      again().catch(nothing);
+      stuck.retry = nothing;
+      retry().catch(nothing);
     };
-    const stuck = { failures, again: start, cancel: this.#clock.setTimer(retryMs, start) };
+    const stuck = { failures, retry: start, cancel: this.#clock.setTimer(retryMs, start) };
     this.#stuck.set(ref, stuck);
   }
 
@@ -65,12 +65,12 @@ export class RemovalRetries {
     this.#stuck.delete(ref);
   }
 
-  /** Ends the pauses: what kept things from being removed may be over. */
+  /** Retries everything at once, since what kept it from being removed may be over. */
   hurry(): void {
-    for (const { again } of [...this.#stuck.values()]) again();
+    for (const { retry } of [...this.#stuck.values()]) retry();
   }
 
-  /** Starts no attempt any more. */
+  /** Makes no more attempts. */
   stop(): void {
     this.#stopped = true;
     for (const { cancel } of this.#stuck.values()) cancel();

@@ -1,4 +1,6 @@
-import type { IsolationLevel, NetworkMode, Resources } from "../engine/port.ts";
+import type { IsolationLevel, NetworkMode, PullProgress, Resources } from "../engine/port.ts";
+import type { LoggedEvent } from "../state/event-store.ts";
+
 /** Why a sandbox ended. */
 export type TerminationCause =
   | "DELETED"
@@ -30,7 +32,7 @@ export interface Mount {
   readonly readOnly: boolean;
 }
 
-/** What a sandbox is, every default filled in. Times are in milliseconds. */
+/** What a sandbox was created with, every default filled in. Times are in milliseconds. */
 export interface SandboxSpec {
   readonly image: string;
   readonly env: Readonly<Record<string, string>>;
@@ -49,10 +51,10 @@ export interface SandboxSpec {
   readonly runtime: string;
 }
 
-/** Where a sandbox stands, in the names of the wire. */
+/** The state of a sandbox, in the names of the wire. */
 export type SandboxState = "CREATING" | "RUNNING" | "PAUSED" | "DELETING" | "TERMINATED";
 
-/** A sandbox as it was at one moment: what clients see. Times are wall milliseconds. */
+/** A snapshot of a sandbox, as clients see it. Times are wall milliseconds. */
 export interface SandboxView {
   readonly sandboxId: string;
   readonly generation: number;
@@ -63,8 +65,27 @@ export interface SandboxView {
   readonly isolation: IsolationLevel;
   readonly createTimeMs: number;
   readonly lastUsedTimeMs: number;
-  /** Undefined while in use with no bound on its life, and once it has ended. */
+  /** Undefined while it is in use without a max lifetime, and once it has ended. */
   readonly expireTimeMs: number | undefined;
   readonly activeOperations: number;
   readonly termination: Termination | undefined;
 }
+
+/** What happened to a sandbox. */
+export type SandboxEventBody =
+  | { readonly type: "CREATING" | "RUNNING" | "PAUSED" | "RESUMED" | "UPDATED" }
+  | { readonly type: "IMAGE_PULL"; readonly image: string; readonly progress: PullProgress }
+  | { readonly type: "DELETING" | "TERMINATED"; readonly termination: Termination }
+  | WorkspaceEventBody;
+
+/** A workspace that the sandbox mounts, or the shared directory, was measured above its quota, or within it again. */
+export interface WorkspaceEventBody {
+  readonly type: `${"WORKSPACE" | "SHARED"}_${"OVER" | "WITHIN"}_QUOTA`;
+  /** Empty: the shared directory. */
+  readonly workspaceId: string;
+  readonly sizeBytes: number;
+  readonly quotaBytes: number;
+}
+
+/** An event of a sandbox with its place in the history. */
+export type SandboxEvent = LoggedEvent<SandboxEventBody>;

@@ -1,5 +1,5 @@
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import type { EngineInfo, NetworkMode } from "../engine/port.ts";
+import type { EngineInfo, EngineMount, NetworkMode } from "../engine/port.ts";
 import type { Mount, SandboxSpec } from "./sandbox.ts";
 
 const MIB = 1024 * 1024;
@@ -12,7 +12,7 @@ const MAX_PIDS = 32_768;
 const MIN_CPU_MILLIS = 10;
 const MIN_DISK_BYTES = 1 * MIB;
 
-/** What sandboxes are when their creator does not say. */
+/** What sandboxes get where their creator does not say. */
 export interface SandboxDefaults {
   readonly image: string;
   readonly workingDir: string;
@@ -38,7 +38,7 @@ export const SANDBOX_DEFAULTS: SandboxDefaults = {
   commandTimeoutMs: 300_000,
 };
 
-/** What a creator said: well-formed, with everything it left out undefined. */
+/** What a caller asked for: well-formed, what it left out undefined. */
 export interface RequestedSpec {
   readonly image?: string;
   readonly env?: Readonly<Record<string, string>>;
@@ -58,7 +58,7 @@ export interface RequestedSpec {
 }
 
 /**
- * Fills in the defaults and holds the spec against what the engine can do.
+ * Fills in the defaults and checks the spec against what the engine can do.
  * @throws `INVALID_ARGUMENT` for a value out of range, `UNSUPPORTED` for what the engine cannot do.
  */
 export function resolveSpec(
@@ -66,20 +66,20 @@ export function resolveSpec(
   defaults: SandboxDefaults,
   engine: EngineInfo,
 ): SandboxSpec {
-  const most = { memory: engine.memoryBytes, cpu: engine.cpus * 1000 };
-  // A default above what the machine has would refuse every create that names no limit.
-  const memoryBytes = asked.memoryBytes ?? Math.min(defaults.memoryBytes, most.memory);
-  const cpuMillis = asked.cpuMillis ?? Math.min(defaults.cpuMillis, most.cpu);
+  const max = { memory: engine.memoryBytes, cpu: engine.cpus * 1000 };
+  // A default above what the machine has would fail every create that names no limit.
+  const memoryBytes = asked.memoryBytes ?? Math.min(defaults.memoryBytes, max.memory);
+  const cpuMillis = asked.cpuMillis ?? Math.min(defaults.cpuMillis, max.cpu);
   const pidsLimit = asked.pidsLimit ?? defaults.pidsLimit;
-  inRange("spec.resources.memory_bytes", memoryBytes, MIN_MEMORY_BYTES, most.memory);
-  inRange("spec.resources.cpu_millis", cpuMillis, MIN_CPU_MILLIS, most.cpu);
+  inRange("spec.resources.memory_bytes", memoryBytes, MIN_MEMORY_BYTES, max.memory);
+  inRange("spec.resources.cpu_millis", cpuMillis, MIN_CPU_MILLIS, max.cpu);
   inRange("spec.resources.pids_limit", pidsLimit, MIN_PIDS, MAX_PIDS);
   if (asked.diskBytes !== undefined) {
     inRange("spec.resources.disk_bytes", asked.diskBytes, MIN_DISK_BYTES, Number.MAX_SAFE_INTEGER);
     if (!engine.capabilities.diskLimit) {
       throw unsupported(
         "spec.resources.disk_bytes",
-        "The engine's storage cannot bound a sandbox's disk. Leave it unset.",
+        "The engine's storage cannot limit a sandbox's disk. Leave it unset.",
       );
     }
   }
@@ -87,7 +87,7 @@ export function resolveSpec(
   if (network === "EGRESS" && !engine.capabilities.egress) {
     throw unsupported(
       "spec.network.mode",
-      "This server cannot keep a sandbox with network away from private addresses, so it gives none. Use NONE; `berth doctor` tells the operator what is missing.",
+      "This server offers no network because it cannot block private addresses. Use NONE; `berth doctor` shows the operator what is missing.",
     );
   }
   return {
@@ -106,11 +106,39 @@ export function resolveSpec(
   };
 }
 
-function inRange(field: string, value: number, least: number, most: number): void {
-  if (value < least || value > most)
-    throw invalidArgument(field, `${value} is not between ${least} and ${most}.`);
+function inRange(field: string, value: number, min: number, max: number): void {
+  if (value < min || value > max) throw invalidArgument(field, `${value} is not between ${min} and ${max}.`);
 }
 
 function unsupported(field: string, message: string): BerthError {
   return new BerthError("UNSUPPORTED", `${field}: ${message}`, { metadata: { field } });
+}
+
+/** Resolves the mounts of a spec to directories of the host. */
+export interface MountSources {
+  /**
+   * Checks whether a sandbox may be made with these mounts. Called in the same
+   * turn in which the sandbox becomes known, so that a caller that closes a
+   * workspace to have it alone finds every sandbox that uses it.
+   * @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_IN_USE`, `UNSUPPORTED`.
+   */
+  check(owner: string, spec: SandboxSpec): void;
+  /** @returns the directories. @throws as {@link check}, `WORKSPACE_BROKEN`. */
+  resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]>;
+}
+
+/** Mounts of host paths alone. */
+export const HOST_MOUNTS: MountSources = {
+  check: (_owner, spec) => void hostMounts(spec),
+  resolve: async (_owner, spec) => hostMounts(spec),
+};
+
+function hostMounts(spec: SandboxSpec): EngineMount[] {
+  return spec.mounts.map(({ source, target, readOnly }, index) => {
+    if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
+    throw new BerthError(
+      "UNSUPPORTED",
+      `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,
+    );
+  });
 }

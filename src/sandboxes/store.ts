@@ -2,15 +2,15 @@ import type { EngineSandbox } from "../engine/port.ts";
 import type { Database } from "../state/database.ts";
 import type { SandboxSpec, Termination } from "./sandbox.ts";
 
-/** Where a kept sandbox stands. */
+/** The phase of a stored sandbox. */
 export type StoredPhase =
-  /** Its container may exist, or half of it, or not. */
+  /** Its container may exist, in part or not at all. */
   | { readonly state: "CREATING" }
   | { readonly state: "RUNNING" | "PAUSED"; readonly engine: EngineSandbox }
   | { readonly state: "DELETING"; readonly engine: EngineSandbox; readonly termination: Termination }
   | { readonly state: "TERMINATED"; readonly termination: Termination; readonly endedAt: number };
 
-/** Moments of a sandbox's life: `…TimeMs` by the wall clock, `…At` in service time, by which deadlines go. */
+/** `…TimeMs` by the wall clock, `…At` in service time, by which deadlines go. */
 export interface SandboxTimes {
   readonly createTimeMs: number;
   readonly createdAt: number;
@@ -18,18 +18,18 @@ export interface SandboxTimes {
   readonly usedAt: number;
 }
 
-/** A sandbox as it is kept. */
+/** A sandbox as it is stored. */
 export interface StoredSandbox extends SandboxTimes {
   readonly owner: string;
   readonly sandboxId: string;
   readonly generation: number;
-  /** Among all lives that sandboxes ever had: the later one's is the larger. Never used twice. */
+  /** Grows with every sandbox ever made, also under the same id. Never used twice. */
   readonly place: number;
   readonly spec: SandboxSpec;
   readonly phase: StoredPhase;
 }
 
-/** The second conflict is with a later life under the id: what comes late of an earlier one does not touch it. */
+/** The second conflict is with a later sandbox under the id: a late write of an earlier one does not touch it. */
 const PUT = `
   INSERT INTO sandboxes (place, owner, sandbox_id, generation, state, phase, spec, create_time_ms, created_at, used_time_ms, used_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -38,7 +38,7 @@ const PUT = `
     used_time_ms = excluded.used_time_ms, used_at = excluded.used_at
   ON CONFLICT (owner, sandbox_id) DO NOTHING`;
 
-/** Keeps sandboxes, also past the end of the service. Every write may throw `NO_SPACE`, and has changed nothing then. */
+/** The sandboxes in the database. Every write may throw `NO_SPACE`, and has changed nothing then. */
 export class SandboxStore {
   readonly #database: Database;
 
@@ -46,18 +46,18 @@ export class SandboxStore {
     this.#database = database;
   }
 
-  /** All, in the order in which their lives began. */
+  /** All, in the order of their creation. */
   load(): StoredSandbox[] {
     return this.#database.prepare("SELECT * FROM sandboxes ORDER BY place").all().map(fromRow);
   }
 
-  /** The largest place there ever was; 0 before the first. */
+  /** The largest place ever used; 0 before the first. */
   lastPlace(): number {
     const row = this.#database.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'").get();
     return Number(row?.seq ?? 0);
   }
 
-  /** Keeps a sandbox, instead of an earlier life under its id. Where a later life is kept, nothing changes. */
+  /** Stores a sandbox in place of an earlier one under its id. Where a later one is stored, nothing changes. */
   put(sandbox: StoredSandbox): void {
     const { owner, sandboxId, generation, place, phase, spec } = sandbox;
     this.#database.transaction(() => {
@@ -82,14 +82,13 @@ export class SandboxStore {
     });
   }
 
-  /** Keeps when a sandbox was used last. */
+  /** Stores when a sandbox was used last. */
   putUsed({ place, usedTimeMs, usedAt }: StoredSandbox): void {
     this.#database
       .prepare("UPDATE sandboxes SET used_time_ms = ?, used_at = ? WHERE place = ?")
       .run(usedTimeMs, usedAt, place);
   }
 
-  /** Forgets one. */
   remove(place: number): void {
     this.#database.prepare("DELETE FROM sandboxes WHERE place = ?").run(place);
   }

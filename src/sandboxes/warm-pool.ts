@@ -12,66 +12,57 @@ export interface WarmPoolTarget {
   readonly count: number;
 }
 
-/** How a warm pool stands. */
+/** The state of a warm pool. */
 export interface WarmPoolStatus {
   readonly image: string;
   readonly target: number;
   readonly ready: number;
 }
 
-/** A sandbox that was kept ready, and is its claimer's now. */
+/** A sandbox that was kept ready and has been claimed. */
 export interface WarmSandbox {
   readonly engine: EngineSandbox;
-  /** The resources it has. */
+  /** The resources it has now. */
   readonly resources: Resources;
 }
 
-/** Sandboxes started at the same time; more only make the engine slower. */
-const STARTING_AT_ONCE = 2;
-/** How long no claim has to come before the pool is filled again. */
-const CLAIMS_FIRST_MS = 50;
+/** Sandboxes of an image started at the same time; more only make the engine slower. */
+const MAX_STARTING = 2;
+/** The pool is filled again once no claim has come for this long. */
+const REFILL_DELAY_MS = 50;
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
+interface Parts {
+  readonly engine: Engine;
+  readonly observer: SandboxObserver;
+  readonly logger: Logger;
+  readonly retries: RemovalRetries;
+  /** The spec of a sandbox that names nothing but its image. */
+  readonly specOf: (image: string) => SandboxSpec;
+}
+
 /**
  * Keeps started sandboxes ready to be claimed, each with the lanes opened, and
- * starts new ones in place of those that were claimed or ended. They are made
- * as a sandbox is that names nothing but its image, under ids of their own: a
- * claim without an id of its caller takes the sandbox with its id.
+ * starts new ones in place of those that were claimed or ended. Each is made
+ * from a spec that names nothing but the image, under an id of its own: a claim
+ * whose caller names no id takes the sandbox with its id.
  */
 export class WarmPool {
-  readonly #engine: Engine;
-  readonly #observer: SandboxObserver;
-  readonly #logger: Logger;
-  readonly #retries: RemovalRetries;
-  readonly #spec: (image: string) => SandboxSpec;
+  readonly #parts: Parts;
   readonly #pools: readonly ImagePool[];
   readonly #closing = new AbortController();
   /** Ids of those being started. */
   readonly #starting = new Set<string>();
-  /** Starts under way, and removals: what a stop waits for. */
+  /** Starts and removals under way: what a stop waits for. */
   readonly #work = new Set<Promise<void>>();
 
-  /** @param spec what a sandbox is that names nothing but its image. */
-  constructor(
-    targets: readonly WarmPoolTarget[],
-    spec: (image: string) => SandboxSpec,
-    parts: {
-      readonly engine: Engine;
-      readonly observer: SandboxObserver;
-      readonly logger: Logger;
-      readonly retries: RemovalRetries;
-    },
-  ) {
-    this.#engine = parts.engine;
-    this.#observer = parts.observer;
-    this.#logger = parts.logger;
-    this.#retries = parts.retries;
-    this.#spec = spec;
+  constructor(targets: readonly WarmPoolTarget[], parts: Parts) {
+    this.#parts = parts;
     this.#pools = targets.map(({ image, count }) => ({ image, target: count, ready: [], starting: 0 }));
   }
 
-  /** Begins to fill the pools. */
+  /** Starts to fill the pools. */
   start(): void {
     for (const pool of this.#pools) this.#fill(pool);
   }
@@ -79,14 +70,14 @@ export class WarmPool {
   /** A ready sandbox that can be made into what the spec asks for; undefined where there is none. */
   claim(spec: SandboxSpec): WarmSandbox | undefined {
     const pool = this.#pools.find(({ image }) => image === spec.image);
-    if (pool === undefined || !canBecome(this.#spec(pool.image), spec)) return undefined;
+    if (pool === undefined || !canBecome(this.#parts.specOf(pool.image), spec)) return undefined;
     if (spec.mounts.length > 0 && !pool.ready[0]?.takesMounts) return undefined;
     const engine = pool.ready.shift();
     this.#fillAfter(pool);
-    return engine && { engine, resources: this.#spec(pool.image).resources };
+    return engine && { engine, resources: this.#parts.specOf(pool.image).resources };
   }
 
-  /** Takes a sandbox back that was claimed and not used. */
+  /** Takes back a sandbox that was claimed and not used. */
   giveBack({ engine }: WarmSandbox, image: string): void {
     const pool = this.#pools.find((candidate) => candidate.image === image);
     if (pool === undefined || this.#closing.signal.aborted) this.#track(this.#remove(engine));
@@ -98,7 +89,7 @@ export class WarmPool {
     return this.#starting.has(sandboxId) || this.refs().includes(ref);
   }
 
-  /** Forgets a sandbox that ended while it waited; returns whether it was one of these. */
+  /** Drops a sandbox that ended while it waited; returns whether it was one of these. */
   lost(ref: string): boolean {
     for (const pool of this.#pools) {
       const place = pool.ready.findIndex((sandbox) => sandbox.ref === ref);
@@ -120,7 +111,7 @@ export class WarmPool {
     return this.#pools.map(({ image, target, ready }) => ({ image, target, ready: ready.length }));
   }
 
-  /** Starts no more, and removes those that are ready. */
+  /** Starts no more sandboxes and removes those that are ready. */
   async stop(): Promise<void> {
     this.#closing.abort();
     for (const pool of this.#pools) {
@@ -129,17 +120,17 @@ export class WarmPool {
     while (this.#work.size > 0) await Promise.all(this.#work);
   }
 
-  /** A start takes the engine's time from claims: while sandboxes are ready, those that come at once go first. */
+  /** A start takes the engine's time from claims: while sandboxes are ready, a burst of claims goes first. */
   #fillAfter(pool: ImagePool): void {
     clearTimeout(pool.pause);
     if (pool.ready.length === 0) this.#fill(pool);
-    else pool.pause = setTimeout(() => this.#fill(pool), CLAIMS_FIRST_MS).unref();
+    else pool.pause = setTimeout(() => this.#fill(pool), REFILL_DELAY_MS).unref();
   }
 
   #fill(pool: ImagePool): void {
     while (
       !this.#closing.signal.aborted &&
-      pool.starting < STARTING_AT_ONCE &&
+      pool.starting < MAX_STARTING &&
       pool.ready.length + pool.starting < pool.target
     ) {
       pool.starting++;
@@ -153,22 +144,22 @@ export class WarmPool {
       const identity = { sandboxId: newId("sbx"), generation: 1, owner: POOL_OWNER };
       this.#starting.add(identity.sandboxId);
       try {
-        const spec = this.#spec(pool.image);
-        await this.#engine.ensureImage(spec.image, { signal });
-        const engine = await this.#engine.create(
+        const spec = this.#parts.specOf(pool.image);
+        await this.#parts.engine.ensureImage(spec.image, { signal });
+        const engine = await this.#parts.engine.create(
           { ...spec, ...identity, mounts: [], takesMounts: true },
           signal,
         );
-        this.#observer.ready(leasedOf(engine, spec));
+        this.#parts.observer.ready(leasedOf(engine, spec));
         pool.starting--;
         if (signal.aborted) return await this.#remove(engine);
         pool.ready.push(engine);
         return this.#fill(pool);
       } catch (error) {
         if (signal.aborted) break;
-        this.#logger.warn(
+        this.#parts.logger.warn(
           { image: pool.image, err: error },
-          "a sandbox of the warm pool could not be started; trying again",
+          "a sandbox of the warm pool could not be started; retrying",
         );
         await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
       } finally {
@@ -179,11 +170,11 @@ export class WarmPool {
   }
 
   async #remove(engine: EngineSandbox): Promise<void> {
-    this.#observer.ending(leasedOf(engine, this.#spec("")));
-    await this.#engine.remove(engine.ref).then(
-      () => this.#retries.gone(engine.ref),
+    this.#parts.observer.ending(leasedOf(engine, this.#parts.specOf("")));
+    await this.#parts.engine.remove(engine.ref).then(
+      () => this.#parts.retries.gone(engine.ref),
       (error: unknown) =>
-        this.#retries.failed(engine.ref, engine.sandboxId, error, () => this.#remove(engine)),
+        this.#parts.retries.failed(engine.ref, engine.sandboxId, error, () => this.#remove(engine)),
     );
   }
 
@@ -193,7 +184,7 @@ export class WarmPool {
   }
 }
 
-/** Whose label a waiting sandbox carries: nobody's yet. */
+/** The owner in the label of a sandbox that nobody has claimed yet. */
 export const POOL_OWNER = "warm-pool";
 
 interface ImagePool {
@@ -202,11 +193,11 @@ interface ImagePool {
   /** Oldest first. */
   readonly ready: EngineSandbox[];
   starting: number;
-  /** Until it is filled again. */
+  /** Runs until the pool is filled again. */
   pause?: NodeJS.Timeout;
 }
 
-/** Whether a started sandbox can serve: what cannot be changed any more is as asked. Environment, limits and mounts can. */
+/** Whether a started sandbox can serve: everything but environment, limits and mounts is fixed by now. */
 function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
   return (
     asked.workingDir === made.workingDir &&
@@ -217,7 +208,7 @@ function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
   );
 }
 
-/** What a sandbox of the pool is to those who work in it. */
+/** A sandbox of the pool as its operations see it. */
 export function leasedOf(engine: EngineSandbox, spec: SandboxSpec): LeasedSandbox {
   const { ref, sandboxId, generation, owner } = engine;
   return { ref, sandboxId, generation, owner, spec, user: spec.user === "" ? engine.user : spec.user };

@@ -1,6 +1,6 @@
+import { within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Logger } from "../base/logger.ts";
-import { atMost } from "../base/until.ts";
 import type { SessionJournal } from "./journal.ts";
 import type { SessionMaker } from "./maker.ts";
 import { type SessionRecord, sessionLost } from "./record.ts";
@@ -40,9 +40,9 @@ export class SessionEnder {
     record.stopTimer();
     const { calls, sessionId } = record;
     if (calls.count > 0) {
-      await atMost(calls.drained(), graceMs, this.#clock);
+      await within(calls.drained(), graceMs, this.#clock);
       calls.abortAll(sessionLost(record, "it was destroyed"));
-      await atMost(calls.drained(), ABORT_WAIT_MS, this.#clock);
+      await within(calls.drained(), ABORT_WAIT_MS, this.#clock);
     }
     const failure = await this.#maker.takeAway(record);
     if (failure !== undefined) {

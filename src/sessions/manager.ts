@@ -1,10 +1,10 @@
+import { within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
-import { atMost } from "../base/until.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
@@ -236,7 +236,7 @@ export class SessionManager {
       if (leave) this.#journal.keepLastUse(record);
       else this.#journal.forget(record.sessionId);
     }
-    await atMost(this.#ender.settled(), timeoutMs, this.#clock);
+    await within(this.#ender.settled(), timeoutMs, this.#clock);
   }
 
   async #createOne(owner: string, workerId: string, asked: RequestedSession, signal: AbortSignal) {

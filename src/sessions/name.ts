@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { compositeKey } from "../base/ids.ts";
 
 const LAST_NUMBER = 999;
 
@@ -23,7 +24,7 @@ export class SessionNamer {
   }
 
   next(owner: string, workerId: string, type: string, customName: string): SessionNames {
-    const key = JSON.stringify([owner, workerId, type]);
+    const key = compositeKey(owner, workerId, type);
     const number = ((this.#counts.get(key) ?? 0) % LAST_NUMBER) + 1;
     this.#counts.delete(key);
     this.#counts.set(key, number);

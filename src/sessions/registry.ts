@@ -1,3 +1,4 @@
+import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { SessionRecord } from "./record.ts";
 
@@ -16,7 +17,7 @@ export class SessionRegistry {
 
   /** The name of a session's lock. */
   static lockOf({ owner, workerId, resourceType }: SessionKey): string {
-    return JSON.stringify([owner, workerId, resourceType]);
+    return compositeKey(owner, workerId, resourceType);
   }
 
   get(key: SessionKey): SessionRecord | undefined {
@@ -77,11 +78,11 @@ function indexKeys({ init }: SessionRecord): string[] {
 }
 
 function workerKey(owner: string, workerId: string): string {
-  return JSON.stringify(["worker", owner, workerId]);
+  return compositeKey("worker", owner, workerId);
 }
 
 function typeKey(owner: string, type: string): string {
-  return JSON.stringify(["type", owner, type]);
+  return compositeKey("type", owner, type);
 }
 
 function positionOf({ init, sessionId }: SessionRecord): Position {

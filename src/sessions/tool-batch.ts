@@ -1,3 +1,4 @@
+import { forEachConcurrently } from "../base/async.ts";
 import { TOOL_CODE } from "./backend.ts";
 import {
   NO_OBSERVER,
@@ -36,17 +37,14 @@ export async function runBatch(
 ): Promise<BatchResult[]> {
   const traceId = options.traceId ?? newTraceId();
   const results = requests.map((): BatchResult => ({ kind: "skipped" }));
-  const queue = [...requests.entries()];
   let stopped = false;
-  const work = async (): Promise<void> => {
-    for (let next = queue.shift(); next !== undefined && !stopped; next = queue.shift()) {
-      const [index, request] = next;
-      const result = await runOne(runner, { ...request, traceId: request.traceId ?? traceId }, signal);
-      results[index] = result;
-      stopped ||= options.stopOnError && hasFailed(result);
-    }
+  const work = async ([index, request]: [number, ToolRequest]): Promise<void> => {
+    if (stopped) return;
+    const result = await runOne(runner, { ...request, traceId: request.traceId ?? traceId }, signal);
+    results[index] = result;
+    stopped ||= options.stopOnError && hasFailed(result);
   };
-  await Promise.all(Array.from({ length: options.parallel ? AT_ONCE : 1 }, work));
+  await forEachConcurrently([...requests.entries()], work, options.parallel ? AT_ONCE : 1);
   return results;
 }
 

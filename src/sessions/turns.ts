@@ -1,6 +1,6 @@
+import { untilAborted } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
-import { untilAborted } from "../base/until.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SessionBackend } from "./backend.ts";
 import type { SessionCall } from "./calls.ts";

@@ -1,27 +1,28 @@
-import { chmodSync, closeSync, openSync, statSync } from "node:fs";
+import { chmodSync, closeSync, existsSync, openSync, readSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
-import { isBusy } from "./errors.ts";
+import { isBusy, isCorrupt } from "./database.ts";
+import { APPLICATION_ID, MIGRATIONS } from "./schema.ts";
 
 const DATABASE = "berth.db";
 const LOCK = "lock";
-/** A file of SQLite's, and those that it makes beside it with the same mode. */
+/** A file of SQLite's, and those that it creates beside it with the same mode. */
 const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => file + end);
-/** What the service has in its data directory. */
+/** What the service creates in its data directory. */
 const ENTRIES = new Set([
   ...[...filesOf(DATABASE), ...filesOf(LOCK)],
   ...["transcripts", "pipes", "workspaces", "shared"],
 ]);
 const FILE_MODE = 0o600;
 
-/** The data directory as others are to be kept out of it. */
+/** The data directory, as a directory that other users must not enter. */
 export function privateDataDir(directory: string): PrivateDirectory {
   return { path: directory, option: "data-dir", isOwn: (name) => ENTRIES.has(name) };
 }
 
-/** A data directory that is this service's alone while it is held. */
+/** A data directory, locked for this service alone. */
 export class DataDir {
   readonly path: string;
   readonly #lock: DatabaseSync;
@@ -32,7 +33,7 @@ export class DataDir {
   }
 
   /**
-   * Takes the directory, which is made where it is missing and closed to other
+   * Locks the directory, which is created where it is missing and closed to other
    * users. The lock ends with the process, however that ends.
    * @throws `INVALID_ARGUMENT` where it cannot be written or closed, or another service holds it, saying what to do.
    */
@@ -46,12 +47,12 @@ export class DataDir {
     return new DataDir(directory, lockFile(directory));
   }
 
-  /** Where the database is. */
+  /** Path of the database. */
   get database(): string {
     return path.join(this.path, DATABASE);
   }
 
-  /** Makes the database's files readable to nobody but this user. To be called before it is opened. */
+  /** Makes the database's files readable to this user alone. Call it before the database is opened. */
   makeDatabasePrivate(): void {
     try {
       makeFilePrivate(this.database);
@@ -87,9 +88,9 @@ function lockFile(directory: string): DatabaseSync {
 }
 
 /**
- * Makes an empty file where there is none; SQLite's own would be open to
- * readers. One that is there is not opened: closing it would end the locks that
- * this process has on it.
+ * Creates an empty file where there is none; one of SQLite's making would be
+ * open to readers. An existing file is not opened: closing it would end the
+ * locks that this process holds on it.
  */
 function makeFilePrivate(file: string): void {
   try {
@@ -103,12 +104,80 @@ function makeFilePrivate(file: string): void {
   }
 }
 
-/** Says that a directory cannot be written, and what to do. */
-export function unusable(directory: string, cause: unknown): BerthError {
+/** Makes the error for a directory that cannot be written. */
+function unusable(directory: string, cause: unknown): BerthError {
   const { code, errstr } = cause as { readonly code?: string; readonly errstr?: string };
   return new BerthError(
     "INVALID_ARGUMENT",
     `--data-dir: ${directory} cannot be used (${errstr ?? code ?? "unknown error"}). Make it writable, or name another with --data-dir.`,
     { cause, metadata: { field: "data-dir" } },
   );
+}
+
+const HEADER_BYTES = 100;
+const MAGIC = "SQLite format 3\0";
+/** Offsets in the file's header, whose numbers are big-endian. */
+const AT = { userVersion: 60, applicationId: 68 };
+
+/**
+ * Checks a database before anything is done to it.
+ * @throws `INVALID_ARGUMENT` where it is broken, another program's or a newer version's. The file is unchanged then.
+ */
+export function inspectFile(file: string): void {
+  if (!existsSync(file) || statSync(file).size === 0) return;
+  const header = readHeader(file);
+  if (header.length < HEADER_BYTES || header.toString("latin1", 0, MAGIC.length) !== MAGIC) {
+    throw refused(`${file} is not a database, or a broken one.`);
+  }
+  const applicationId = header.readUInt32BE(AT.applicationId);
+  // 0: the service ended before the first migration did.
+  if (applicationId !== APPLICATION_ID && applicationId !== 0) {
+    throw refused(`${file} is the database of another program.`);
+  }
+  const version = header.readUInt32BE(AT.userVersion);
+  if (version > MIGRATIONS.length) {
+    throw refused(
+      `${file} was written by a newer version of Berth (schema ${version}; this one knows ${MIGRATIONS.length}). Run that version, or one after it.`,
+    );
+  }
+  checkPages(file);
+}
+
+function readHeader(file: string): Buffer {
+  const header = Buffer.alloc(HEADER_BYTES);
+  const descriptor = openSync(file, "r");
+  try {
+    return header.subarray(0, readSync(descriptor, header, 0, HEADER_BYTES, 0));
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Reads every page. A read-only connection repairs nothing and leaves the file as evidence. */
+function checkPages(file: string): void {
+  let database: DatabaseSync | undefined;
+  try {
+    database = new DatabaseSync(file, { readOnly: true });
+    const [first] = database.prepare("PRAGMA quick_check(1)").all();
+    if (first?.quick_check !== "ok") throw broken(file, new Error(String(first?.quick_check)));
+  } catch (error) {
+    if (isCorrupt(error)) throw broken(file, error);
+    throw error instanceof BerthError ? error : unusable(file, error);
+  } finally {
+    database?.close();
+  }
+}
+
+function broken(file: string, cause: unknown): BerthError {
+  return refused(
+    `${file} is damaged. Restore it from a backup, or move it away to start empty; with the --instance it had, leftover sandboxes are then removed.`,
+    cause,
+  );
+}
+
+function refused(message: string, cause?: unknown): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `--data-dir: ${message}`, {
+    cause,
+    metadata: { field: "data-dir" },
+  });
 }

@@ -1,14 +1,14 @@
 import { DatabaseSync, type StatementSync } from "node:sqlite";
-import { translateError } from "./errors.ts";
+import { BerthError } from "../base/errors.ts";
 
 /** How long a statement waits for another connection's lock. */
 const BUSY_TIMEOUT_MS = 5_000;
 
 /**
- * One connection to a SQLite file, made for short synchronous work: in WAL mode
- * a small write takes tens of microseconds and waits for no disk. What was
- * committed survives the end of the process, however it ends; the newest
- * commits may be lost with the machine's power.
+ * One connection to a SQLite file, for short synchronous work: in WAL mode a
+ * small write takes tens of microseconds and does not wait for the disk. What
+ * was committed survives the process, however it ends; the newest commits may
+ * be lost with the machine's power.
  */
 export class Database {
   readonly #sqlite: DatabaseSync;
@@ -31,7 +31,7 @@ export class Database {
     }
   }
 
-  /** A statement, made once for each text. */
+  /** A statement, prepared once for each text. */
   prepare(sql: string): StatementSync {
     const known = this.#statements.get(sql);
     if (known !== undefined) return known;
@@ -40,7 +40,7 @@ export class Database {
     return statement;
   }
 
-  /** Runs statements that give no rows. */
+  /** Runs statements that return no rows. */
   exec(sql: string): void {
     this.#sqlite.exec(sql);
   }
@@ -48,7 +48,7 @@ export class Database {
   /**
    * Runs `work`, which is synchronous, all or nothing. A transaction inside
    * another is part of it.
-   * @throws `NO_SPACE` where the disk takes no more; nothing is changed then.
+   * @throws `NO_SPACE` where the disk is full; nothing has changed then.
    */
   transaction<T>(work: () => T): T {
     if (this.#depth > 0) return work();
@@ -59,7 +59,7 @@ export class Database {
       this.#sqlite.exec("COMMIT");
       return result;
     } catch (error) {
-      // Some failures have rolled back already.
+      // After some failures SQLite has rolled back already.
       if (this.#sqlite.isTransaction) this.#sqlite.exec("ROLLBACK");
       throw translateError(error);
     } finally {
@@ -67,7 +67,7 @@ export class Database {
     }
   }
 
-  /** As {@link transaction}, and it waits for the disk: what was committed survives a loss of power too. */
+  /** As {@link transaction}, but waits for the disk: what was committed survives a loss of power too. */
   durably<T>(work: () => T): T {
     if (this.#depth > 0) return work();
     this.#sqlite.exec("PRAGMA synchronous = FULL");
@@ -84,5 +84,51 @@ export class Database {
   }
 }
 
-/** Makes several writes one: all are kept, or none. What `work` throws comes out. */
+/** Makes several writes one: all are stored, or none. Passes on what `work` throws. */
 export type Transaction = <T>(work: () => T) => T;
+
+/** Result codes of SQLite; the lower byte of an extended one is its primary. */
+const CODE = { busy: 5, ioError: 10, corrupt: 11, full: 13, cannotOpen: 14, readOnly: 8, notADatabase: 26 };
+
+/** The primary result code of an error that SQLite raised, else undefined. */
+function sqliteCode(error: unknown): number | undefined {
+  const code = (error as { readonly errcode?: unknown } | null)?.errcode;
+  return typeof code === "number" ? code & 0xff : undefined;
+}
+
+/** Whether another connection holds the lock. */
+export function isBusy(error: unknown): boolean {
+  return sqliteCode(error) === CODE.busy;
+}
+
+/** Whether a file is not a database, or a broken one. */
+export function isCorrupt(error: unknown): boolean {
+  const code = sqliteCode(error);
+  return code === CODE.corrupt || code === CODE.notADatabase;
+}
+
+/** Turns an error of SQLite into a `BerthError` for the caller whose change could not be stored. Other errors stay. */
+function translateError(error: unknown): unknown {
+  switch (sqliteCode(error)) {
+    case undefined:
+      return error;
+    case CODE.full:
+      return new BerthError(
+        "NO_SPACE",
+        "The disk of the server's data directory is full. Nothing was changed. Ask the operator to free space there.",
+        { cause: error },
+      );
+    case CODE.ioError:
+    case CODE.readOnly:
+    case CODE.cannotOpen:
+      return new BerthError(
+        "NO_SPACE",
+        "The server's data directory cannot be written. Nothing was changed. Ask the operator to check its disk.",
+        { cause: error },
+      );
+    default:
+      return new BerthError("INTERNAL", "The server's database failed; the server's log has the details.", {
+        cause: error,
+      });
+  }
+}

@@ -2,12 +2,12 @@ import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
 import type { EventRange, EventStore, LoggedEvent } from "./event-store.ts";
 
-/** What a watcher gets: an event, or the news that events from..to are gone. */
+/** What a watcher gets: an event, or the notice that events from..to are gone. */
 export type WatchItem<Body> =
   | { readonly type: "event"; readonly event: LoggedEvent<Body> }
   | ({ readonly type: "trimmed" } & EventRange);
 
-/** Whom and what a watcher wants to hear of. */
+/** Which events a watcher wants. */
 export interface WatchFilter {
   readonly owner: string;
   /** Undefined: every sandbox of the owner. */
@@ -16,26 +16,26 @@ export interface WatchFilter {
   readonly afterSequence: number;
 }
 
-/** What is kept of one owner's events. */
+/** One owner's events. */
 interface History<Body> {
-  /** In their order. */
+  /** Oldest first. */
   readonly events: LoggedEvent<Body>[];
   /** Everything up to this sequence is gone. */
   trimmedTo: number;
 }
 
-/** Events that a machine that lost its power may have told, and forgotten with what the disk did not have yet. */
-const LOST_WITH_POWER = 100_000;
+/** How many events may have been published and then lost from the disk when the machine lost its power. */
+const MAX_LOST_WITH_POWER = 100_000;
 
-/** What happened, before it has its number. */
+/** An event that has no sequence yet. */
 export type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
 
 /**
  * The newest events of sandboxes, in order, for any number of watchers, also those
  * of earlier runs of the service.
  *
- * A number is told once, whatever becomes of the service: an event is stored
- * before it is told (ADR 0033). While the disk takes nothing, events wait.
+ * A sequence is published once, however the service ends: an event is stored
+ * before it is published (ADR 0033). While the disk is full, events wait.
  */
 export class EventLog<Body> {
   readonly #clock: Clock;
@@ -44,20 +44,20 @@ export class EventLog<Body> {
   readonly #histories = new Map<string, History<Body>>();
   #count = 0;
   #last: number;
-  /** Of every owner, in order. */
+  /** Events of all owners that are gone, in order. */
   readonly #losses: EventRange[];
-  /** Whether the store knows that this run stores events, and what was lost before it. */
+  /** Whether it is stored that this run stores events, and what was lost before it. */
   #isOpen = false;
   #newLoss: EventRange | undefined;
-  /** What happened and is not stored yet, in order. */
+  /** Events that are not stored yet, in order. */
   #waiting: UnnumberedEvent<Body>[] = [];
-  /** Whether more happened than may wait. */
+  /** Whether there were more events than may wait. */
   #overflow = false;
-  /** Owners whose history was trimmed, which the store does not know yet. */
+  /** Owners whose history was trimmed since the last write. */
   readonly #trimmed = new Set<string>();
   readonly #wake = new Set<() => void>();
 
-  /** @param keep how many events are kept; beyond it the oldest of the owner with the most go first. */
+  /** @param keep how many events are kept; beyond that the oldest of the owner with the most go first. */
   constructor(clock: Clock, store: EventStore<Body>, keep = 10_000) {
     this.#clock = clock;
     this.#store = store;
@@ -65,7 +65,7 @@ export class EventLog<Body> {
     this.#last = store.newest();
     const { openedIn } = store;
     if (openedIn !== undefined && openedIn !== clock.bootId) {
-      this.#newLoss = { from: this.#last + 1, to: this.#last + LOST_WITH_POWER };
+      this.#newLoss = { from: this.#last + 1, to: this.#last + MAX_LOST_WITH_POWER };
       this.#last = this.#newLoss.to;
     }
     this.#open();
@@ -74,7 +74,7 @@ export class EventLog<Body> {
     for (const event of store.load()) this.#add(event);
   }
 
-  /** What happens now. It is to be stored, and told once it is. */
+  /** Makes an event of this moment, to {@link store} and then {@link publish}. */
   eventOf(
     subject: { sandboxId: string; generation: number; owner: string },
     body: Body,
@@ -83,7 +83,7 @@ export class EventLog<Body> {
     return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, body };
   }
 
-  /** Stores what waits, and an event behind it, in a transaction of the caller's. @throws `NO_SPACE` */
+  /** Stores the waiting events and then this one, in the caller's transaction. @throws `NO_SPACE` */
   store(event?: UnnumberedEvent<Body>): void {
     if (!this.#isOpen) this.#store.open(this.#clock.bootId, this.#newLoss);
     const { events, loss } = this.#next(event);
@@ -92,8 +92,8 @@ export class EventLog<Body> {
     for (const owner of this.#trimmed) this.#store.trim(owner, this.#historyOf(owner).trimmedTo);
   }
 
-  /** Tells watchers of what {@link store} stored. To be called as soon as its transaction is over, with the same event. */
-  tell(event?: UnnumberedEvent<Body>): void {
+  /** Publishes what {@link store} stored to watchers. Call it right after the transaction, with the same event. */
+  publish(event?: UnnumberedEvent<Body>): void {
     const { events, loss } = this.#next(event);
     this.#isOpen = true;
     this.#newLoss = undefined;
@@ -106,33 +106,33 @@ export class EventLog<Body> {
     for (const wake of this.#wake) wake();
   }
 
-  /** Lets an event wait that could not be stored. */
-  wait(event: UnnumberedEvent<Body>): void {
+  /** Queues an event that could not be stored. */
+  defer(event: UnnumberedEvent<Body>): void {
     if (this.#waiting.length < this.#keep) this.#waiting.push(event);
     else this.#overflow = true;
   }
 
-  /** Notes that everything that was told is stored. To be called once, when nothing happens any more. */
+  /** Records that everything published is stored. Call it once, after the last event. */
   close(): void {
     if (!this.#isOpen || this.#waiting.length > 0) return;
     try {
       this.#store.close();
     } catch {
-      // Should the machine restart, the next run takes it that some were lost.
+      // If the machine restarts, the next run assumes that some were lost.
     }
   }
 
   /**
-   * The kept events after `afterSequence`, then what happens, until the signal
-   * is aborted: then it throws the signal's error.
-   * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
+   * The stored events after `afterSequence`, then new ones, until the signal is
+   * aborted: then it throws the signal's error.
+   * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` is beyond the newest event.
    */
   async *watch(filter: WatchFilter, signal: AbortSignal): AsyncGenerator<WatchItem<Body>> {
     let next = filter.afterSequence + 1;
     if (filter.afterSequence > this.#last) {
       throw new BerthError(
         "OFFSET_OUT_OF_RANGE",
-        `after_sequence ${filter.afterSequence} lies beyond the newest event (${this.#last}): the history was lost. Begin again with 0.`,
+        `after_sequence ${filter.afterSequence} is beyond the newest event (${this.#last}): the history was lost. Start again from 0.`,
         { metadata: { newest: String(this.#last) } },
       );
     }
@@ -170,7 +170,7 @@ export class EventLog<Body> {
     return this.#wake.size;
   }
 
-  /** What waits and an event behind it, with their numbers; and the loss behind them, where not all could wait. */
+  /** The waiting events and this one with their sequences, then the loss where not all could wait. */
   #next(event: UnnumberedEvent<Body> | undefined): {
     readonly events: readonly LoggedEvent<Body>[];
     readonly loss: EventRange | undefined;
@@ -187,27 +187,27 @@ export class EventLog<Body> {
       this.#isOpen = true;
       this.#newLoss = undefined;
     } catch {
-      // The disk takes nothing. The first event that it takes goes with this.
+      // The disk is full. The first event that can be stored is stored with this.
     }
   }
 
   #add(event: LoggedEvent<Body>): void {
     this.#historyOf(event.owner).events.push(event);
-    // Trimmed in batches, so that an event costs no shift of a whole history.
+    // Trimmed in batches, so that not every event shifts a whole history.
     if (++this.#count > this.#keep * 1.25) while (this.#count > this.#keep) this.#trimLargest();
   }
 
-  /** Takes the oldest events of the owner with the most, until it has no more than the next one. */
+  /** Drops the oldest events of the owner with the most, until it has no more than the next one. */
   #trimLargest(): void {
     let owner = "";
-    let most = 0;
+    let largest = 0;
     let second = 0;
     for (const [other, { events }] of this.#histories) {
-      if (events.length > most) [owner, second, most] = [other, most, events.length];
+      if (events.length > largest) [owner, second, largest] = [other, largest, events.length];
       else second = Math.max(second, events.length);
     }
     const history = this.#historyOf(owner);
-    const surplus = Math.max(1, Math.min(this.#count - this.#keep, most - second));
+    const surplus = Math.max(1, Math.min(this.#count - this.#keep, largest - second));
     history.trimmedTo = history.events.splice(0, surplus).at(-1)?.sequence ?? history.trimmedTo;
     this.#count -= surplus;
     this.#trimmed.add(owner);
@@ -221,7 +221,7 @@ export class EventLog<Body> {
     return history;
   }
 
-  /** An owner's first kept event from a sequence on. */
+  /** An owner's first event from a sequence on. */
   #first(owner: string, sequence: number): LoggedEvent<Body> | undefined {
     const events = this.#histories.get(owner)?.events ?? [];
     let low = 0;
@@ -234,7 +234,7 @@ export class EventLog<Body> {
     return events[low];
   }
 
-  /** The first events from a sequence on that an owner may have had and that are gone. */
+  /** The first range from a sequence on in which an owner may have lost events. */
   #firstGone(owner: string, sequence: number): EventRange | undefined {
     const trimmedTo = this.#histories.get(owner)?.trimmedTo ?? 0;
     if (trimmedTo >= sequence) return { from: sequence, to: trimmedTo };

@@ -6,7 +6,7 @@ export interface EventRange {
   readonly to: number;
 }
 
-/** Something that happened to a sandbox, with its place in the history. */
+/** An event of a sandbox with its place in the history. */
 export interface LoggedEvent<Body> {
   /** Strictly growing, from 1. */
   readonly sequence: number;
@@ -14,14 +14,14 @@ export interface LoggedEvent<Body> {
   readonly sandboxId: string;
   readonly generation: number;
   readonly owner: string;
-  /** Plain data: kept as JSON. */
+  /** Plain data, stored as JSON. */
   readonly body: Body;
 }
 
-/** Losses that are kept apart. */
+/** Losses that are stored as separate ranges. */
 const MAX_LOSSES = 100;
 
-/** Keeps what happened to sandboxes, in the order of the sequences. */
+/** The events in the database, in the order of their sequences. */
 export class EventStore<Body> {
   readonly #database: Database;
 
@@ -29,7 +29,7 @@ export class EventStore<Body> {
     this.#database = database;
   }
 
-  /** All that are kept, oldest first. */
+  /** All events, oldest first. */
   load(): LoggedEvent<Body>[] {
     const rows = this.#database.prepare("SELECT * FROM events ORDER BY sequence").all();
     return rows.map((row) => ({
@@ -52,13 +52,13 @@ export class EventStore<Body> {
     );
   }
 
-  /** In which run of the machine a service stored events that did not {@link close}; undefined: the last one did. */
+  /** The boot of the machine in which the last service stored events without {@link close}; undefined: it did close. */
   get openedIn(): string | undefined {
     const row = this.#database.prepare("SELECT boot_id FROM event_run").get();
     return row && String(row.boot_id);
   }
 
-  /** Keeps in which run of the machine events are stored from now on, and what was lost before, also past the machine's end. */
+  /** Stores in which boot of the machine events are stored from now on, and what was lost before; survives a loss of power. */
   open(bootId: string, loss: EventRange | undefined): void {
     this.#database.durably(() => {
       this.#run("INSERT OR REPLACE INTO event_run (only_row, boot_id) VALUES (1, ?)", bootId);
@@ -66,7 +66,7 @@ export class EventStore<Body> {
     });
   }
 
-  /** Keeps that nothing of what was stored can be lost any more. */
+  /** Records that nothing of what was stored can be lost any more. */
   close(): void {
     this.#run("DELETE FROM event_run");
   }
@@ -78,7 +78,7 @@ export class EventStore<Body> {
     );
   }
 
-  /** Forgets an owner's events up to a sequence, and keeps that there may have been some. */
+  /** Removes an owner's events up to a sequence, and records that there may have been some. */
   trim(owner: string, last: number): void {
     this.#run("DELETE FROM events WHERE owner = ? AND sequence <= ?", owner, last);
     this.#run("INSERT OR REPLACE INTO event_trims (owner, last_sequence) VALUES (?, ?)", owner, last);
@@ -90,7 +90,7 @@ export class EventStore<Body> {
     return new Map(rows.map((row) => [String(row.owner), Number(row.last_sequence)]));
   }
 
-  /** Of too many losses the oldest become one, with the events between them. */
+  /** Adds a loss. Beyond {@link MAX_LOSSES} the oldest ones become one, with the events between them. */
   addLoss({ from, to }: EventRange): void {
     this.#run("INSERT INTO event_losses (first_sequence, last_sequence) VALUES (?, ?)", from, to);
     const surplus = this.#number("SELECT count(*) AS number FROM event_losses") - MAX_LOSSES;
@@ -104,7 +104,7 @@ export class EventStore<Body> {
     this.#run("INSERT INTO event_losses (first_sequence, last_sequence) VALUES (1, ?)", last);
   }
 
-  /** What was lost of every owner's events, in order. */
+  /** Lost ranges, of all owners, in order. */
   losses(): EventRange[] {
     const rows = this.#database.prepare("SELECT * FROM event_losses ORDER BY first_sequence").all();
     return rows.map((row) => ({ from: Number(row.first_sequence), to: Number(row.last_sequence) }));

@@ -1,5 +1,6 @@
 import { deserialize, serialize } from "node:v8";
-import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
+import { untilAborted } from "../base/async.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store.ts";
 import type { ServiceTime } from "./service-time.ts";
@@ -10,22 +11,22 @@ export interface RequestKey extends RequestName {
   readonly fingerprint: string;
 }
 
-/** How far a request has come, for work that would make something twice if it ran again. */
+/** For work that would make something twice if it ran again: what the request has begun to make. */
 export interface RequestProgress {
-  /** What the same request began to make before the service was ended in the middle of it. */
-  readonly begun: string | undefined;
-  /** Keeps what the work is about to make, before it makes it. To be called in the transaction that keeps that itself. @throws `NO_SPACE` */
+  /** What the same request began to make before the service ended in the middle of it. */
+  readonly subject: string | undefined;
+  /** Stores what the work is about to make. Call it in the transaction that stores the subject itself. @throws `NO_SPACE` */
   begin(subject: string): void;
 }
 
-/** Of a request that has no id to be known by. */
-export const NO_PROGRESS: RequestProgress = { begun: undefined, begin() {} };
+/** Of a request without an id. */
+export const NO_PROGRESS: RequestProgress = { subject: undefined, begin() {} };
 
-/** What becomes of work under way. */
+/** How the work of a request is run. */
 export interface RequestOptions {
   /**
-   * Whether it is canceled when the last of its callers has gone, as work is that needs what they send or read.
-   * Default false: it goes on to its answer, which a retry gets.
+   * Whether the work is canceled when its last caller has gone, because it needs what callers send or read.
+   * Default false: it continues to its answer, which a retry gets.
    */
   readonly endsWithCallers?: boolean;
 }
@@ -37,43 +38,45 @@ interface Entry {
   readonly abort: AbortController;
   readonly endsWithCallers: boolean;
   settled: boolean;
-  /** What an answer takes that the store did not take. */
+  /** Size of an answer that could not be stored. */
   unstoredBytes: number;
   waiters: number;
 }
 
 const KEEP_MS = 24 * 3600 * 1000;
-/** Answers between two looks for what can be forgotten. */
+/** Expired and surplus requests are removed after so many answers, or bytes of them. */
 const ANSWERS_PER_TRIM = 16;
 const BYTES_PER_TRIM = 1024 * 1024;
-/** Answers that the store did not take, in memory. */
+/** Of the answers that could not be stored and are held in memory. */
 const MAX_UNSTORED_BYTES = 32 * 1024 * 1024;
 const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: Number.POSITIVE_INFINITY };
 
 /**
- * Remembers for a day what requests were answered, also past a restart, so that
- * a retry with the same request id gets the first answer and nothing is done
- * twice. The oldest answers are dropped where all or an owner's take more than they may; the retry of such a request
- * is refused, since it was carried out. Requests that run at the same time share the work, which goes on to its
- * answer when their callers have gone (ADR 0032): whoever lost its connection gets
- * that answer by a retry. What bounds the work is its own timeout, the end of its
- * sandbox and {@link stop}. A request that failed is forgotten: its retry tries again. One that the service's end interrupted runs again, and is
- * told what it had begun.
+ * Remembers the answers of requests for a day, also across a restart, so that a
+ * retry with the same request id gets the first answer and nothing is done
+ * twice. Beyond the bounds the oldest answers are dropped; the retry of such a
+ * request is refused, since it was carried out.
+ *
+ * Requests with the same id that run at the same time share the work, which
+ * continues to its answer when their callers have gone (ADR 0032). What bounds
+ * the work is its own timeout, the end of its sandbox and {@link stop}. A
+ * request that failed is forgotten: its retry runs again. So does one that the
+ * end of the service interrupted, with the subject it had begun.
  */
 export class RequestLog {
   readonly #time: ServiceTime;
   readonly #store: RequestStore;
   readonly #limit: number;
   readonly #bounds: AnswerBounds;
-  /** Those under way, and those answered that the store did not take. */
+  /** Requests under way, and answered ones that could not be stored. */
   readonly #entries = new Map<string, Entry>();
   #answers = 0;
   #answerBytes = 0;
   #unstoredBytes = 0;
 
   /**
-   * @param limit how many answers are kept at most; the oldest go first.
-   * @param bounds what they may take; by default whatever they do.
+   * @param limit how many requests are kept at most; the oldest go first.
+   * @param bounds on the size of the answers; unbounded by default.
    */
   constructor(time: ServiceTime, store: RequestStore, limit = 100_000, bounds = NO_BOUNDS) {
     this.#time = time;
@@ -82,21 +85,21 @@ export class RequestLog {
     this.#bounds = bounds;
   }
 
-  /** What the answers kept take, in bytes. @param owner undefined: all. */
+  /** Size of the stored answers in bytes. @param owner undefined: of all owners. */
   answerBytes(owner?: string): number {
     return this.#store.answerBytes(owner);
   }
 
-  /** What they may take. */
+  /** Bounds on {@link answerBytes}. */
   get bounds(): AnswerBounds {
     return this.#bounds;
   }
 
   /**
-   * Runs `work`, or takes the answer of the same request before it. A key
+   * Runs `work`, or returns the answer that the same request got before. A key
    * without a request id always runs, and ends with its caller. Answers are plain data.
    * @throws `REQUEST_ID_REUSED` where the id came with other parameters before; `ANSWER_DROPPED` where the request was
-   *   carried out and its answer is not kept any more.
+   *   carried out and its answer has been dropped.
    */
   async run<T>(
     key: RequestKey,
@@ -122,7 +125,7 @@ export class RequestLog {
     return this.#wait<T>(entry ?? this.#begin(name, key, stored?.subject, work, endsWithCallers), signal);
   }
 
-  /** Cancels what is under way, for a service that stops: a retry runs again after the restart. */
+  /** Cancels the requests under way, for a service that stops: a retry runs again after the restart. */
   stop(reason: BerthError): void {
     for (const { settled, abort } of this.#entries.values()) if (!settled) abort.abort(reason);
   }
@@ -145,23 +148,21 @@ export class RequestLog {
   #begin<T>(
     name: string,
     key: RequestKey,
-    begun: string | undefined,
+    subject: string | undefined,
     work: (signal: AbortSignal, progress: RequestProgress) => Promise<T>,
     endsWithCallers: boolean,
   ): Entry {
     const abort = new AbortController();
     const expiresAt = this.#time.nowMs() + KEEP_MS;
-    let kept: StoredRequest | undefined =
-      begun === undefined ? undefined : { ...key, subject: begun, answer: undefined, expiresAt };
-    const begin = (subject: string): void => {
-      const next = { ...key, subject, answer: undefined, expiresAt };
-      this.#store.put(next);
-      kept = next;
+    let stored: string | undefined = subject;
+    const begin = (next: string): void => {
+      this.#store.put({ ...key, subject: next, answer: undefined, expiresAt });
+      stored = next;
     };
     const entry: Entry = {
       fingerprint: key.fingerprint,
       expiresAt,
-      answer: work(abort.signal, { begun, begin }),
+      answer: work(abort.signal, { subject, begin }),
       abort,
       endsWithCallers,
       settled: false,
@@ -169,20 +170,19 @@ export class RequestLog {
       waiters: 0,
     };
     this.#entries.set(name, entry);
-    // Before whoever waits hears of it: an answer that was given is kept.
+    // Before any caller gets it: an answer that was given is stored.
     entry.answer.then(
       (answer) => {
         entry.settled = true;
         failpoint("request.done");
-        const subject = kept?.subject;
-        const stored = this.#keep({ ...key, subject, expiresAt }, answer, entry);
+        const isStored = this.#keep({ ...key, subject: stored, expiresAt }, answer, entry);
         failpoint("request.kept");
-        if (stored && this.#entries.get(name) === entry) this.#entries.delete(name);
+        if (isStored && this.#entries.get(name) === entry) this.#entries.delete(name);
       },
       () => {
         if (this.#entries.get(name) !== entry) return;
         this.#entries.delete(name);
-        if (kept !== undefined) this.#forget(key);
+        if (stored !== undefined) this.#forget(key);
       },
     );
     return entry;
@@ -190,18 +190,14 @@ export class RequestLog {
 
   async #wait<T>(entry: Entry, signal: AbortSignal): Promise<T> {
     entry.waiters++;
-    const gone = Promise.withResolvers<never>();
-    const onAbort = (): void => gone.reject(abortError(signal));
-    signal.addEventListener("abort", onAbort, { once: true });
     try {
-      return (await Promise.race([entry.answer, gone.promise])) as T;
+      return (await untilAborted(entry.answer, signal)) as T;
     } finally {
-      signal.removeEventListener("abort", onAbort);
       if (--entry.waiters === 0 && entry.endsWithCallers && !entry.settled) entry.abort.abort(signal.reason);
     }
   }
 
-  /** Puts an answer into the store; where that takes nothing it stays in memory, within bounds too. */
+  /** Stores an answer; where the disk is full it stays in memory, within bounds too. */
   #keep(request: Omit<StoredRequest, "answer">, answer: unknown, entry: Entry): boolean {
     const bytes = serialize(answer);
     try {
@@ -247,7 +243,7 @@ export class RequestLog {
     try {
       this.#store.remove(key);
     } catch {
-      // It stays without an answer, and so its retry runs again all the same.
+      // It stays without an answer, so its retry runs again all the same.
     }
   }
 }
@@ -255,7 +251,7 @@ export class RequestLog {
 function answerDropped({ requestId }: { readonly requestId: string }): BerthError {
   return new BerthError(
     "ANSWER_DROPPED",
-    "request_id: the request was carried out, and its answer has been dropped to make room for newer ones. Look at what it changed before you send it again under a new id.",
+    "request_id: the request was carried out, and its answer has been dropped to make room for newer ones. Check what it changed before you send it again under a new id.",
     { metadata: { request_id: requestId } },
   );
 }

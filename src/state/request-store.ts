@@ -1,27 +1,27 @@
 import type { Database } from "./database.ts";
 
-/** Whose request it is, what it calls and the id its caller gave it. */
+/** Names a request: its owner, its method and the id its caller gave it. */
 export interface RequestName {
   readonly owner: string;
   readonly method: string;
   readonly requestId: string;
 }
 
-/** A request as it is kept. */
+/** A request as it is stored. */
 export interface StoredRequest extends RequestName {
   /** Equal exactly for requests with the same parameters. */
   readonly fingerprint: string;
   /** What it began to make, where it said so. */
   readonly subject: string | undefined;
-  /** Undefined: it is under way, or was when the service ended; or it was dropped. */
+  /** Undefined: the request is under way, or was when the service ended; or the answer was dropped. */
   readonly answer: Uint8Array | undefined;
-  /** Whether it was answered and the answer has been dropped since. Default false. */
+  /** Whether the answer has been dropped since. Default false. */
   readonly dropped?: boolean;
   /** In service time, milliseconds. */
   readonly expiresAt: number;
 }
 
-/** What answers may take, in bytes. */
+/** Bounds on the size of all answers, in bytes. */
 export interface AnswerBounds {
   readonly bytes: number;
   /** Of one owner. */
@@ -35,12 +35,12 @@ const PUT = `
     fingerprint = excluded.fingerprint, subject = excluded.subject,
     answer = excluded.answer, answer_bytes = excluded.answer_bytes, expires_at = excluded.expires_at`;
 
-/** Stands in place of the size of an answer that was dropped. */
+/** Stands for the size of a dropped answer. */
 const DROPPED = -1;
-/** Answers dropped in one go, for which nothing else is served. */
+/** Answers dropped in one transaction, which blocks everything else. */
 const MAX_DROPPED = 1024;
 
-/** Keeps requests, also past the end of the service. Writes may throw `NO_SPACE`, and have changed nothing then. */
+/** The requests in the database. Writes may throw `NO_SPACE`, and have changed nothing then. */
 export class RequestStore {
   readonly #database: Database;
 
@@ -68,7 +68,7 @@ export class RequestStore {
     );
   }
 
-  /** Keeps a request, in place of what was kept of it. */
+  /** Stores a request, in place of what was stored of it. */
   put({ owner, method, requestId, fingerprint, subject, answer, expiresAt }: StoredRequest): void {
     const name = [owner, method, requestId, fingerprint] as const;
     this.#database.transaction(() =>
@@ -86,7 +86,7 @@ export class RequestStore {
     );
   }
 
-  /** Forgets those that expired before `now`, and the oldest beyond `limit`. */
+  /** Removes requests that expired before `now`, and the oldest beyond `limit`. */
   trim(now: number, limit: number): void {
     this.#database.transaction(() => {
       this.#database.prepare("DELETE FROM requests WHERE expires_at <= ?").run(now);
@@ -104,7 +104,7 @@ export class RequestStore {
         .all();
       let excess = this.answerBytes() - bytes;
       for (const total of totals) {
-        // Whoever has most gives way first.
+        // The owner with the most gives way first.
         const held = Number(total.bytes);
         const over = Math.max(excess, held - ownerBytes);
         if (over <= 0) return;
@@ -113,7 +113,7 @@ export class RequestStore {
     });
   }
 
-  /** What the answers take. */
+  /** Size of the answers. @param owner undefined: of all owners. */
   answerBytes(owner?: string): number {
     const row =
       owner === undefined
@@ -122,7 +122,7 @@ export class RequestStore {
     return Number(row?.bytes ?? 0);
   }
 
-  /** Drops the oldest answers of an owner that make up so many bytes; returns how many bytes that was. */
+  /** Drops the oldest answers of an owner, `bytes` or a little more; returns how many bytes that was. */
   #dropOldest(owner: string, bytes: number): number {
     const oldest = this.#database
       .prepare(

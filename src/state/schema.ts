@@ -1,4 +1,6 @@
-/** Whose data this is: one row, the id in the labels of all that this service makes. */
+import type { Database } from "./database.ts";
+
+/** Whose data this is: one row, the id in the labels of everything this service makes. */
 export const INSTANCE_SCHEMA = `
   CREATE TABLE instance (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
@@ -7,8 +9,8 @@ export const INSTANCE_SCHEMA = `
 `;
 
 /**
- * Sandboxes, the ended ones of the last day too, in the order in which their
- * lives began; what happened to them; and the time by which they expire.
+ * Sandboxes, also those that ended in the last day, in the order of their
+ * creation; their events; and the time by which they expire.
  * `…_time_ms` is wall time, `…_at` service time; both in milliseconds.
  */
 export const SANDBOXES_SCHEMA = `
@@ -47,8 +49,8 @@ export const SANDBOXES_SCHEMA = `
 
 /**
  * Runs with their steps, messages and events. `position` is the order of their
- * creation; `unsettled` marks those that a service which starts has to look
- * after. Records are JSON of core's types.
+ * creation; `unsettled` marks those that need attention when the service
+ * starts. Records are JSON of core's types.
  */
 export const RUNS_SCHEMA = `
   CREATE TABLE runs (
@@ -82,7 +84,7 @@ export const RUNS_SCHEMA = `
   ) STRICT, WITHOUT ROWID;
 `;
 
-/** What requests with an id began and were answered, oldest first. `expires_at` is service time. */
+/** Requests with an id, what they began to make and their answers, oldest first. `expires_at` is service time. */
 export const REQUESTS_SCHEMA = `
   CREATE TABLE requests (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -99,8 +101,8 @@ export const REQUESTS_SCHEMA = `
 `;
 
 /**
- * What each answer takes: 0 without one, -1 where it was dropped. What those of an owner take together is kept up by
- * triggers, so that no transaction that is rolled back leaves it wrong.
+ * The size of each answer: 0 without one, -1 where it was dropped. Triggers keep the sum of each owner, so that no
+ * transaction that is rolled back leaves it wrong.
  */
 export const ANSWER_BYTES_SCHEMA = `
   ALTER TABLE requests ADD COLUMN answer_bytes INTEGER NOT NULL DEFAULT 0;
@@ -170,7 +172,7 @@ CREATE TABLE workspace_deletions (
 ) STRICT, WITHOUT ROWID;
 `;
 
-/** Sessions, for a service that is started again. */
+/** Sessions, for the next start of the service. */
 export const SESSIONS_SCHEMA = `
   CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY,
@@ -182,8 +184,8 @@ export const SESSIONS_SCHEMA = `
 `;
 
 /**
- * What lists of runs go along, and how many runs of each owner may be forgotten
- * beyond the newest: counted by triggers, since SQLite counts rows by reading them.
+ * The indexes for lists of runs, and how many settled runs each owner has:
+ * counted by triggers, since SQLite counts rows by reading them.
  */
 export const RUN_LISTS_SCHEMA = `
   CREATE INDEX runs_by_state ON runs (owner, state, position);
@@ -206,8 +208,8 @@ export const RUN_LISTS_SCHEMA = `
 `;
 
 /**
- * Which events are gone: those of an owner up to a sequence, which gave way to
- * newer ones, and those of everybody in a range, which were told and not kept.
+ * Which events are gone: those of an owner up to a sequence, which were trimmed
+ * for newer ones, and those of all owners in a range, which were published and lost.
  * `event_run` has a row while a service stores events.
  */
 export const EVENT_GAPS_SCHEMA = `
@@ -230,8 +232,42 @@ export const EVENT_GAPS_SCHEMA = `
     WHERE sequence > previous + 1;
 `;
 
-/** What happened to sandboxes and runs is the body of an event, as in the code. */
+/** Events of sandboxes and runs name their body `body`, as in the code. */
 export const EVENT_BODY_SCHEMA = `
   ALTER TABLE events RENAME COLUMN happening TO body;
   UPDATE run_events SET record = json_remove(json_set(record, '$.body', json_extract(record, '$.happening')), '$.happening');
 `;
+
+/** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
+export const MIGRATIONS: readonly string[] = [
+  INSTANCE_SCHEMA,
+  SANDBOXES_SCHEMA,
+  RUNS_SCHEMA,
+  REQUESTS_SCHEMA,
+  PROCESSES_SCHEMA,
+  WORKSPACES_SCHEMA,
+  SESSIONS_SCHEMA,
+  ANSWER_BYTES_SCHEMA,
+  RUN_LISTS_SCHEMA,
+  EVENT_GAPS_SCHEMA,
+  EVENT_BODY_SCHEMA,
+];
+
+/** Marks a file as Berth's: "Brth". */
+export const APPLICATION_ID = 0x42727468;
+
+/** Brings a database to the newest version. */
+export function migrate(database: Database): void {
+  for (let version = versionOf(database); version < MIGRATIONS.length; version++) {
+    database.transaction(() => {
+      database.exec(MIGRATIONS[version] ?? "");
+      database.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${version + 1};`);
+    });
+  }
+}
+
+/** How many migrations a database has had. */
+export function versionOf(database: Database): number {
+  const row = database.prepare("PRAGMA user_version").get();
+  return Number(row?.user_version);
+}

@@ -1,14 +1,14 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
-import type { TimeStore } from "./time-store.ts";
+import type { Database } from "./database.ts";
 
-/** How old the last note of the time may be. It is exact unless the machine restarts and its wall clock was set meanwhile. */
+/** How old the stored time may be. It is exact unless the machine restarts and its wall clock was set meanwhile. */
 const SAVE_INTERVAL_MS = 600_000;
 
 /**
- * Time for what outlives the service: it begins as the wall time of the data
- * directory's first day and goes on with the monotonic clock, through restarts
- * too. Setting the wall clock does not move it; only over a restart of the
- * machine itself the wall clock tells how long that took.
+ * Time for what outlives the service: it starts as the wall time at which the
+ * data directory is made and continues with the monotonic clock, also across
+ * restarts. Setting the wall clock does not move it; only across a restart of
+ * the machine itself the wall clock says how long that took.
  */
 export class ServiceTime {
   readonly #clock: Clock;
@@ -23,7 +23,7 @@ export class ServiceTime {
     this.#ahead = ahead;
   }
 
-  /** Goes on from where the store says that it stood. */
+  /** Continues from the time that was stored last. */
   static resume(clock: Clock, store: TimeStore): ServiceTime {
     const anchor = store.load();
     const now = clock.monotonicMs();
@@ -47,7 +47,7 @@ export class ServiceTime {
     return serviceMs - this.#ahead;
   }
 
-  /** Notes now and then where it stands, until {@link stop}. */
+  /** Stores the time every 10 minutes, until {@link stop}. */
   start(): void {
     this.#save();
     this.#cancel = this.#clock.setTimer(SAVE_INTERVAL_MS, () => this.start());
@@ -64,7 +64,43 @@ export class ServiceTime {
     try {
       this.#store.save({ serviceMs: this.at(monotonicMs), monotonicMs, bootId, wallMs });
     } catch {
-      // An older anchor tells the same time, unless the machine restarts.
+      // An older anchor gives the same time, unless the machine restarts.
     }
+  }
+}
+
+/** One moment by every clock, in milliseconds. */
+export interface TimeAnchor {
+  readonly serviceMs: number;
+  readonly monotonicMs: number;
+  /** Which run of the machine `monotonicMs` counts in. */
+  readonly bootId: string;
+  readonly wallMs: number;
+}
+
+/** The last stored moment in the database. */
+export class TimeStore {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  load(): TimeAnchor | undefined {
+    const row = this.#database.prepare("SELECT * FROM service_time").get();
+    return (
+      row && {
+        serviceMs: Number(row.service_ms),
+        monotonicMs: Number(row.monotonic_ms),
+        bootId: String(row.boot_id),
+        wallMs: Number(row.wall_ms),
+      }
+    );
+  }
+
+  save({ serviceMs, monotonicMs, bootId, wallMs }: TimeAnchor): void {
+    this.#database
+      .prepare("INSERT OR REPLACE INTO service_time VALUES (1, ?, ?, ?, ?)")
+      .run(serviceMs, monotonicMs, bootId, wallMs);
   }
 }

@@ -5,11 +5,11 @@ import { EventLog } from "./event-log.ts";
 import type { EventStore } from "./event-store.ts";
 import { RequestLog } from "./request-log.ts";
 import type { AnswerBounds, RequestStore } from "./request-store.ts";
+import type { TimeStore } from "./service-time.ts";
 import { ServiceTime } from "./service-time.ts";
-import type { TimeStore } from "./time-store.ts";
 import { WriteBehind } from "./write-behind.ts";
 
-/** Where state is kept. */
+/** The stores of the shared state. */
 export interface StateStore<EventBody> {
   readonly transaction: Transaction;
   readonly events: EventStore<EventBody>;
@@ -17,7 +17,7 @@ export interface StateStore<EventBody> {
   readonly requests: RequestStore;
 }
 
-/** What every room's state needs: time that outlives the service, events, request ids and deferred writes. */
+/** The state that the rooms share: time that outlives the service, events, request ids and deferred writes. */
 export class State<EventBody> {
   readonly transaction: Transaction;
   readonly time: ServiceTime;
@@ -41,7 +41,7 @@ export class State<EventBody> {
     this.time.start();
   }
 
-  /** Writes what waits to be written. */
+  /** Writes everything that is still deferred. */
   stop(): void {
     this.time.stop();
     this.writeBehind.flush();

@@ -3,9 +3,9 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Transaction } from "./database.ts";
 
-/** How long a write waits for others to go with. */
+/** How long a write waits for others to share its transaction. */
 const GATHER_MS = 100;
-/** After a write that failed, as on a full disk. */
+/** After a failed write, as on a full disk. */
 const RETRY_MS = 1_000;
 
 interface Write {
@@ -14,8 +14,8 @@ interface Write {
 }
 
 /**
- * Writes that nobody waits for, gathered into few transactions. A write that
- * fails is tried again until it goes through; a newer one takes its place.
+ * Writes that nobody waits for, batched into few transactions. A failed write
+ * is retried until it succeeds; a newer one of its key replaces it.
  */
 export class WriteBehind {
   readonly #transaction: Transaction;
@@ -32,20 +32,20 @@ export class WriteBehind {
   }
 
   /**
-   * Writes soon; in place of an earlier write of the same key that has not been made yet.
-   * @param onWritten called once what it wrote is there to stay.
+   * Writes soon; replaces a pending write of the same key.
+   * @param onWritten called once the write is committed.
    */
   add(key: string, write: () => void, onWritten: () => void = () => {}): void {
     this.#pending.set(key, { write, onWritten });
     this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : GATHER_MS, () => this.flush());
   }
 
-  /** Drops a write that has not been made yet. */
+  /** Drops a pending write. */
   drop(key: string): void {
     this.#pending.delete(key);
   }
 
-  /** Writes what waits now. Returns whether all of it is written. Never throws. */
+  /** Writes everything pending now. Returns whether all of it is written. Never throws. */
   flush(): boolean {
     this.#cancel?.();
     this.#cancel = undefined;
@@ -57,12 +57,12 @@ export class WriteBehind {
         for (const [, { write }] of writes) write();
       });
       for (const [, { onWritten }] of writes) onWritten();
-      if (this.#failing) this.#logger.info({}, "the data directory takes changes again");
+      if (this.#failing) this.#logger.info({}, "the data directory can be written again");
       this.#failing = false;
     } catch (error) {
       if (!(error instanceof BerthError && error.reason === "NO_SPACE")) return this.#writeEach(writes);
       if (!this.#failing)
-        this.#logger.error({ err: error }, "the data directory takes no changes; trying again");
+        this.#logger.error({ err: error }, "the data directory cannot be written; retrying");
       this.#failing = true;
       for (const [key, { write, onWritten }] of writes)
         if (!this.#pending.has(key)) this.add(key, write, onWritten);
@@ -70,14 +70,14 @@ export class WriteBehind {
     return !this.#failing;
   }
 
-  /** One write that can never be made is not to keep the others. */
+  /** Keeps one write that always fails from blocking the others. */
   #writeEach(writes: readonly (readonly [string, Write])[]): boolean {
     for (const [key, { write, onWritten }] of writes) {
       try {
         this.#transaction(write);
         onWritten();
       } catch (error) {
-        this.#logger.error({ err: error, key }, "a change could not be kept");
+        this.#logger.error({ err: error, key }, "a change could not be stored");
       }
     }
     return false;

@@ -1,6 +1,6 @@
+import { forEachConcurrently } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import { inBatches } from "../base/in-batches.ts";
 import type { WorkspaceDeleter } from "./deleter.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
@@ -68,7 +68,7 @@ export class WorkspaceManager {
     const records = store.all();
     for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);
     const begun = records.filter(({ state }) => state !== "ACTIVE");
-    await inBatches(begun, (record) =>
+    await forEachConcurrently(begun, (record) =>
       workspaces
         .locked(record, async () => {
           const known = store.find(record);

@@ -1,7 +1,7 @@
 import { BerthError } from "../base/errors.ts";
 import type { EngineMount } from "../engine/port.ts";
-import type { MountSources } from "../sandboxes/mount-sources.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
+import type { MountSources } from "../sandboxes/spec.ts";
 import type { WorkspaceFiles } from "./files-port.ts";
 import { mountsShared, SHARED_TARGET, type SharedDirectories } from "./shared-directories.ts";
 import type { WorkspaceStore } from "./store.ts";

@@ -6,7 +6,7 @@ import { exposureAt, exposureFindings } from "../base/private-directory.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
-import type { MountSources } from "../sandboxes/mount-sources.ts";
+import type { MountSources } from "../sandboxes/spec.ts";
 import { WorkspaceDeleter } from "./deleter.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
 import { diagnoseQuota } from "./host/diagnose-quota.ts";

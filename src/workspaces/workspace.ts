@@ -1,4 +1,5 @@
 import { BerthError } from "../base/errors.ts";
+import { compositeKey } from "../base/ids.ts";
 
 /** A workspace is its owner's: two owners may use the same id and never hear of each other. */
 export interface WorkspaceName {
@@ -64,7 +65,7 @@ export interface BrokenWorkspace {
 
 /** Names one workspace among those of all owners, for locks and maps. */
 export function workspaceKey({ owner, workspaceId }: WorkspaceName): string {
-  return JSON.stringify([owner, workspaceId]);
+  return compositeKey(owner, workspaceId);
 }
 
 /** Makes the error for a workspace that is not known. */

@@ -48,7 +48,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a removal that failed waits for somebody to ask again",
     changes: [
       {
-        file: "src/sandboxes/deleter.ts",
+        file: "src/sandboxes/delete.ts",
         from: "        this.#retry(record, error);\n",
         to: "        void this.#retry;\n        void record;\n",
       },

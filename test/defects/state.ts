@@ -37,7 +37,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "an event is told before it is stored",
+    name: "an event is published before it is stored",
     changes: [
       {
         file: EVENT_LOG,
@@ -49,7 +49,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/state/event-log.test.ts",
-      title: "is told once it is stored, in the order in which things happened",
+      title: "is published once it is stored, in the order in which things happened",
     },
   },
   {
@@ -57,7 +57,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [{ file: EVENT_LOG, from: "openedIn !== clock.bootId", to: "openedIn === undefined" }],
     test: {
       file: "test/unit/state/event-log.test.ts",
-      title: "of a machine that lost its power, no number that may have been told is used again",
+      title: "of a machine that lost its power, no number that may have been published is used again",
     },
   },
   {
@@ -117,7 +117,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
     name: "what was removed counts as lost where its event comes late",
     changes: [
       {
-        file: "src/sandboxes/external-exit.ts",
+        file: "src/sandboxes/recover.ts",
         from: "      if (unseen) this",
         to: "      if (ref || unseen) this",
       },

@@ -1,11 +1,11 @@
 import { RunStore } from "../../src/runs/store.ts";
-import type { SandboxEventBody } from "../../src/sandboxes/event.ts";
+import type { SandboxEventBody } from "../../src/sandboxes/sandbox.ts";
 import { SandboxStore } from "../../src/sandboxes/store.ts";
 import { Database, type Transaction } from "../../src/state/database.ts";
 import { EventStore } from "../../src/state/event-store.ts";
-import { migrate } from "../../src/state/migrations.ts";
 import { RequestStore } from "../../src/state/request-store.ts";
-import { TimeStore } from "../../src/state/time-store.ts";
+import { migrate } from "../../src/state/schema.ts";
+import { TimeStore } from "../../src/state/service-time.ts";
 
 /** SQLite without a file: for tests that need a store and no disk. It goes on for as many services as are begun on it. */
 export function memoryStore() {

@@ -65,7 +65,7 @@ function choiceOf({ follow, stdout, stderr, tail, offset }: LogsFlags): (process
   if (tail !== undefined && offset !== undefined) {
     throw new UsageError("--tail and --offset exclude each other: each says where to start");
   }
-  const bytes = (text: string) => BigInt(parseCount(text, { least: 0, most: Number.MAX_SAFE_INTEGER }));
+  const bytes = (text: string) => BigInt(parseCount(text, { min: 0, max: Number.MAX_SAFE_INTEGER }));
   const last = flagValue("--tail", tail, bytes);
   const skip = flagValue("--offset", offset, bytes) ?? 0n;
   const startOf = (written: bigint) => (last === undefined ? skip : written > last ? written - last : 0n);

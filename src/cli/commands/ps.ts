@@ -7,6 +7,7 @@ import {
   ListProcessesResponseSchema,
   type Process,
 } from "../../../gen/ts/berth/v1/process_pb.js";
+import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import type { ServiceClient } from "../client.ts";
 import { EXIT } from "../exit.ts";
 import { formatDuration, formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
@@ -95,14 +96,10 @@ function ago(time: Timestamp | undefined, now: number): string {
   return time ? `${formatDuration(Math.max(0, now - timestampMs(time)))} ago` : "";
 }
 
-const PLAIN_WORD = /^[\w@%+=:,./-]+$/;
 /** A process's command on one line, as a shell would take it, safe to be shown, at most so many characters long. */
 function commandText(command: Process["command"], most: number): string {
-  const text = command.case === "argv" ? command.value.args.map(quote).join(" ") : (command.value ?? "");
+  const text =
+    command.case === "argv" ? command.value.args.map(quoteIfNeeded).join(" ") : (command.value ?? "");
   const line = visible(text);
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
-}
-
-function quote(word: string): string {
-  return PLAIN_WORD.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

@@ -23,7 +23,7 @@ export function rmCommand(host: CommandHost): Command {
     .action(
       host.action(async (sandboxIds: string[], flags: RmFlags) => {
         const grace = flagValue("--grace", flags.grace, (text) =>
-          durationFromMs(parseDuration(text, { leastMs: 0 })),
+          durationFromMs(parseDuration(text, { minMs: 0 })),
         );
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { io, interrupts } = host;

@@ -1,8 +1,8 @@
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
 import { BerthError } from "../../base/errors.ts";
-import type { Config } from "../../config/config.ts";
 import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config/options.ts";
 import { describeIsolation } from "../../engine/isolation.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";

@@ -147,7 +147,7 @@ function graceOption(command: Command): Command {
 }
 
 function graceOf({ grace }: EndFlags) {
-  return flagValue("--grace", grace, (text) => durationFromMs(parseDuration(text, { leastMs: 0 })));
+  return flagValue("--grace", grace, (text) => durationFromMs(parseDuration(text, { minMs: 0 })));
 }
 
 /** Prints the ids of what went well, and what went wrong. */

@@ -1,6 +1,7 @@
+import { quote } from "../../base/shell-quote.ts";
 import { JOB_COMMAND, JOB_FDS } from "./job-script.ts";
 import { joinText } from "./keeper-script.ts";
-import { pipesText, quote, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
+import { pipesText, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
 
 /** What enters a sandbox's outer user namespace, before {@link entryArguments}. */
 export const ENTRY_COMMAND = ["nsenter", "--preserve-credentials", "--no-fork"];

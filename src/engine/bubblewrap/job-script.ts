@@ -1,6 +1,6 @@
+import { quote } from "../../base/shell-quote.ts";
 import type { TerminalSize } from "../port.ts";
 import { DEFAULT_PATH } from "./setup-script.ts";
-import { quote } from "./shell-pipes.ts";
 
 /**
  * Descriptors of a process's attendant. Inside, the standard streams are in

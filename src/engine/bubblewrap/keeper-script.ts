@@ -1,5 +1,6 @@
+import { quote } from "../../base/shell-quote.ts";
 import { BWRAP_FDS } from "./arguments.ts";
-import { pipesText, quote, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
+import { pipesText, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
 
 /** Descriptors of a keeper. What bwrap gets has the numbers that {@link BWRAP_FDS} says. */
 export const KEEPER_FDS = {

@@ -23,8 +23,3 @@ export function reopenText(ways: Readonly<Record<number, "<" | ">" | "<>">>): st
 export function reportStartText(tag: number, child = ""): string {
   return `read -r x y </proc/self/stat\nprintf 's ${tag} %s ${child}\\n' $x >&${REPORTS_FD}\n`;
 }
-
-/** Quotes a text for a shell. */
-export function quote(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
 import type { BerthError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import type { Logger } from "../../base/logger.ts";
@@ -9,7 +10,6 @@ import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";
 import { removeContainer } from "./remove.ts";
 import { type SetupReport, setupDone, startFailed } from "./setup.ts";
-import { untilAborted } from "./until-aborted.ts";
 
 /** Bounds on the steps of a create, in milliseconds. */
 export interface CreateTimeouts {

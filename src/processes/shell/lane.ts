@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
 import { abortError, BerthError } from "../../base/errors.ts";
-import { untilAborted } from "../../base/until.ts";
 import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { Leader } from "./job.ts";

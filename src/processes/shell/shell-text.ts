@@ -1,3 +1,5 @@
+import { quote as quoteText } from "../../base/shell-quote.ts";
+
 /** Text for a shell: any bytes but NUL, carried as latin1. */
 export type ShellText = string;
 
@@ -15,5 +17,5 @@ function bytesOf(text: string): ShellText {
 
 /** Quotes a string so that a shell takes it as one word, whatever it holds. */
 export function quote(text: string): ShellText {
-  return `'${bytesOf(text).replaceAll("'", "'\\''")}'`;
+  return quoteText(bytesOf(text));
 }

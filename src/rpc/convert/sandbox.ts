@@ -14,9 +14,9 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
 import type { IsolationLevel, NetworkMode } from "../../engine/port.ts";
-import type { SandboxEvent } from "../../sandboxes/event.ts";
 import type {
   Mount,
+  SandboxEvent,
   SandboxSpec,
   SandboxState,
   SandboxView,

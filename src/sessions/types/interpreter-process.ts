@@ -1,7 +1,6 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted, within } from "../../base/async.ts";
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
-import { untilAborted } from "../../base/until.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import type { ProcessControl, Shells } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/exit-status.ts";
@@ -313,7 +312,10 @@ export class InterpreterProcess {
       if (over()) return;
       if (!isAnswered) break;
       this.#write(this.#language.tellEnd(execution.nonce, tag, channel));
-      await within(result, waitMs);
+      await within(
+        result.catch(() => {}),
+        waitMs,
+      );
       if (over()) return;
     }
     await this.close(false);
@@ -452,11 +454,4 @@ function aborted(signal: AbortSignal): Promise<BerthError> {
   if (signal.aborted) tell();
   else signal.addEventListener("abort", tell, { once: true });
   return promise;
-}
-
-async function within(work: Promise<unknown>, ms: number): Promise<void> {
-  const timer = new AbortController();
-  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => {});
-  await Promise.race([work.catch(() => {}), late]);
-  timer.abort();
 }

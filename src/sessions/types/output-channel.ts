@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
-import { untilAborted } from "../../base/until.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import type { Job, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";

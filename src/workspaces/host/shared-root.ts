@@ -9,8 +9,8 @@ import {
   isBehindPrivate,
   makePrivate,
   type PrivateDirectory,
-  quote,
 } from "../../base/private-directory.ts";
+import { quoteIfNeeded } from "../../base/shell-quote.ts";
 
 /** Sandboxes may have users of their own, several at one directory. */
 export const SANDBOX_DIRECTORY_MODE = 0o777;
@@ -69,7 +69,7 @@ function unmovedContent(root: string): Exposure | undefined {
   const script = `cd "$0"; mkdir ${INSIDE}; find . -mindepth 1 -maxdepth 1 ! -name ${INSIDE} ! -name lost+found -exec mv -t ${INSIDE} -- {} +; chmod 700 .`;
   return {
     found: `other users may come to ${root}, so sandboxes are to share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`,
-    mend: `Name an empty directory or one behind a closed one with --${OPTION}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quote(root)}`,
+    mend: `Name an empty directory or one behind a closed one with --${OPTION}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quoteIfNeeded(root)}`,
   };
 }
 

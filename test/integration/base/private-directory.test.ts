@@ -82,7 +82,7 @@ describe("a directory that others may enter is left as it was, with what to type
     }
   });
 
-  test("where it is everybody's, which nobody is told to close", () => {
+  test("where it is everybody's, which nobody is asked to close", () => {
     writeFileSync(path.join(place, "theirs"), "");
     chmodSync(place, 0o1777);
     expect(() => makePrivate(directory())).toThrow(

@@ -52,12 +52,12 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
     {
       what: "that is corrupt",
       spoil: (file: string) => writeFileSync(file, Buffer.from(whole).fill(0xff, 4096, 12_288)),
-      message: /is damaged\. Bring it back from a backup, or move it away/,
+      message: /is damaged\. Restore it from a backup, or move it away/,
     },
     {
       what: "that is truncated",
       spoil: (file: string) => truncateSync(file, whole.length / 2),
-      message: /is damaged\. Bring it back from a backup, or move it away/,
+      message: /is damaged\. Restore it from a backup, or move it away/,
     },
   ])("$what, and leaves it as it was", async ({ what, spoil, message }) => {
     const directory = dataDir(what, whole);

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect } from "vitest";
 import { fromBytes, fromText } from "../../../src/base/byte-string.ts";
+import { SystemClock } from "../../../src/base/clock.ts";
 import { BerthError } from "../../../src/base/errors.ts";
-import { SystemClock } from "../../../src/base/system-clock.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { FileManager } from "../../../src/files/manager.ts";
 import type { RequestedPath } from "../../../src/files/path.ts";
@@ -13,8 +13,7 @@ import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/sandboxes/manager.ts";
 import { SandboxManager } from "../../../src/sandboxes/manager.ts";
-import { HOST_MOUNTS } from "../../../src/sandboxes/mount-sources.ts";
-import { type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
+import { HOST_MOUNTS, type RequestedSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import { State } from "../../../src/state/state.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { containerOf, rawExec } from "../../support/docker.ts";

@@ -94,7 +94,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
     check: noSessionIsLeft,
   },
   exec: {
-    at: ["exec.begun", "exec.started", "exec.ended"],
+    at: ["exec.intended", "exec.started", "exec.ended"],
     prepare: (client) => client.createSandbox(),
     act: (client, sandbox) =>
       client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id: sandbox?.sandbox_id }),
@@ -103,7 +103,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
       const retried = await client.call("ProcessService/RunCommand", { ...COMMAND, sandbox_id });
       // It ran once, or not at all; never twice. What is not known is not made up.
       const log = await client.output(sandbox_id, "cat /workspace/log 2>/dev/null || true");
-      expect(log).toBe(at === "exec.begun" ? "" : "ran\n");
+      expect(log).toBe(at === "exec.intended" ? "" : "ran\n");
       expect(["EXIT_CAUSE_ENGINE_LOST", "EXIT_CAUSE_CANCELED"]).toContain(retried.exit_status.cause);
       expect(retried.exit_status.exit_code).toBe(-1);
       await client.deleteSandbox(sandbox_id);

@@ -53,7 +53,7 @@ for (const afterMs of [5, 80, 200]) {
       () => "created",
       () => failureOf(creating),
     );
-    // A create that was done before the delete came has told so.
+    // A create that was done before the delete came has reported it.
     if (outcome !== "created") expect(outcome).toMatchObject({ code: "ABORTED", reason: "SANDBOX_DELETED" });
     const gone = await app.client.getSandbox(id);
     expect(gone).toMatchObject({ state: "SANDBOX_STATE_TERMINATED" });
@@ -75,7 +75,7 @@ test("a delete waits for a command that ends within the grace", async () => {
   await deleting;
 });
 
-test("a delete ends what runs longer than the grace, and tells it so", async () => {
+test("a delete ends what runs longer than the grace and reports it", async () => {
   const { sandbox_id: id } = await app.client.createSandbox();
   const running = app.client.exec(id, "echo begun; sleep 600");
   const reader = app.client.exec(id, ["cat"], { keep_stdin_open: true });

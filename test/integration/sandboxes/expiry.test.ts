@@ -48,7 +48,7 @@ test("a detached process keeps its sandbox as well as a watched one", async () =
   await ended(id);
 });
 
-test("every use and every keep-alive begins the idle time anew", async () => {
+test("every use and every keep-alive restarts the idle time", async () => {
   const { sandbox_id: id } = await app.client.createSandbox({ idle_timeout: seconds(1) });
   let before = 0;
   for (let i = 0; i < 4; i++) {
@@ -64,7 +64,7 @@ test("every use and every keep-alive begins the idle time anew", async () => {
   expect((await ended(id)).last_used_time).toEqual(expect.objectContaining({ seconds: Math.floor(before) }));
 });
 
-test("a sandbox goes at its max_lifetime although it is in use, and its commands are told", async () => {
+test("a sandbox ends at its max_lifetime although it is in use, and its commands report it", async () => {
   const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(1) });
   const running = app.client.exec(id, "sleep 600");
   const { create_time, termination } = await ended(id);

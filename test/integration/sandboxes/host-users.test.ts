@@ -160,11 +160,11 @@ test("a directory that is not surely Berth's is refused with what to type, by th
     place,
     ...roots,
   ]);
-  const told = stdout.toString();
+  const reported = stdout.toString();
   expect(exitCode).toBe(1);
-  expect(told).toContain(`sudo chmod 700 ${place}\n`);
-  expect(told).toContain(`sudo chmod 700 ${place}/workspaces\n`);
-  expect(told).toContain(`mv -t shared -- {} +; chmod 700 .' ${shared}\n`);
+  expect(reported).toContain(`sudo chmod 700 ${place}\n`);
+  expect(reported).toContain(`sudo chmod 700 ${place}/workspaces\n`);
+  expect(reported).toContain(`mv -t shared -- {} +; chmod 700 .' ${shared}\n`);
   const args = ["serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", "--data-dir", place];
   const refused = await runProgram(args);
   expect(refused.exitCode).toBe(1);

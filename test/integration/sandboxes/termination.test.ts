@@ -34,7 +34,7 @@ describe("a container that goes without Berth's doing", () => {
   const remove = async (id: string) => (await containerOf(app.instance, id)).remove({ force: true });
 
   for (const [name, { cause, act }] of Object.entries(ways)) {
-    test(`by ${name}: its commands are told, and the sandbox says why it ended`, async () => {
+    test(`by ${name}: its commands report it, and the sandbox says why it ended`, async () => {
       const { client } = app;
       const { sandbox_id: id } = await client.createSandbox();
       const streaming = client.exec(id, "echo begun; sleep 600");
@@ -92,7 +92,7 @@ describe("memory that runs out", () => {
   /** Takes 300 MiB for good. */
   const HOG = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('survived')";
 
-  test("is told of the command that it hit, and costs nothing else", async () => {
+  test("is reported for the command it hit, and costs nothing else", async () => {
     const { client } = app;
     const { sandbox_id: id } = await client.createSandbox({ resources: { memory_bytes: 64 * MIB } });
     const running = client.exec(id, "sleep 3; echo undisturbed");

@@ -4,7 +4,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import { Database } from "../../../src/state/database.ts";
-import { MIGRATIONS } from "../../../src/state/migrations.ts";
+import { APPLICATION_ID, EVENT_BODY_SCHEMA, MIGRATIONS } from "../../../src/state/schema.ts";
 import { Store } from "../../../src/store.ts";
 import { newDataDir } from "../../support/settings.ts";
 
@@ -106,10 +106,55 @@ describe("is refused with its reason, and stays as it was,", () => {
   });
 });
 
-test("a file of no bytes, as a crash before the first write leaves it, is begun anew", () => {
+test("a file of no bytes, as a crash before the first write leaves it, is created again", () => {
   const dataDir = newDataDir();
   writeFileSync(path.join(dataDir, "berth.db"), "");
   Store.open(dataDir).close();
+});
+
+test("events of a database that names their body `happening` are read with their bodies", () => {
+  const dataDir = newDataDir();
+  const termination = { cause: "DELETED", message: 'It\'s "gone": ü, {}, 100%.', timeMs: 4.5 } as const;
+  const step = {
+    step: 1,
+    status: "CONTINUE",
+    result: "[]",
+    tools: [{ name: "a", calls: 2 }],
+    retried: false,
+  };
+  const runEvent = { timeMs: 7, state: "RUNNING", currentStep: 1, sandboxId: "" };
+  const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(EVENT_BODY_SCHEMA));
+  const old = new DatabaseSync(path.join(dataDir, "berth.db"));
+  for (const migration of before) old.exec(migration);
+  old.exec(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${before.length}`);
+  old
+    .prepare(
+      "INSERT INTO events (time_ms, owner, sandbox_id, generation, happening) VALUES (5, 'me', 'sbx_1', 2, ?)",
+    )
+    .run(JSON.stringify({ type: "TERMINATED", termination }));
+  old.exec(
+    "INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES ('run_1', 'me', 'RUNNING', 0, '{}')",
+  );
+  old
+    .prepare("INSERT INTO run_events (run_id, sequence, record) VALUES ('run_1', 3, ?)")
+    .run(JSON.stringify({ ...runEvent, happening: { type: "STEP_REPORTED", step } }));
+  old.close();
+
+  const store = Store.open(dataDir);
+  expect(store.events.load()).toEqual([
+    {
+      sequence: 1,
+      timeMs: 5,
+      owner: "me",
+      sandboxId: "sbx_1",
+      generation: 2,
+      body: { type: "TERMINATED", termination },
+    },
+  ]);
+  expect(store.runs.events("run_1", 0, 10)).toEqual([
+    { ...runEvent, sequence: 3, body: { type: "STEP_REPORTED", step } },
+  ]);
+  store.close();
 });
 
 test("what was committed is there after the process was killed, and the next one takes the directory", () => {

@@ -40,7 +40,7 @@ test("one holder a key, first come, first served; keys do not wait for each othe
   );
 });
 
-test("who waits for a key that is let go gets the same lock as who comes later", async () => {
+test("a waiter for a key that is released gets the same lock as a later one", async () => {
   const locks = new KeyedLock();
   const gates = [1, 2, 3].map(() => Promise.withResolvers<void>());
   let inside = 0;

@@ -120,13 +120,13 @@ describe("precedence", () => {
   });
 });
 
-describe("a bad value is told with its place and what is allowed", () => {
+describe("a bad value is reported with its place and what is allowed", () => {
   test.each<[string, Parameters<typeof load>, string]>([
     ["flag", [{ "idle-timeout": "300" }], '--idle-timeout: "300" has no unit; for seconds write 300s.'],
     [
       "variable",
       [{}, { BERTH_DEFAULT_MEMORY: "1MiB" }],
-      'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the least is 6MiB.',
+      'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the minimum is 6MiB.',
     ],
     ["engine", [{ engine: "podman" }], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
     ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],

@@ -29,9 +29,9 @@ describe("durations", () => {
     ["1h30m", "is not a duration"],
     ["5w", '"w" is not a unit of time'],
     ["5M", '"M" is not a unit of time'],
-    ["25d", "the most is 24d"],
-    ["999999999999999d", "the most is 24d"],
-    ["0s", "the least is 1ms"],
+    ["25d", "the maximum is 24d"],
+    ["999999999999999d", "the maximum is 24d"],
+    ["0s", "the minimum is 1ms"],
     ["Infinity", "is not a duration"],
     ["1e3s", "is not a duration"],
   ])("%j is refused", (text, problem) => {
@@ -39,7 +39,7 @@ describe("durations", () => {
     expect(() => parseDuration(text)).toThrow(problem);
   });
 
-  test("zero is allowed where an option says so", () => expect(parseDuration("0s", { leastMs: 0 })).toBe(0));
+  test("zero is allowed where an option says so", () => expect(parseDuration("0s", { minMs: 0 })).toBe(0));
 });
 
 describe("sizes", () => {
@@ -56,22 +56,22 @@ describe("sizes", () => {
     ["512", "write 512MiB for mebibytes, 512B for bytes"],
     ["512m", '"m" is not a unit of size'],
     ["much", "is not a size"],
-    ["0MiB", "the least is 1B"],
+    ["0MiB", "the minimum is 1B"],
     ["-1MiB", "is not a size"],
     ["999999999999TiB", "is too much"],
   ])("%j is refused", (text, problem) => expect(() => parseSize(text)).toThrow(problem));
 
-  test("the least is told as it was set", () => {
-    expect(() => parseSize("5MiB", { least: "6MiB" })).toThrow('"5MiB" is too little; the least is 6MiB');
-    expect(parseSize("6MiB", { least: "6MiB" })).toBe(6 * 2 ** 20);
+  test("the minimum is shown as it was set", () => {
+    expect(() => parseSize("5MiB", { min: "6MiB" })).toThrow('"5MiB" is too little; the minimum is 6MiB');
+    expect(parseSize("6MiB", { min: "6MiB" })).toBe(6 * 2 ** 20);
   });
 });
 
 describe("other values", () => {
   test("counts keep to their range", () => {
-    expect(parseCount("7", { least: 1, most: 10 })).toBe(7);
+    expect(parseCount("7", { min: 1, max: 10 })).toBe(7);
     for (const text of ["0", "11", "1.5", "-1", "", " 7", "0x7", "7e0"]) {
-      expect(() => parseCount(text, { least: 1, most: 10 })).toThrow("is not a whole number from 1 to 10");
+      expect(() => parseCount(text, { min: 1, max: 10 })).toThrow("is not a whole number from 1 to 10");
     }
   });
 

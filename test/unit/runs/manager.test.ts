@@ -32,7 +32,7 @@ function finish(bench: RunBench, runId: string, more: Partial<StepReport> = {}) 
   return bench.runs.report(OWNER, runId, { ...report, ...more });
 }
 
-/** Holds up the engine at a step until it is let go. */
+/** Holds up the engine at a step until it is released. */
 function hold(bench: RunBench, at: string): () => Promise<void> {
   const gate = Promise.withResolvers<void>();
   bench.engine.before = async (step) => {

@@ -2,8 +2,7 @@ import { expect, test } from "vitest";
 import type { Run, RunState } from "../../../src/runs/run.ts";
 import { RunStore } from "../../../src/runs/store.ts";
 import { Database } from "../../../src/state/database.ts";
-import { MIGRATIONS, migrate } from "../../../src/state/migrations.ts";
-import { RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
+import { MIGRATIONS, migrate, RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
 
 const KEEP = 10_000;
 

@@ -29,7 +29,7 @@ describe("the idle timeout", () => {
     expect([state(id), cause(id)]).toEqual(["TERMINATED", "IDLE_TIMEOUT"]);
   });
 
-  test("begins anew with every use and does not pass during one", async () => {
+  test("restarts with every use and does not pass during one", async () => {
     const { create, clock, state, manager } = await started();
     const id = await create({ idleTimeoutMs: 10 * MINUTE });
     await clock.advance(9 * MINUTE);
@@ -57,7 +57,7 @@ describe("the idle timeout", () => {
     expect(state(id)).toBe("TERMINATED");
   });
 
-  test("begins anew with a keep-alive, not with a look", async () => {
+  test("restarts with a keep-alive, not with a read", async () => {
     const { create, clock, state, manager } = await started();
     const id = await create({ idleTimeoutMs: 10 * MINUTE });
     await clock.advance(9 * MINUTE);
@@ -87,7 +87,7 @@ test("a use that begins as the sweep does is not swept", async () => {
   expect(state(id)).toBe("PAUSED");
 });
 
-test("the longest life ends a sandbox in use, and its uses are told", async () => {
+test("the max lifetime ends a sandbox in use and aborts its leases", async () => {
   const { create, clock, cause, manager } = await started();
   const id = await create({ maxLifetimeMs: HOUR });
   const lease = manager.acquire({ owner: OWNER, sandboxId: id });

@@ -6,7 +6,7 @@ import { eventsOf, newManager, OWNER } from "./support.ts";
 const never = new AbortController().signal;
 const named = (sandboxId: string) => ({ owner: OWNER, sandboxId });
 
-/** Holds up each step of the given kind until it is let go. */
+/** Holds up each step of the given kind until it is released. */
 function hold(engine: { before: (step: EngineStep, id: string) => Promise<void> }, held: EngineStep) {
   const gate = Promise.withResolvers<void>();
   engine.before = async (step) => (step === held ? gate.promise : undefined);
@@ -134,7 +134,7 @@ describe("delete", () => {
     expect(engine.sandboxes.size).toBe(0);
   });
 
-  test("does not wait for ever for an operation that does not let go", async () => {
+  test("does not wait for ever for an operation that does not release its lease", async () => {
     const { manager, clock, engine } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     manager.acquire(named("x"));
@@ -156,7 +156,7 @@ describe("delete", () => {
     expect(engine.sandboxes.size).toBe(0);
   });
 
-  test("that fails tells so, keeps the place, and can be called again", async () => {
+  test("that fails reports it, keeps the place, and can be called again", async () => {
     const { manager, engine } = await newManager({ maxSandboxes: 1 });
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     let attempts = 0;
@@ -187,11 +187,11 @@ describe("delete", () => {
   });
 });
 
-describe("what the engine tells", () => {
+describe("what the engine reports", () => {
   test.each([
     ["EXITED", { exitCode: 3, outOfMemory: false }],
     ["OUT_OF_MEMORY", { exitCode: 137, outOfMemory: true }],
-  ] as const)("a main process that ends is %s; operations are told at once", async (cause, end) => {
+  ] as const)("a main process that ends is %s; operations are aborted at once", async (cause, end) => {
     const { manager, engine, monitor } = await newManager();
     manager.start();
     await settled();
@@ -289,7 +289,7 @@ describe("shutdown", () => {
     expect(log.errors).toHaveLength(1);
   });
 
-  test("leaves sandboxes where it is told to", async () => {
+  test("leaves sandboxes where asked to", async () => {
     const { manager, engine } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     expect(await manager.shutdown({ leave: true, timeoutMs: 10_000 })).toEqual(["x"]);

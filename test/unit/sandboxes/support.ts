@@ -1,9 +1,8 @@
 import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
-import type { SandboxEvent, SandboxEventBody } from "../../../src/sandboxes/event.ts";
 import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../../src/sandboxes/manager.ts";
-import { HOST_MOUNTS, type MountSources } from "../../../src/sandboxes/mount-sources.ts";
-import { SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
+import type { SandboxEvent, SandboxEventBody } from "../../../src/sandboxes/sandbox.ts";
+import { HOST_MOUNTS, type MountSources, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 import type { EventLog } from "../../../src/state/event-log.ts";
 import { State } from "../../../src/state/state.ts";
 import { ManualClock } from "../../support/manual-clock.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { SandboxEventBody } from "../../../src/sandboxes/event.ts";
+import type { SandboxEventBody } from "../../../src/sandboxes/sandbox.ts";
 import { EventLog, type WatchItem } from "../../../src/state/event-log.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
@@ -12,7 +12,7 @@ function newLog(store = memoryStore(), clock = new ManualClock(), keep = KEEP) {
     for (let i = 0; i < count; i++) {
       const event = log.eventOf({ sandboxId, generation: 1, owner }, { type: "UPDATED" });
       log.store(event);
-      log.tell(event);
+      log.publish(event);
     }
   };
   const watch = (afterSequence: number, more: { owner?: string; sandboxId?: string } = {}) => {
@@ -74,7 +74,7 @@ describe("a watcher", () => {
     stop.abort();
   });
 
-  test("is told what was dropped before it came", async () => {
+  test("learns what was dropped before it came", async () => {
     const { append, watch } = newLog();
     append(100);
     const { items } = watch(10);
@@ -85,7 +85,7 @@ describe("a watcher", () => {
     expect(sequences(rest)).toEqual(rest.map((_, index) => oldest + 1 + index));
   });
 
-  test("that falls behind is told what it missed, once, and goes on", async () => {
+  test("that falls behind learns what it missed, once, and continues", async () => {
     const { append, watch } = newLog();
     append(3);
     const { items } = watch(0);
@@ -141,7 +141,7 @@ describe("a watcher", () => {
 });
 
 describe("an owner's flood of events", () => {
-  test("pushes out none of another's, and nobody else is told of what it pushed out", async () => {
+  test("pushes out none of another's, and nobody else learns what it pushed out", async () => {
     const log = newLog();
     log.append(3, "theirs", "another");
     log.append(200, "mine");
@@ -182,11 +182,11 @@ describe("an event that the disk does not take", () => {
   const ids = (items: readonly WatchItem<SandboxEventBody>[]) =>
     items.map((item) => (item.type === "event" ? item.event.sandboxId : item.type));
 
-  test("is told once it is stored, in the order in which things happened", async () => {
+  test("is published once it is stored, in the order in which things happened", async () => {
     const log = newLog();
     log.append(1, "before");
-    log.log.wait(event(log, "waits-1"));
-    log.log.wait(event(log, "waits-2"));
+    log.log.defer(event(log, "waits-1"));
+    log.log.defer(event(log, "waits-2"));
     expect(ids(await now(log, 0))).toEqual(["before"]);
     log.append(1, "after");
     expect(ids(await now(log, 0))).toEqual(["before", "waits-1", "waits-2", "after"]);
@@ -194,10 +194,10 @@ describe("an event that the disk does not take", () => {
     expect(await now(newLog(log.store), 0)).toEqual(await now(log, 0));
   });
 
-  test("leaves no number behind where the service is killed: no two events that were told have the same", async () => {
+  test("leaves no number behind where the service is killed: no two published events have the same", async () => {
     const first = newLog();
     first.append(2);
-    first.log.wait(event(first, "never-told"));
+    first.log.defer(event(first, "never-published"));
     const told = await now(first, 0);
     const next = newLog(first.store);
     next.append(1, "next");
@@ -205,9 +205,9 @@ describe("an event that the disk does not take", () => {
     expect(ids(await now(next, 2))).toEqual(["next"]);
   });
 
-  test("and many more: what may not wait is told as a loss", async () => {
+  test("and many more: what may not wait is reported as a loss", async () => {
     const log = newLog();
-    for (let i = 0; i < KEEP + 5; i++) log.log.wait(event(log, `${i}`));
+    for (let i = 0; i < KEEP + 5; i++) log.log.defer(event(log, `${i}`));
     log.append(1, "after");
     const items = await now(log, 0);
     expect(items.filter(({ type }) => type === "trimmed")).not.toEqual([]);
@@ -231,7 +231,7 @@ describe("after a restart", () => {
     });
   });
 
-  test("of a machine that lost its power, no number that may have been told is used again", async () => {
+  test("of a machine that lost its power, no number that may have been published is used again", async () => {
     const first = newLog();
     first.append(5);
     // What the disk had not yet: a watcher has seen 6 and 7.
@@ -248,7 +248,7 @@ describe("after a restart", () => {
     expect(sequences(await now(third, 4))).toEqual([5, [6, to], to + 1]);
   });
 
-  test("of a machine that was shut down in order, nothing is told as lost", async () => {
+  test("of a machine that was shut down in order, nothing is reported as lost", async () => {
     const first = newLog();
     first.append(5);
     first.log.close();

@@ -208,10 +208,10 @@ describe("after a restart", () => {
     expect(before.runs()).toBe(0);
   });
 
-  test("a request that was interrupted runs again, and is told what it had begun", async () => {
+  test("a request that was interrupted runs again with the subject it had begun", async () => {
     const before = newLog();
     void before.log.run(key("a"), never, (_, progress) => {
-      expect(progress.begun).toBeUndefined();
+      expect(progress.subject).toBeUndefined();
       progress.begin("sandbox 7");
       return new Promise(() => {});
     });
@@ -219,7 +219,7 @@ describe("after a restart", () => {
     await expect(log.run(key("a", "other"), never, before.count)).rejects.toMatchObject({
       reason: "REQUEST_ID_REUSED",
     });
-    const second = log.run(key("a"), never, async (_, { begun }) => begun);
+    const second = log.run(key("a"), never, async (_, { subject }) => subject);
     expect(await second).toBe("sandbox 7");
     // Now it is answered.
     expect(await (await restarted(before)).run(key("a"), never, before.count)).toBe("sandbox 7");
@@ -234,7 +234,7 @@ describe("after a restart", () => {
       })
       .catch(() => {});
     const log = await restarted(before);
-    expect(await log.run(key("a", "other"), never, async (_, { begun }) => begun ?? "anew")).toBe("anew");
+    expect(await log.run(key("a", "other"), never, async (_, { subject }) => subject ?? "none")).toBe("none");
   });
 
   test("answers go a day after they were given, also where the service was down meanwhile", async () => {

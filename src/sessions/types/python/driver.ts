@@ -52,7 +52,7 @@ def _start_thread(self):
 threading.Thread.start = _start_thread
 
 def _target(execution, fd):
-    return 211 + turn % TARGETS * 2 + fd + 1
+    return 211 + execution % TARGETS * 2 + fd + 1
 
 class _Bytes(io.RawIOBase):
     def __init__(self, fd): self._fd = fd

@@ -11,51 +11,37 @@ import { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination } from "./sandbox.ts";
 
-/** How long operations have to let go once their leases were aborted. */
+/** How long operations have to release their leases once those were aborted. */
 const ABORT_WAIT_MS = 2_000;
 
+interface Parts {
+  readonly locks: KeyedLock;
+  readonly registry: SandboxRegistry;
+  readonly engine: Engine;
+  readonly monitor: EngineMonitor;
+  readonly journal: SandboxJournal;
+  readonly clock: Clock;
+  readonly observer: SandboxObserver;
+  readonly retries: RemovalRetries;
+}
+
 /**
- * Takes sandboxes away: lets operations finish, ends them, removes the
- * container, gives the place back. One deletion of a sandbox runs at a time;
- * whoever asks meanwhile waits for the same one, and may cut its grace short.
+ * Deletes sandboxes: lets operations finish, ends them, removes the container,
+ * gives the place back. One deletion of a sandbox runs at a time; other callers
+ * wait for the same one, and may cut its grace short.
  */
 export class SandboxDeleter {
-  readonly #locks: KeyedLock;
-  readonly #registry: SandboxRegistry;
-  readonly #engine: Engine;
-  readonly #monitor: EngineMonitor;
-  readonly #journal: SandboxJournal;
-  readonly #clock: Clock;
-  readonly #observer: SandboxObserver;
-  readonly #retries: RemovalRetries;
+  readonly #parts: Parts;
 
-  constructor(
-    locks: KeyedLock,
-    registry: SandboxRegistry,
-    parts: {
-      readonly engine: Engine;
-      readonly monitor: EngineMonitor;
-      readonly journal: SandboxJournal;
-      readonly clock: Clock;
-      readonly observer: SandboxObserver;
-      readonly retries: RemovalRetries;
-    },
-  ) {
-    this.#locks = locks;
-    this.#registry = registry;
-    this.#engine = parts.engine;
-    this.#monitor = parts.monitor;
-    this.#journal = parts.journal;
-    this.#clock = parts.clock;
-    this.#observer = parts.observer;
-    this.#retries = parts.retries;
+  constructor(parts: Parts) {
+    this.#parts = parts;
   }
 
   /**
    * Ends a sandbox and returns when it is gone.
    * @throws `ENGINE_UNAVAILABLE` when the container could not be removed; the
-   *   sandbox then stays in DELETING and keeps its place, removing it is tried
-   *   again until it is gone, and this may be called again.
+   *   sandbox then stays in DELETING and keeps its place, Berth keeps retrying
+   *   until it is gone, and this may be called again.
    */
   async end(record: SandboxRecord, request: TerminationRequest): Promise<void> {
     if (!record.live) return;
@@ -63,7 +49,7 @@ export class SandboxDeleter {
       record.deletion.join(request);
       return record.deletion.done;
     }
-    const grace = new Grace(this.#clock, request.graceMs);
+    const grace = new Grace(this.#parts.clock, request.graceMs);
     let onlyIf = request.onlyIf;
     const done = this.#run(record, request, grace, () => onlyIf?.() ?? true)
       .finally(() => {
@@ -77,7 +63,7 @@ export class SandboxDeleter {
       done,
       join: (other) => {
         grace.shorten(other.graceMs);
-        // A delete that joins a sweep is not to be talked out of it.
+        // A delete that joins a sweep happens whether or not the sandbox is still due.
         if (other.onlyIf === undefined) onlyIf = undefined;
       },
     };
@@ -86,11 +72,12 @@ export class SandboxDeleter {
 
   /** Marks a sandbox as ended and gives its place back. For a sandbox whose container is gone or never was. */
   finish(record: SandboxRecord, termination: Termination): void {
+    const { clock, registry, journal } = this.#parts;
     if (!record.live) return;
-    record.phase = { state: "TERMINATED", termination, endedAt: this.#clock.monotonicMs() };
+    record.phase = { state: "TERMINATED", termination, endedAt: clock.monotonicMs() };
     record.reservation.release();
-    this.#registry.retire(record);
-    this.#journal.commitEventually(record, { type: "TERMINATED", termination });
+    registry.retire(record);
+    journal.commitEventually(record, { type: "TERMINATED", termination });
   }
 
   #retry(record: SandboxRecord, error: unknown): void {
@@ -98,7 +85,7 @@ export class SandboxDeleter {
     if (phase.state !== "DELETING") return;
     record.reservation.stay();
     const request = { ...phase.termination, graceMs: 0 };
-    this.#retries.failed(phase.engine.ref, sandboxId, error, () => this.end(record, request));
+    this.#parts.retries.failed(phase.engine.ref, sandboxId, error, () => this.end(record, request));
   }
 
   async #run(
@@ -107,41 +94,41 @@ export class SandboxDeleter {
     grace: Grace,
     stillDue: () => boolean,
   ): Promise<void> {
+    const { locks, engine, monitor, journal, clock, observer, retries } = this.#parts;
     const deleted = new BerthError("SANDBOX_DELETED", `The sandbox was deleted: ${request.message}`, {
       metadata: { sandbox_id: record.sandboxId, cause: request.cause },
     });
     if (record.phase.state === "CREATING") record.phase.abort.abort(deleted);
-    await this.#locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
+    await locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
       const { phase } = record;
       if (phase.state === "TERMINATED") return;
       if (phase.state === "CREATING") {
-        // The create held the lock until now: it has failed, and left nothing.
+        // The create held the lock until now: it has failed and left nothing.
         const { cause, message } = request;
-        return this.finish(record, { cause, message, timeMs: this.#clock.wallMs() });
+        return this.finish(record, { cause, message, timeMs: clock.wallMs() });
       }
       if (phase.state !== "DELETING" && !stillDue()) return;
       const { cause, message } = phase.state === "DELETING" ? phase.termination : request;
-      const termination: Termination = { cause, message, timeMs: this.#clock.wallMs() };
+      const termination: Termination = { cause, message, timeMs: clock.wallMs() };
       record.phase = { state: "DELETING", engine: phase.engine, termination };
-      if (phase.state !== "DELETING")
-        this.#journal.commitEventually(record, { type: "DELETING", termination });
+      if (phase.state !== "DELETING") journal.commitEventually(record, { type: "DELETING", termination });
       failpoint("delete.intended");
       await grace.wait(record.leases.drained());
       record.leases.abortAll(deleted);
-      await new Grace(this.#clock, ABORT_WAIT_MS).wait(record.leases.drained());
+      await new Grace(clock, ABORT_WAIT_MS).wait(record.leases.drained());
       const sandbox = record.leased();
-      if (sandbox !== undefined) this.#observer.ending(sandbox);
+      if (sandbox !== undefined) observer.ending(sandbox);
       record.reservation.leave();
-      await this.#engine.remove(phase.engine.ref, this.#monitor.lost);
-      this.#retries.gone(phase.engine.ref);
+      await engine.remove(phase.engine.ref, monitor.lost);
+      retries.gone(phase.engine.ref);
       failpoint("delete.removed");
-      this.finish(record, { ...termination, timeMs: this.#clock.wallMs() });
+      this.finish(record, { ...termination, timeMs: clock.wallMs() });
       failpoint("delete.finished");
     });
   }
 }
 
-/** A wait that is bounded, and whose bound can be brought nearer. */
+/** A bounded wait whose bound can be shortened. */
 class Grace {
   readonly #clock: Clock;
   readonly #over = Promise.withResolvers<void>();

@@ -1,0 +1,49 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Clock } from "./clock.ts";
+import { abortError } from "./errors.ts";
+
+/**
+ * Waits for `work`, or until the signal aborts; `work` itself continues.
+ * @throws the signal's reason, unless `work` has settled already; what `work` rejects with.
+ */
+export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => aborted.reject(abortError(signal));
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  try {
+    return await Promise.race([work, aborted.promise]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** Waits for `work`, but for `ms` at most, by `clock` or else by real time. Rejects only where `work` does. */
+export async function within(work: Promise<unknown>, ms: number, clock?: Clock): Promise<void> {
+  const over = new AbortController();
+  const late =
+    clock === undefined
+      ? sleep(ms, undefined, { signal: over.signal, ref: false }).catch(() => {})
+      : new Promise<void>((resolve) => {
+          over.signal.addEventListener("abort", clock.setTimer(ms, resolve), { once: true });
+        });
+  try {
+    await Promise.race([work, late]);
+  } finally {
+    over.abort();
+  }
+}
+
+/** Runs `act` on every item, at most `limit` at a time. Rejects with the first failure; the rest still runs. */
+export async function forEachConcurrently<T>(
+  items: readonly T[],
+  act: (item: T) => Promise<void>,
+  limit = 16,
+): Promise<void> {
+  const queue = [...items].values();
+  const worker = async (): Promise<void> => {
+    for (const item of queue) await act(item);
+  };
+  await Promise.all(Array.from({ length: limit }, worker));
+}

@@ -1,0 +1,219 @@
+import { isDeepStrictEqual } from "node:util";
+import type { Clock } from "../base/clock.ts";
+import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import { newId } from "../base/ids.ts";
+import type { KeyedLock } from "../base/keyed-lock.ts";
+import type { Engine, EngineSandbox } from "../engine/port.ts";
+import type { RequestProgress } from "../state/request-log.ts";
+import type { Capacity, Reservation } from "./capacity.ts";
+import type { SandboxDeleter } from "./delete.ts";
+import type { EngineMonitor } from "./engine-monitor.ts";
+import type { ExpirySweeper } from "./expiry-sweeper.ts";
+import type { SandboxJournal } from "./journal.ts";
+import type { SandboxObserver } from "./lease.ts";
+import { exists, SandboxRecord } from "./record.ts";
+import { SandboxRegistry } from "./registry.ts";
+import { type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
+import { leasedOf, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
+
+/** The progress of a pull is reported at most this often. */
+const PROGRESS_INTERVAL_MS = 500;
+
+/** How a sandbox is asked for. */
+export interface CreateOptions {
+  /** Undefined: a new one. */
+  readonly sandboxId?: string;
+  readonly signal: AbortSignal;
+  /** Of the request that asks for it, where that has an id. */
+  readonly progress?: RequestProgress;
+  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
+  readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
+}
+
+interface Parts {
+  readonly defaults: SandboxDefaults;
+  readonly engine: Engine;
+  readonly monitor: EngineMonitor;
+  readonly mounts: MountSources;
+  readonly journal: SandboxJournal;
+  readonly clock: Clock;
+  readonly observer: SandboxObserver;
+  readonly locks: KeyedLock;
+  readonly capacity: Capacity;
+  readonly registry: SandboxRegistry;
+  readonly deleter: SandboxDeleter;
+  readonly warmPool: WarmPool;
+  readonly sweeper: ExpirySweeper;
+}
+
+/** Makes sandboxes: stores the intention first, then asks the engine, then lets the sandbox be used. */
+export class SandboxCreator {
+  readonly #parts: Parts;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+  }
+
+  /** Makes a sandbox; on failure and on abort only the record of that is left. */
+  async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
+    const made = await this.#madeBefore(owner, options.progress?.subject);
+    if (made !== undefined) return made;
+    const { defaults, monitor, mounts, registry, capacity, warmPool, clock, journal, sweeper } = this.#parts;
+    throwIfAborted(monitor.lost);
+    const spec = resolveSpec(asked, defaults, monitor.info);
+    mounts.check(owner, spec);
+    const { sandboxId, signal } = options;
+    const find = (): SandboxRecord | undefined => {
+      const found = sandboxId === undefined ? undefined : registry.get(owner, sandboxId);
+      if (found?.live) throw exists(found);
+      return found;
+    };
+    find();
+    const reservation = await capacity.reserve(AbortSignal.any([signal, monitor.lost]));
+    const previous = orRelease(reservation, find);
+    const warm = warmPool.claim(spec);
+    const abort = new AbortController();
+    const record: SandboxRecord = new SandboxRecord({
+      sandboxId: sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
+      generation: (previous?.generation ?? 0) + 1,
+      owner,
+      place: journal.nextPlace(),
+      spec,
+      phase: { state: "CREATING", abort, warmRef: warm?.engine.ref },
+      reservation,
+      clock,
+      onUse: () => journal.used(record),
+      onIdle: () => sweeper.arm(record.expiry()?.inMs),
+    });
+    this.#commit(record, warm, options);
+    failpoint(warm ? "claim.intended" : "create.intended");
+    await this.#start(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
+    sweeper.arm(record.expiry()?.inMs);
+    return record;
+  }
+
+  /** What an interrupted request made; undefined where its create failed, once what it left is gone. */
+  async #madeBefore(owner: string, subject: string | undefined): Promise<SandboxRecord | undefined> {
+    if (subject === undefined) return undefined;
+    const [sandboxId, generation] = JSON.parse(subject) as [string, number];
+    const record = this.#parts.registry.get(owner, sandboxId);
+    if (record?.generation !== generation) return undefined;
+    const end = "termination" in record.phase ? record.phase.termination : undefined;
+    if (end?.cause !== "CREATE_FAILED") return record;
+    await this.#parts.deleter.end(record, { ...end, graceMs: 0 });
+    return undefined;
+  }
+
+  /** Stores the sandbox as CREATING, before anything is made. @throws `NO_SPACE` */
+  #commit(
+    record: SandboxRecord,
+    warm: WarmSandbox | undefined,
+    { progress, keepWith }: Pick<CreateOptions, "progress" | "keepWith">,
+  ): void {
+    const { journal, warmPool, registry } = this.#parts;
+    try {
+      journal.commit(record, { type: "CREATING" }, () => {
+        progress?.begin(JSON.stringify([record.sandboxId, record.generation]));
+        keepWith?.(record);
+      });
+    } catch (error) {
+      record.reservation.release();
+      if (warm !== undefined) warmPool.giveBack(warm, record.spec.image);
+      throw error;
+    }
+    registry.add(record);
+  }
+
+  async #start(record: SandboxRecord, warm: WarmSandbox | undefined, signal: AbortSignal): Promise<void> {
+    const { locks, deleter, clock } = this.#parts;
+    try {
+      await locks.run(SandboxRegistry.key(record.owner, record.sandboxId), async () => {
+        const engine = await this.#make(record, warm, signal);
+        failpoint(warm ? "claim.made" : "create.made");
+        this.#becomeReady(record, engine);
+        failpoint(warm ? "claim.ready" : "create.ready");
+      });
+    } catch (error) {
+      const message =
+        error instanceof BerthError ? error.message : "An unexpected error; the server's log has it.";
+      deleter.finish(record, { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() });
+      throw error;
+    }
+  }
+
+  /** Has the engine make it, of the warm sandbox where that can be; on failure and on abort nothing is left. */
+  async #make(
+    record: SandboxRecord,
+    warm: WarmSandbox | undefined,
+    signal: AbortSignal,
+  ): Promise<EngineSandbox> {
+    const adapted = warm && (await this.#adapt(warm, record, signal));
+    const engine = adapted ?? (await this.#makeCold(record, signal));
+    if (!signal.aborted) return engine;
+    await this.#parts.engine.remove(engine.ref);
+    throw abortError(signal);
+  }
+
+  async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
+    throwIfAborted(signal);
+    const { engine, mounts, clock, journal } = this.#parts;
+    const { spec, sandboxId, generation, owner } = record;
+    const resolved = await mounts.resolve(owner, spec);
+    let reportedAt = Number.NEGATIVE_INFINITY;
+    await engine.ensureImage(spec.image, {
+      signal,
+      onProgress: (progress) => {
+        const now = clock.monotonicMs();
+        if (now - reportedAt < PROGRESS_INTERVAL_MS && progress.layersDone < progress.layersTotal) return;
+        reportedAt = now;
+        journal.emit(record, { type: "IMAGE_PULL", image: spec.image, progress });
+      },
+    });
+    return engine.create({ ...spec, sandboxId, generation, owner, mounts: resolved }, signal);
+  }
+
+  /**
+   * Gives a warm sandbox the mounts and limits that were asked for. One that
+   * cannot have them is removed; undefined where a new sandbox can have them.
+   */
+  async #adapt(
+    { engine: warm, resources }: WarmSandbox,
+    { spec, owner }: SandboxRecord,
+    signal: AbortSignal,
+  ): Promise<EngineSandbox | undefined> {
+    const { engine, mounts, observer } = this.#parts;
+    try {
+      if (spec.mounts.length > 0) await engine.mount(warm.ref, await mounts.resolve(owner, spec), signal);
+      if (!isDeepStrictEqual(resources, spec.resources)) {
+        await engine.setResources(warm.ref, spec.resources, signal);
+      }
+      return warm;
+    } catch (error) {
+      observer.ending(leasedOf(warm, spec));
+      await engine.remove(warm.ref);
+      if (spec.mounts.length > 0 && error instanceof BerthError && error.reason === "UNSUPPORTED")
+        return undefined;
+      throw error;
+    }
+  }
+
+  #becomeReady(record: SandboxRecord, engine: EngineSandbox): void {
+    const { observer, journal } = this.#parts;
+    record.phase = { state: "RUNNING", engine };
+    record.touch();
+    const ready = record.leased();
+    if (ready !== undefined) observer.ready(ready);
+    journal.commitEventually(record, { type: "RUNNING" });
+  }
+}
+
+/** Calls `look`; gives the place back where that throws. */
+function orRelease<T>(reservation: Reservation, look: () => T): T {
+  try {
+    return look();
+  } catch (error) {
+    reservation.release();
+    throw error;
+  }
+}

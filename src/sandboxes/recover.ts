@@ -1,0 +1,268 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import { compositeKey } from "../base/ids.ts";
+import type { Logger } from "../base/logger.ts";
+import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import type { Capacity } from "./capacity.ts";
+import type { SandboxDeleter } from "./delete.ts";
+import type { EngineFollower } from "./engine-monitor.ts";
+import type { SandboxJournal } from "./journal.ts";
+import type { SandboxObserver } from "./lease.ts";
+import { type Phase, SandboxRecord } from "./record.ts";
+import type { SandboxRegistry } from "./registry.ts";
+import type { RemovalRetries } from "./removal-retries.ts";
+import type { Termination, TerminationCause } from "./sandbox.ts";
+import type { StoredSandbox } from "./store.ts";
+import type { WarmPool } from "./warm-pool.ts";
+
+interface Parts {
+  readonly engine: Engine;
+  readonly journal: SandboxJournal;
+  readonly time: ServiceTime;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly observer: SandboxObserver;
+  readonly capacity: Capacity;
+  readonly registry: SandboxRegistry;
+  readonly deleter: SandboxDeleter;
+  readonly warmPool: WarmPool;
+  readonly retries: RemovalRetries;
+  /** Called when the last operation on a sandbox has ended. */
+  readonly onIdle: (record: SandboxRecord) => void;
+}
+
+/**
+ * Compares what is stored with what the engine has, at start, every minute and
+ * after a lost connection. A sandbox that lives is used again, one that is gone
+ * ends with its cause, and a container of this instance that belongs to nothing
+ * is removed. In between, the engine's events say what ended.
+ */
+export class Reconciler implements EngineFollower {
+  readonly #parts: Parts;
+  /** Refs of the orphans that are being removed. */
+  readonly #removing = new Set<string>();
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Recovers the sandboxes of an earlier run. When it returns they are known
+   * and those that live can be used; what has to be removed is being removed.
+   * @throws `ENGINE_UNAVAILABLE`
+   */
+  async recover(): Promise<void> {
+    const { engine, journal, registry } = this.#parts;
+    const stored = journal.load();
+    if (stored.length === 0) return;
+    const endedLast = (sandbox: StoredSandbox): number =>
+      sandbox.phase.state === "TERMINATED" ? sandbox.phase.endedAt : Number.POSITIVE_INFINITY;
+    const records = stored.map((sandbox) => this.#load(sandbox));
+    for (const record of records) registry.add(record);
+    const ended = [...stored.keys()].filter((i) => !records[i]?.live);
+    ended.sort((a, b) => endedLast(stored[a] as StoredSandbox) - endedLast(stored[b] as StoredSandbox));
+    for (const i of ended) registry.retire(records[i] as SandboxRecord);
+    const present = await engine.list();
+    for (const record of records) this.#settle(record, present);
+  }
+
+  onEvent(event: EngineEvent): void {
+    const record = this.#parts.registry.byRef(event.ref);
+    if (record === undefined) this.#parts.warmPool.lost(event.ref);
+    else if (event.type === "ended") this.#ended(record, event.end);
+    else this.#removed(record);
+  }
+
+  beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
+    const { registry, warmPool } = this.#parts;
+    const live = registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
+    const known = [...live, ...warmPool.refs()];
+    return (present) => {
+      const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+      for (const ref of known) this.#compare(ref, byRef.get(ref), unseen);
+      this.#removeOrphans(present);
+    };
+  }
+
+  /** As {@link SandboxManager.giveUp} says. */
+  giveUp(ref: string, why: string, ifAlone: boolean): boolean {
+    const record = this.#parts.registry.byRef(ref);
+    if (record === undefined || (ifAlone && record.leases.working > 1)) return false;
+    this.#parts.logger.warn({ sandboxId: record.sandboxId }, `a sandbox is given up: ${why}`);
+    this.#lost(record, "UNCONTROLLABLE", why);
+    return true;
+  }
+
+  #load(stored: StoredSandbox): SandboxRecord {
+    const { time, capacity, clock, journal } = this.#parts;
+    const { createTimeMs, usedTimeMs } = stored;
+    const record: SandboxRecord = new SandboxRecord({
+      ...stored,
+      phase: this.#phaseOf(stored),
+      times: {
+        createTimeMs,
+        usedTimeMs,
+        createdAt: time.toMonotonic(stored.createdAt),
+        usedAt: time.toMonotonic(stored.usedAt),
+      },
+      reservation: capacity.recover(),
+      clock,
+      onUse: () => journal.used(record),
+      onIdle: () => this.#parts.onIdle(record),
+    });
+    if (!record.live) record.reservation.release();
+    return record;
+  }
+
+  #phaseOf({ phase }: StoredSandbox): Phase {
+    switch (phase.state) {
+      case "CREATING":
+        return { state: "CREATING", abort: new AbortController(), warmRef: undefined };
+      case "TERMINATED":
+        return { ...phase, endedAt: this.#parts.time.toMonotonic(phase.endedAt) };
+      default:
+        return phase;
+    }
+  }
+
+  /** Brings a sandbox of an earlier run to the state that the engine reports. */
+  #settle(record: SandboxRecord, present: readonly EngineSandbox[]): void {
+    const { phase } = record;
+    switch (phase.state) {
+      case "CREATING":
+        this.#failCreate(record, present);
+        break;
+      case "RUNNING":
+      case "PAUSED":
+        this.#recoverLive(record, phase, present);
+        break;
+      case "DELETING":
+        this.#end(record, phase.termination);
+        break;
+      case "TERMINATED":
+    }
+  }
+
+  #recoverLive(
+    record: SandboxRecord,
+    phase: Extract<Phase, { state: "RUNNING" | "PAUSED" }>,
+    present: readonly EngineSandbox[],
+  ): void {
+    const { journal, observer, logger } = this.#parts;
+    const found = present.find(({ ref }) => ref === phase.engine.ref);
+    if (found === undefined || found.state === "ended") {
+      this.#compare(phase.engine.ref, found, true);
+      return;
+    }
+    const state = found.state === "paused" ? "PAUSED" : "RUNNING";
+    if (state !== phase.state) {
+      record.phase = { state, engine: phase.engine };
+      journal.commitEventually(record, { type: state === "PAUSED" ? "PAUSED" : "RESUMED" });
+    }
+    const sandbox = record.leased();
+    if (sandbox !== undefined) observer.ready(sandbox);
+    logger.info({ sandboxId: record.sandboxId, ref: found.ref, state }, "recovered a sandbox");
+  }
+
+  /** Nobody knows how far its create came, so whatever there is of it is removed. */
+  #failCreate(record: SandboxRecord, present: readonly EngineSandbox[]): void {
+    const { deleter, clock } = this.#parts;
+    const message = "The service ended while it was being created.";
+    const termination: Termination = { cause: "CREATE_FAILED", message, timeMs: clock.wallMs() };
+    const id = idOf(record);
+    const engine = present.find((sandbox) => idOf(sandbox) === id);
+    if (engine === undefined) {
+      deleter.finish(record, termination);
+    } else {
+      record.phase = { state: "DELETING", engine, termination };
+      this.#end(record, termination);
+    }
+  }
+
+  /**
+   * Compares what was known before the engine was asked with its answer. An engine that was followed without a gap
+   * forgets no sandbox by itself: one that is missing was removed, and the event that says so is on its way.
+   */
+  #compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
+    const record = this.#parts.registry.byRef(ref);
+    if (record === undefined) {
+      if (found?.state !== "running") this.#parts.warmPool.lost(ref);
+    } else if (found === undefined) {
+      if (unseen) this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
+      else this.#removed(record);
+    } else if (found.state === "ended") {
+      this.#ended(record, found.end ?? { exitCode: -1, outOfMemory: false });
+    }
+  }
+
+  #removed(record: SandboxRecord): void {
+    this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
+  }
+
+  #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {
+    if (outOfMemory)
+      this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process: out of memory.");
+    else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
+  }
+
+  #lost(record: SandboxRecord, cause: TerminationCause, message: string): void {
+    const { state } = record.phase;
+    if (state !== "RUNNING" && state !== "PAUSED") return;
+    const ended = new BerthError("SANDBOX_TERMINATED", `The sandbox ended: ${message}`, {
+      metadata: { cause },
+    });
+    record.leases.abortAll(ended);
+    this.#end(record, { cause, message });
+  }
+
+  #end(record: SandboxRecord, { cause, message }: Pick<Termination, "cause" | "message">): void {
+    // Where that fails, the deleter tries again.
+    this.#parts.deleter.end(record, { cause, message, graceMs: 0 }).catch(() => {});
+  }
+
+  /**
+   * Removes what carries this instance's label and belongs to nothing: what a
+   * create of an earlier run left half made, what the engine finished after its
+   * caller gave up, warm sandboxes of an earlier run.
+   */
+  #removeOrphans(present: readonly EngineSandbox[]): void {
+    const { registry, warmPool, retries } = this.#parts;
+    const live = registry.live();
+    const refs = new Set(live.flatMap(({ phase }) => refOf(phase) ?? []));
+    const creating = new Set(live.filter(({ phase }) => phase.state === "CREATING").map(idOf));
+    for (const found of present) {
+      const known = refs.has(found.ref) || creating.has(idOf(found)) || warmPool.owns(found);
+      if (!known && !this.#removing.has(found.ref) && !retries.has(found.ref)) void this.#removeOrphan(found);
+    }
+  }
+
+  async #removeOrphan(orphan: EngineSandbox): Promise<void> {
+    const { engine, retries, logger } = this.#parts;
+    const { ref, sandboxId, generation } = orphan;
+    this.#removing.add(ref);
+    try {
+      await engine.remove(ref);
+      retries.gone(ref);
+      logger.info({ ref, sandboxId, generation }, "removed a sandbox that belonged to nothing");
+    } catch (error) {
+      retries.failed(ref, sandboxId, error, () => this.#removeOrphan(orphan));
+    } finally {
+      this.#removing.delete(ref);
+    }
+  }
+}
+
+/** The engine's name for what stands behind a sandbox, where it is known. */
+function refOf(phase: Phase): string | undefined {
+  if ("engine" in phase) return phase.engine.ref;
+  return phase.state === "CREATING" ? phase.warmRef : undefined;
+}
+
+function idOf(sandbox: {
+  readonly owner: string;
+  readonly sandboxId: string;
+  readonly generation: number;
+}): string {
+  return compositeKey(sandbox.owner, sandbox.sandboxId, sandbox.generation);
+}
