@@ -1,8 +1,9 @@
 import type { Clock } from "./clock.ts";
 import { abortError } from "./errors.ts";
 
-/** What `work` comes to, unless the signal is aborted first. @throws the signal's reason. */
-export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+/** What `work` comes to, unless the signal is aborted first; the work itself goes on. @throws the signal's reason. */
+export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
   const aborted = Promise.withResolvers<never>();
   const onAbort = (): void => aborted.reject(abortError(signal));
   if (signal.aborted) onAbort();

@@ -1,8 +1,8 @@
 import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import type { Resources } from "../port.ts";
+import { BwrapProblem } from "./errors.ts";
 
-import { BwrapProblem } from "./bwrap-program.ts";
 import { SANDBOX_USER } from "./identity.ts";
 
 /** What of a system's root directory sandboxes see: its programs and nothing of its people. */

@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
+import { BwrapProblem, INSTALL } from "./errors.ts";
 import { HOST_ENV } from "./host-command.ts";
 
 /** The `bwrap` of this machine. */
@@ -11,20 +12,6 @@ export interface BwrapProgram {
 
 /** The oldest that can forbid new user namespaces. */
 export const OLDEST_VERSION = [0, 8];
-
-/** What is wrong with this machine's bubblewrap, for `doctor` and the start alike. */
-export class BwrapProblem extends Error {
-  override readonly name = "BwrapProblem";
-  /** Commands that mend it. */
-  readonly mend: string;
-
-  constructor(found: string, mend: string, cause?: unknown) {
-    super(found, { cause });
-    this.mend = mend;
-  }
-}
-
-export const INSTALL = "sudo apt-get update && sudo apt-get install -y bubblewrap";
 
 /** Asks `bwrap` what it is. @throws BwrapProblem where it is missing or too old. */
 export async function findBwrap(): Promise<BwrapProgram> {

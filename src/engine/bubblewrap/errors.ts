@@ -1,5 +1,4 @@
 import { BerthError } from "../../base/errors.ts";
-import { BwrapProblem } from "./bwrap-program.ts";
 
 /** Turns whatever the engine met into the error the port promises. `doing` completes "failed while …". */
 export function translateError(error: unknown, doing: string): BerthError {
@@ -55,3 +54,17 @@ export function startFailed(problem: string, report: string): BerthError {
   const said = report.trim() === "" ? "." : `: ${report.trim().slice(0, 500)}`;
   return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${said}`);
 }
+
+/** What is wrong with this machine's bubblewrap, for `doctor` and the start alike. */
+export class BwrapProblem extends Error {
+  override readonly name = "BwrapProblem";
+  /** Commands that mend it. */
+  readonly mend: string;
+
+  constructor(found: string, mend: string, cause?: unknown) {
+    super(found, { cause });
+    this.mend = mend;
+  }
+}
+
+export const INSTALL = "sudo apt-get update && sudo apt-get install -y bubblewrap";

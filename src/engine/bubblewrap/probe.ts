@@ -1,7 +1,8 @@
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
-import { BwrapProblem, INSTALL } from "./bwrap-program.ts";
+import { BwrapProblem, INSTALL } from "./errors.ts";
+
 import { HOST_ENV, hostCommand } from "./host-command.ts";
 import type { Identity } from "./identity.ts";
 import { JOB_COMMAND } from "./job-script.ts";

@@ -1,4 +1,4 @@
-import { untilAborted } from "./until-aborted.ts";
+import { untilAborted } from "../../base/until.ts";
 
 /** A range of a container's ids, and where it begins on the host. */
 interface IdRange {

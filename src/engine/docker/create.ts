@@ -4,12 +4,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { BerthError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import type { Logger } from "../../base/logger.ts";
+import { untilAborted } from "../../base/until.ts";
 import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";
 import { removeContainer } from "./remove.ts";
 import { type SetupReport, setupDone, startFailed } from "./setup.ts";
-import { untilAborted } from "./until-aborted.ts";
 
 /** Bounds on the steps of a create, in milliseconds. */
 export interface CreateTimeouts {

@@ -4,10 +4,10 @@ import { promisify } from "node:util";
 import type { NetworkInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { untilAborted } from "../../base/until.ts";
 import type { Daemon } from "./daemon.ts";
 import { EGRESS_BRIDGE, hasUserChain, mendEgressRules } from "./egress-rules.ts";
 import { answerTo } from "./errors.ts";
-import { untilAborted } from "./until-aborted.ts";
 
 /** The Docker network of every sandbox with EGRESS on a daemon, whatever the instance. */
 const NETWORK = "berth-egress";

@@ -1,11 +1,11 @@
 import type { ImageInspectOptions } from "dockerode";
 import { BerthError, canceled } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { untilAborted } from "../../base/until.ts";
 import type { EnsureImageOptions, PullProgress } from "../port.ts";
 import type { CallOptions, Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 import { type PullTimeouts, pullImage } from "./pull.ts";
-import { untilAborted } from "./until-aborted.ts";
 
 /** Names of images as Docker takes them, and nothing that would lead a request elsewhere. */
 const REFERENCE =

@@ -1,5 +1,6 @@
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { untilAborted } from "../../base/until.ts";
 import type { OrphanedPipes } from "../orphaned-pipes.ts";
 import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
 import { startSignal } from "../start-signal.ts";
@@ -15,7 +16,6 @@ import { PipedProcess } from "./piped-process.ts";
 import { forgetPipes, spawnPiped, takesPipes } from "./piped-spawn.ts";
 import { spawnProcess } from "./spawn.ts";
 import { StartGate } from "./start-gate.ts";
-import { untilAborted } from "./until-aborted.ts";
 
 /** How long a container may take to tell its ids, and how much of that is read. */
 const ANSWER_TIMEOUT_MS = 10_000;

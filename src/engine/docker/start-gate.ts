@@ -1,5 +1,5 @@
 import { Mutex } from "async-mutex";
-import { untilAborted } from "./until-aborted.ts";
+import { untilAborted } from "../../base/until.ts";
 
 interface Gate {
   /** Held across a pause, and for a moment by each start that begins. */
