@@ -3,12 +3,12 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
-import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";
+import { DELEGATE, unbounded } from "./bubblewrap/info.ts";
+import { pipesDirectory } from "./docker/container-pipes.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
-import { pipesDirectory } from "./docker/pipes-directory.ts";
-import { describeIsolation } from "./isolation.ts";
 import type { Engine, IsolationLevel } from "./port.ts";
+import { describeIsolation } from "./port.ts";
 
 /** What decides which engine a service runs its sandboxes with, and how that is set up. */
 export interface EngineSettings {

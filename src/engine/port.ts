@@ -413,3 +413,21 @@ export const ENGINE_ERROR_REASONS: readonly ErrorReason[] = [
   "CANCELED",
   "DEADLINE_EXCEEDED",
 ];
+
+const MEANINGS: Readonly<Record<IsolationLevel, string>> = {
+  NAMESPACE: "namespace (one user's processes on a shared kernel, for your own code)",
+  CONTAINER: "container (shared kernel, for semi-trusted code)",
+  USER_KERNEL: "user-kernel (a kernel of its own in user space, for untrusted code)",
+  VIRTUAL_MACHINE: "virtual-machine (a machine of its own, for untrusted code)",
+};
+
+/** Says a level and what it is good for, in one line. */
+export function describeIsolation(level: IsolationLevel): string {
+  return MEANINGS[level];
+}
+
+/** The signal that ends a spawn while the engine has not been asked to start the process. */
+export function startSignal({ dropSignal }: SpawnRequest, signal?: AbortSignal): AbortSignal | undefined {
+  if (dropSignal === undefined || signal === undefined) return dropSignal ?? signal;
+  return AbortSignal.any([dropSignal, signal]);
+}

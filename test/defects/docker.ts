@@ -20,7 +20,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "the name of a process's pipe stands in its arguments",
     changes: [
       {
-        file: "src/engine/docker/piped-spawn.ts",
+        file: "src/engine/docker/spawn-piped.ts",
         from: '"sh", ...request.argv]',
         to: "pipes.inside.stdin, ...request.argv]",
       },
@@ -85,7 +85,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "whoever opens an ended stdin is given up at the first error",
     changes: [
       {
-        file: "src/engine/docker/knocks.ts",
+        file: "src/engine/docker/named-pipes.ts",
         from: 'if (code === "ENXIO" || code === "ENOENT")',
         to: "if (code)",
       },
@@ -114,7 +114,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a container sees where the data directory is",
     changes: [
       {
-        file: "src/engine/docker/pipes-directory.ts",
+        file: "src/engine/docker/container-pipes.ts",
         from: "  return process.getuid?.() === 0 && isOwn",
         to: "  return process.getuid?.() === 0 && isOwn && run === dataDir",
       },

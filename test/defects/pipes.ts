@@ -10,7 +10,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "what a job leaves behind is read as fast as it writes",
     changes: [
       {
-        file: "src/engine/slow-drain.ts",
+        file: "src/engine/orphaned-pipes.ts",
         from: "      stream.pause();\n      this.#waiting.add(stream);\n",
         to: "",
       },
@@ -51,7 +51,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "what a job leaves behind is not read any more",
-    changes: [{ file: "src/engine/slow-drain.ts", from: "      stream.resume();\n", to: "" }],
+    changes: [{ file: "src/engine/orphaned-pipes.ts", from: "      stream.resume();\n", to: "" }],
     test: {
       file: LEFT_BEHIND,
       title: "what a command leaves behind gets on, some hundred KiB a second",
@@ -80,7 +80,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
         to: "",
       },
       {
-        file: "src/engine/docker/piped-spawn.ts",
+        file: "src/engine/docker/spawn-piped.ts",
         from: 'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR"',
         to: 'exec 1>"$BERTH_STDOUT" 2>"$BERTH_STDERR"',
       },

@@ -3,7 +3,7 @@ import { type Logger, pino } from "pino";
 import { BerthError } from "../../base/errors.ts";
 import type { Config } from "../../config/config.ts";
 import { loadConfig } from "../../config/load.ts";
-import { describeIsolation } from "../../engine/isolation.ts";
+import { describeIsolation } from "../../engine/port.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";

@@ -3,7 +3,7 @@ import path from "node:path";
 import type { Resources } from "../port.ts";
 import { BwrapProblem } from "./errors.ts";
 
-import { SANDBOX_USER } from "./identity.ts";
+import { SANDBOX_USER } from "./sandbox-user.ts";
 
 /** What of a system's root directory sandboxes see: its programs and nothing of its people. */
 const SYSTEM = ["bin", "lib", "lib32", "lib64", "libx32", "sbin", "usr"];

@@ -2,11 +2,11 @@ import { chownSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
-import { readCount } from "../outside/group-directories.ts";
+import { readCount } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
-import { readWord, removeGroup, tryWrite } from "./group-files.ts";
-import type { Identity } from "./identity.ts";
+import { readWord, removeGroup, tryWrite } from "./control-group.ts";
+import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
 const CONTROLLERS = ["memory", "cpu", "pids"] as const;

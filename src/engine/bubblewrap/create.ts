@@ -7,18 +7,14 @@ import type { EngineSandbox, EngineSandboxSpec } from "../port.ts";
 import { BWRAP_FDS, bwrapArguments } from "./arguments.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { startFailed, translateError } from "./errors.ts";
-import { HOST_ENV, hostCommand } from "./host-command.ts";
-import type { Identity } from "./identity.ts";
-import { SANDBOX_USER } from "./identity.ts";
-import { Keeper } from "./keeper.ts";
-import { keeperScript } from "./keeper-script.ts";
-import type { Launcher } from "./launcher.ts";
+import { DEFAULT_PATH, Keeper, keeperScript, SETUP_MARKERS, setupCommand } from "./keeper.ts";
+import type { Launcher, Reports, Started } from "./launcher.ts";
 import type { OpenMount } from "./mounts.ts";
-import type { Reports, Started } from "./reports.ts";
+import { stagedPath, withStagedMounts } from "./mounts.ts";
 import { BubblewrapSandbox } from "./sandbox.ts";
-import { DEFAULT_PATH, SETUP_MARKERS, setupCommand } from "./setup-script.ts";
+import type { Identity } from "./sandbox-user.ts";
+import { HOST_ENV, hostCommand, SANDBOX_USER } from "./sandbox-user.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
-import { stagedPath, withStagedMounts } from "./staged-mounts.ts";
 
 /** What a sandbox is started with, all of it at hand. */
 export interface StartPlan {

@@ -1,16 +1,13 @@
 import type { Finding } from "../../base/diagnosis.ts";
-import { describeIsolation } from "../isolation.ts";
 import type { EngineInfo } from "../port.ts";
+import { describeIsolation } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
-import { findBwrap } from "./bwrap-program.ts";
 import { BwrapProblem, INSTALL } from "./errors.ts";
-import { findControlGroups } from "./find-control-groups.ts";
-import { sandboxIdentity } from "./identity.ts";
-import { describeEngine } from "./info.ts";
-import { Janitor } from "./janitor.ts";
-import { ownName } from "./leftovers.ts";
-import { probeSandbox } from "./probe.ts";
-import { DELEGATE, unbounded } from "./unbounded.ts";
+import { DELEGATE, describeEngine, unbounded } from "./info.ts";
+import { Janitor, ownName } from "./janitor.ts";
+import { findBwrap, probeSandbox } from "./probe.ts";
+import { sandboxIdentity } from "./sandbox-user.ts";
+import { findControlGroups } from "./setup.ts";
 
 /** Looks whether sandboxes can be made with bubblewrap here, by making one that ends at once. */
 export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {

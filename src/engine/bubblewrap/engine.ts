@@ -19,17 +19,16 @@ import type {
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";
-import type { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { type StartPlan, startSandbox } from "./create.ts";
 import { terminated, translateError } from "./errors.ts";
 import { EventFeed } from "./events.ts";
-import { isSandboxUser, SANDBOX_USER } from "./identity.ts";
 import { requireCapabilities } from "./info.ts";
-import { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 import { type OpenMount, openMounts } from "./mounts.ts";
 import { usageOfTree } from "./process-tree.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
-import { type BubblewrapSetup, openSetup } from "./setup.ts";
+import { isSandboxUser, SANDBOX_USER } from "./sandbox-user.ts";
+import { type BubblewrapSetup, closeInheritedDescriptors, openSetup } from "./setup.ts";
+import type { BubblewrapProcess } from "./spawn.ts";
 import { spawnProcess } from "./spawn.ts";
 
 /** What a {@link BubblewrapEngine} is made of. */

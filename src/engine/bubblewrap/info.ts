@@ -1,8 +1,8 @@
 import { availableParallelism, release, totalmem } from "node:os";
 import { BerthError } from "../../base/errors.ts";
 import type { EngineInfo, EngineSandboxSpec } from "../port.ts";
-import type { BwrapProgram } from "./bwrap-program.ts";
 import type { GroupLimits } from "./control-group.ts";
+import type { BwrapProgram } from "./probe.ts";
 
 /** What this engine is and can do on this machine. */
 export function describeEngine(program: BwrapProgram, limits: GroupLimits): EngineInfo {
@@ -49,4 +49,18 @@ export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgr
 
 function unsupported(capability: string, what: string): BerthError {
   return new BerthError("UNSUPPORTED", `The bubblewrap engine ${what}.`, { metadata: { capability } });
+}
+
+/** What gives a service control groups that it may write. */
+export const DELEGATE =
+  "As root, or with control groups of its own, the service can bound them:\nsystemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap";
+
+/** What sandboxes are not held to on this machine, in words for a person; empty where every bound holds. */
+export function unbounded({ capabilities }: EngineInfo): string[] {
+  const { memoryLimit, cpuLimit, pidsLimit } = capabilities;
+  return [
+    ...(memoryLimit ? [] : ["memory (each process is held to it, not the sandbox)"]),
+    ...(cpuLimit ? [] : ["cpu"]),
+    ...(pidsLimit ? [] : ["processes (that takes Linux 5.14 or control groups)"]),
+  ];
 }

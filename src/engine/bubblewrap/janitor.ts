@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { HOST_ENV } from "./host-command.ts";
+import { randomBase32 } from "../../base/ids.ts";
+import { HOST_ENV } from "./sandbox-user.ts";
 
 /**
  * Waits for the end of its stdin, which is the end of the service however that
@@ -63,5 +64,24 @@ export class Janitor {
     const exited = once(this.#child, "exit");
     this.#child.stdin?.end();
     await exited;
+  }
+}
+
+/** A name for what a service makes on its machine, by which the next one knows whether its maker is gone. */
+export function ownName(): string {
+  return `berth-${process.pid}-${randomBase32(8)}`;
+}
+
+/** Whether a name was made by {@link ownName} in a process that is no more. */
+export function isLeftover(name: string): boolean {
+  const pid = /^berth-(\d+)-[a-z0-9]{8}(-service)?$/.exec(name)?.[1];
+  return pid !== undefined && !isAlive(Number(pid));
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }

@@ -1,8 +1,9 @@
-import { mkdir, readdir, rm, stat } from "node:fs/promises";
+import { cp, mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { isLeftover } from "./leftovers.ts";
-import { writeSyntheticEtc } from "./synthetic-etc.ts";
+import { undumpableLibrary } from "../undumpable.ts";
+import { isLeftover } from "./janitor.ts";
+import { SANDBOX_USER } from "./sandbox-user.ts";
 
 /** The files of a running engine. */
 export interface RuntimeDir {
@@ -33,4 +34,74 @@ async function clear(dir: string): Promise<void> {
   } catch {
     // The next start tries again.
   }
+}
+
+const UNDUMPABLE = "berth-undumpable.so";
+/** Where sandboxes see what shells preload to be undumpable. */
+export const UNDUMPABLE_TARGET = `/etc/${UNDUMPABLE}`;
+
+/** What programs need of a system's /etc, and what tells nothing of the machine or its people. */
+const COPIED = [
+  "ImageMagick-6",
+  "ImageMagick-7",
+  "X11",
+  "alternatives",
+  "bash.bashrc",
+  "ca-certificates",
+  "ca-certificates.conf",
+  "chromium",
+  "chromium.d",
+  "debian_version",
+  "fonts",
+  "gai.conf",
+  "inputrc",
+  "ld.so.cache",
+  "ld.so.conf",
+  "ld.so.conf.d",
+  "locale.alias",
+  "localtime",
+  "lsb-release",
+  "magic",
+  "mime.types",
+  "openbox",
+  "os-release",
+  "perl",
+  "pki/tls/certs",
+  "pki/ca-trust/extracted",
+  "protocols",
+  "python3",
+  "rpc",
+  "services",
+  "ssl/certs",
+  "ssl/openssl.cnf",
+  "terminfo",
+  "timezone",
+  "xdg",
+];
+
+/** Makes the /etc that sandboxes see: harmless parts of the system's, and one user. */
+export async function writeSyntheticEtc(dir: string, rootfs: string): Promise<void> {
+  await mkdir(dir, { mode: 0o755 });
+  for (const name of COPIED) {
+    const source = path.join(rootfs, "etc", name);
+    await mkdir(path.dirname(path.join(dir, name)), { recursive: true, mode: 0o755 });
+    // What is missing or may not be read is left out.
+    await cp(source, path.join(dir, name), { recursive: true, verbatimSymlinks: true }).catch(() => {});
+  }
+  const { name, uid, gid, home } = SANDBOX_USER;
+  const files: Readonly<Record<string, string>> = {
+    passwd: `root:x:0:0:root:/root:/usr/sbin/nologin\n${name}:x:${uid}:${gid}::${home}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n`,
+    group: `root:x:0:\n${name}:x:${gid}:\nnogroup:x:65534:\n`,
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+    hosts: "127.0.0.1 localhost\n::1 localhost\n",
+    "resolv.conf": "",
+    hostname: "sandbox\n",
+    profile: "PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\nexport PATH\n",
+  };
+  for (const [file, text] of Object.entries(files)) {
+    await writeFile(path.join(dir, file), text, { mode: 0o644 });
+  }
+  await symlink("/proc/self/mounts", path.join(dir, "mtab"));
+  const library = undumpableLibrary();
+  if (library !== undefined) await writeFile(path.join(dir, UNDUMPABLE), library, { mode: 0o644 });
 }

@@ -1,17 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
+import { type Freezer, groupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { type Freezer, groupFreezer, NO_FREEZER, type Stillness } from "../outside/freezer.ts";
-import { isFull, isNear } from "../outside/group-directories.ts";
-import { numbersOf } from "../outside/host-process.ts";
-import { groupScope, NO_SCOPE, namespaceScope } from "../outside/scopes.ts";
+import { groupScope, NO_SCOPE, namespaceScope, numbersOf } from "../outside/host-process.ts";
 import type { EngineSandbox, EngineSandboxEnd, OutsideControl, Resources } from "../port.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
+import type { Started } from "./launcher.ts";
 import { childrenOf, startOf, stateOf } from "./process-tree.ts";
-import type { Started } from "./reports.ts";
-import { UNDUMPABLE_TARGET } from "./synthetic-etc.ts";
+import { UNDUMPABLE_TARGET } from "./runtime-dir.ts";
 
 /** Counted for the bound of a sandbox without control groups, and not seen in its pid namespace: those that enter it. */
 const UNSEEN_PROCESSES = 8;

@@ -1,8 +1,7 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
-import type { EngineMount, EngineSandboxSpec, Resources } from "../port.ts";
+import type { EngineMount, EngineSandboxSpec, IsolationLevel, Resources } from "../port.ts";
 import { PIPES_TARGET } from "./container-pipes.ts";
-import { formatLabels, type SandboxLabels } from "./labels.ts";
-import { setupCommand } from "./setup-script.ts";
+import { setupCommand } from "./setup.ts";
 
 /** What root inside needs to run package managers, and no more. */
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
@@ -117,5 +116,50 @@ function bindMount(mount: EngineMount): MountSettings {
     Target: mount.target,
     ReadOnly: mount.readOnly,
     BindOptions: { Propagation: "rprivate" },
+  };
+}
+
+/** Who a container belongs to and what must be known of it without a store. Set at create, immutable after. */
+export interface SandboxLabels {
+  readonly instance: string;
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  /** Whom commands run as where they name nobody; empty: root. */
+  readonly user: string;
+  readonly isolation: IsolationLevel;
+}
+
+const ISOLATION_LEVELS: readonly string[] = [
+  "NAMESPACE",
+  "CONTAINER",
+  "USER_KERNEL",
+  "VIRTUAL_MACHINE",
+] satisfies IsolationLevel[];
+
+/** The label every container of a Berth service carries; its value is the instance. */
+export const INSTANCE_LABEL = "berth.instance";
+
+export function formatLabels(labels: SandboxLabels): Record<string, string> {
+  return {
+    [INSTANCE_LABEL]: labels.instance,
+    "berth.sandbox_id": labels.sandboxId,
+    "berth.generation": String(labels.generation),
+    "berth.owner": labels.owner,
+    "berth.user": labels.user,
+    "berth.isolation": labels.isolation,
+  };
+}
+
+/** Reads what {@link formatLabels} wrote; what is missing takes the most cautious value. */
+export function parseLabels(labels: Readonly<Record<string, string>>): SandboxLabels {
+  const isolation = labels["berth.isolation"] ?? "";
+  return {
+    instance: labels[INSTANCE_LABEL] ?? "",
+    sandboxId: labels["berth.sandbox_id"] ?? "",
+    generation: Number(labels["berth.generation"] ?? 0),
+    owner: labels["berth.owner"] ?? "",
+    user: labels["berth.user"] ?? "",
+    isolation: ISOLATION_LEVELS.includes(isolation) ? (isolation as IsolationLevel) : "CONTAINER",
   };
 }

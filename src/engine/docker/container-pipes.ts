@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { statSync } from "node:fs";
 import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -9,7 +10,7 @@ import type { Logger } from "../../base/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
 import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";
-import { type PipeNames, type PipePaths, pathsIn } from "./pipe-names.ts";
+import { type PipeNames, type PipePaths, pathsIn } from "./named-pipes.ts";
 
 /** Where a container sees its directory of pipes. */
 export const PIPES_TARGET = "/run/berth-pipes";
@@ -291,4 +292,19 @@ async function give(pipe: string, uid: number): Promise<void> {
     // The service may not give it away. Root opens it all the same; others open it by its name, which is theirs alone.
     if (uid !== 0) await chmod(pipe, 0o666);
   }
+}
+
+/**
+ * Where named pipes to containers are made. A container sees in `/proc/self/mountinfo` where a directory of the host's
+ * lies in its file system, so for root that is a directory of `run`, where that is a file system of its own, as on
+ * every host: it tells nothing of the data directory. Elsewhere it is below the data directory. It is the same for
+ * every run of the service until the machine starts again, when no container has pipes any more.
+ * @param run the directory for what is of use until the machine stops. Default `/run`.
+ */
+export function pipesDirectory(dataDir: string, instance: string, run = "/run"): string {
+  const there = statSync(run, { throwIfNoEntry: false });
+  const isOwn = there !== undefined && there.dev !== statSync(path.dirname(run)).dev;
+  return process.getuid?.() === 0 && isOwn
+    ? path.join(run, "berth/pipes", path.basename(instance))
+    : path.join(dataDir, "pipes");
 }

@@ -2,9 +2,11 @@ import { readFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import path from "node:path";
+import { StringDecoder } from "node:string_decoder";
 import { inspect } from "node:util";
 import Docker, { type DockerOptions } from "dockerode";
 import { abortError, throwIfAborted } from "../../base/errors.ts";
+import type { OutputStream } from "../port.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
 const DEFAULT_HOST = "unix:///var/run/docker.sock";
@@ -105,4 +107,59 @@ function tlsFiles(): { ca: Buffer; cert: Buffer; key: Buffer } | undefined {
   if (!DOCKER_TLS_VERIFY || !DOCKER_CERT_PATH) return undefined;
   const read = (name: string) => readFileSync(path.join(DOCKER_CERT_PATH, name));
   return { ca: read("ca.pem"), cert: read("cert.pem"), key: read("key.pem") };
+}
+
+const HEADER_BYTES = 8;
+
+/**
+ * Takes apart the frames in which Docker sends stdout and stderr over one
+ * connection: a byte for the stream, three zeros, the payload's length as 32
+ * bits big-endian, the payload. Payloads are handed on as they arrive, as views
+ * of the chunks, so the work is linear whatever the frame's size.
+ */
+export class Demux {
+  readonly #header = Buffer.alloc(HEADER_BYTES);
+  #headerBytes = 0;
+  #payloadLeft = 0;
+  readonly #onData: (stream: OutputStream, chunk: Buffer) => void;
+
+  constructor(onData: (stream: OutputStream, chunk: Buffer) => void) {
+    this.#onData = onData;
+  }
+
+  /** Whether the connection ended inside a frame, were it to end now. */
+  get insideFrame(): boolean {
+    return this.#payloadLeft > 0 || (this.#headerBytes > 0 && this.#headerBytes < HEADER_BYTES);
+  }
+
+  push(chunk: Buffer): void {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#payloadLeft === 0) {
+        if (this.#headerBytes === HEADER_BYTES) this.#headerBytes = 0;
+        const taken = chunk.copy(this.#header, this.#headerBytes, at);
+        this.#headerBytes += taken;
+        at += taken;
+        if (this.#headerBytes < HEADER_BYTES) return;
+        this.#payloadLeft = this.#header.readUInt32BE(4);
+        continue;
+      }
+      const payload = chunk.subarray(at, at + this.#payloadLeft);
+      at += payload.length;
+      this.#payloadLeft -= payload.length;
+      this.#onData(this.#header[0] === 2 ? "stderr" : "stdout", payload);
+    }
+  }
+}
+
+/** Reads a stream of JSON values, one a line, as Docker sends progress and events. */
+export async function* jsonLines<T>(stream: AsyncIterable<Buffer | string>): AsyncGenerator<T> {
+  const decoder = new StringDecoder("utf8");
+  let rest = "";
+  for await (const chunk of stream) {
+    const lines = (rest + (typeof chunk === "string" ? chunk : decoder.write(chunk))).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) if (line.trim() !== "") yield JSON.parse(line) as T;
+  }
+  if (rest.trim() !== "") yield JSON.parse(rest) as T;
 }

@@ -23,23 +23,30 @@ import type {
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";
-import { containerConfig, resourceLimits } from "./container-config.ts";
+import {
+  containerConfig,
+  INSTANCE_LABEL,
+  parseLabels,
+  resourceLimits,
+  type SandboxLabels,
+} from "./container-config.ts";
 import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
-import { ContainerMaker, type CreatedContainer, containerName } from "./create.ts";
+import {
+  ContainerMaker,
+  type CreatedContainer,
+  containerName,
+  parseUsage,
+  removeContainer,
+} from "./containers.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
 import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
-import { readInfo, requireCapabilities } from "./info.ts";
-import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
-import { type LateTarget, lateTarget, mountLate, overlap } from "./late-mounts.ts";
-import { MountStage } from "./mount-stage.ts";
-import { daemonOpenFilesLimit } from "./open-files.ts";
+import { daemonOpenFilesLimit, readInfo, requireCapabilities } from "./info.ts";
+import { type LateTarget, lateTarget, MountStage, mountLate, overlap } from "./mounts.ts";
 import { OutsideViews } from "./outside-views.ts";
-import { removeContainer } from "./remove.ts";
 import { Spawner } from "./spawner.ts";
-import { parseUsage } from "./usage.ts";
 
 /** How long Docker may take, in milliseconds. */
 export interface DockerTimeouts {

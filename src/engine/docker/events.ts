@@ -1,9 +1,9 @@
 import { BerthError } from "../../base/errors.ts";
 import type { EngineEvent, EngineSandboxEnd } from "../port.ts";
+import { INSTANCE_LABEL, parseLabels } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
+import { jsonLines } from "./daemon.ts";
 import { translateError } from "./errors.ts";
-import { jsonLines } from "./json-lines.ts";
-import { INSTANCE_LABEL, parseLabels } from "./labels.ts";
 
 interface DaemonEvent {
   readonly Action: string;

@@ -3,11 +3,11 @@ import { readdir } from "node:fs/promises";
 import { Socket } from "node:net";
 import path from "node:path";
 import type { Logger } from "../../base/logger.ts";
+import { SlowDrain } from "../orphaned-pipes.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
 import type { OutputStream } from "../port.ts";
-import { SlowDrain } from "../slow-drain.ts";
-import { Knocks } from "./knocks.ts";
-import type { PipePaths } from "./pipe-names.ts";
+import type { PipePaths } from "./named-pipes.ts";
+import { Knocks } from "./named-pipes.ts";
 
 /** The pipes of a process of an earlier run of the service, of which this run reads what is left. */
 export interface ClaimedPipes {

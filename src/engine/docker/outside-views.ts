@@ -1,13 +1,18 @@
 import { readFile } from "node:fs/promises";
 import type { ContainerInspectInfo } from "dockerode";
+import {
+  type Freezer,
+  groupDirectories,
+  groupFreezer,
+  isFull,
+  NO_FREEZER,
+  readCount,
+} from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { type Freezer, groupFreezer, NO_FREEZER } from "../outside/freezer.ts";
-import { groupDirectories, isFull, readCount } from "../outside/group-directories.ts";
-import { numbersOf } from "../outside/host-process.ts";
-import { groupScope, groupsOf, NamespaceTable, namespaceScope } from "../outside/scopes.ts";
+import { groupScope, groupsOf, NamespaceTable, namespaceScope, numbersOf } from "../outside/host-process.ts";
 import type { OutsideControl } from "../port.ts";
+import { parseLabels } from "./container-config.ts";
 import { UNDUMPABLE_TARGET } from "./container-pipes.ts";
-import { parseLabels } from "./labels.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long starts under way may keep a container from being frozen. */

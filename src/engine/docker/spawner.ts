@@ -3,18 +3,15 @@ import type { Logger } from "../../base/logger.ts";
 import { untilAborted } from "../../base/until.ts";
 import type { OrphanedPipes } from "../orphaned-pipes.ts";
 import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
-import { startSignal } from "../start-signal.ts";
+import { startSignal } from "../port.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import type { ContainerPipes, PipesAttempt } from "./container-pipes.ts";
 import { ContainerUsers, TELL_IDS } from "./container-users.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
-import { ExecState } from "./exec-state.ts";
-import { parseHandle } from "./handle.ts";
-import { LeftExec } from "./left-exec.ts";
-import { PipedProcess } from "./piped-process.ts";
-import { forgetPipes, spawnPiped, takesPipes } from "./piped-spawn.ts";
-import { spawnProcess } from "./spawn.ts";
+import { ExecState, LeftExec, parseHandle } from "./exec.ts";
+import { spawnProcess } from "./spawn-attached.ts";
+import { forgetPipes, PipedProcess, spawnPiped, takesPipes } from "./spawn-piped.ts";
 import { StartGate } from "./start-gate.ts";
 
 /** How long a container may take to tell its ids, and how much of that is read. */

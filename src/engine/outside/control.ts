@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Mutex } from "async-mutex";
 import { BerthError } from "../../base/errors.ts";
 import type { DoomedTree, Obstacle, OutsideControl, ProcessName, Seclusion } from "../port.ts";
-import type { Freezer, Stillness } from "./freezer.ts";
+import type { Freezer, Stillness } from "./cgroup.ts";
 import {
   type HostProcess,
   isExiting,

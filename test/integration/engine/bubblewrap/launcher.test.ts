@@ -1,11 +1,15 @@
 import { once } from "node:events";
 import { closeSync, existsSync, fstatSync, openSync, readlinkSync } from "node:fs";
 import { afterAll, expect, test } from "vitest";
-import { sandboxIdentity } from "../../../../src/engine/bubblewrap/identity.ts";
-import { Launcher } from "../../../../src/engine/bubblewrap/launcher.ts";
-import { readerOf, writerOf } from "../../../../src/engine/bubblewrap/pipe-ends.ts";
-import { Reports } from "../../../../src/engine/bubblewrap/reports.ts";
-import { pipesText, reopenText, reportStartText } from "../../../../src/engine/bubblewrap/shell-pipes.ts";
+import { Launcher, Reports } from "../../../../src/engine/bubblewrap/launcher.ts";
+import { sandboxIdentity } from "../../../../src/engine/bubblewrap/sandbox-user.ts";
+import {
+  pipesText,
+  readerOf,
+  reopenText,
+  reportStartText,
+  writerOf,
+} from "../../../../src/engine/bubblewrap/shell-pipes.ts";
 import { eventually } from "../../../support/eventually.ts";
 
 const identity = sandboxIdentity();

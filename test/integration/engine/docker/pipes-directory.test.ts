@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { pipesDirectory } from "../../../../src/engine/docker/pipes-directory.ts";
+import { pipesDirectory } from "../../../../src/engine/docker/container-pipes.ts";
 import { useApp } from "../../../support/app.ts";
 import { newDataDir, newInstance } from "../../../support/settings.ts";
 import { sh, spec, useEngine } from "./support.ts";

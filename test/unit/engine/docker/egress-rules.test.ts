@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { hasUserChain, mendEgressRules } from "../../../../src/engine/docker/egress-rules.ts";
+import { hasUserChain, mendEgressRules } from "../../../../src/engine/docker/egress.ts";
 
 /** Carries out what `iptables-restore --noflush` would, on the lines of `iptables -S`. */
 function restore(listing: string, input: string): string {

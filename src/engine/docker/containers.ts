@@ -1,14 +1,15 @@
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { BerthError } from "../../base/errors.ts";
+import type { ContainerStats } from "dockerode";
+import { abortError, BerthError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import type { Logger } from "../../base/logger.ts";
 import { untilAborted } from "../../base/until.ts";
+import type { EngineUsage } from "../port.ts";
 import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";
-import { removeContainer } from "./remove.ts";
 import { type SetupReport, setupDone, startFailed } from "./setup.ts";
 
 /** Bounds on the steps of a create, in milliseconds. */
@@ -149,4 +150,72 @@ function startError(error: BerthError): BerthError {
   const answer = answerTo(error);
   if (!answer || error.reason === "NO_SPACE" || error.reason === "UNSUPPORTED") return error;
   return startFailed("Docker could not start its container", daemonWords(answer.text), error.cause);
+}
+
+/** Attempts at a container that Docker says it cannot remove just now. */
+const MAX_FAILURES = 5;
+
+/**
+ * Removes a container with its anonymous volumes; returns when it is gone, also
+ * where somebody else is removing it. `timeoutMs` bounds the whole of it.
+ */
+export async function removeContainer(
+  daemon: Daemon,
+  idOrName: string,
+  options: { readonly timeoutMs: number; readonly signal?: AbortSignal | undefined },
+): Promise<void> {
+  const { signal, timeoutMs } = options;
+  const deadline = performance.now() + timeoutMs;
+  let pauseMs = 10;
+  for (let failures = 0; ; ) {
+    try {
+      await daemon.call(
+        "removing a container",
+        (docker, abortSignal) => docker.getContainer(idOrName).remove({ force: true, v: true, abortSignal }),
+        { signal, timeoutMs: Math.max(1, deadline - performance.now()) },
+      );
+      return;
+    } catch (error) {
+      if (isGone(error)) return;
+      // Docker fails like this while a process is hard to kill or a mount still busy.
+      const worthRepeating = isBeingRemoved(error) || (isDaemonFailure(error) && ++failures < MAX_FAILURES);
+      if (!worthRepeating || performance.now() + pauseMs > deadline) throw error;
+    }
+    try {
+      await sleep(pauseMs, undefined, { signal });
+    } catch {
+      if (signal) throw abortError(signal);
+    }
+    pauseMs = Math.min(pauseMs * 2, 500);
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return answerTo(error)?.statusCode === 404;
+}
+
+function isBeingRemoved(error: unknown): boolean {
+  const answer = answerTo(error);
+  return answer?.statusCode === 409 && /already in progress/.test(answer.text);
+}
+
+function isDaemonFailure(error: unknown): boolean {
+  return answerTo(error)?.statusCode === 500;
+}
+
+/** Reads one answer of Docker's statistics. */
+export function parseUsage(stats: ContainerStats): EngineUsage {
+  // A container that does not run has statistics too: empty ones.
+  if (stats.pids_stats?.current === undefined) {
+    throw new BerthError("SANDBOX_TERMINATED", "The sandbox's container no longer runs.");
+  }
+  const { usage = 0, stats: memory } = stats.memory_stats;
+  const detail = memory as unknown as Record<string, number | undefined> | undefined;
+  // What the kernel can take back at any time is not use: cgroup v1's name, then v2's.
+  const cache = detail?.total_inactive_file ?? detail?.inactive_file ?? 0;
+  return {
+    memoryBytes: Math.max(0, usage - cache),
+    cpuNanos: stats.cpu_stats.cpu_usage.total_usage,
+    pids: stats.pids_stats.current,
+  };
 }

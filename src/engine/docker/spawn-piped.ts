@@ -2,17 +2,14 @@ import { closeSync, constants, openSync, unlink } from "node:fs";
 import { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
-import { abortError, throwIfAborted } from "../../base/errors.ts";
+import { abortError, BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
-import type { PipeEnds } from "../pipe-streams.ts";
-import type { OutputSink, SpawnRequest } from "../port.ts";
-import { startSignal } from "../start-signal.ts";
+import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
+import { type OutputSink, type SpawnedProcess, type SpawnRequest, startSignal } from "../port.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
-import { ExecState, prepareExec } from "./exec-state.ts";
-import { Knocks } from "./knocks.ts";
-import type { PipePaths } from "./pipe-names.ts";
-import { PipedProcess } from "./piped-process.ts";
+import { ExecState, handleOf, prepareExec } from "./exec.ts";
+import { Knocks, type PipePaths } from "./named-pipes.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long a shell that has started may take to open its pipes. */
@@ -188,4 +185,76 @@ function endPipes({ stdin, stdout, stderr }: PipePaths): void {
 /** The names of pipes are of use until both sides have opened them, and to a later run of the service until they are read to their end. */
 export function forgetPipes({ stdin, stdout, stderr }: PipePaths): void {
   for (const file of [stdin, stdout, stderr]) unlink(file, () => {});
+}
+
+/** A running `exec` whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
+export class PipedProcess implements SpawnedProcess {
+  readonly handle: string;
+  readonly #state: ExecState;
+  readonly #streams: PipeStreams;
+  readonly #knocks: Knocks;
+  #dropped = false;
+
+  /** @param pipes paths of its pipes, while they are there. */
+  constructor(state: ExecState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink, leftovers: Leftovers) {
+    this.handle = handleOf(state.id, pipes);
+    this.#state = state;
+    this.#knocks = new Knocks(pipes.stdin);
+    this.#streams = new PipeStreams(ends, sink, leftovers, () => state.whyEnded());
+    void this.ended.then(() => this.#knocks.stop());
+  }
+
+  /** Settles, never rejects, when its output has ended. */
+  get ended(): Promise<void> {
+    return this.#streams.silent;
+  }
+
+  /** Whether the pipes were let go of while others may hold them. */
+  get dropped(): boolean {
+    return this.#dropped;
+  }
+
+  pause(): void {
+    this.#streams.pause();
+  }
+
+  resume(): void {
+    this.#streams.resume();
+  }
+
+  trickle(): void {
+    this.#streams.trickle();
+  }
+
+  writeStdin(data: Uint8Array): Promise<void> {
+    return this.#streams.write(data);
+  }
+
+  closeStdin(): void {
+    this.#streams.closeStdin();
+    this.#knocks.beginOnce();
+  }
+
+  async resize(): Promise<void> {
+    throw new BerthError("PROCESS_STATE", "The process has no terminal.");
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const code = await this.#state.exitCode(this.ended, signal);
+    this.#streams.abandonStdin();
+    return code;
+  }
+
+  close(): void {
+    this.#streams.close(canceled());
+    this.#knocks.begin();
+  }
+
+  /** Drops the pipes too. Who still writes, or has told its end, then waits until a later run of the service reads on. */
+  destroy(): void {
+    this.#dropped = true;
+    this.#knocks.stop();
+    this.#streams.close(canceled());
+    this.#streams.destroy();
+  }
 }

@@ -1,8 +1,11 @@
+import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec, ExecInspectInfo } from "dockerode";
-import type { SpawnRequest } from "../port.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { SpawnedProcess, SpawnRequest } from "../port.ts";
 import type { Daemon } from "./daemon.ts";
 import { translateError } from "./errors.ts";
+import type { PipeNames, PipePaths } from "./named-pipes.ts";
 
 /** How long a start that was given up may still come about. */
 const LATE_START_MS = 2_000;
@@ -114,4 +117,67 @@ export class ExecState {
 function checkDelayMs(elapsedMs: number): number {
   const longest = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
   return Math.min(Math.max(elapsedMs / 4, 1), longest);
+}
+
+/** What a process's handle says. */
+export interface Handle {
+  /** Docker's id of its `exec`. */
+  readonly exec: string;
+  /** In its container's directory; undefined where its streams go through the daemon. */
+  readonly pipes: PipeNames | undefined;
+}
+
+/** Names a process to a later run of the service. */
+export function handleOf(exec: string, pipes?: PipePaths): string {
+  const names = pipes === undefined ? [] : [pipes.stdin, pipes.stdout, pipes.stderr];
+  return [exec, ...names.map((pipe) => path.basename(pipe))].join(" ");
+}
+
+export function parseHandle(handle: string): Handle {
+  const [exec = "", stdin, stdout, stderr] = handle.split(" ");
+  const pipes = stdin && stdout && stderr ? ([stdin, stdout, stderr] as const) : undefined;
+  return { exec, pipes };
+}
+
+/**
+ * A process that an earlier run of the service started through the daemon's
+ * streams, or whose pipes are gone. What it writes is lost; how it ends Docker
+ * tells, for some minutes after that.
+ */
+export class LeftExec implements SpawnedProcess {
+  readonly handle: string;
+  readonly ended = Promise.resolve();
+  readonly #state: ExecState;
+
+  constructor(state: ExecState) {
+    this.handle = handleOf(state.id);
+    this.#state = state;
+  }
+
+  pause(): void {}
+
+  resume(): void {}
+
+  trickle(): void {}
+
+  async writeStdin(): Promise<void> {
+    throw new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
+  }
+
+  closeStdin(): void {}
+
+  async resize(): Promise<void> {
+    throw new BerthError("PROCESS_STATE", "The process's terminal is lost.");
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const code = await this.#state.exitCode(new Promise(() => {}), signal);
+    // Docker gives this code to a process whose output it could not deliver, too.
+    if (code !== 126) return code;
+    throw new BerthError("ENGINE_UNAVAILABLE", "How the process ended is lost with its connection.");
+  }
+
+  close(): void {}
+
+  destroy(): void {}
 }
