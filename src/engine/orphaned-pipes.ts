@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
 
-/** How many processes' pipes are kept that something left behind holds. */
+/** How many ended processes' pipes stay open while something they left behind holds them. */
 export interface OrphanedPipesBounds {
   readonly perSandbox: number;
   readonly inAll: number;
@@ -9,32 +9,32 @@ export interface OrphanedPipesBounds {
 
 const PER_SANDBOX = 16;
 const MAX_IN_ALL = 1024;
-/** What all of them may take of the service's descriptors. They take two each. */
+/** Share of the service's descriptors that all of them may take; each takes two. */
 const SHARE_OF_DESCRIPTORS = 1 / 8;
-/** What is gone by then was not left behind. */
+/** Pipes that close within this time were not left behind. */
 const SETTLE_MS = 1_000;
 
 /** Pipes of a process that nobody listens to any more. */
 export interface OrphanedPipe {
   /** Settles, never rejects, when nobody holds them any more. */
   readonly silent: Promise<void>;
-  /** Lets go of them. */
+  /** Closes them. */
   destroy(): void;
 }
 
-/** What takes over pipes once nobody listens to them. */
+/** Takes over a sandbox's pipes once nobody listens to them. */
 export interface Leftovers {
   /** Reads a stream slowly, until the returned function is called. */
   drain(stream: Readable): () => void;
-  /** Keeps pipes until they are silent, or others need their place. */
+  /** Keeps pipes open until they are silent, or others need their place. */
   keep(pipes: OrphanedPipe): void;
 }
 
 /**
- * The pipes of processes that are over, which something that they left behind
- * still holds: a daemon that writes to them goes on (ADR 37). They take
- * descriptors of the service, so their number is bounded: the oldest of the
- * sandbox that has most give way.
+ * The pipes of ended processes that something they left behind still holds: a
+ * daemon that writes to them goes on (ADR 37). They take descriptors of the
+ * service, so their number is bounded: the oldest of the sandbox that has the
+ * most are closed.
  */
 export class OrphanedPipes {
   readonly #bounds: OrphanedPipesBounds;
@@ -52,7 +52,6 @@ export class OrphanedPipes {
     return this.#count;
   }
 
-  /** For the pipes of a sandbox's processes. */
   of(sandbox: string): Leftovers {
     return {
       drain: (stream) => this.#slowDrain.start(stream),
@@ -109,13 +108,13 @@ const TURN_MS = 250;
 const STREAMS_A_TURN = 32;
 
 /**
- * Reads streams that nobody listens to, and slowly: those who write to them are
- * neither ended nor stopped, and cost the service next to nothing, however much
- * they write. A stream brings 256 KiB/s or a little more, all together some
- * 10 MiB/s. One that brings nothing takes no turn.
+ * Drains streams that nobody listens to, slowly: their writers neither die nor
+ * block, and cost the service next to nothing however much they write. A stream
+ * is read at 256 KiB/s or a little more, all together at some 10 MiB/s. An idle
+ * stream takes no turn.
  */
 export class SlowDrain {
-  /** Those that have had their turn, in order. */
+  /** Streams that have had their turn, in order. */
   readonly #waiting = new Set<Readable>();
   readonly #turnMs: number;
   #timer: NodeJS.Timeout | undefined;
@@ -125,7 +124,7 @@ export class SlowDrain {
     this.#turnMs = turnMs;
   }
 
-  /** Begins to read a stream, until the returned function is called, which leaves it paused or flowing. */
+  /** Reads a stream until the returned function is called, which leaves it paused or flowing. */
   start(stream: Readable): () => void {
     const onData = (): void => {
       stream.pause();

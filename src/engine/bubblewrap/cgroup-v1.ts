@@ -2,10 +2,10 @@ import { chownSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
-import { readCount } from "../outside/cgroup.ts";
+import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
-import { readWord, removeGroup, tryWrite } from "./control-group.ts";
+import { removeGroup } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
@@ -101,7 +101,7 @@ class GroupV1 implements ControlGroup {
   async freeze(signal?: AbortSignal): Promise<void> {
     this.#write("freezer", "freezer.state", "FROZEN");
     try {
-      while (readWord(this.#file("freezer", "freezer.state")) === "FREEZING") {
+      while (readGroupFile(this.#file("freezer", "freezer.state")) === "FREEZING") {
         await sleep(2);
         throwIfAborted(signal);
         // Asked for again: a process that was being made may have been missed.
@@ -142,6 +142,6 @@ class GroupV1 implements ControlGroup {
   }
 
   #write(controller: string, file: string, text: string): boolean {
-    return this.#dirs.has(controller) && tryWrite(this.#file(controller, file), text);
+    return this.#dirs.has(controller) && writeGroupFile(this.#file(controller, file), text);
   }
 }

@@ -2,10 +2,10 @@ import { chownSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
-import { readCount } from "../outside/cgroup.ts";
+import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
-import { readWord, removeGroup, tryWrite } from "./control-group.ts";
+import { removeGroup } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
@@ -47,7 +47,7 @@ export class CgroupsV2 implements ControlGroups {
       enable(home);
       // Who moves between two groups has to be allowed to write in the one that holds both.
       chownSync(path.join(home, "cgroup.procs"), identity.uid, identity.gid);
-      return new CgroupsV2(home, readWord(path.join(home, "cgroup.subtree_control")).split(" "), identity);
+      return new CgroupsV2(home, wordsOf(path.join(home, "cgroup.subtree_control")), identity);
     } catch {
       return undefined;
     }
@@ -77,15 +77,19 @@ function parentOfHome(own: string, name: string): string {
 
 /** Passes what a group has on to those below it. Whether it has something, and all of that. */
 function enable(dir: string): boolean {
-  const offered = readWord(path.join(dir, "cgroup.controllers")).split(" ");
+  const offered = wordsOf(path.join(dir, "cgroup.controllers"));
   const wanted = CONTROLLERS.filter((controller) => offered.includes(controller));
   const file = path.join(dir, "cgroup.subtree_control");
-  return wanted.length > 0 && wanted.every((controller) => tryWrite(file, `+${controller}`));
+  return wanted.length > 0 && wanted.every((controller) => writeGroupFile(file, `+${controller}`));
+}
+
+function wordsOf(file: string): string[] {
+  return (readGroupFile(file) ?? "").split(" ");
 }
 
 /** Where the service and the program that started it are alone in a group, they move one level down. */
 function makeRoom(own: string, name: string): boolean {
-  const pids = readWord(path.join(own, "cgroup.procs")).split("\n").map(Number);
+  const pids = (readGroupFile(path.join(own, "cgroup.procs")) ?? "").split("\n").map(Number);
   if (pids.some((pid) => pid !== process.pid && !isLauncher(pid))) return false;
   const below = path.join(own, name);
   try {
@@ -93,21 +97,23 @@ function makeRoom(own: string, name: string): boolean {
   } catch {
     return false;
   }
-  return pids.every((pid) => tryWrite(path.join(below, "cgroup.procs"), String(pid)));
+  return pids.every((pid) => writeGroupFile(path.join(below, "cgroup.procs"), String(pid)));
 }
 
 /** Whether it is `berth` in an older Node, which runs the service in this one. */
 function isLauncher(pid: number): boolean {
   return (
     pid === process.ppid &&
-    readWord(`/proc/${pid}/cmdline`)
-      .split("\0")[1]
+    readGroupFile(`/proc/${pid}/cmdline`)
+      ?.split("\0")[1]
       ?.match(/\bberth(\.mjs)?$/) != null
   );
 }
 
 function isBounded(dir: string): boolean {
-  const bounds = ["memory.max", "memory.high", "cpu.max"].map((file) => readWord(path.join(dir, file)));
+  const bounds = ["memory.max", "memory.high", "cpu.max"].map(
+    (file) => readGroupFile(path.join(dir, file)) ?? "",
+  );
   return bounds.some((bound) => bound !== "" && !bound.startsWith("max"));
 }
 
@@ -173,6 +179,6 @@ class GroupV2 implements ControlGroup {
   }
 
   #write(file: string, text: string): void {
-    tryWrite(this.#file(file), text);
+    writeGroupFile(this.#file(file), text);
   }
 }

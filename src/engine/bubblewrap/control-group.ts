@@ -1,4 +1,3 @@
-import { readFileSync, writeFileSync } from "node:fs";
 import { rmdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { EngineUsage, Resources } from "../port.ts";
@@ -63,24 +62,6 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
 
 /** How long the last processes of a group may take to go. */
 const REMOVE_MS = 10_000;
-
-export function readWord(file: string): string {
-  try {
-    return readFileSync(file, "utf8").trim();
-  } catch {
-    return "";
-  }
-}
-
-/** Whether the kernel took it. */
-export function tryWrite(file: string, text: string): boolean {
-  try {
-    writeFileSync(file, text);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /** Removes a group's directory as soon as it is empty of processes. */
 export async function removeGroup(dir: string): Promise<void> {

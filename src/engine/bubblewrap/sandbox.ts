@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
 import { type Freezer, groupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { groupScope, NO_SCOPE, namespaceScope, numbersOf } from "../outside/host-process.ts";
+import { groupScope, idsOf, NO_SCOPE, namespaceScope } from "../outside/host-process.ts";
 import type { EngineSandbox, EngineSandboxEnd, OutsideControl, Resources } from "../port.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
@@ -155,7 +155,7 @@ export class BubblewrapSandbox {
       // What enters it can be seen and stopped there before it has joined the group.
       entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,
       isHalfWayIn: (name) => name === "nsenter",
-      level: numbersOf(initPid, "NSpid").length - 1,
+      level: idsOf(initPid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
       freezeLast: false,
       oldestStartMs: () => {

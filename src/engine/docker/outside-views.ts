@@ -9,7 +9,7 @@ import {
   readCount,
 } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { groupScope, groupsOf, NamespaceTable, namespaceScope, numbersOf } from "../outside/host-process.ts";
+import { groupScope, groupsOf, idsOf, NamespaceTable, namespaceScope } from "../outside/host-process.ts";
 import type { OutsideControl } from "../port.ts";
 import { parseLabels } from "./container-config.ts";
 import { UNDUMPABLE_TARGET } from "./container-pipes.ts";
@@ -69,7 +69,7 @@ export class OutsideViews {
       // The runtime puts a process into the container's group when that can see and stop it already.
       entering: namespaceScope(State.Pid, this.#namespaces),
       isHalfWayIn: (name) => name.startsWith("runc:["),
-      level: numbersOf(State.Pid, "NSpid").length - 1,
+      level: idsOf(State.Pid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer)),
       // `docker exec` by hand fails in a container that is frozen.
       freezeLast: true,

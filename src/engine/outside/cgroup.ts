@@ -2,20 +2,20 @@ import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Whether the processes of a sandbox stand still while they are looked at. */
+/** Whether the processes of a sandbox are frozen. */
 export type Stillness =
-  /** For the moment. */
+  /** By the {@link Freezer}, for a moment. */
   | "frozen"
-  /** The sandbox is paused. */
+  /** By a pause of the sandbox. */
   | "paused"
-  /** They run on. */
+  /** They run. */
   | "running";
 
-/** Makes the processes of a sandbox stand still for a moment. */
+/** Freezes the processes of a sandbox for a moment. */
 export interface Freezer {
   /** Whether the sandbox is paused. */
   readonly paused: boolean;
-  /** Runs `act` while they stand still, as far as that can be had soon. */
+  /** Runs `act` while they are frozen, if they freeze soon. */
   frozen<T>(act: (stillness: Stillness) => Promise<T>): Promise<T>;
 }
 
@@ -23,59 +23,42 @@ export interface Freezer {
 export const NO_FREEZER: Freezer = { paused: false, frozen: (act) => act("running") };
 
 const LOOK_MS = 2;
-/** What is in the kernel for longer (a slow disk) is not waited for. */
+/** A process that is in the kernel for longer, as on a slow disk, is not awaited. */
 const FREEZE_MS = 250;
 
 /** Freezes a control group: of version 1, in the freezer's hierarchy, or of version 2. */
 export function groupFreezer(directory: string): Freezer {
-  const isV2 = readText(path.join(directory, "cgroup.freeze")) !== undefined;
+  const isV2 = readGroupFile(path.join(directory, "cgroup.freeze")) !== undefined;
   const file = path.join(directory, isV2 ? "cgroup.freeze" : "freezer.state");
   const [freeze, thaw] = isV2 ? ["1", "0"] : ["FROZEN", "THAWED"];
-  const asked = (): boolean => /^(1|FROZEN|FREEZING)$/.test(readText(file) ?? "");
-  const stands = (): boolean =>
+  const requested = (): boolean => /^(1|FROZEN|FREEZING)$/.test(readGroupFile(file) ?? "");
+  const frozen = (): boolean =>
     isV2
-      ? /^frozen 1$/m.test(readText(path.join(directory, "cgroup.events")) ?? "")
-      : readText(file) === "FROZEN";
+      ? /^frozen 1$/m.test(readGroupFile(path.join(directory, "cgroup.events")) ?? "")
+      : readGroupFile(file) === "FROZEN";
   return {
     get paused() {
-      return asked();
+      return requested();
     },
     async frozen(act) {
-      if (asked()) return act("paused");
+      if (requested()) return act("paused");
       const deadline = performance.now() + FREEZE_MS;
       try {
-        // Asked for again: version 1 may miss a process that is just being made.
-        while (tryWrite(file, freeze) && !stands() && performance.now() < deadline) await sleep(LOOK_MS);
-        return await act(stands() ? "frozen" : "running");
+        // Requested again: version 1 may miss a process that is being forked.
+        while (writeGroupFile(file, freeze) && !frozen() && performance.now() < deadline)
+          await sleep(LOOK_MS);
+        return await act(frozen() ? "frozen" : "running");
       } finally {
-        tryWrite(file, thaw);
+        writeGroupFile(file, thaw);
       }
     },
   };
 }
 
-/** Whether the kernel took it. A group goes with its sandbox. */
-function tryWrite(file: string, text: string): boolean {
-  try {
-    writeFileSync(file, text);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function readText(file: string): string | undefined {
-  try {
-    return readFileSync(file, "latin1").trim();
-  } catch {
-    return undefined;
-  }
-}
-
 /**
- * Where control groups are found: by controller for version 1, `""` for version 2.
- * @param cgroups of a process, as `/proc/PID/cgroup` has them.
- * @param mountinfo of the service.
+ * The directories of a process's control groups: by controller for version 1, `""` for version 2.
+ * @param cgroups the process's `/proc/PID/cgroup`.
+ * @param mountinfo the service's.
  */
 export function groupDirectories(cgroups: string, mountinfo: string): Map<string, string> {
   const mounts = mountinfo.split("\n").flatMap((line) => {
@@ -95,7 +78,7 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
         name === "" ? type === "cgroup2" : type === "cgroup" && options.includes(name),
       );
       if (mount === undefined) continue;
-      // Inside a container the mount shows a part of the hierarchy only.
+      // In a container the mount shows only a part of the hierarchy.
       const below =
         mount.root === "/" ? own : own.startsWith(mount.root) ? own.slice(mount.root.length) : "/";
       found.set(name, path.join(mount.target, below));
@@ -104,18 +87,18 @@ export function groupDirectories(cgroups: string, mountinfo: string): Map<string
   return found;
 }
 
-/** Whether a group has about as many processes as it may have. */
+/** Whether a group is about at its limit of processes. */
 export function isFull(directory: string): boolean {
-  const [current, most] = ["pids.current", "pids.max"].map((file) => readCount(path.join(directory, file)));
-  return current !== undefined && most !== undefined && isNear(current, most);
+  const [current, max] = ["pids.current", "pids.max"].map((file) => readCount(path.join(directory, file)));
+  return current !== undefined && max !== undefined && isNear(current, max);
 }
 
-/** Whether a number of processes is about the most there may be: code that starts them in a loop is now and then just below. */
-export function isNear(current: number, most: number): boolean {
-  return current >= most - Math.ceil(most / 10);
+/** Whether a number of processes is about at its limit: code that forks in a loop is now and then just below. */
+export function isNear(current: number, max: number): boolean {
+  return current >= max - Math.ceil(max / 10);
 }
 
-/** A number of a file of the form `KEY NUMBER` a line, or of its one line where there is no key. Undefined where it is not there. */
+/** The number after `key` in a file of `KEY NUMBER` lines, or the file's only number without a key. Undefined where it is missing. */
 export function readCount(file: string, key?: string): number | undefined {
   try {
     const text = readFileSync(file, "latin1");
@@ -123,5 +106,24 @@ export function readCount(file: string, key?: string): number | undefined {
     return value === undefined || !/^\d/.test(value) ? undefined : Number.parseInt(value, 10);
   } catch {
     return undefined;
+  }
+}
+
+/** The trimmed text of a control group's file; undefined where it cannot be read. */
+export function readGroupFile(file: string): string | undefined {
+  try {
+    return readFileSync(file, "latin1").trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/** Writes a control group's file. Returns whether the kernel accepted it; false also where the group is gone. */
+export function writeGroupFile(file: string, text: string): boolean {
+  try {
+    writeFileSync(file, text);
+    return true;
+  } catch {
+    return false;
   }
 }
