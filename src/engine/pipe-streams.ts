@@ -147,6 +147,7 @@ async function noError(): Promise<undefined> {
   return undefined;
 }
 
-function stdinClosed(): BerthError {
+/** The error of a write to a stdin that nobody reads. */
+export function stdinClosed(): BerthError {
   return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
 }

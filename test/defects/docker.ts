@@ -82,7 +82,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "whoever opens an ended stdin is given up at the first error",
+    name: "readers that reopen a closed stdin are given up at the first error",
     changes: [
       {
         file: "src/engine/docker/named-pipes.ts",
@@ -93,7 +93,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/engine/docker/pipes.test.ts",
       title:
-        "let who opens an ended stdin once more meet its end, though the service had no descriptor for a while",
+        "give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while",
     },
   },
   {

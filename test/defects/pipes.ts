@@ -137,7 +137,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/circuit-breaker.ts",
-        from: "this.#now() >= this.#tryAgainAt",
+        from: "this.#now() >= this.#retryAt",
         to: "this.#now() < 0",
       },
     ],

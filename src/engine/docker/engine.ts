@@ -350,7 +350,7 @@ export class DockerEngine implements Engine {
     if (pipes === undefined) return this.#withoutPipes(make);
     try {
       const made = await make(pipes.path);
-      this.#spawner.know(made.id, name).learn(user, uidOf(made.owner), made.told);
+      this.#spawner.add(made.id, name).learn(user, uidOf(made.owner), made.told);
       return made;
     } catch (error) {
       await this.#pipes?.remove(name);
@@ -367,7 +367,7 @@ export class DockerEngine implements Engine {
     make: (pipes: string | undefined) => Promise<CreatedContainer>,
   ): Promise<CreatedContainer> {
     const made = await make(undefined);
-    this.#spawner.know(made.id, undefined);
+    this.#spawner.add(made.id, undefined);
     return made;
   }
 
@@ -375,9 +375,9 @@ export class DockerEngine implements Engine {
   async #recoverPipes(containers: readonly ContainerInfo[]): Promise<void> {
     const names = new Map(containers.map(({ Id, Names: [name = ""] }) => [name.slice(1), Id]));
     for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
-      this.#spawner.know(names.get(name) ?? "", name);
+      this.#spawner.add(names.get(name) ?? "", name);
     }
-    for (const { Id: id } of containers) if (!this.#spawner.knows(id)) this.#spawner.know(id, undefined);
+    for (const { Id: id } of containers) if (!this.#spawner.has(id)) this.#spawner.add(id, undefined);
   }
 
   async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {

@@ -2,23 +2,36 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec, ExecInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
-import type { SpawnedProcess, SpawnRequest } from "../port.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
+import { stdinClosed } from "../pipe-streams.ts";
+import type { OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
 import type { Daemon } from "./daemon.ts";
 import { translateError } from "./errors.ts";
 import type { PipeNames, PipePaths } from "./named-pipes.ts";
 
-/** How long a start that was given up may still come about. */
+/** How long a start that was given up may still take effect. */
 const LATE_START_MS = 2_000;
+/** Docker gives this exit code also to a process whose output it could not deliver. */
+export const UNDELIVERED = 126;
+
+/** A process to start by `exec` in a container. */
+export interface ExecStart {
+  readonly containerId: string;
+  /** Name or `uid[:gid]`; empty: root. */
+  readonly user: string;
+  readonly request: SpawnRequest;
+  readonly sink: OutputSink;
+  readonly leftovers: Leftovers;
+  readonly signal: AbortSignal | undefined;
+}
 
 /**
- * Has Docker prepare a process in a container, in the directory `/`.
- * @param user name or `uid[:gid]`; empty: root.
+ * Creates an `exec` in a container, in the directory `/`. It does not start it.
  * @param request `attached`: whether its standard streams go through the daemon.
  */
-export function prepareExec(
+export function createExec(
   daemon: Daemon,
-  containerId: string,
-  user: string,
+  { containerId, user }: Pick<ExecStart, "containerId" | "user">,
   { argv, env, stdin, terminal, attached }: SpawnRequest & { readonly attached: boolean },
   signal?: AbortSignal,
 ): Promise<Exec> {
@@ -43,7 +56,7 @@ export function prepareExec(
   );
 }
 
-/** What Docker knows of a process it has started by `exec`. */
+/** The state of an `exec`, as the daemon knows it. */
 export class ExecState {
   readonly id: string;
   readonly #daemon: Daemon;
@@ -61,7 +74,7 @@ export class ExecState {
     );
   }
 
-  /** Waits until a start has come to something, or cannot be expected to any more. Never rejects. */
+  /** Waits until a start has taken effect, or can no longer be expected to. Never rejects. */
   async startOver(): Promise<void> {
     const deadline = performance.now() + LATE_START_MS;
     try {
@@ -75,7 +88,7 @@ export class ExecState {
     }
   }
 
-  /** Its exit code once it has ended; `outputEnded` is when to look more often. */
+  /** The exit code, once the process has ended; polls more often after `outputEnded`. */
   async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
     let endSeen = false;
@@ -95,9 +108,9 @@ export class ExecState {
   }
 
   /**
-   * Why its output has ended: undefined where that was the end of it. Output
-   * ends just as properly where the daemon or the container dies, so Docker is
-   * asked for the process.
+   * Why the output ended: undefined where it is complete. Output ends just as
+   * properly where the daemon or the container dies, so Docker is asked for the
+   * process.
    */
   async whyEnded(): Promise<Error | undefined> {
     try {
@@ -110,16 +123,16 @@ export class ExecState {
 }
 
 /**
- * When to look again whether a process has ended, while others may hold its
- * pipes: soon for the short ones, rarely for the long ones. The end of its
- * output, which is what nearly every process brings, is not waited for here.
+ * How long to wait before the next poll while others may hold the process's
+ * pipes: short for young processes, long for old ones. Nearly every process ends
+ * its output, which ends the wait.
  */
 function checkDelayMs(elapsedMs: number): number {
-  const longest = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
-  return Math.min(Math.max(elapsedMs / 4, 1), longest);
+  const maxMs = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
+  return Math.min(Math.max(elapsedMs / 4, 1), maxMs);
 }
 
-/** What a process's handle says. */
+/** What a process's handle holds. */
 export interface Handle {
   /** Docker's id of its `exec`. */
   readonly exec: string;
@@ -128,7 +141,7 @@ export interface Handle {
 }
 
 /** Names a process to a later run of the service. */
-export function handleOf(exec: string, pipes?: PipePaths): string {
+export function formatHandle(exec: string, pipes?: PipePaths): string {
   const names = pipes === undefined ? [] : [pipes.stdin, pipes.stdout, pipes.stderr];
   return [exec, ...names.map((pipe) => path.basename(pipe))].join(" ");
 }
@@ -141,16 +154,16 @@ export function parseHandle(handle: string): Handle {
 
 /**
  * A process that an earlier run of the service started through the daemon's
- * streams, or whose pipes are gone. What it writes is lost; how it ends Docker
- * tells, for some minutes after that.
+ * streams, or whose pipes are gone. Its output is lost; Docker keeps its exit
+ * code for some minutes.
  */
-export class LeftExec implements SpawnedProcess {
+export class DetachedProcess implements SpawnedProcess {
   readonly handle: string;
   readonly ended = Promise.resolve();
   readonly #state: ExecState;
 
   constructor(state: ExecState) {
-    this.handle = handleOf(state.id);
+    this.handle = formatHandle(state.id);
     this.#state = state;
   }
 
@@ -161,7 +174,7 @@ export class LeftExec implements SpawnedProcess {
   trickle(): void {}
 
   async writeStdin(): Promise<void> {
-    throw new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
+    throw stdinClosed();
   }
 
   closeStdin(): void {}
@@ -172,8 +185,7 @@ export class LeftExec implements SpawnedProcess {
 
   async wait(signal?: AbortSignal): Promise<number> {
     const code = await this.#state.exitCode(new Promise(() => {}), signal);
-    // Docker gives this code to a process whose output it could not deliver, too.
-    if (code !== 126) return code;
+    if (code !== UNDELIVERED) return code;
     throw new BerthError("ENGINE_UNAVAILABLE", "How the process ended is lost with its connection.");
   }
 

@@ -1,7 +1,8 @@
-import { closeSync, constants, openSync } from "node:fs";
+import { closeSync, constants, openSync, unlink } from "node:fs";
+import { Socket } from "node:net";
 import path from "node:path";
 
-/** Names of the three pipes of a process, in its container's directory. Each is random: none tells another. */
+/** Names of the three pipes of a process, in its container's directory. Each is random: none reveals another. */
 export type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
 
 /** The paths of the named pipes of one process. */
@@ -16,61 +17,77 @@ export function pathsIn(directory: string, [stdin, stdout, stderr]: PipeNames): 
   return { stdin: pathOf(stdin), stdout: pathOf(stdout), stderr: pathOf(stderr) };
 }
 
-/** How soon somebody who opens an ended stdin once more meets its end. */
-const FIRST_KNOCK_MS = 2;
-const MAX_KNOCK_MS = 250;
+/** Opens one end of a named pipe without waiting for the other. */
+export function openPipe(file: string, mode: number): number {
+  return openSync(file, mode | constants.O_NONBLOCK | constants.O_NOFOLLOW);
+}
+
+/** A stream over an end of a pipe. Its user learns of an error by its close. */
+export function pipeSocket(fd: number, direction: "readable" | "writable"): Socket {
+  const socket = new Socket({ fd, readable: direction === "readable", writable: direction === "writable" });
+  return socket.on("error", () => {});
+}
+
+/** Removes a process's pipes: the names serve until both sides have opened them, and a later run of the service until they are drained. */
+export function removePipes({ stdin, stdout, stderr }: PipePaths): void {
+  for (const file of [stdin, stdout, stderr]) unlink(file, () => {});
+}
+
+/** How soon a reader that reopens a closed stdin gets EOF. */
+const MIN_PAUSE_MS = 2;
+const MAX_PAUSE_MS = 250;
 
 /**
- * Unlike other pipes, one with a name lets nobody open it for reading while
- * nobody has it open for writing. So whoever opens /dev/stdin after its end
- * would wait for ever, were it not opened for a moment now and then. A shell
- * whose job has ended waits in the same way until a service can read what it told.
+ * Keeps giving EOF to readers that reopen a closed stdin. Opening a named pipe
+ * for reading blocks until somebody has it open for writing, so this opens it
+ * for a moment now and then. It also releases a shell whose job has ended and
+ * that waits the same way until a service can read its report.
  */
-export class Knocks {
+export class StdinCloser {
   readonly #pipe: string;
-  readonly #onOver: () => void;
+  readonly #onUnused: () => void;
   #timer: NodeJS.Timeout | undefined;
-  #over = false;
+  #stopped = false;
 
   /**
    * @param pipe the path of a stdin.
-   * @param onOver called once nobody can open it any more.
+   * @param onUnused called once nobody can open it any more.
    */
-  constructor(pipe: string, onOver: () => void = () => {}) {
+  constructor(pipe: string, onUnused: () => void = () => {}) {
     this.#pipe = pipe;
-    this.#onOver = onOver;
+    this.#onUnused = onUnused;
   }
 
-  /** Begins to knock, or to do so as often as in the beginning. */
-  begin(): void {
+  /** Starts, or starts again with the shortest pause. */
+  start(): void {
     clearTimeout(this.#timer);
-    this.#knock(FIRST_KNOCK_MS);
+    this.#open(MIN_PAUSE_MS);
   }
 
-  /** Where it has not begun yet. */
-  beginOnce(): void {
-    if (this.#timer === undefined) this.begin();
+  /** Starts unless it has. */
+  startOnce(): void {
+    if (this.#timer === undefined) this.start();
   }
 
   stop(): void {
-    this.#over = true;
+    this.#stopped = true;
     clearTimeout(this.#timer);
   }
 
-  #knock(delayMs: number): void {
-    if (this.#over) return;
+  #open(pauseMs: number): void {
+    if (this.#stopped) return;
     this.#timer = setTimeout(() => {
       try {
-        closeSync(openSync(this.#pipe, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW));
+        closeSync(openPipe(this.#pipe, constants.O_WRONLY));
       } catch (error) {
         const { code } = error as NodeJS.ErrnoException;
-        // Nobody has it open for reading, or it has no name any more: nobody can open it again.
+        // No reader has it open, or its name is gone: nobody can open it again.
         if (code === "ENXIO" || code === "ENOENT") {
           this.stop();
-          return this.#onOver();
+          return this.#onUnused();
         }
       }
-      this.#knock(Math.min(delayMs * 2, MAX_KNOCK_MS));
-    }, delayMs).unref();
+      this.#open(Math.min(pauseMs * 2, MAX_PAUSE_MS));
+    }, pauseMs).unref();
   }
 }

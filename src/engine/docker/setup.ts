@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
-import { TELL_ID_RANGES } from "./container-users.ts";
+import { PRINT_ID_RANGES } from "./container-users.ts";
 import { Demux } from "./daemon.ts";
 
 /** How much of what a container prints before it is ready is kept. */
@@ -99,7 +99,7 @@ fi
 for mount do
   [ -z "$owner" ] || chown -- "$owner" "$mount" || exit 1
 done
-${TELL_ID_RANGES}
+${PRINT_ID_RANGES}
 printf 'berth-owner %s\\n' "$owner"
 printf 'berth-%s\\n' ready
 read -r x

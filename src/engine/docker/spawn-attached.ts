@@ -4,48 +4,38 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
-import {
-  type OutputSink,
-  type SpawnedProcess,
-  type SpawnRequest,
-  startSignal,
-  type TerminalSize,
-} from "../port.ts";
+import { stdinClosed } from "../pipe-streams.ts";
+import { type OutputSink, type SpawnedProcess, startSignal, type TerminalSize } from "../port.ts";
 import { type Daemon, Demux } from "./daemon.ts";
 import { answerTo, daemonWords, translateError } from "./errors.ts";
-import { ExecState, handleOf, prepareExec } from "./exec.ts";
+import { createExec, type ExecStart, ExecState, formatHandle, UNDELIVERED } from "./exec.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long Docker may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
 
 /**
- * Starts a process by `exec` in a container. Returns when it is known to run
- * (or to have run), because Docker answers before it tries and reports a
- * failure to start as if it were the process's output.
+ * Starts a process whose standard streams go through the daemon. Returns when it
+ * is known to run (or to have run): Docker answers before it tries, and reports
+ * a failure to start as if it were the process's output.
  *
- * It starts in `/`: a working directory is never given to Docker, since the
- * runtime resolves it with descriptors of its own open (CVE-2024-21626).
+ * It starts in `/`: Docker never gets a working directory, since the runtime
+ * resolves it with descriptors of its own open (CVE-2024-21626).
  */
-export async function spawnProcess(
+export async function spawnAttached(
   daemon: Daemon,
   gate: StartGate,
-  containerId: string,
-  /** Name or `uid[:gid]`; empty: root. */
-  user: string,
-  request: SpawnRequest,
-  sink: OutputSink,
-  leftovers: Leftovers,
-  signal?: AbortSignal,
-): Promise<DockerProcess> {
+  process: ExecStart,
+): Promise<AttachedProcess> {
+  const { request, signal } = process;
   const early = startSignal(request, signal);
-  const leave = await gate.enter(containerId, early);
+  const leave = await gate.enter(process.containerId, early);
   let exec: Exec | undefined;
   try {
-    const prepared = await prepareExec(daemon, containerId, user, { ...request, attached: true }, early);
+    const created = await createExec(daemon, process, { ...request, attached: true }, early);
     throwIfAborted(early);
-    exec = prepared;
-    const spawned = await start(daemon, exec, request, sink, leftovers, signal);
+    exec = created;
+    const spawned = await start(daemon, exec, process);
     leave();
     return spawned;
   } catch (error) {
@@ -59,11 +49,8 @@ export async function spawnProcess(
 async function start(
   daemon: Daemon,
   exec: Exec,
-  request: SpawnRequest,
-  sink: OutputSink,
-  leftovers: Leftovers,
-  signal?: AbortSignal,
-): Promise<DockerProcess> {
+  { request, sink, leftovers, signal }: ExecStart,
+): Promise<AttachedProcess> {
   const tty = request.terminal !== undefined;
   const socket = await daemon.call(
     "starting a process",
@@ -77,7 +64,7 @@ async function start(
   try {
     if (request.input) socket.write(request.input);
     await proveStarted(daemon, exec, socket, tty, signal);
-    const spawned = new DockerProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink, leftovers);
+    const spawned = new AttachedProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink, leftovers);
     // A process that has ended already needs no terminal.
     if (request.terminal) await spawned.resize(request.terminal).catch(() => {});
     spawned.resume();
@@ -90,9 +77,9 @@ async function start(
 
 /**
  * Waits until the process runs, without losing what it writes. Its first bytes
- * prove it, unless they could be Docker's own report (which ends in CR LF);
- * then, and while it is silent, Docker is asked: a process that started has a
- * pid, one that could not has an exit code and none.
+ * prove that, unless they could be Docker's own report, which ends in CR LF.
+ * Then, and while it is silent, Docker is polled: a process that started has a
+ * pid, one that failed has an exit code and none.
  */
 async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boolean, signal?: AbortSignal) {
   const deadline = performance.now() + START_TIMEOUT_MS;
@@ -123,7 +110,7 @@ async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boo
 
 const CR_LF = Buffer.from("\r\n");
 
-/** Looks at a stream's first bytes, which stay in it; null where it ends without any. Pauses it when stopped. */
+/** The first bytes of a stream, which stay in it; null where it ends without any. Stopping pauses the stream. */
 function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonly stop: () => void } {
   const { promise, resolve } = Promise.withResolvers<Buffer | null>();
   const onData = (chunk: Buffer) => {
@@ -137,7 +124,7 @@ function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonl
   };
   socket.on("data", onData);
   socket.once("close", () => resolve(null));
-  // Who reads the stream next learns of an error from its state.
+  // The next reader learns of an error from the stream's state.
   socket.on("error", () => resolve(null));
   return { chunk: promise, stop };
 }
@@ -156,18 +143,18 @@ function startError(report: string): BerthError {
   if (/container .*(not running|stopped)|no running task|not found: unknown/i.test(report)) {
     return new BerthError("SANDBOX_TERMINATED", "The sandbox's container no longer runs.", { cause });
   }
-  // What becomes of the runtime when the sandbox's cgroup lets it have no process or no memory.
+  // The runtime fails like this when the sandbox's cgroup allows it no process or no memory.
   if (/init-p|procready|resource temporarily unavailable|cannot allocate|signal: killed|EOF/i.test(report)) {
     return new BerthError(
       "TOO_MANY_OPERATIONS",
-      "The process could not be started: the sandbox has reached its bound of processes or memory.",
+      "The process could not be started: the sandbox has reached its limit of processes or memory.",
       { cause, retryAfterMs: 1000 },
     );
   }
   return new BerthError("ENGINE_UNAVAILABLE", `Docker could not start the process: ${report}`, { cause });
 }
 
-/** `exit_code` is what a shell would have ended with. */
+/** `exit_code` is what a shell would exit with. */
 function commandError(report: string, exitCode: string, cause: Error): BerthError {
   return new BerthError("INVALID_ARGUMENT", `argv: ${report}`, {
     metadata: { field: "argv", exit_code: exitCode },
@@ -176,7 +163,7 @@ function commandError(report: string, exitCode: string, cause: Error): BerthErro
 }
 
 /** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
-export class DockerProcess implements SpawnedProcess {
+export class AttachedProcess implements SpawnedProcess {
   readonly handle: string;
   readonly #daemon: Daemon;
   readonly #exec: Exec;
@@ -185,10 +172,10 @@ export class DockerProcess implements SpawnedProcess {
   readonly #takesStdin: boolean;
   /** Settles, never rejects, when the connection has ended. */
   readonly ended: Promise<void>;
-  /** Where output goes; undefined once the sink has been told of the end. */
+  /** Undefined once its end was called. */
   #sink: OutputSink | undefined;
   readonly #leftovers: Leftovers;
-  /** Ends what reads the output slowly. */
+  /** Stops the slow drain of the output. */
   #stopDrain = (): void => {};
   #closed = false;
 
@@ -200,7 +187,7 @@ export class DockerProcess implements SpawnedProcess {
     sink: OutputSink,
     leftovers: Leftovers,
   ) {
-    this.handle = handleOf(exec.id);
+    this.handle = formatHandle(exec.id);
     this.#daemon = daemon;
     this.#exec = exec;
     this.#state = new ExecState(daemon, exec.id);
@@ -214,7 +201,7 @@ export class DockerProcess implements SpawnedProcess {
     this.ended = promise;
     const finish = async () => {
       socket.off("end", finish).off("close", finish);
-      // What is still to be written has no reader.
+      // Pending writes have no reader.
       socket.destroy();
       this.#end(await this.#whyEnded(demux.insideFrame));
       resolve();
@@ -272,24 +259,24 @@ export class DockerProcess implements SpawnedProcess {
     return this.#trusted(await this.#state.exitCode(this.ended, signal));
   }
 
-  /** Undefined where the connection brought all there was. */
+  /** Undefined where the output is complete. */
   async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
     if (this.#socket.readableEnded && !insideFrame) return this.#state.whyEnded();
     return translateError(this.#socket.errored, "streaming a process's output");
   }
 
-  /** Docker gives this code to a process whose output it could not deliver, too. */
+  /** Rejects a code that may be Docker's own. */
   #trusted(exitCode: number): number {
-    if (exitCode !== 126 || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
+    if (exitCode !== UNDELIVERED || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
-      "The connection to the process broke, and with it how it ended is lost.",
+      "The connection to the process broke, so how it ended is lost.",
     );
   }
 
   /**
-   * Keeps reading, into nothing: a process that writes to a connection that is
-   * gone ends with a false exit code for Docker.
+   * Keeps draining the output: Docker would report a false exit code for a
+   * process that writes to a closed connection.
    */
   close(): void {
     this.#end(canceled());
@@ -300,7 +287,7 @@ export class DockerProcess implements SpawnedProcess {
     this.#leftovers.keep({ silent: this.ended, destroy: () => this.#socket.destroy() });
   }
 
-  /** Drops the connection, whatever that makes of the exit code. */
+  /** Closes the connection, whatever becomes of the exit code. */
   destroy(): void {
     this.close();
     this.#socket.destroy();
@@ -311,8 +298,4 @@ export class DockerProcess implements SpawnedProcess {
     this.#sink = undefined;
     sink?.end(error);
   }
-}
-
-function stdinClosed(): BerthError {
-  return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
 }

@@ -132,7 +132,7 @@ describe("pipes between a container and the service", () => {
     await pipes.close();
   });
 
-  test("let who opens an ended stdin once more meet its end, though the service had no descriptor for a while", async () => {
+  test("give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while", async () => {
     const { ref } = await engine.create(spec());
     const argv = ["/bin/sh", "-c", "cat; sleep 1.5; cat /dev/stdin; exit 3"];
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
