@@ -2,12 +2,9 @@ import { closeSync, constants, openSync, readlinkSync } from "node:fs";
 import { chown } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
-import { checkMounts } from "../mounts.ts";
+import { checkMounts, O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
 import type { Identity } from "./sandbox-user.ts";
-
-/** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */
-const O_PATH = 0o10000000;
 
 /** A directory of the host, open, to appear in a sandbox. Who has it closes it. */
 export interface OpenMount {

@@ -7,11 +7,11 @@ import type { EnsureImageOptions, PullProgress } from "../port.ts";
 import { type CallOptions, type Daemon, jsonLines } from "./daemon.ts";
 import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
 
-/** Names of images as Docker takes them, and nothing that would lead a request elsewhere. */
+/** Valid names of images, and nothing that could redirect a request. */
 const REFERENCE =
   /^[a-zA-Z0-9][\w.-]*(:\d+)?(\/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@[a-z0-9+._-]+:[a-f0-9]{32,})?$/;
 
-/** What is to be known of an image. */
+/** What sandboxes need of an image. */
 export interface ImageFacts {
   /** Its `USER`; empty: root. */
   readonly user: string;
@@ -24,7 +24,7 @@ interface Pull {
   waiters: number;
 }
 
-/** The images of a daemon: looks them up and pulls them, each once however many ask for it. */
+/** The images of a daemon: looks them up and pulls them, each once however many callers ask. */
 export class Images {
   readonly #daemon: Daemon;
   readonly #logger: Logger;
@@ -66,7 +66,7 @@ export class Images {
     }
   }
 
-  /** Makes sure that the image is there. Callers of one image share one pull, which ends when the last of them leaves. */
+  /** Pulls the image unless it is there. Callers of one image share one pull, which is aborted when the last of them leaves. */
   async ensure(image: string, { signal, onProgress }: EnsureImageOptions): Promise<void> {
     try {
       await this.inspect(image, { signal });
@@ -82,7 +82,7 @@ export class Images {
     } finally {
       if (onProgress) pull.listeners.delete(onProgress);
       if (--pull.waiters === 0) {
-        // Nobody may join a pull that is being given up.
+        // Nobody may join a pull that is being aborted.
         if (this.#pulls.get(image) === pull) this.#pulls.delete(image);
         pull.abort.abort(canceled());
       }
@@ -109,7 +109,7 @@ export class Images {
       },
       (error: unknown) => {
         forget();
-        this.#logger.warn({ image, err: error }, "an image could not be pulled");
+        this.#logger.warn({ image, err: error }, "could not pull an image");
       },
     );
     return pull;
@@ -127,7 +127,7 @@ function noImageName(image: string, cause?: unknown): BerthError {
   );
 }
 
-/** How long a pull may stand still. */
+/** How long a pull may stall. */
 export interface PullTimeouts {
   /** Until the registry first answers. */
   readonly firstAnswerMs: number;
@@ -135,18 +135,18 @@ export interface PullTimeouts {
   readonly stallMs: number;
 }
 
-/** Least time between two reports of progress. */
+/** Minimum time between two reports of progress. */
 const REPORT_INTERVAL_MS = 200;
 
-/** What a daemon waits for where nothing else bounds it. */
+/** The longest timer; the pull has its own timeouts. */
 const UNBOUNDED_MS = 2 ** 31 - 1;
 
 /**
  * Pulls an image. Fails with `IMAGE_UNAVAILABLE` when the registry refuses,
- * cannot be reached, or stands still for longer than the timeouts allow.
- * Docker gives the pull up when the signal is aborted.
+ * cannot be reached, or stalls for longer than the timeouts allow. Docker aborts
+ * the pull with the signal.
  */
-export async function pullImage(
+async function pullImage(
   daemon: Daemon,
   image: string,
   timeouts: PullTimeouts,
@@ -156,7 +156,7 @@ export async function pullImage(
   const stop = new AbortController();
   const onAbort = () => stop.abort(abortError(signal));
   signal.addEventListener("abort", onAbort, { once: true });
-  const stall = () => stop.abort(new NoAnswerError("the registry stands still"));
+  const stall = () => stop.abort(new NoAnswerError("the registry stalls"));
   let timer = setTimeout(stall, timeouts.firstAnswerMs);
   try {
     const stream = await daemon.call(
@@ -201,7 +201,7 @@ function refused(image: string, text: string, cause: unknown = new Error(text)):
     : `${daemonWords(text)}. Check the registry`;
   return new BerthError(
     "IMAGE_UNAVAILABLE",
-    `The registry does not give out the image "${image}": ${problem}, or try on the engine's machine: docker pull ${image}`,
+    `The registry does not provide the image "${image}": ${problem}, or try on the engine's machine: docker pull ${image}`,
     { metadata: { image }, cause },
   );
 }
@@ -210,13 +210,13 @@ function unreachable(image: string, cause: unknown): BerthError {
   return new BerthError(
     "IMAGE_UNAVAILABLE",
     `The image "${image}" is not on the engine's machine and its registry cannot be reached from there. ` +
-      "Check that machine's network, or bring the image over with: docker load",
+      "Check that machine's network, or load the image there with: docker load",
     { metadata: { image }, cause, retryAfterMs: 10_000 },
   );
 }
 
-/** One line of what Docker tells during a pull. */
-export interface PullMessage {
+/** One line of Docker's progress during a pull. */
+interface PullMessage {
   readonly id?: string;
   readonly status?: string;
   readonly progressDetail?: { readonly current?: number; readonly total?: number };
@@ -229,8 +229,8 @@ interface Layer {
   done: boolean;
 }
 
-/** Adds up what Docker tells of each layer. */
-export class PullLayers {
+/** Adds up the progress of each layer. */
+class PullLayers {
   readonly #layers = new Map<string, Layer>();
 
   apply({ id, status, progressDetail }: PullMessage): void {

@@ -14,32 +14,30 @@ import {
 import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
+import { O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
 
-/** Holds a directory for each stage, its name beginning with its process's pid. */
+/** Holds a directory for each stage, named after its process's pid. */
 const STAGE_ROOT = "/run/berth/mounts";
 
-/** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */
-export const O_PATH = 0o10000000;
-
-/** Name of the directory in a stage that holds nothing. */
+/** Name of the empty directory in a stage. */
 const INERT = "inert";
 
-/** Mounts with sources that stay what they were when checked, until they are released. */
+/** Mounts whose sources stay what they were when checked, until they are released. */
 export interface StagedMounts {
   readonly mounts: readonly EngineMount[];
-  /** To be called when the container runs, or will not. Idempotent. */
+  /** Call this once the container runs, or never will. Idempotent. */
   release(): Promise<void>;
 }
 
 /**
- * Pins checked mounts: Docker looks a path up once more when the container
- * starts, and a sandbox that may write above it could have put a symbolic link
- * there meanwhile. So each directory is opened, compared with what was checked,
- * and bound with `nosuid,nodev` to a path that only root can change.
+ * Pins checked mounts: Docker resolves a path again when the container starts, and
+ * a sandbox that may write above it could have put a symbolic link there
+ * meanwhile. So each directory is opened, compared with what was checked, and
+ * bound with `nosuid,nodev` to a path that only root can change (ADR 12).
  *
- * That takes root and the daemon's own mount namespace. Elsewhere the sources
- * stay as they were checked.
+ * That needs root and the daemon's own mount namespace. Elsewhere the sources
+ * are passed on as checked.
  */
 export class MountStage {
   #dir: Promise<string | undefined> | undefined;
@@ -67,7 +65,7 @@ export class MountStage {
     return { mounts: [...staged], release };
   }
 
-  /** A directory for mounts, and in it an empty one that containers can be slaves of; undefined where there is none. */
+  /** The stage, and in it an empty shared mount for containers that take mounts later; undefined where that is impossible. */
   async inert(): Promise<{ readonly dir: string; readonly inert: string } | undefined> {
     this.#dir ??= prepare();
     const dir = await this.#dir;
@@ -77,14 +75,14 @@ export class MountStage {
     return inert === undefined ? undefined : { dir, inert };
   }
 
-  /** Removes its directory, which holds nothing once every mount is released. */
+  /** Removes its directory, which is empty once every mount is released. */
   async close(): Promise<void> {
     const dir = await this.#dir;
     if (dir !== undefined) await clear(dir).catch(() => {});
   }
 }
 
-/** Makes a directory for one stage and clears those of processes that are gone. Undefined where staging is not possible. */
+/** Makes a stage's directory and clears those of dead processes. Undefined where staging is impossible. */
 async function prepare(): Promise<string | undefined> {
   if (process.platform !== "linux" || process.getuid?.() !== 0 || !(await sharesMountsWithDaemon()))
     return undefined;
@@ -94,16 +92,16 @@ async function prepare(): Promise<string | undefined> {
       if (!isAlive(Number.parseInt(name, 10))) await clear(path.join(STAGE_ROOT, name));
     }
     const dir = await mkdtemp(path.join(STAGE_ROOT, `${process.pid}-`));
-    // Root in a container of its own may not mount.
-    await bind(dir, path.join(dir, "trial"));
-    await unbind(path.join(dir, "trial"));
+    // Root in a container may not mount.
+    await bind(dir, path.join(dir, "probe"));
+    await unbind(path.join(dir, "probe"));
     return dir;
   } catch {
     return undefined;
   }
 }
 
-/** Docker makes a container's root a slave of the host's where one of its mounts is one, and takes only a shared source for that. */
+/** Docker makes a container's root a slave of the host's if one of its mounts is a slave, which needs a shared source. */
 async function makeInert(inert: string): Promise<string | undefined> {
   try {
     await mkdir(inert, { mode: 0o755 });
@@ -124,14 +122,14 @@ async function sharesMountsWithDaemon(): Promise<boolean> {
   }
 }
 
-/** `source` is a real path: what it leads to now must be what it led to when it was checked. */
+/** Binds `source`, a real path that must still lead to what was checked. */
 async function bind(source: string, target: string): Promise<void> {
   let handle: FileHandle | undefined;
   try {
-    handle = await open(source, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+    handle = await openDirectory(source);
     if ((await readlink(`/proc/self/fd/${handle.fd}`)) !== source) throw new Error("it leads elsewhere now");
     await mkdir(target, { mode: 0o700 });
-    // Not canonicalized: the path has to go through the open descriptor.
+    // Not canonicalized: the path must go through the open descriptor.
     await run("mount", ["-n", "-c", "-o", "bind,nosuid,nodev", "/proc/self/fd/3", target], handle.fd);
   } catch (error) {
     await rmdir(target).catch(() => {});
@@ -148,7 +146,7 @@ async function bind(source: string, target: string): Promise<void> {
 }
 
 async function unbind(target: string): Promise<void> {
-  // Lazily: the daemon may be looking at it.
+  // Lazily: the daemon may have it open.
   await run("umount", ["-n", "-c", "-l", target]).catch(() => {});
   await rmdir(target);
 }
@@ -173,11 +171,7 @@ async function run(command: string, args: readonly string[], fd?: number): Promi
 }
 
 /** Runs a command with open descriptors, from 3 on. */
-export async function runWith(
-  command: string,
-  args: readonly string[],
-  fds: readonly number[],
-): Promise<void> {
+async function runWith(command: string, args: readonly string[], fds: readonly number[]): Promise<void> {
   const child = spawn(command, args, { stdio: ["ignore", "ignore", "pipe", ...fds] });
   let stderr = "";
   child.stderr?.on("data", (chunk) => {
@@ -187,21 +181,25 @@ export async function runWith(
   if (code !== 0) throw new Error(`${command} ended with ${code}: ${stderr.trim()}`);
 }
 
-/** What has to be known of a running container to mount something in it. */
+/** A running container that takes mounts. */
 export interface LateTarget {
-  /** Its root directory as the host sees it. */
+  /** Its root directory on the host. */
   readonly root: string;
   readonly pid: number;
-  /** Where it has mounts of its own. */
+  /** Targets of its own mounts. */
   readonly taken: readonly string[];
-  /** Whom directories are given to that are to be the user's; undefined: root. */
+  /** Owner of directories that become the user's; undefined: root. */
   readonly owner: { readonly uid: number; readonly gid: number | undefined } | undefined;
 }
 
-/** Where every container has something else mounted than its root directory. */
+/** Where every container has mounts over its root directory. */
 const TAKEN = ["/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
-/** In which a file system's own flags are set before others see it. The arguments: options, then descriptors in pairs. */
+/**
+ * Binds each source to a private stage with its options, so that the flags are set
+ * before the container sees it, and from there into the container. An argument is
+ * `FROM_FD:TO_FD:STAGE:OPTIONS`.
+ */
 const SCRIPT = `stages= made=0
 for arg do
   from=\${arg%%:*} rest=\${arg#*:}; to=\${rest%%:*} rest=\${rest#*:}; stage=\${rest%%:*} options=\${rest#*:}
@@ -213,9 +211,9 @@ done
 [ -z "$stages" ] || umount -n -c -l $stages
 [ "$made" = $# ]`;
 
-/** What is needed of a container of an inspection; undefined where nothing can be mounted in it later. */
+/** The target of late mounts in an inspected container; undefined where nothing can be mounted in it. */
 export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarget | undefined {
-  // What is in there depends on the storage driver; the driver's types know one.
+  // Its content depends on the storage driver; the types know only one.
   const { MergedDir: root } = (info.GraphDriver?.Data ?? {}) as { readonly MergedDir?: unknown };
   if (typeof root !== "string" || info.State.Pid <= 0) return undefined;
   const [, uid, gid] = /^(\d+)(?::(\d*))?$/.exec(owner) ?? [];
@@ -228,12 +226,12 @@ export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarge
 }
 
 /**
- * Mounts directories in a container that runs and that nobody has used yet. Its
- * root is a slave of the overlay that the host sees, so what is bound there
- * appears inside; Docker lets go of it when it unmounts the overlay, before it
- * removes the container's files.
+ * Mounts directories in a running container that nobody has used yet. Its root is
+ * a slave of the overlay that the host sees, so what is bound there appears
+ * inside. Docker unmounts the overlay with everything below it before it removes
+ * the container's files (ADR 24).
  * @param stage a directory that only root can change.
- * @throws `UNSUPPORTED` where that cannot be done; the container is of no use then.
+ * @throws `UNSUPPORTED` where that is impossible; the container is then useless.
  */
 export async function mountLate(
   target: LateTarget,
@@ -276,7 +274,7 @@ export async function mountLate(
   }
 }
 
-/** Goes down a container's tree by open directories, makes what is missing and follows no link. */
+/** Opens a directory in a container step by step, creates what is missing and follows no link. */
 async function makeDirectory(root: string, inside: string): Promise<FileHandle> {
   let at = await openDirectory(root);
   for (const name of inside.split("/").filter((part) => part !== "")) {
@@ -300,14 +298,14 @@ function openDirectory(directory: string): Promise<FileHandle> {
   return open(directory, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
 }
 
-/** Whether what was bound has come to the container: that is the kernel's business, and Docker's. */
+/** Fails unless the mounts have appeared in the container, which is up to the kernel and Docker. */
 async function assertInside(pid: number, mounts: readonly EngineMount[]): Promise<void> {
   const lines = (await readFile(`/proc/${pid}/mountinfo`, "utf8")).split("\n");
   const points = new Set(lines.map((line) => line.split(" ")[4]));
   if (mounts.some(({ target }) => !points.has(escaped(target)))) throw unsupported();
 }
 
-/** As the kernel writes paths. */
+/** A path as mountinfo writes it. */
 function escaped(target: string): string {
   return target.replace(
     /[ \t\n\\]/g,
@@ -320,7 +318,7 @@ async function give(
   { uid, gid }: { readonly uid: number; readonly gid: number | undefined },
 ): Promise<void> {
   if (directory === undefined) return;
-  // One opened without rights to its content cannot be changed itself.
+  // A descriptor opened with O_PATH cannot be changed itself.
   const opened = await open(`/proc/self/fd/${directory.fd}/.`, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await opened.chown(uid, gid ?? (await opened.stat()).gid);
