@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
-import { DELEGATE, unbounded } from "./bubblewrap/info.ts";
+import { DELEGATE, missingLimits } from "./bubblewrap/info.ts";
 import { pipesDirectory } from "./docker/container-pipes.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
@@ -122,7 +122,7 @@ function asFallback(findings: readonly Finding[]): Finding[] {
 
 async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise<Engine> {
   const engine = new BubblewrapEngine(bubblewrapOptions(settings, logger));
-  const missing = unbounded(await engine.info());
+  const missing = missingLimits(await engine.info());
   if (missing.length > 0) {
     logger.warn({ fix: DELEGATE }, `sandboxes have no limit of ${missing.join(", ")}: see berth doctor`);
   }

@@ -6,10 +6,10 @@ import { checkMounts, O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
 import type { Identity } from "./sandbox-user.ts";
 
-/** A directory of the host, open, to appear in a sandbox. Who has it closes it. */
+/** An open directory of the host to mount in a sandbox. Its owner closes it. */
 export interface OpenMount {
   readonly fd: number;
-  /** Where it was found. */
+  /** Its resolved path. */
   readonly hostPath: string;
   readonly target: string;
   readonly readOnly: boolean;
@@ -17,7 +17,7 @@ export interface OpenMount {
 
 /**
  * Checks mounts and opens their directories. From then on they are what was
- * checked, whatever is put in the place of their paths.
+ * checked, whatever replaces their paths (ADR 12).
  * @throws `NOT_ALLOWED`.
  */
 export async function openMounts(
@@ -47,11 +47,10 @@ export async function openMounts(
 }
 
 /**
- * bwrap looks mounts up by their paths, as the unprivileged user that it runs
- * as, and that user need not be able to reach them. So root binds them to where
- * everybody may go, in a mount namespace that only bwrap and its sandbox see,
- * and makes sure that they are what the service has open. Nothing inherits
- * those descriptors, for they lead out of the directories as well.
+ * bwrap resolves mounts by path as an unprivileged user, who may be unable to reach
+ * them. So root binds them to a reachable place, in a mount namespace that only
+ * bwrap and its sandbox see, and checks that they are what the service has open.
+ * Nothing inherits those descriptors, because they also lead out of the directories.
  */
 const STAGE = `stage=$1 service=$2 n=$3 i=0
 shift 3
@@ -64,12 +63,12 @@ while [ $i -lt $n ]; do
 done
 exec "$@"`;
 
-/** Where a mount is staged, below the directory for that. */
+/** Where a mount is staged. */
 export function stagedPath(stage: string, index: number): string {
   return path.join(stage, String(index));
 }
 
-/** Puts the staging of mounts before a command of root's that ends in bwrap. */
+/** Prefixes a command of root's that runs bwrap with the staging of mounts. */
 export function withStagedMounts(
   stage: string,
   mounts: readonly OpenMount[],

@@ -5,10 +5,10 @@ import { BwrapProblem, INSTALL } from "./errors.ts";
 import { JOB_COMMAND } from "./job-script.ts";
 import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 
-/** What the engine uses on the host, and the packages that have it. */
+/** Host programs that the engine uses, with their packages. */
 const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
-/** Makes a sandbox that ends at once, with all its namespaces. @throws BwrapProblem where that fails. */
+/** Makes a sandbox with all namespaces that ends at once. @throws BwrapProblem where that fails. */
 export async function probeSandbox(identity: Identity, system: readonly string[]): Promise<void> {
   for (const [name, packageName] of Object.entries(HOST_PROGRAMS)) await requireProgram(name, packageName);
   const needs = `command -v ${JOB_COMMAND[0]} && command -v env`;
@@ -51,7 +51,7 @@ function problem(said: string, cause: unknown): BwrapProblem {
   if (/execvp \/bin\/sh/.test(said)) {
     return new BwrapProblem(
       `the system of the sandboxes has no /bin/sh that runs: ${said}`,
-      "Name a directory with --rootfs that holds a whole system, or leave it out for the machine's own",
+      "Pass a directory with a whole system to --rootfs, or leave it out for the machine's own",
       cause,
     );
   }
@@ -84,7 +84,7 @@ function problem(said: string, cause: unknown): BwrapProblem {
   }
   return new BwrapProblem(
     `a sandbox cannot be made: ${said}`,
-    "In a container, mounting /proc anew is often forbidden: run the service outside, or use Docker's engine there.",
+    "In a container, mounting another /proc is often forbidden: run the service outside, or use the Docker engine there.",
     cause,
   );
 }
@@ -104,23 +104,23 @@ function read(file: string): string | undefined {
 /** The `bwrap` of this machine. */
 export interface BwrapProgram {
   readonly version: string;
-  /** Whether it takes directories to mount as open descriptors, which nobody can swap meanwhile. */
+  /** Whether it mounts directories from open descriptors, which nobody can swap meanwhile. */
   readonly bindsDescriptors: boolean;
 }
 
-/** The oldest that can forbid new user namespaces. */
-export const OLDEST_VERSION = [0, 8];
+/** The first version that can forbid new user namespaces. */
+const MIN_VERSION = [0, 8];
 
-/** Asks `bwrap` what it is. @throws BwrapProblem where it is missing or too old. */
+/** The version and abilities of `bwrap`. @throws BwrapProblem where it is missing or too old. */
 export async function findBwrap(): Promise<BwrapProgram> {
   const version = /(\d+(\.\d+)*)/.exec(await ask("--version"))?.[1];
   if (version === undefined)
-    throw new BwrapProblem("the program bwrap is not bubblewrap: it tells no version", INSTALL);
+    throw new BwrapProblem("the program bwrap is not bubblewrap: it prints no version", INSTALL);
   const [major = 0, minor = 0] = version.split(".").map(Number);
-  const [leastMajor = 0, leastMinor = 0] = OLDEST_VERSION;
-  if (major < leastMajor || (major === leastMajor && minor < leastMinor)) {
+  const [minMajor = 0, minMinor = 0] = MIN_VERSION;
+  if (major < minMajor || (major === minMajor && minor < minMinor)) {
     throw new BwrapProblem(
-      `bubblewrap ${version} is too old: ${OLDEST_VERSION.join(".")} or newer is needed`,
+      `bubblewrap ${version} is too old: ${MIN_VERSION.join(".")} or newer is needed`,
       "Install a newer one: Debian 12, Ubuntu 24.04 and Fedora 38 have it, https://github.com/containers/bubblewrap its source.",
     );
   }

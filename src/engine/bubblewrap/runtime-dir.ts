@@ -10,16 +10,16 @@ export interface RuntimeDir {
   readonly path: string;
   /** The /etc of its sandboxes. */
   readonly etc: string;
-  /** Empty on the host. What is mounted for a sandbox appears below it, seen by that sandbox's bwrap alone. */
+  /** Empty on the host. A sandbox's mounts are staged below it, in a mount namespace of its bwrap. */
   readonly stage: string;
 }
 
-/** Makes the directory, and clears away those of services that are gone. */
+/** Creates the directory, and removes those of dead services. */
 export async function createRuntimeDir(name: string, rootfs: string): Promise<RuntimeDir> {
   const parent = tmpdir();
   for (const entry of (await readdir(parent)).filter(isLeftover)) await clear(path.join(parent, entry));
   const dir = path.join(parent, name);
-  // Fails where it exists: nobody else's directory is used. The sandboxes' user on the host reads /etc through it.
+  // Fails if it exists, so nobody else's directory is used. The sandboxes' host user reads /etc through it.
   await mkdir(dir, { mode: 0o755 });
   const etc = path.join(dir, "etc");
   await writeSyntheticEtc(etc, rootfs);
@@ -37,10 +37,10 @@ async function clear(dir: string): Promise<void> {
 }
 
 const UNDUMPABLE = "berth-undumpable.so";
-/** Where sandboxes see what shells preload to be undumpable. */
+/** Where sandboxes see the library that shells preload to be undumpable. */
 export const UNDUMPABLE_TARGET = `/etc/${UNDUMPABLE}`;
 
-/** What programs need of a system's /etc, and what tells nothing of the machine or its people. */
+/** The parts of /etc that programs need and that reveal nothing about the machine or its users. */
 const COPIED = [
   "ImageMagick-6",
   "ImageMagick-7",
@@ -79,13 +79,13 @@ const COPIED = [
   "xdg",
 ];
 
-/** Makes the /etc that sandboxes see: harmless parts of the system's, and one user. */
-export async function writeSyntheticEtc(dir: string, rootfs: string): Promise<void> {
+/** Writes the /etc that sandboxes see: harmless parts of the system's, and one user. */
+async function writeSyntheticEtc(dir: string, rootfs: string): Promise<void> {
   await mkdir(dir, { mode: 0o755 });
   for (const name of COPIED) {
     const source = path.join(rootfs, "etc", name);
     await mkdir(path.dirname(path.join(dir, name)), { recursive: true, mode: 0o755 });
-    // What is missing or may not be read is left out.
+    // What is missing or unreadable is left out.
     await cp(source, path.join(dir, name), { recursive: true, verbatimSymlinks: true }).catch(() => {});
   }
   const { name, uid, gid, home } = SANDBOX_USER;

@@ -31,13 +31,13 @@ export interface BubblewrapSetup {
   readonly etc: string;
   /** As in {@link RuntimeDir}. */
   readonly stage: string;
-  /** Removes every trace, when no sandbox is left. */
+  /** Removes every trace; no sandbox may be left. */
   close(): Promise<void>;
 }
 
 /**
- * Looks whether sandboxes can be made here, by making one, and prepares it.
- * @throws BwrapProblem that says what is missing and what mends it.
+ * Checks by making a sandbox that they can be made here, and prepares the machine.
+ * @throws BwrapProblem that says what is missing and how to fix it.
  */
 export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   const program = await findBwrap();
@@ -69,7 +69,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   };
 }
 
-/** Opens control groups for the sandboxes of a service of this name, and clears away those of services that are gone. */
+/** Opens control groups for the sandboxes of a service of this name, and removes those of dead services. */
 export async function findControlGroups(name: string, identity: Identity): Promise<ControlGroups> {
   let own: Map<string, string>;
   try {
@@ -93,7 +93,7 @@ export async function findControlGroups(name: string, identity: Identity): Promi
 async function clearLeftovers(parent: string): Promise<void> {
   for (const name of list(parent).filter(isLeftover)) {
     const home = path.join(parent, name);
-    // A group with processes in it stays.
+    // A group with processes stays.
     for (const group of list(home)) await rmdir(path.join(home, group)).catch(() => {});
     await rmdir(home).catch(() => {});
   }
@@ -112,9 +112,9 @@ function list(dir: string): string[] {
 const O_CLOEXEC = 0o2000000;
 
 /**
- * Closes what the service inherited from its own parent beside the standard
- * streams: it would be inherited by sandboxes in turn. Whatever Node opened
- * itself closes on exec, by which the two are told apart.
+ * Closes what the service inherited beside the standard streams: sandboxes would
+ * inherit it in turn. What Node opened itself is close-on-exec, which
+ * distinguishes the two.
  */
 export function closeInheritedDescriptors(): void {
   for (const name of readdirSync("/proc/self/fd")) {
@@ -128,7 +128,7 @@ function isInherited(fd: number): boolean {
     const flags = /^flags:\s+([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "utf8"))?.[1];
     return flags !== undefined && (Number.parseInt(flags, 8) & O_CLOEXEC) === 0;
   } catch {
-    // The one that listed the directory is closed by now.
+    // The descriptor that listed the directory is closed by now.
     return false;
   }
 }

@@ -2,8 +2,13 @@ import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { untilAborted } from "../../base/until.ts";
 import type { OrphanedPipes } from "../orphaned-pipes.ts";
-import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
-import { startSignal } from "../port.ts";
+import {
+  type LeftProcess,
+  type OutputSink,
+  type SpawnedProcess,
+  type SpawnRequest,
+  startSignal,
+} from "../port.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import type { ContainerPipes, PipesAttempt } from "./container-pipes.ts";
 import { ContainerUsers, PRINT_IDS } from "./container-users.ts";

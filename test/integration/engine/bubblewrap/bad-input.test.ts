@@ -38,7 +38,7 @@ const INSTALL = "apt-get install -y bubblewrap";
 const CASES: readonly (readonly [string, string | { readonly hide: string }, string, string])[] = [
   ["missing", { hide: "bwrap" }, "bubblewrap is not installed", INSTALL],
   ["too old", OLD, "0.8 or newer is needed", "Install a newer one"],
-  ["not bubblewrap", "#!/bin/sh\necho hello\n", "tells no version", INSTALL],
+  ["not bubblewrap", "#!/bin/sh\necho hello\n", "prints no version", INSTALL],
   ["broken", "#!/bin/sh\nexit 3\n", "bwrap --version fails", INSTALL],
   ["forbidden its namespaces", FORBIDDEN, "user namespaces are forbidden", "user.max_user_namespaces"],
   ["without xargs", { hide: "xargs" }, "the program xargs is missing", "apt-get install -y findutils"],
