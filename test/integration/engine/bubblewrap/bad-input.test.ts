@@ -83,7 +83,7 @@ test("control groups that may not be written are told by doctor and by the start
   const [findings] = await Promise.all([text(doctor.stdout), firstLine(serve.stdout)]);
   serve.kill("SIGTERM");
   for (const told of [findings, await log]) {
-    expect(told).toContain("memory (each process is held to it, not the sandbox), cpu");
+    expect(told).toContain("memory (each process has the limit, not the sandbox), cpu");
     expect(told).toContain("systemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap");
   }
   expect(findings).toContain("sandboxes cannot be paused: this user may not write control groups");
