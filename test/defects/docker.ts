@@ -121,7 +121,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/pipes-directory.test.ts",
-      title: "its pipes tell nothing of the data directory",
+      title: "its pipes reveal nothing about the data directory",
     },
   },
 ];

@@ -68,11 +68,11 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "pipes that something left behind holds are bounded by number, and whoever is let go of waits",
+      title: "pipes that something left behind holds are bounded by number, and a dropped writer blocks",
     },
   },
   {
-    name: "whoever writes to pipes that were let go of is ended",
+    name: "a writer to dropped pipes dies",
     changes: [
       {
         file: "src/engine/bubblewrap/job-script.ts",
@@ -87,11 +87,11 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "pipes that something left behind holds are bounded by number, and whoever is let go of waits",
+      title: "pipes that something left behind holds are bounded by number, and a dropped writer blocks",
     },
   },
   {
-    name: "what a command leaves behind is ended when its pipes are let go of",
+    name: "what a command leaves behind dies when its pipes are dropped",
     changes: [
       {
         file: "src/processes/shell/lane-text.ts",
@@ -119,7 +119,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "the stdin of a process that is over is kept for as long as somebody holds it",
+    name: "the stdin of an ended process is kept as long as something holds it",
     changes: [
       {
         file: "src/engine/pipe-streams.ts",
@@ -129,11 +129,11 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "the stdin of a process that is over is let go of, though somebody holds it and does not read",
+      title: "the stdin of an ended process is closed, though something holds it and does not read",
     },
   },
   {
-    name: "pipes that failed once are never tried again",
+    name: "pipes that failed once are never retried",
     changes: [
       {
         file: "src/engine/docker/circuit-breaker.ts",

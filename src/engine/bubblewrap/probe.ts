@@ -40,24 +40,24 @@ async function requireProgram(name: string, packageName: string): Promise<void> 
   }
 }
 
-function problem(said: string, cause: unknown): BwrapProblem {
-  if (said.includes("no-tools")) {
+function problem(output: string, cause: unknown): BwrapProblem {
+  if (output.includes("no-tools")) {
     return new BwrapProblem(
       `the system of the sandboxes has no ${JOB_COMMAND[0]} or no env`,
       "Install coreutils and util-linux (or busybox) in the directory given with --rootfs",
       cause,
     );
   }
-  if (/execvp \/bin\/sh/.test(said)) {
+  if (/execvp \/bin\/sh/.test(output)) {
     return new BwrapProblem(
-      `the system of the sandboxes has no /bin/sh that runs: ${said}`,
+      `the system of the sandboxes has no /bin/sh that runs: ${output}`,
       "Pass a directory with a whole system to --rootfs, or leave it out for the machine's own",
       cause,
     );
   }
-  if (/can't find source path/i.test(said)) {
+  if (/can't find source path/i.test(output)) {
     return new BwrapProblem(
-      `the sandboxes' user cannot reach the system of the sandboxes: ${said}`,
+      `the sandboxes' user cannot reach the system of the sandboxes: ${output}`,
       "Let everybody enter the directory given with --rootfs and those above it: chmod a+x DIR",
       cause,
     );
@@ -67,23 +67,27 @@ function problem(said: string, cause: unknown): BwrapProblem {
     ["/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"],
   ] as const) {
     const found = read(file);
-    if (found !== undefined && found !== value && !/setpriv/.test(said)) {
+    if (found !== undefined && found !== value && !/setpriv/.test(output)) {
       const name = file.slice("/proc/sys/".length).replaceAll("/", ".");
-      return new BwrapProblem(`user namespaces are forbidden (${name}): ${said}`, sysctl(name, value), cause);
+      return new BwrapProblem(
+        `user namespaces are forbidden (${name}): ${output}`,
+        sysctl(name, value),
+        cause,
+      );
     }
   }
-  if (read("/proc/sys/user/max_user_namespaces") === "0" || /user namespace|new namespace/i.test(said)) {
+  if (read("/proc/sys/user/max_user_namespaces") === "0" || /user namespace|new namespace/i.test(output)) {
     return new BwrapProblem(
-      `user namespaces are forbidden: ${said}`,
+      `user namespaces are forbidden: ${output}`,
       `${sysctl("user.max_user_namespaces", "10000")}\nIn a container: run it with user namespaces allowed (Docker: --security-opt seccomp=unconfined), or outside.`,
       cause,
     );
   }
-  if (/bwrap.*no such file|can't exec|not found/i.test(said)) {
-    return new BwrapProblem(`bwrap cannot be run by the sandboxes' user: ${said}`, INSTALL, cause);
+  if (/bwrap.*no such file|can't exec|not found/i.test(output)) {
+    return new BwrapProblem(`bwrap cannot be run by the sandboxes' user: ${output}`, INSTALL, cause);
   }
   return new BwrapProblem(
-    `a sandbox cannot be made: ${said}`,
+    `a sandbox cannot be made: ${output}`,
     "In a container, mounting another /proc is often forbidden: run the service outside, or use the Docker engine there.",
     cause,
   );

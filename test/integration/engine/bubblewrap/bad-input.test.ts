@@ -49,7 +49,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
   "with --engine %s",
   (engine, index) => {
     test.each(shared(CASES, index, ENGINES.length))(
-      "a bwrap that is %s is told by the start and by doctor, and nothing runs without one",
+      "a bwrap that is %s is reported by serve and by doctor, and nothing runs without one",
       async (name, bwrap, problem, mend) => {
         const [start, doctor] = await Promise.all([
           berth(name, bwrap, "serve", "--engine", engine),
@@ -74,7 +74,7 @@ test("--docker-required takes nothing else", async () => {
   expect(out).toContain("--docker-required allows no other engine");
 });
 
-test("control groups that may not be written are told by doctor and by the start, which serves all the same", async () => {
+test("control groups that may not be written are reported by doctor and by serve, which still serves", async () => {
   const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
   const doctor = nodeAsOrdinaryUser(["src/main.ts", "doctor", ...args]).child;
   const serve = nodeAsOrdinaryUser(["src/main.ts", "serve", ...args]).child;

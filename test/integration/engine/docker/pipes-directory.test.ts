@@ -21,7 +21,7 @@ describe("what a container sees of the host's paths", () => {
   const pipesDir = pipesDirectory(path.join(base, "data"), newInstance(), run);
   const { engine } = useEngine({ pipesDir });
 
-  test("its pipes tell nothing of the data directory", async () => {
+  test("its pipes reveal nothing about the data directory", async () => {
     const { ref } = await engine.create(spec());
     const mounts = await sh(engine, ref, "cat /proc/self/mountinfo");
     expect(mounts).toContain("/run/berth-pipes");

@@ -72,7 +72,7 @@ describe("the rules are repaired", () => {
   });
 });
 
-test("a firewall that does not pass through Docker's chain for others is told", () => {
+test("a firewall that bypasses Docker's chain for users is reported", () => {
   expect(hasUserChain(BARE)).toBe(true);
   expect(hasUserChain("-P FORWARD ACCEPT")).toBe(false);
 });
