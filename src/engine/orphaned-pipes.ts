@@ -15,7 +15,7 @@ const SHARE_OF_DESCRIPTORS = 1 / 8;
 const SETTLE_MS = 1_000;
 
 /** Pipes of a process that nobody listens to any more. */
-export interface OrphanedPipe {
+interface OrphanedPipe {
   /** Settles, never rejects, when nobody holds them any more. */
   readonly silent: Promise<void>;
   /** Closes them. */

@@ -1,5 +1,3 @@
-import type { ErrorReason } from "../base/errors.ts";
-
 /**
  * The engine port: what Berth needs of whatever runs its sandboxes.
  *
@@ -397,23 +395,6 @@ export interface DoomedTree {
    */
   kill(): Promise<void>;
 }
-
-/** The reasons an engine's methods may fail with, for contract suites. */
-export const ENGINE_ERROR_REASONS: readonly ErrorReason[] = [
-  "ENGINE_UNAVAILABLE",
-  "IMAGE_UNAVAILABLE",
-  "INVALID_ARGUMENT",
-  "NOT_ALLOWED",
-  "NO_SPACE",
-  "PROCESS_STATE",
-  "SANDBOX_NOT_RUNNING",
-  "SANDBOX_START_FAILED",
-  "SANDBOX_TERMINATED",
-  "TOO_MANY_OPERATIONS",
-  "UNSUPPORTED",
-  "CANCELED",
-  "DEADLINE_EXCEEDED",
-];
 
 const MEANINGS: Readonly<Record<IsolationLevel, string>> = {
   NAMESPACE: "namespace (one user's processes on a shared kernel, for your own code)",

@@ -15,7 +15,7 @@ const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
 export const BWRAP_FDS = { args: 4, info: 5, gate: 6, status: 8, mounts: 10 } as const;
 
 /** The input of {@link bwrapArguments}. */
-export interface BwrapPlan {
+interface BwrapPlan {
   /** From {@link systemArguments}. */
   readonly system: readonly string[];
   readonly etc: string;

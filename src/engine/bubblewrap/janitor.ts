@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { randomBase32 } from "../../base/ids.ts";
+import { isAlive } from "../outside/host-process.ts";
 import { HOST_ENV } from "./sandbox-user.ts";
 
 /**
@@ -79,12 +80,4 @@ export function ownName(): string {
 export function isLeftover(name: string): boolean {
   const pid = /^berth-(\d+)-[a-z0-9]{8}(-service)?$/.exec(name)?.[1];
   return pid !== undefined && !isAlive(Number(pid));
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
 }

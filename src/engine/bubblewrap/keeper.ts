@@ -121,7 +121,7 @@ const KEEPER_FDS = {
 } as const;
 
 /** What a sandbox's keeper is started with. */
-export interface KeeperPlan {
+interface KeeperPlan {
   readonly tag: number;
   readonly joinFiles: readonly string[];
   readonly bwrapArguments: readonly string[];

@@ -5,6 +5,43 @@ import { BwrapProblem, INSTALL } from "./errors.ts";
 import { JOB_COMMAND } from "./job-script.ts";
 import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 
+/** The `bwrap` of this machine. */
+export interface BwrapProgram {
+  readonly version: string;
+  /** Whether it mounts directories from open descriptors, which nobody can swap meanwhile. */
+  readonly bindsDescriptors: boolean;
+}
+
+/** The first version that can forbid new user namespaces. */
+const MIN_VERSION = [0, 8];
+
+/** The version and abilities of `bwrap`. @throws BwrapProblem where it is missing or too old. */
+export async function findBwrap(): Promise<BwrapProgram> {
+  const version = /(\d+(\.\d+)*)/.exec(await ask("--version"))?.[1];
+  if (version === undefined)
+    throw new BwrapProblem("the program bwrap is not bubblewrap: it prints no version", INSTALL);
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  const [minMajor = 0, minMinor = 0] = MIN_VERSION;
+  if (major < minMajor || (major === minMajor && minor < minMinor)) {
+    throw new BwrapProblem(
+      `bubblewrap ${version} is too old: ${MIN_VERSION.join(".")} or newer is needed`,
+      "Install a newer one: Debian 12, Ubuntu 24.04 and Fedora 38 have it, https://github.com/containers/bubblewrap its source.",
+    );
+  }
+  return { version, bindsDescriptors: (await ask("--help")).includes("--ro-bind-fd ") };
+}
+
+async function ask(flag: string): Promise<string> {
+  try {
+    return (await promisify(execFile)("bwrap", [flag], { env: HOST_ENV, cwd: "/", timeout: 10_000 })).stdout;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT")
+      throw new BwrapProblem("bubblewrap is not installed: no bwrap in /usr/bin", INSTALL, error);
+    throw new BwrapProblem(`bwrap ${flag} fails: ${(error as Error).message}`, INSTALL, error);
+  }
+}
+
 /** Host programs that the engine uses, with their packages. */
 const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
@@ -102,42 +139,5 @@ function read(file: string): string | undefined {
     return readFileSync(file, "utf8").trim();
   } catch {
     return undefined;
-  }
-}
-
-/** The `bwrap` of this machine. */
-export interface BwrapProgram {
-  readonly version: string;
-  /** Whether it mounts directories from open descriptors, which nobody can swap meanwhile. */
-  readonly bindsDescriptors: boolean;
-}
-
-/** The first version that can forbid new user namespaces. */
-const MIN_VERSION = [0, 8];
-
-/** The version and abilities of `bwrap`. @throws BwrapProblem where it is missing or too old. */
-export async function findBwrap(): Promise<BwrapProgram> {
-  const version = /(\d+(\.\d+)*)/.exec(await ask("--version"))?.[1];
-  if (version === undefined)
-    throw new BwrapProblem("the program bwrap is not bubblewrap: it prints no version", INSTALL);
-  const [major = 0, minor = 0] = version.split(".").map(Number);
-  const [minMajor = 0, minMinor = 0] = MIN_VERSION;
-  if (major < minMajor || (major === minMajor && minor < minMinor)) {
-    throw new BwrapProblem(
-      `bubblewrap ${version} is too old: ${MIN_VERSION.join(".")} or newer is needed`,
-      "Install a newer one: Debian 12, Ubuntu 24.04 and Fedora 38 have it, https://github.com/containers/bubblewrap its source.",
-    );
-  }
-  return { version, bindsDescriptors: (await ask("--help")).includes("--ro-bind-fd ") };
-}
-
-async function ask(flag: string): Promise<string> {
-  try {
-    return (await promisify(execFile)("bwrap", [flag], { env: HOST_ENV, cwd: "/", timeout: 10_000 })).stdout;
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT")
-      throw new BwrapProblem("bubblewrap is not installed: no bwrap in /usr/bin", INSTALL, error);
-    throw new BwrapProblem(`bwrap ${flag} fails: ${(error as Error).message}`, INSTALL, error);
   }
 }

@@ -22,7 +22,7 @@ import { UNDUMPABLE_TARGET } from "./runtime-dir.ts";
 const UNSEEN_PROCESSES = 8;
 
 /** A sandbox whose main process is ready. */
-export interface SandboxParts {
+interface SandboxParts {
   readonly description: EngineSandbox;
   readonly keeper: Keeper;
   /** The host's pid of the sandbox's process 1. */

@@ -19,7 +19,7 @@ import type { BubblewrapSandbox } from "./sandbox.ts";
 import { readerOf, writerOf } from "./shell-pipes.ts";
 
 /** What {@link spawnProcess} needs of the engine. */
-export interface SpawnParts {
+interface SpawnParts {
   /** Starts attendants. */
   readonly launcher: Launcher;
   readonly limits: Job["limits"];

@@ -10,7 +10,7 @@ const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KI
 const OPEN_FILES = 16_384;
 
 /** What {@link containerConfig} needs beside the spec. */
-export interface ContainerFacts {
+interface ContainerFacts {
   readonly name: string;
   readonly labels: SandboxLabels;
   /** The spec's mounts with checked sources. */
@@ -140,7 +140,7 @@ const ISOLATION_LEVELS: readonly string[] = [
 /** The label of every container of a Berth service; its value is the instance. */
 export const INSTANCE_LABEL = "berth.instance";
 
-export function formatLabels(labels: SandboxLabels): Record<string, string> {
+function formatLabels(labels: SandboxLabels): Record<string, string> {
   return {
     [INSTANCE_LABEL]: labels.instance,
     "berth.sandbox_id": labels.sandboxId,

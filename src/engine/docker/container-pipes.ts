@@ -44,7 +44,7 @@ export interface PipesAttempt {
 }
 
 /** A container's directory of pipes. */
-export interface PipesDirectory {
+interface PipesDirectory {
   /** On the host. */
   readonly path: string;
   /** The container has it, or failed for another reason. */

@@ -13,7 +13,7 @@ import { answerTo, daemonWords } from "./errors.ts";
 import { type SetupReport, setupDone, startFailed } from "./setup.ts";
 
 /** Bounds on the steps of a create, in milliseconds. */
-export interface CreateTimeouts {
+interface CreateTimeouts {
   readonly createMs: number;
   readonly startMs: number;
   /** From attaching until the setup reports that it is ready. */

@@ -49,7 +49,7 @@ import { OutsideViews } from "./outside-views.ts";
 import { Spawner } from "./spawner.ts";
 
 /** Timeouts of calls to Docker, in milliseconds. */
-export interface DockerTimeouts {
+interface DockerTimeouts {
   /** Short calls. Default 30 s. */
   readonly callMs: number;
   /** Creating a container. Default 60 s. */

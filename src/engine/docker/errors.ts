@@ -6,7 +6,7 @@ export class NoAnswerError extends Error {
 }
 
 /** The daemon's refusal of a request. */
-export interface DaemonAnswer {
+interface DaemonAnswer {
   readonly statusCode: number;
   readonly text: string;
 }

@@ -11,7 +11,7 @@ interface DaemonEvent {
 }
 
 /** How a container ended. Undefined where it is gone or being removed. */
-export type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
+type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
 
 /** What happens to the containers of an instance, from the call on, not from the first item taken. */
 export function watchEvents(

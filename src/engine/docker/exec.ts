@@ -133,7 +133,7 @@ function checkDelayMs(elapsedMs: number): number {
 }
 
 /** What a process's handle holds. */
-export interface Handle {
+interface Handle {
   /** Docker's id of its `exec`. */
   readonly exec: string;
   /** In its container's directory; undefined where its streams go through the daemon. */

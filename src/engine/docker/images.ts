@@ -12,7 +12,7 @@ const REFERENCE =
   /^[a-zA-Z0-9][\w.-]*(:\d+)?(\/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@[a-z0-9+._-]+:[a-f0-9]{32,})?$/;
 
 /** What sandboxes need of an image. */
-export interface ImageFacts {
+interface ImageFacts {
   /** Its `USER`; empty: root. */
   readonly user: string;
 }
@@ -128,7 +128,7 @@ function noImageName(image: string, cause?: unknown): BerthError {
 }
 
 /** How long a pull may stall. */
-export interface PullTimeouts {
+interface PullTimeouts {
   /** Until the registry first answers. */
   readonly firstAnswerMs: number;
   /** Between two signs of progress afterwards. */

@@ -15,6 +15,7 @@ import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import { O_PATH } from "../mounts.ts";
+import { isAlive } from "../outside/host-process.ts";
 import type { EngineMount } from "../port.ts";
 
 /** Holds a directory for each stage, named after its process's pid. */
@@ -24,7 +25,7 @@ const STAGE_ROOT = "/run/berth/mounts";
 const INERT = "inert";
 
 /** Mounts whose sources stay what they were when checked, until they are released. */
-export interface StagedMounts {
+interface StagedMounts {
   readonly mounts: readonly EngineMount[];
   /** Call this once the container runs, or never will. Idempotent. */
   release(): Promise<void>;
@@ -156,14 +157,6 @@ async function clear(dir: string): Promise<void> {
   if (targets === undefined) return;
   for (const target of targets) await unbind(path.join(dir, target));
   await rmdir(dir);
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
 }
 
 async function run(command: string, args: readonly string[], fd?: number): Promise<void> {

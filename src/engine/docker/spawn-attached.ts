@@ -163,7 +163,7 @@ function commandError(report: string, exitCode: string, cause: Error): BerthErro
 }
 
 /** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
-export class AttachedProcess implements SpawnedProcess {
+class AttachedProcess implements SpawnedProcess {
   readonly handle: string;
   readonly #daemon: Daemon;
   readonly #exec: Exec;

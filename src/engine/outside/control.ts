@@ -18,7 +18,7 @@ import { keyOf, ProcessTree } from "./process-tree.ts";
 import { lookForSeclusion } from "./seclusion.ts";
 
 /** What {@link OutsideView} knows of a sandbox. */
-export interface OutsideParts {
+interface OutsideParts {
   /** As in {@link OutsideControl}. */
   readonly undumpable: string | undefined;
   readonly scope: ProcessScope;

@@ -27,6 +27,8 @@ export interface ProcessScope {
 
 /** States of processes that have ended but are still in the process table. */
 const DEAD = /[ZX]/;
+/** Place of the start time in the fields of {@link statOf}. */
+const START_TIME = 19;
 /** How long a scan may hold the event loop. */
 const SLICE_MS = 2;
 
@@ -42,9 +44,6 @@ export function readProcess(pid: number): HostProcess | undefined {
   const numbers = { parent: Number(parent), group: Number(group), session: Number(session) };
   return { pid, name, startTime, state, ...numbers, hasTerminal: terminal !== "0" };
 }
-
-/** Places in the fields of {@link statOf}. */
-const START_TIME = 19;
 
 /**
  * The fields of `/proc/PID/stat` from the state on, of a zombie too; undefined
@@ -65,6 +64,15 @@ function readStat(pid: number): { readonly name: string; readonly fields: readon
   // The name is in parentheses and may hold anything.
   const nameEnd = text.lastIndexOf(")");
   return { name: text.slice(text.indexOf("(") + 1, nameEnd), fields: text.slice(nameEnd + 2).split(" ") };
+}
+
+/** Whether there is a process of this pid. */
+export function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
 }
 
 /** The children of a process's first thread. */
@@ -100,7 +108,7 @@ export function idsOf(pid: number, which: IdKind): number[] {
 }
 
 /** The pid namespace of a process; undefined where it is not visible. */
-export function pidNamespaceOf(pid: number | "self"): string | undefined {
+function pidNamespaceOf(pid: number | "self"): string | undefined {
   return readLink(`/proc/${pid}/ns/pid`);
 }
 
