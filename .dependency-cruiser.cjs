@@ -35,7 +35,7 @@ const FOLDERS = {
 
 /** What more a few files of a folder import. */
 const EXCEPTIONS = {
-  cli: "engine/(port|isolation)\\.ts|server/listen-address\\.ts",
+  cli: "engine/port\\.ts|server/listen-address\\.ts",
 };
 
 const arrows = Object.entries(FOLDERS).map(([folder, below]) => ({

@@ -3,37 +3,37 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
-import { DELEGATE, unbounded } from "./bubblewrap/unbounded.ts";
+import { DELEGATE, missingLimits } from "./bubblewrap/info.ts";
+import { pipesDirectory } from "./docker/container-pipes.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
-import { pipesDirectory } from "./docker/pipes-directory.ts";
-import { describeIsolation } from "./isolation.ts";
 import type { Engine, IsolationLevel } from "./port.ts";
+import { describeIsolation } from "./port.ts";
 
-/** What decides which engine a service runs its sandboxes with, and how that is set up. */
+/** The settings that choose and set up an engine. */
 export interface EngineSettings {
   /** `auto`: Docker where it answers, else bubblewrap. */
   readonly engine: "auto" | "docker" | "bubblewrap";
   /** Whether `auto` may not fall back to bubblewrap. */
   readonly dockerRequired: boolean;
-  /** The image of sandboxes that name none, which is what the machine's own system is called where there are none. */
+  /** The image of sandboxes that name none; with bubblewrap, which has no images, the name of the machine's own system. */
   readonly defaults: { readonly image: string };
   readonly dockerHost: string | undefined;
-  /** Undefined: the machine's own. */
+  /** Root file system of bubblewrap's sandboxes; undefined: the machine's own. */
   readonly rootfs: string | undefined;
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
-  /** Where the service keeps what it has on disk. */
+  /** The service's data directory. */
   readonly dataDir: string;
-  /** Whether sandboxes are to outlive the service. */
+  /** Whether sandboxes outlive the service. */
   readonly leaveSandboxes: boolean;
 }
 
 /**
- * Takes the engine that is asked for, or the best that answers. Says so in the
- * log where that is not Docker.
- * `instance` tells this service's containers from others' on the same daemon.
- * @throws `ENGINE_UNAVAILABLE` with what is wrong with each that was tried.
+ * Opens the engine of the settings, or the best that answers, with a warning
+ * where that is not Docker.
+ * @param instance distinguishes this service's containers from others on the same daemon.
+ * @throws `ENGINE_UNAVAILABLE` with what is wrong with each engine that was tried.
  */
 export async function chooseEngine(
   settings: EngineSettings,
@@ -78,7 +78,7 @@ export async function chooseEngine(
   }
 }
 
-/** Looks at what a service with these settings would find. Changes nothing. */
+/** Checks what a service with these settings would find. Changes nothing. */
 export async function diagnoseEngines(settings: EngineSettings): Promise<Finding[]> {
   const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
   const bubblewrap = () => diagnoseBubblewrap(settings.rootfs ?? "/");
@@ -87,7 +87,7 @@ export async function diagnoseEngines(settings: EngineSettings): Promise<Finding
   const [answers, withDocker, without] = await Promise.all([dockerAnswers(settings), docker(), bubblewrap()]);
   if (answers) return [...withDocker, ...asFallback(without)];
   if (isMissing(without)) return [...withDocker, ...without];
-  // The service runs all the same, with less isolation.
+  // The service still runs, with less isolation.
   return [
     ...withDocker.map((finding) =>
       finding.status === "missing" ? { ...finding, status: "limited" as const } : finding,
@@ -96,7 +96,7 @@ export async function diagnoseEngines(settings: EngineSettings): Promise<Finding
   ];
 }
 
-/** Whether a service would take Docker, whatever else it then misses. */
+/** Whether a service would use Docker, whatever else is missing. */
 async function dockerAnswers(settings: EngineSettings): Promise<boolean> {
   const docker = new DockerEngine(dockerOptions(settings, "", SILENT));
   try {
@@ -106,14 +106,14 @@ async function dockerAnswers(settings: EngineSettings): Promise<boolean> {
   }
 }
 
-/** Whoever asks for a diagnosis gets it told; a log would only repeat it. */
+/** The diagnosis is the answer; a log would only repeat it. */
 const SILENT: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
 function isMissing(findings: readonly Finding[]): boolean {
   return findings.some(({ status }) => status === "missing");
 }
 
-/** Of an engine that is not used, one line is enough. */
+/** One line is enough for an engine that is not used. */
 function asFallback(findings: readonly Finding[]): Finding[] {
   return findings
     .slice(0, 1)
@@ -122,12 +122,12 @@ function asFallback(findings: readonly Finding[]): Finding[] {
 
 async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise<Engine> {
   const engine = new BubblewrapEngine(bubblewrapOptions(settings, logger));
-  const missing = unbounded(await engine.info());
+  const missing = missingLimits(await engine.info());
   if (missing.length > 0) {
-    logger.warn({ mend: DELEGATE }, `sandboxes are not bounded in ${missing.join(", ")}: see berth doctor`);
+    logger.warn({ fix: DELEGATE }, `sandboxes have no limit of ${missing.join(", ")}: see berth doctor`);
   }
   if (settings.leaveSandboxes) {
-    logger.warn({}, "--leave-sandboxes changes nothing: bubblewrap's sandboxes end with the service");
+    logger.warn({}, "--leave-sandboxes has no effect: bubblewrap's sandboxes end with the service");
   }
   return engine;
 }

@@ -3,19 +3,22 @@ import path from "node:path";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import type { EngineMount } from "./port.ts";
 
+/** Linux's flag to open a file by its place in the tree, without access to its content; Node does not name it. */
+export const O_PATH = 0o10000000;
+
 /** Directories that would hand the machine over, whatever the operator allowed. */
 const NEVER = ["/proc", "/sys", "/dev"];
 
-/** File systems of the kernel's that a sandbox does not work without, and in which no directory can be made. */
+/** The kernel's file systems: a sandbox needs them, and nothing can be created in them. */
 const KERNELS = ["/proc", "/sys"];
-/** What every engine puts into /dev; other names there are free where the engine takes them. */
+/** What every engine puts into /dev; other names there are free if the engine accepts them. */
 const DEVICES =
   /^\/dev(\/(null|zero|full|u?random|tty|console|ptmx|pts|mqueue|fd|std(in|out|err)|core)(\/.*)?)?$/;
 
 /**
- * Finds the real directory behind each mount and refuses those that are not
- * an allowed root or below one, or that would show the sandbox one of `hidden`,
- * an engine's socket. `allowedRoots` are absolute directories of this machine.
+ * Resolves the directory behind each mount and refuses those that are not an
+ * allowed root or below one, or that would show the sandbox one of `hidden`,
+ * such as an engine's socket. `allowedRoots` are absolute directories of this machine.
  * @throws `NOT_ALLOWED`; `INVALID_ARGUMENT` for a target where nothing can be mounted.
  */
 export async function checkMounts(
@@ -33,7 +36,7 @@ export async function checkMounts(
     mounts.map(async (mount) => {
       const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
       if (mount.own && real === mount.hostPath) return mount;
-      // One answer for what is missing and what is forbidden: it tells nothing of the host.
+      // One answer for what is missing and what is forbidden, so that it reveals nothing about the host.
       if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)) {
         throw notAllowed(mount.hostPath);
       }
@@ -44,8 +47,9 @@ export async function checkMounts(
 }
 
 /**
- * The error for a sandbox that was not made because the kernel refused a mount; undefined where that was not why.
- * @param named what an engine's words hold where they are of a mount with a target.
+ * The error for a sandbox that failed because the kernel refused a mount; undefined where it failed otherwise.
+ * @param words the engine's error message.
+ * @param named the part of such a message that names a mount's target.
  */
 export function refusedMount(
   mounts: readonly EngineMount[],
@@ -88,7 +92,7 @@ async function realPath(file: string): Promise<string | undefined> {
 function notAllowed(hostPath: string): BerthError {
   return new BerthError(
     "NOT_ALLOWED",
-    `The host path ${JSON.stringify(hostPath)} may not be mounted: it is no directory below one that the operator allowed with --allow-host-path.`,
+    `The host path ${JSON.stringify(hostPath)} may not be mounted: it is not a directory at or below one that the operator allowed with --allow-host-path.`,
     { metadata: { host_path: hostPath } },
   );
 }

@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
-import { SlowDrain } from "./slow-drain.ts";
 
-/** How many processes' pipes are kept that something left behind holds. */
+/** How many ended processes' pipes stay open while something they left behind holds them. */
 export interface OrphanedPipesBounds {
   readonly perSandbox: number;
   readonly inAll: number;
@@ -10,32 +9,32 @@ export interface OrphanedPipesBounds {
 
 const PER_SANDBOX = 16;
 const MAX_IN_ALL = 1024;
-/** What all of them may take of the service's descriptors. They take two each. */
+/** Share of the service's descriptors that all of them may take; each takes two. */
 const SHARE_OF_DESCRIPTORS = 1 / 8;
-/** What is gone by then was not left behind. */
+/** Pipes that close within this time were not left behind. */
 const SETTLE_MS = 1_000;
 
 /** Pipes of a process that nobody listens to any more. */
-export interface OrphanedPipe {
+interface OrphanedPipe {
   /** Settles, never rejects, when nobody holds them any more. */
   readonly silent: Promise<void>;
-  /** Lets go of them. */
+  /** Closes them. */
   destroy(): void;
 }
 
-/** What takes over pipes once nobody listens to them. */
+/** Takes over a sandbox's pipes once nobody listens to them. */
 export interface Leftovers {
   /** Reads a stream slowly, until the returned function is called. */
   drain(stream: Readable): () => void;
-  /** Keeps pipes until they are silent, or others need their place. */
+  /** Keeps pipes open until they are silent, or others need their place. */
   keep(pipes: OrphanedPipe): void;
 }
 
 /**
- * The pipes of processes that are over, which something that they left behind
- * still holds: a daemon that writes to them goes on (docs/docker-pipes.md). They take
- * descriptors of the service, so their number is bounded: the oldest of the
- * sandbox that has most give way.
+ * The pipes of ended processes that something they left behind still holds: a
+ * daemon that writes to them goes on (docs/docker-pipes.md). They take descriptors of the
+ * service, so their number is bounded: the oldest of the sandbox that has the
+ * most are closed.
  */
 export class OrphanedPipes {
   readonly #bounds: OrphanedPipesBounds;
@@ -53,7 +52,6 @@ export class OrphanedPipes {
     return this.#count;
   }
 
-  /** For the pipes of a sandbox's processes. */
   of(sandbox: string): Leftovers {
     return {
       drain: (stream) => this.#slowDrain.start(stream),
@@ -103,4 +101,51 @@ function defaultBounds(): OrphanedPipesBounds {
   const descriptors = found === null ? Number.POSITIVE_INFINITY : Number(found[1]);
   const inAll = Math.floor((descriptors * SHARE_OF_DESCRIPTORS) / 2);
   return { perSandbox: PER_SANDBOX, inAll: Math.min(inAll, MAX_IN_ALL) };
+}
+
+const TURN_MS = 250;
+/** Streams that have a turn at the same time; others wait for the next. */
+const STREAMS_A_TURN = 32;
+
+/**
+ * Drains streams that nobody listens to, slowly: their writers neither die nor
+ * block, and cost the service next to nothing however much they write. A stream
+ * is read at 256 KiB/s or a little more, all together at some 10 MiB/s. An idle
+ * stream takes no turn.
+ */
+export class SlowDrain {
+  /** Streams that have had their turn, in order. */
+  readonly #waiting = new Set<Readable>();
+  readonly #turnMs: number;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param turnMs between two turns of a stream; the rates above are those of the default. */
+  constructor(turnMs = TURN_MS) {
+    this.#turnMs = turnMs;
+  }
+
+  /** Reads a stream until the returned function is called, which leaves it paused or flowing. */
+  start(stream: Readable): () => void {
+    const onData = (): void => {
+      stream.pause();
+      this.#waiting.add(stream);
+      this.#timer ??= setInterval(() => this.#turn(), this.#turnMs).unref();
+    };
+    stream.on("data", onData).resume();
+    return () => {
+      stream.off("data", onData);
+      this.#waiting.delete(stream);
+    };
+  }
+
+  #turn(): void {
+    let turns = 0;
+    for (const stream of this.#waiting) {
+      if (turns++ === STREAMS_A_TURN) return;
+      this.#waiting.delete(stream);
+      stream.resume();
+    }
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
 }

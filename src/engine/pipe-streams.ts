@@ -3,34 +3,34 @@ import { BerthError } from "../base/errors.ts";
 import type { Leftovers } from "./orphaned-pipes.ts";
 import type { OutputSink, OutputStream } from "./port.ts";
 
-/** How long what was written to stdin may still be read once its process is over. */
+/** How long stdin stays readable once its process has ended. */
 const STDIN_GRACE_MS = 5_000;
 
 /** This machine's ends of a process's pipes. */
 export interface PipeEnds {
-  /** Undefined where it gets none. */
+  /** Undefined where the process has none. */
   readonly stdin: Socket | undefined;
   readonly outputs: readonly { readonly stream: OutputStream; readonly socket: Socket }[];
 }
 
-/** A process's standard streams as pipes that end here. Paused until {@link resume} is called. */
+/** A process's standard streams as pipes to this service. Paused until {@link resume} is called. */
 export class PipeStreams {
   readonly #ends: PipeEnds;
   readonly #leftovers: Leftovers;
   /** Settles, never rejects, when nobody holds its output pipes any more. */
   readonly silent: Promise<void>;
-  /** Where output goes; undefined once the sink has been told of the end. */
+  /** Undefined once its end was called. */
   #sink: OutputSink | undefined;
-  /** Writers that wait for room. */
+  /** Writers that wait for room in stdin. */
   readonly #writers = new Set<() => void>();
-  /** End what reads the outputs slowly. */
+  /** Stop the slow drains of the outputs. */
   #drains: (() => void)[] = [];
   #abandoned = false;
   #closed = false;
 
   /**
-   * @param leftovers takes over what others hold once nobody listens.
-   * @param whyEnded what to tell the sink when the output has ended: an error, or undefined.
+   * @param leftovers takes over the pipes once nobody listens.
+   * @param whyEnded the sink's `end` argument when the output has ended: an error, or undefined.
    */
   constructor(
     ends: PipeEnds,
@@ -56,7 +56,7 @@ export class PipeStreams {
       });
     });
     this.silent = Promise.all(closed).then(async () => {
-      // Nothing tells who only writes that nobody reads any more.
+      // A writer is never notified that nobody reads any more.
       ends.stdin?.destroySoon();
       if (this.#sink !== undefined) this.end(await whyEnded());
     });
@@ -74,7 +74,7 @@ export class PipeStreams {
     for (const { socket } of this.#ends.outputs) socket.resume();
   }
 
-  /** Lets output flow slowly, as nobody wants it, until {@link pause} or {@link resume} is called. */
+  /** Drains output slowly, until {@link pause} or {@link resume} is called. */
   trickle(): void {
     if (this.#closed) return;
     this.#stopDrains();
@@ -95,7 +95,7 @@ export class PipeStreams {
     if (stdin?.writable) stdin.end();
   }
 
-  /** Says that the process is over: nobody waits any more for whoever still holds stdin, who may never read it. */
+  /** The process has ended: gives up on stdin, which its holders may never read. */
   abandonStdin(): void {
     const { stdin } = this.#ends;
     if (stdin !== undefined && !stdin.destroyed && !this.#abandoned) {
@@ -106,7 +106,7 @@ export class PipeStreams {
     this.#wake();
   }
 
-  /** Tells the sink that nothing more will come. Idempotent. */
+  /** Ends the sink: nothing more will come. Idempotent. */
   end(error?: Error): void {
     const sink = this.#sink;
     this.#sink = undefined;
@@ -114,8 +114,8 @@ export class PipeStreams {
   }
 
   /**
-   * Lets go: ends stdin and keeps reading into nothing, slowly, since who writes to a pipe that nobody reads waits for
-   * ever. Idempotent.
+   * Detaches: ends stdin and keeps draining the outputs, slowly, since the writer of a pipe that nobody reads blocks
+   * for ever. Idempotent.
    */
   close(reason: Error): void {
     this.end(reason);
@@ -127,7 +127,7 @@ export class PipeStreams {
     this.#leftovers.keep(this);
   }
 
-  /** Drops the pipes, whatever that makes of those who hold the other ends. */
+  /** Closes the pipes, whatever becomes of those that hold the other ends. */
   destroy(): void {
     this.#ends.stdin?.destroy();
     for (const { socket } of this.#ends.outputs) socket.destroy();
@@ -147,6 +147,7 @@ async function noError(): Promise<undefined> {
   return undefined;
 }
 
-function stdinClosed(): BerthError {
+/** The error of a write to a stdin that nobody reads. */
+export function stdinClosed(): BerthError {
   return new BerthError("PROCESS_STATE", "Nobody reads the process's stdin any more.");
 }

@@ -1,6 +1,6 @@
 /**
- * The kernel's call by which a program closes its memory and descriptors to
- * other processes of its user (`prctl(PR_SET_DUMPABLE, 0)`), as machine code.
+ * Machine code of `prctl(PR_SET_DUMPABLE, 0)`, which closes a program's memory
+ * and descriptors to other processes of its user.
  */
 const CALLS: Partial<Record<NodeJS.Architecture, { readonly machine: number; readonly code: string }>> = {
   // endbr64; mov eax, 157; mov edi, 4; xor esi, esi; syscall; ret
@@ -9,7 +9,7 @@ const CALLS: Partial<Record<NodeJS.Architecture, { readonly machine: number; rea
   arm64: { machine: 183, code: "e81480d2 800080d2 010080d2 010000d4 c0035fd6" },
 };
 
-/** Where the parts of the file lie; the table of what the loader is to know has a page of its own, since some loaders write there. */
+/** Offsets in the file. The dynamic table has a page of its own, since some loaders write to it. */
 const AT = { headers: 64, hash: 0x120, symbols: 0x130, strings: 0x148, code: 0x150, dynamic: 0x180 };
 const SYMBOL_BYTES = 24;
 const ENTRY_BYTES = 16;
@@ -25,10 +25,10 @@ const EXECUTE = 1;
 
 /**
  * A shared library that makes whatever program preloads it undumpable, and does
- * nothing else: made here, since a shell cannot ask that of the kernel, and no
- * program of an image can ask it for a shell. It needs no other library, so it
- * is the same for every loader.
- * @returns undefined for a machine whose code is not known.
+ * nothing else. It is assembled here because a shell cannot make that call, and
+ * no program in an image can make it for a shell. It depends on no other
+ * library, so it works with every loader.
+ * @returns undefined for an architecture without code above.
  */
 export function undumpableLibrary(arch: NodeJS.Architecture = process.arch): Buffer | undefined {
   const call = CALLS[arch];
@@ -51,7 +51,7 @@ export function undumpableLibrary(arch: NodeJS.Architecture = process.arch): Buf
   writeSegment(file, 1, { type: SEGMENT.load, ...writable });
   writeSegment(file, 2, { type: SEGMENT.dynamic, ...writable });
   writeSegment(file, 3, { type: SEGMENT.stack, flags: READ | WRITE, at: 0, to: 0, bytes: 0 });
-  // One empty bucket: there is no symbol to be found.
+  // One empty bucket: the library has no symbols.
   file.writeUInt32LE(1, AT.hash);
   file.writeUInt32LE(1, AT.hash + 4);
   code.copy(file, AT.code);
@@ -82,9 +82,9 @@ function writeHeader(file: Buffer, machine: number): void {
 interface Segment {
   readonly type: number;
   readonly flags: number;
-  /** Its place in the file. */
+  /** Offset in the file. */
   readonly at: number;
-  /** Its place in memory, from where the library is loaded. */
+  /** Offset in memory from the load address. */
   readonly to: number;
   readonly bytes: number;
 }

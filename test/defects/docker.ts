@@ -20,7 +20,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "the name of a process's pipe stands in its arguments",
     changes: [
       {
-        file: "src/engine/docker/piped-spawn.ts",
+        file: "src/engine/docker/spawn-piped.ts",
         from: '"sh", ...request.argv]',
         to: "pipes.inside.stdin, ...request.argv]",
       },
@@ -82,10 +82,10 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "whoever opens an ended stdin is given up at the first error",
+    name: "readers that reopen a closed stdin are given up at the first error",
     changes: [
       {
-        file: "src/engine/docker/knocks.ts",
+        file: "src/engine/docker/named-pipes.ts",
         from: 'if (code === "ENXIO" || code === "ENOENT")',
         to: "if (code)",
       },
@@ -93,7 +93,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/engine/docker/pipes.test.ts",
       title:
-        "let who opens an ended stdin once more meet its end, though the service had no descriptor for a while",
+        "give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while",
     },
   },
   {
@@ -114,14 +114,14 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a container sees where the data directory is",
     changes: [
       {
-        file: "src/engine/docker/pipes-directory.ts",
+        file: "src/engine/docker/container-pipes.ts",
         from: "  return process.getuid?.() === 0 && isOwn",
         to: "  return process.getuid?.() === 0 && isOwn && run === dataDir",
       },
     ],
     test: {
       file: "test/integration/engine/docker/pipes-directory.test.ts",
-      title: "its pipes tell nothing of the data directory",
+      title: "its pipes reveal nothing about the data directory",
     },
   },
 ];

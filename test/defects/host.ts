@@ -56,7 +56,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a mount that the kernel refuses says that the sandbox did not start",
+    name: "a mount that the kernel refuses is reported as a failed start of the sandbox",
     changes: [
       {
         file: "src/engine/mounts.ts",

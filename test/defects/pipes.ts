@@ -10,7 +10,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "what a job leaves behind is read as fast as it writes",
     changes: [
       {
-        file: "src/engine/slow-drain.ts",
+        file: "src/engine/orphaned-pipes.ts",
         from: "      stream.pause();\n      this.#waiting.add(stream);\n",
         to: "",
       },
@@ -51,7 +51,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "what a job leaves behind is not read any more",
-    changes: [{ file: "src/engine/slow-drain.ts", from: "      stream.resume();\n", to: "" }],
+    changes: [{ file: "src/engine/orphaned-pipes.ts", from: "      stream.resume();\n", to: "" }],
     test: {
       file: LEFT_BEHIND,
       title: "what a command leaves behind gets on, some hundred KiB a second",
@@ -68,11 +68,11 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "pipes that something left behind holds are bounded by number, and whoever is let go of waits",
+      title: "pipes that something left behind holds are bounded by number, and a dropped writer blocks",
     },
   },
   {
-    name: "whoever writes to pipes that were let go of is ended",
+    name: "a writer to dropped pipes dies",
     changes: [
       {
         file: "src/engine/bubblewrap/job-script.ts",
@@ -80,18 +80,18 @@ export const PIPE_DEFECTS: readonly Defect[] = [
         to: "",
       },
       {
-        file: "src/engine/docker/piped-spawn.ts",
+        file: "src/engine/docker/spawn-piped.ts",
         from: 'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR"',
         to: 'exec 1>"$BERTH_STDOUT" 2>"$BERTH_STDERR"',
       },
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "pipes that something left behind holds are bounded by number, and whoever is let go of waits",
+      title: "pipes that something left behind holds are bounded by number, and a dropped writer blocks",
     },
   },
   {
-    name: "what a command leaves behind is ended when its pipes are let go of",
+    name: "what a command leaves behind dies when its pipes are dropped",
     changes: [
       {
         file: "src/processes/shell/lane-text.ts",
@@ -119,7 +119,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "the stdin of a process that is over is kept for as long as somebody holds it",
+    name: "the stdin of an ended process is kept as long as something holds it",
     changes: [
       {
         file: "src/engine/pipe-streams.ts",
@@ -129,15 +129,15 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: ORPHANED_PIPES,
-      title: "the stdin of a process that is over is let go of, though somebody holds it and does not read",
+      title: "the stdin of an ended process is closed, though something holds it and does not read",
     },
   },
   {
-    name: "pipes that failed once are never tried again",
+    name: "pipes that failed once are never retried",
     changes: [
       {
         file: "src/engine/docker/circuit-breaker.ts",
-        from: "this.#now() >= this.#tryAgainAt",
+        from: "this.#now() >= this.#retryAt",
         to: "this.#now() < 0",
       },
     ],

@@ -126,7 +126,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: { file: FOUND_ENDS, title: "a command that a signal ended, before or after, says which" },
   },
   {
-    name: "a start that was stopped half-way into a container stays so when who stopped it is gone",
+    name: "a start that was stopped halfway into a container stays stopped when what stopped it is gone",
     changes: [
       {
         file: "src/engine/outside/control.ts",
@@ -136,11 +136,11 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/half-way-starts.test.ts",
-      title: "a start that is stopped half-way in goes on once nobody stops it",
+      title: "a start that is stopped halfway in continues once nothing stops it",
     },
   },
   {
-    name: "of what enters a container only that is seen which is in its control group",
+    name: "of what enters a container only what is in its control group is seen",
     changes: [
       {
         file: "src/engine/docker/outside-views.ts",
@@ -150,7 +150,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/engine/docker/half-way-starts.test.ts",
-      title: "a start that is stopped half-way in goes on once nobody stops it",
+      title: "a start that is stopped halfway in continues once nothing stops it",
     },
   },
   {

@@ -1,22 +1,22 @@
 import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import type { Resources } from "../port.ts";
+import { BwrapProblem } from "./errors.ts";
 
-import { BwrapProblem } from "./bwrap-program.ts";
-import { SANDBOX_USER } from "./identity.ts";
+import { SANDBOX_USER } from "./sandbox-user.ts";
 
-/** What of a system's root directory sandboxes see: its programs and nothing of its people. */
+/** The entries of a system's root directory that sandboxes see: its programs and no user's files. */
 const SYSTEM = ["bin", "lib", "lib32", "lib64", "libx32", "sbin", "usr"];
 
-/** Sized by itself, since it is not below the sandbox's one file system. */
+/** A size of its own, since it is not in the sandbox's root file system. */
 const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
 
 /** The descriptors that bwrap gets beside its standard streams. */
 export const BWRAP_FDS = { args: 4, info: 5, gate: 6, status: 8, mounts: 10 } as const;
 
-/** What {@link bwrapArguments} puts together. */
-export interface BwrapPlan {
-  /** As {@link systemArguments} gives it. */
+/** The input of {@link bwrapArguments}. */
+interface BwrapPlan {
+  /** From {@link systemArguments}. */
   readonly system: readonly string[];
   readonly etc: string;
   readonly resources: Resources;
@@ -24,14 +24,14 @@ export interface BwrapPlan {
   readonly shown: readonly { readonly source: string; readonly target: string }[];
   /** Directories that are open as descriptors, from {@link BWRAP_FDS}.mounts on. */
   readonly mounts: readonly {
-    /** Where they are found, in place of the descriptors. */
+    /** Their path, instead of a descriptor. */
     readonly source?: string;
     readonly target: string;
     readonly readOnly: boolean;
   }[];
 }
 
-/** Shows a root file system read-only, as it is laid out there. */
+/** Arguments that show a root file system read-only. */
 export function systemArguments(rootfs: string): string[] {
   const args: string[] = [];
   const names = rootfs === "/" ? SYSTEM : [...SYSTEM, "opt"];
@@ -50,20 +50,21 @@ function listRoot(rootfs: string): string[] {
   } catch (error) {
     throw new BwrapProblem(
       `the root file system ${rootfs} cannot be read: ${(error as Error).message}`,
-      "Name a directory with --rootfs that holds a system, or leave it out for the machine's own",
+      "Pass a directory with a system to --rootfs, or leave it out for the machine's own",
       error,
     );
   }
 }
 
 /**
- * The whole description of a sandbox for `bwrap`. Everything that can be
- * written lies in one file system in memory, so its size bounds all of it.
+ * The description of a sandbox for `bwrap`. Everything writable lies in one file
+ * system in memory, so its size limits all of it.
  *
- * The file that is read from {@link BWRAP_FDS}.gate holds bwrap up, half-way:
- * until it has ended, the sandbox's outer user namespace can be opened.
+ * The file that bwrap reads from {@link BWRAP_FDS}.gate holds it up halfway: until
+ * EOF, the sandbox's outer user namespace can be opened.
  *
- * It goes through {@link BWRAP_FDS}.args: sandboxes see process 1's own arguments.
+ * It is passed through {@link BWRAP_FDS}.args, because sandboxes see the command
+ * line of process 1.
  */
 export function bwrapArguments(plan: BwrapPlan): string[] {
   const { uid, gid, home } = SANDBOX_USER;

@@ -2,25 +2,25 @@ import { chownSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
-import { readCount } from "../outside/group-directories.ts";
+import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
-import { readWord, removeGroup, tryWrite } from "./group-files.ts";
-import type { Identity } from "./identity.ts";
+import { removeGroup } from "./control-group.ts";
+import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
-/** The outer bwrap, which is the host's and yet in its sandbox's group. */
+/** The outer bwrap, a host process in its sandbox's group. */
 const OWN_PROCESSES = 1;
 
-/** Directory of the service's own group, by controller. */
-export type Hierarchies = ReadonlyMap<string, string>;
+/** The directories of the service's own groups, by controller. */
+type Hierarchies = ReadonlyMap<string, string>;
 
 /** Control groups of version 1: each controller has a hierarchy of its own. */
 export class CgroupsV1 implements ControlGroups {
   readonly limits;
   readonly description;
   readonly homes: readonly string[];
-  /** They stay where the service is. */
+  /** They stay in the service's groups. */
   readonly attendants: readonly string[] = [];
   readonly #homes: ReadonlyMap<string, string>;
   readonly #identity: Identity;
@@ -38,7 +38,7 @@ export class CgroupsV1 implements ControlGroups {
     this.description = `cgroup v1: ${[...homes.keys()].join(", ")}`;
   }
 
-  /** Takes the hierarchies below whose own groups this user may make others; undefined where there is none. */
+  /** Uses the hierarchies in which this user may create groups below the service's own; undefined where there are none. */
   static open(hierarchies: Hierarchies, name: string, identity: Identity): CgroupsV1 | undefined {
     const homes = new Map<string, string>();
     for (const controller of ["memory", "cpu", "cpuacct", "pids", "freezer"]) {
@@ -49,7 +49,7 @@ export class CgroupsV1 implements ControlGroups {
         mkdirSync(home, { recursive: true });
         homes.set(controller, home);
       } catch {
-        // Not this user's to write.
+        // This user may not write there.
       }
     }
     return homes.size === 0 ? undefined : new CgroupsV1(homes, identity);
@@ -77,7 +77,7 @@ class GroupV1 implements ControlGroup {
 
   constructor(dirs: ReadonlyMap<string, string>) {
     this.#dirs = dirs;
-    // A thread that moves itself waits for no other one; a whole process would, for as long as the kernel likes.
+    // A thread that moves itself does not wait for others; moving a whole process may block in the kernel.
     this.joinFiles = [...new Set(dirs.values())].map((dir) => path.join(dir, "tasks"));
     const [processes] = dirs.values();
     const [freezer, pids] = [dirs.get("freezer"), dirs.get("pids")];
@@ -90,7 +90,7 @@ class GroupV1 implements ControlGroup {
 
   set({ memoryBytes, cpuMillis, pidsLimit }: Resources): void {
     const memory = String(memoryBytes);
-    // The one may never be above the other, so which comes first depends on the direction.
+    // The first may never exceed the second, so the order depends on the direction: write both twice.
     const bounds = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
     for (const file of [...bounds, ...bounds]) this.#write("memory", file, memory);
     this.#write("cpu", "cpu.cfs_period_us", String(PERIOD_US));
@@ -101,10 +101,10 @@ class GroupV1 implements ControlGroup {
   async freeze(signal?: AbortSignal): Promise<void> {
     this.#write("freezer", "freezer.state", "FROZEN");
     try {
-      while (readWord(this.#file("freezer", "freezer.state")) === "FREEZING") {
+      while (readGroupFile(this.#file("freezer", "freezer.state")) === "FREEZING") {
         await sleep(2);
         throwIfAborted(signal);
-        // Asked for again: a process that was being made may have been missed.
+        // Requested again: the kernel may have missed a process that was being forked.
         this.#write("freezer", "freezer.state", "FROZEN");
       }
     } catch (error) {
@@ -142,6 +142,6 @@ class GroupV1 implements ControlGroup {
   }
 
   #write(controller: string, file: string, text: string): boolean {
-    return this.#dirs.has(controller) && tryWrite(this.#file(controller, file), text);
+    return this.#dirs.has(controller) && writeGroupFile(this.#file(controller, file), text);
   }
 }

@@ -2,21 +2,22 @@ import { chownSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { throwIfAborted } from "../../base/errors.ts";
-import { readCount } from "../outside/group-directories.ts";
+import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
+import { readText } from "../outside/host-process.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
-import { readWord, removeGroup, tryWrite } from "./group-files.ts";
-import type { Identity } from "./identity.ts";
+import { removeGroup } from "./control-group.ts";
+import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
 const CONTROLLERS = ["memory", "cpu", "pids"] as const;
-/** Of a group for the host's own processes, which are in no sandbox's bounds. */
+/** The group of the host's processes that serve sandboxes, outside every sandbox's limits. */
 const ATTENDANTS = "attendants";
 const FREEZE_LOOK_MS = 2;
-/** The outer bwrap, which is the host's and yet in its sandbox's group. */
+/** The outer bwrap, a host process in its sandbox's group. */
 const OWN_PROCESSES = 1;
 
-/** Control groups of version 2, in the one hierarchy there is. */
+/** Control groups of version 2, which has one hierarchy. */
 export class CgroupsV2 implements ControlGroups {
   readonly limits: GroupLimits;
   readonly description: string;
@@ -39,15 +40,15 @@ export class CgroupsV2 implements ControlGroups {
     this.description = `cgroup v2: ${enabled.join(", ") || "no controllers"}`;
   }
 
-  /** Works below the service's own group, `own`, or the nearest above it that serves, where this user may; else undefined. */
+  /** Creates groups below the service's own group, `own`, or the nearest usable one above it; undefined where this user may not (docs/engines/bubblewrap.md). */
   static open(own: string, name: string, identity: Identity): CgroupsV2 | undefined {
     const home = path.join(parentOfHome(own, name), name);
     try {
       mkdirSync(path.join(home, ATTENDANTS), { recursive: true });
       enable(home);
-      // Who moves between two groups has to be allowed to write in the one that holds both.
+      // To move between two groups a user needs write access to their common ancestor.
       chownSync(path.join(home, "cgroup.procs"), identity.uid, identity.gid);
-      return new CgroupsV2(home, readWord(path.join(home, "cgroup.subtree_control")).split(" "), identity);
+      return new CgroupsV2(home, wordsOf(path.join(home, "cgroup.subtree_control")), identity);
     } catch {
       return undefined;
     }
@@ -63,10 +64,10 @@ export class CgroupsV2 implements ControlGroups {
   }
 }
 
-/** A group with processes of its own passes nothing on, except the topmost. */
+/** A group with processes of its own cannot delegate controllers, except the root. */
 function parentOfHome(own: string, name: string): string {
   if (enable(own) || (makeRoom(own, `${name}-service`) && enable(own))) return own;
-  // Whoever bounded a group meant what runs in it: that is not left.
+  // Never leave a group that has limits: they are meant for what runs in it.
   for (let dir = own; !isBounded(dir); ) {
     dir = path.dirname(dir);
     if (!existsSync(path.join(dir, "cgroup.controllers"))) break;
@@ -75,17 +76,21 @@ function parentOfHome(own: string, name: string): string {
   return own;
 }
 
-/** Passes what a group has on to those below it. Whether it has something, and all of that. */
+/** Delegates a group's controllers to the groups below. Whether there are any, and all were delegated. */
 function enable(dir: string): boolean {
-  const offered = readWord(path.join(dir, "cgroup.controllers")).split(" ");
+  const offered = wordsOf(path.join(dir, "cgroup.controllers"));
   const wanted = CONTROLLERS.filter((controller) => offered.includes(controller));
   const file = path.join(dir, "cgroup.subtree_control");
-  return wanted.length > 0 && wanted.every((controller) => tryWrite(file, `+${controller}`));
+  return wanted.length > 0 && wanted.every((controller) => writeGroupFile(file, `+${controller}`));
 }
 
-/** Where the service and the program that started it are alone in a group, they move one level down. */
+function wordsOf(file: string): string[] {
+  return (readGroupFile(file) ?? "").split(" ");
+}
+
+/** Moves the service, and the program that started it, one level down if they are alone in their group. */
 function makeRoom(own: string, name: string): boolean {
-  const pids = readWord(path.join(own, "cgroup.procs")).split("\n").map(Number);
+  const pids = (readGroupFile(path.join(own, "cgroup.procs")) ?? "").split("\n").map(Number);
   if (pids.some((pid) => pid !== process.pid && !isLauncher(pid))) return false;
   const below = path.join(own, name);
   try {
@@ -93,21 +98,23 @@ function makeRoom(own: string, name: string): boolean {
   } catch {
     return false;
   }
-  return pids.every((pid) => tryWrite(path.join(below, "cgroup.procs"), String(pid)));
+  return pids.every((pid) => writeGroupFile(path.join(below, "cgroup.procs"), String(pid)));
 }
 
-/** Whether it is `berth` in an older Node, which runs the service in this one. */
+/** Whether a process is `berth` in an older Node, which runs the service as its child. */
 function isLauncher(pid: number): boolean {
   return (
     pid === process.ppid &&
-    readWord(`/proc/${pid}/cmdline`)
-      .split("\0")[1]
+    readText(`/proc/${pid}/cmdline`)
+      ?.split("\0")[1]
       ?.match(/\bberth(\.mjs)?$/) != null
   );
 }
 
 function isBounded(dir: string): boolean {
-  const bounds = ["memory.max", "memory.high", "cpu.max"].map((file) => readWord(path.join(dir, file)));
+  const bounds = ["memory.max", "memory.high", "cpu.max"].map(
+    (file) => readGroupFile(path.join(dir, file)) ?? "",
+  );
   return bounds.some((bound) => bound !== "" && !bound.startsWith("max"));
 }
 
@@ -173,6 +180,6 @@ class GroupV2 implements ControlGroup {
   }
 
   #write(file: string, text: string): void {
-    tryWrite(this.#file(file), text);
+    writeGroupFile(this.#file(file), text);
   }
 }

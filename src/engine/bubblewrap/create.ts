@@ -7,23 +7,17 @@ import type { EngineSandbox, EngineSandboxSpec } from "../port.ts";
 import { BWRAP_FDS, bwrapArguments } from "./arguments.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { startFailed, translateError } from "./errors.ts";
-import { HOST_ENV, hostCommand } from "./host-command.ts";
-import type { Identity } from "./identity.ts";
-import { SANDBOX_USER } from "./identity.ts";
-import { Keeper } from "./keeper.ts";
-import { keeperScript } from "./keeper-script.ts";
-import type { Launcher } from "./launcher.ts";
-import type { OpenMount } from "./mounts.ts";
-import type { Reports, Started } from "./reports.ts";
+import { Keeper, keeperScript, SETUP_MARKERS, setupCommand } from "./keeper.ts";
+import type { Launcher, Reports, Started } from "./launcher.ts";
+import { type OpenMount, stagedPath, withStagedMounts } from "./mounts.ts";
 import { BubblewrapSandbox } from "./sandbox.ts";
-import { DEFAULT_PATH, SETUP_MARKERS, setupCommand } from "./setup-script.ts";
+import { DEFAULT_PATH, HOST_ENV, hostCommand, type Identity, SANDBOX_USER } from "./sandbox-user.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
-import { stagedPath, withStagedMounts } from "./staged-mounts.ts";
 
-/** What a sandbox is started with, all of it at hand. */
+/** Everything that a sandbox is started with. */
 export interface StartPlan {
   readonly spec: EngineSandboxSpec;
-  readonly sandbox: EngineSandbox;
+  readonly description: EngineSandbox;
   readonly identity: Identity;
   /** Starts keepers. */
   readonly launcher: Launcher;
@@ -33,11 +27,10 @@ export interface StartPlan {
   readonly group: ControlGroup;
   readonly system: readonly string[];
   readonly etc: string;
-  /** Open directories with where they appear. */
   readonly mounts: readonly OpenMount[];
   /** Where root binds them for bwrap. */
   readonly stage: string;
-  /** From the start to the main process's word that it is ready. */
+  /** From the start until the main process reports that it is ready. */
   readonly readyMs: number;
 }
 
@@ -64,7 +57,7 @@ export async function startSandbox(plan: StartPlan, signal?: AbortSignal): Promi
   }
 }
 
-/** Waits for the main process's word; on failure, and where `failed` rejects, until the sandbox is gone. */
+/** Waits until the main process is ready; on failure, also where `failed` rejects, until the sandbox is gone. */
 async function becomeReady(
   plan: StartPlan,
   starting: Promise<Started>,
@@ -91,10 +84,10 @@ async function becomeReady(
     await Promise.race([ready.promise, ended, failed]);
     const initPid = await Promise.race([keeper.initPid, failed]);
     if (initPid === undefined) throw endedAtOnce(keeper, plan);
-    keeper.hearNoMore();
-    const { spec, sandbox, group } = plan;
+    keeper.stopReading();
+    const { spec, description, group } = plan;
     const env = { PATH: DEFAULT_PATH, HOME: SANDBOX_USER.home, HOSTNAME: "sandbox", ...spec.env };
-    return new BubblewrapSandbox({ sandbox, keeper, initPid, group, env, resources: spec.resources });
+    return new BubblewrapSandbox({ description, keeper, initPid, group, env, resources: spec.resources });
   } catch (error) {
     keeper.kill();
     await keeper.ended;
@@ -102,12 +95,12 @@ async function becomeReady(
   }
 }
 
-function endedAtOnce({ said, markers }: Keeper, { spec }: StartPlan): Error {
-  if (markers.includes(SETUP_MARKERS.badWorkingDir)) return invalidArgument("spec.working_dir", said);
-  const refused = /^bwrap: Can't .*$/m.exec(said)?.[0] ?? "";
+function endedAtOnce({ printed, markers }: Keeper, { spec }: StartPlan): Error {
+  if (markers.includes(SETUP_MARKERS.badWorkingDir)) return invalidArgument("spec.working_dir", printed);
+  const refused = /^bwrap: Can't .*$/m.exec(printed)?.[0] ?? "";
   const mount = refusedMount(spec.mounts, refused, (target) => `${target}: `);
   if (mount !== undefined) return mount;
-  return startFailed("its main process ended at once. The system needs a working /bin/sh", said);
+  return startFailed("its main process ended at once. The system needs a working /bin/sh", printed);
 }
 
 function script({ spec, group, system, etc, mounts, stage }: StartPlan, tag: number): string {
@@ -127,8 +120,8 @@ function script({ spec, group, system, etc, mounts, stage }: StartPlan, tag: num
 }
 
 /**
- * Starts a keeper that only the service can start: root binds the mounts for
- * it; else it inherits them open, and bwrap closes them.
+ * Starts a keeper from the service itself: root binds the mounts for it; otherwise
+ * it inherits them as open descriptors, which bwrap closes.
  */
 function startWithMounts(plan: StartPlan): Promise<Started> {
   const { mounts, stage, identity, attendants, reports } = plan;
@@ -146,8 +139,8 @@ function startWithMounts(plan: StartPlan): Promise<Started> {
     detached: true,
   });
   reports.listen(keeper.stdio[REPORTS_FD] as Duplex);
-  const said = keeper.stderr === null ? "" : text(keeper.stderr).catch(() => "");
+  const printed = keeper.stderr === null ? "" : text(keeper.stderr).catch(() => "");
   keeper.once("error", expected.fail);
-  keeper.once("exit", async () => expected.fail(startFailed("its mounts could not be made", await said)));
+  keeper.once("exit", async () => expected.fail(startFailed("its mounts could not be made", await printed)));
   return expected.started;
 }

@@ -1,17 +1,15 @@
 import type { Finding } from "../../base/diagnosis.ts";
-import { describeIsolation } from "../isolation.ts";
 import type { EngineInfo } from "../port.ts";
+import { describeIsolation } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
-import { BwrapProblem, findBwrap, INSTALL } from "./bwrap-program.ts";
-import { findControlGroups } from "./find-control-groups.ts";
-import { sandboxIdentity } from "./identity.ts";
-import { describeEngine } from "./info.ts";
-import { Janitor } from "./janitor.ts";
-import { ownName } from "./leftovers.ts";
-import { probeSandbox } from "./probe.ts";
-import { DELEGATE, unbounded } from "./unbounded.ts";
+import { BwrapProblem, INSTALL } from "./errors.ts";
+import { DELEGATE, describeEngine, missingLimits } from "./info.ts";
+import { Janitor, ownName } from "./janitor.ts";
+import { findBwrap, probeSandbox } from "./probe.ts";
+import { sandboxIdentity } from "./sandbox-user.ts";
+import { findControlGroups } from "./setup.ts";
 
-/** Looks whether sandboxes can be made with bubblewrap here, by making one that ends at once. */
+/** Checks whether bubblewrap can make sandboxes here, by making one that ends at once. */
 export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
   try {
     const program = await findBwrap();
@@ -26,7 +24,7 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
       { subject: "bubblewrap isolation", status: "ok", found: describeIsolation(info.isolation) },
       limits(info, groups.description),
       finding("bubblewrap mounts", program.bindsDescriptors, "host directories can be mounted", {
-        found: `host directories cannot be mounted: that takes 0.10, or Debian's 0.8.0-2+deb12u1`,
+        found: `host directories cannot be mounted: that needs 0.10, or Debian's 0.8.0-2+deb12u1`,
         mend: INSTALL,
       }),
       finding("bubblewrap pause", pause, "sandboxes can be paused", {
@@ -36,17 +34,17 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
     ];
   } catch (error) {
     if (!(error instanceof BwrapProblem)) throw error;
-    return [{ subject: "bubblewrap", status: "missing", found: error.message, mend: error.mend }];
+    return [{ subject: "bubblewrap", status: "missing", found: error.message, mend: error.fix }];
   }
 }
 
 function limits(info: EngineInfo, description: string): Finding {
-  const missing = unbounded(info);
+  const missing = missingLimits(info);
   return finding(
     "bubblewrap limits",
     missing.length === 0,
     `memory, cpu, processes and disk, by ${description}`,
-    { found: `${description}: not bounded are ${missing.join(", ")}`, mend: DELEGATE },
+    { found: `${description}: no limit of ${missing.join(", ")}`, mend: DELEGATE },
   );
 }
 

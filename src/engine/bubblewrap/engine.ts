@@ -19,40 +19,37 @@ import type {
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";
-import type { BubblewrapProcess } from "./bubblewrap-process.ts";
 import { type StartPlan, startSandbox } from "./create.ts";
 import { terminated, translateError } from "./errors.ts";
 import { EventFeed } from "./events.ts";
-import { isSandboxUser, SANDBOX_USER } from "./identity.ts";
 import { requireCapabilities } from "./info.ts";
-import { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 import { type OpenMount, openMounts } from "./mounts.ts";
-import { usageOfTree } from "./process-tree.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
-import { type BubblewrapSetup, openSetup } from "./setup.ts";
+import { isSandboxUser, SANDBOX_USER } from "./sandbox-user.ts";
+import { type BubblewrapSetup, closeInheritedDescriptors, openSetup } from "./setup.ts";
+import type { BubblewrapProcess } from "./spawn.ts";
 import { spawnProcess } from "./spawn.ts";
 
-/** What a {@link BubblewrapEngine} is made of. */
+/** Options of a {@link BubblewrapEngine}. */
 export interface BubblewrapEngineOptions {
   readonly logger: Logger;
-  /** The image that stands for the system sandboxes run: no other can be asked for. */
+  /** The name that stands for the system of the sandboxes: no other image is available. */
   readonly image: string;
   /** Root file system of the sandboxes. Default `/`: the machine's own. */
   readonly rootfs?: string;
   /** Directories below which host paths may be mounted. Default none. */
   readonly allowedHostPaths?: readonly string[];
-  /** How long a sandbox may take until it is ready, in milliseconds. Default 30 s. */
+  /** How long a sandbox may take to get ready, in milliseconds. Default 30 s. */
   readonly readyMs?: number;
-  /** How many pipes are kept that something left behind holds. Default: as {@link OrphanedPipes} has it. */
+  /** Default: those of {@link OrphanedPipes}. */
   readonly orphanedPipes?: OrphanedPipesBounds;
 }
 
 const READY_MS = 30_000;
 
 /**
- * The embedded engine: sandboxes are children of the service, made by
- * bubblewrap from the machine's own programs. They end with the service,
- * however that ends.
+ * The embedded engine: sandboxes run the machine's own programs in namespaces that
+ * bubblewrap makes. They end with the service, however that ends.
  */
 export class BubblewrapEngine implements Engine {
   readonly name = "bubblewrap";
@@ -101,44 +98,42 @@ export class BubblewrapEngine implements Engine {
     if (!info.capabilities.pause) {
       throw new BerthError(
         "UNSUPPORTED",
-        "This server cannot pause sandboxes: it may not write control groups. `berth doctor` tells the operator how to mend it.",
+        "This server cannot pause sandboxes: it may not write control groups. `berth doctor` shows the operator how to fix it.",
         { metadata: { capability: "pause" } },
       );
     }
-    await this.#box(ref).pause(signal);
+    await this.#sandbox(ref).pause(signal);
   }
 
   async resume(ref: string): Promise<void> {
-    await this.#box(ref).resume();
+    await this.#sandbox(ref).resume();
   }
 
-  /** A new sandbox is ready as fast as one that waited. */
+  /** A new sandbox is ready as fast as a claimed one. */
   async mount(): Promise<void> {
     throw new BerthError("UNSUPPORTED", "Sandboxes of bubblewrap get their mounts when they are made.");
   }
 
   async setResources(ref: string, resources: Resources): Promise<void> {
-    const box = this.#box(ref);
-    if (!box.running) throw terminated();
-    box.setResources(resources);
+    this.#running(ref).setResources(resources);
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     throwIfAborted(signal);
-    const box = this.#sandboxes.get(ref);
-    if (box === undefined) return;
+    const sandbox = this.#sandboxes.get(ref);
+    if (sandbox === undefined) return;
     try {
-      await box.remove();
+      await sandbox.remove();
     } catch (error) {
       throw translateError(error, "removing a sandbox");
     }
     if (!this.#sandboxes.delete(ref)) return;
-    this.#events.publish({ type: "removed", ref, sandboxId: box.describe().sandboxId });
+    this.#events.publish({ type: "removed", ref, sandboxId: sandbox.describe().sandboxId });
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
     throwIfAborted(signal);
-    return [...this.#sandboxes.values()].map((box) => box.describe());
+    return [...this.#sandboxes.values()].map((sandbox) => sandbox.describe());
   }
 
   events(signal: AbortSignal): AsyncIterable<EngineEvent> {
@@ -146,14 +141,7 @@ export class BubblewrapEngine implements Engine {
   }
 
   async usage(ref: string): Promise<EngineUsage> {
-    const box = this.#box(ref);
-    if (!box.running) throw terminated();
-    const counted = box.group.usage();
-    const { memoryBytes, cpuNanos, pids } = counted;
-    if (memoryBytes !== undefined && cpuNanos !== undefined && pids !== undefined) {
-      return { memoryBytes, cpuNanos, pids };
-    }
-    return { ...usageOfTree(box.roots()), ...counted };
+    return this.#running(ref).usage();
   }
 
   async spawn(
@@ -163,16 +151,16 @@ export class BubblewrapEngine implements Engine {
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
     const setup = await this.#open();
-    const box = this.#box(ref);
+    const sandbox = this.#sandbox(ref);
     if (!isSandboxUser(request.user ?? "")) throw noSuchUser("user");
     const { attendants, groups } = setup;
-    const { memoryBytes, pidsLimit } = box.resources;
-    const bounds = {
+    const { memoryBytes, pidsLimit } = sandbox.resources;
+    const limits = {
       pids: groups.limits.pids || !setup.info.capabilities.pidsLimit ? undefined : pidsLimit,
       memoryBytes: groups.limits.memory ? undefined : memoryBytes,
     };
-    const parts = { launcher: attendants, bounds, leftovers: this.#orphanedPipes.of(ref) };
-    const spawned = await box.starting(spawnProcess(box, request, sink, parts, signal));
+    const parts = { launcher: attendants, limits, leftovers: this.#orphanedPipes.of(ref) };
+    const spawned = await sandbox.starting(spawnProcess(sandbox, request, sink, parts, signal));
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
     return spawned;
@@ -184,16 +172,14 @@ export class BubblewrapEngine implements Engine {
   }
 
   async outside(ref: string): Promise<OutsideControl | undefined> {
-    const box = this.#box(ref);
-    if (!box.running) throw terminated();
-    return box.outside;
+    return this.#running(ref).outside;
   }
 
   figures(): EngineFigures {
     return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0 };
   }
 
-  /** Lets go of everything. The sandboxes end: nothing of them is kept beyond the service. */
+  /** Removes all sandboxes and every trace of the engine. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.allSettled(this.#starting);
@@ -207,7 +193,7 @@ export class BubblewrapEngine implements Engine {
     if (this.#setup === undefined) {
       const opening = openSetup(this.#options.rootfs ?? "/").catch((error: unknown) => {
         this.#setup = undefined;
-        throw translateError(error, "looking at this machine");
+        throw translateError(error, "checking this machine");
       });
       this.#setup = opening;
       closeInheritedDescriptors();
@@ -224,41 +210,44 @@ export class BubblewrapEngine implements Engine {
     const ref = `bwrap-${randomBase32(20)}`;
     const { sandboxId, generation, owner } = spec;
     const user = spec.user || SANDBOX_USER.name;
-    const sandbox: EngineSandbox = {
+    const description: EngineSandbox = {
       ...{ ref, sandboxId, generation, owner, user },
       ...{ state: "running", isolation: setup.info.isolation },
     };
     const { groups, system, etc, stage, identity, keepers, reports } = setup;
     const group = groups.create(ref, spec.resources);
     const plan: StartPlan = {
-      ...{ spec, sandbox, group, mounts, system, etc, stage, identity, reports },
+      ...{ spec, description, group, mounts, system, etc, stage, identity, reports },
       ...{ launcher: keepers, attendants: groups.attendants },
       readyMs: this.#options.readyMs ?? READY_MS,
     };
-    let box: BubblewrapSandbox;
+    let sandbox: BubblewrapSandbox;
     try {
       const closing = this.#closing.signal;
-      box = await startSandbox(plan, signal ? AbortSignal.any([signal, closing]) : closing);
+      sandbox = await startSandbox(plan, signal ? AbortSignal.any([signal, closing]) : closing);
     } catch (error) {
       await group.remove().catch((cause: unknown) => {
-        this.#options.logger.warn(
-          { err: cause },
-          "the control group of a failed create could not be removed",
-        );
+        this.#options.logger.warn({ err: cause }, "could not remove the control group of a failed create");
       });
       throw translateError(error, "starting a sandbox");
     }
-    this.#sandboxes.set(ref, box);
-    void box.ended.then((end) => {
-      if (!box.beingRemoved) this.#events.publish({ type: "ended", ref, sandboxId, end });
+    this.#sandboxes.set(ref, sandbox);
+    void sandbox.ended.then((end) => {
+      if (!sandbox.beingRemoved) this.#events.publish({ type: "ended", ref, sandboxId, end });
     });
+    return description;
+  }
+
+  #sandbox(ref: string): BubblewrapSandbox {
+    const sandbox = this.#sandboxes.get(ref);
+    if (sandbox === undefined) throw terminated();
     return sandbox;
   }
 
-  #box(ref: string): BubblewrapSandbox {
-    const box = this.#sandboxes.get(ref);
-    if (box === undefined) throw terminated();
-    return box;
+  #running(ref: string): BubblewrapSandbox {
+    const sandbox = this.#sandbox(ref);
+    if (!sandbox.running) throw terminated();
+    return sandbox;
   }
 
   #requireImage(image: string): void {

@@ -1,7 +1,6 @@
 import { BerthError } from "../../base/errors.ts";
-import { BwrapProblem } from "./bwrap-program.ts";
 
-/** Turns whatever the engine met into the error the port promises. `doing` completes "failed while …". */
+/** Converts whatever the engine failed with to an error of the port. `doing` completes "failed while …". */
 export function translateError(error: unknown, doing: string): BerthError {
   if (error instanceof BerthError) return error;
   if (error instanceof BwrapProblem) {
@@ -12,7 +11,7 @@ export function translateError(error: unknown, doing: string): BerthError {
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
   switch (code) {
     case "E2BIG":
-      return new BerthError("INVALID_ARGUMENT", "argv: the arguments are longer than the kernel takes.", {
+      return new BerthError("INVALID_ARGUMENT", "argv: the arguments are longer than the kernel accepts.", {
         metadata: { field: "argv", exit_code: "126" },
         cause: error,
       });
@@ -30,7 +29,7 @@ export function translateError(error: unknown, doing: string): BerthError {
     case "ENFILE":
       return new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The service's machine has no room for more just now (${code}). Try again, or raise the service's limits of processes and open files.`,
+        `The service's machine has no room for more now (${code}). Try again, or raise the service's limits of processes and open files.`,
         { cause: error, retryAfterMs: 1000 },
       );
     default:
@@ -45,13 +44,27 @@ export function translateError(error: unknown, doing: string): BerthError {
   }
 }
 
-/** What a call ends in whose sandbox is gone or has ended. */
+/** The error of a call whose sandbox is gone or has ended. */
 export function terminated(): BerthError {
   return new BerthError("SANDBOX_TERMINATED", "The sandbox is gone or no longer runs.");
 }
 
-/** Makes the error for a sandbox that does not come up. `report` is what bwrap or its shell said. */
+/** The error for a sandbox that does not come up. `report` is what bwrap or its shell printed. */
 export function startFailed(problem: string, report: string): BerthError {
-  const said = report.trim() === "" ? "." : `: ${report.trim().slice(0, 500)}`;
-  return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${said}`);
+  const details = report.trim() === "" ? "." : `: ${report.trim().slice(0, 500)}`;
+  return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`);
 }
+
+/** What is wrong with this machine's bubblewrap, for `doctor` and the start of the service. */
+export class BwrapProblem extends Error {
+  override readonly name = "BwrapProblem";
+  /** Commands that fix it. */
+  readonly fix: string;
+
+  constructor(found: string, fix: string, cause?: unknown) {
+    super(found, { cause });
+    this.fix = fix;
+  }
+}
+
+export const INSTALL = "sudo apt-get update && sudo apt-get install -y bubblewrap";

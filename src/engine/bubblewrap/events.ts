@@ -1,6 +1,6 @@
 import type { EngineEvent } from "../port.ts";
 
-/** Tells whoever listens what happens. */
+/** Passes events on to all listeners. */
 export class EventFeed {
   readonly #listeners = new Set<(event: EngineEvent) => void>();
 
@@ -8,7 +8,7 @@ export class EventFeed {
     for (const listener of this.#listeners) listener(event);
   }
 
-  /** What happens from the call on, until the signal is aborted. */
+  /** The events from the call on, until the signal is aborted. */
   listen(signal: AbortSignal): AsyncIterable<EngineEvent> {
     const waiting: EngineEvent[] = [];
     let wake = () => {};

@@ -1,8 +1,8 @@
 import { availableParallelism, release, totalmem } from "node:os";
 import { BerthError } from "../../base/errors.ts";
 import type { EngineInfo, EngineSandboxSpec } from "../port.ts";
-import type { BwrapProgram } from "./bwrap-program.ts";
 import type { GroupLimits } from "./control-group.ts";
+import type { BwrapProgram } from "./probe.ts";
 
 /** What this engine is and can do on this machine. */
 export function describeEngine(program: BwrapProgram, limits: GroupLimits): EngineInfo {
@@ -22,15 +22,15 @@ export function describeEngine(program: BwrapProgram, limits: GroupLimits): Engi
   };
 }
 
-/** Whether a bound of processes that a sandbox's processes take on counts those of their user namespace alone: since Linux 5.14. */
-export function countsProcessesByNamespace(): boolean {
+/** Whether RLIMIT_NPROC counts the processes of one user namespace alone: since Linux 5.14. */
+function countsProcessesByNamespace(): boolean {
   const [major = 0, minor = 0] = release().split(".").map(Number);
   return major > 5 || (major === 5 && minor >= 14);
 }
 
 /**
- * Refuses a spec that asks for what the engine cannot do. Memory and CPU are
- * not refused where nothing bounds them: every spec names them.
+ * Refuses a spec that needs what the engine cannot do. Memory and CPU are not
+ * refused where nothing limits them: every spec names them.
  */
 export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgram): void {
   if (spec.network === "EGRESS") {
@@ -49,4 +49,18 @@ export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgr
 
 function unsupported(capability: string, what: string): BerthError {
   return new BerthError("UNSUPPORTED", `The bubblewrap engine ${what}.`, { metadata: { capability } });
+}
+
+/** How to run a service with control groups that it may write. */
+export const DELEGATE =
+  "As root, or with control groups of its own, the service can limit them:\nsystemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap";
+
+/** The limits that sandboxes do not have on this machine, in words; empty where they have all. */
+export function missingLimits({ capabilities }: EngineInfo): string[] {
+  const { memoryLimit, cpuLimit, pidsLimit } = capabilities;
+  return [
+    ...(memoryLimit ? [] : ["memory (each process has the limit, not the sandbox)"]),
+    ...(cpuLimit ? [] : ["cpu"]),
+    ...(pidsLimit ? [] : ["processes (needs Linux 5.14 or control groups)"]),
+  ];
 }

@@ -1,12 +1,14 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { HOST_ENV } from "./host-command.ts";
+import { randomBase32 } from "../../base/ids.ts";
+import { isAlive } from "../outside/host-process.ts";
+import { HOST_ENV } from "./sandbox-user.ts";
 
 /**
- * Waits for the end of its stdin, which is the end of the service however that
- * came. Frozen processes of control groups of version 1 do not even die, so
- * they are thawed first. Then it removes groups as they become empty. Before
- * that it ends the process groups whose numbers it was told.
+ * Waits for the end of its stdin, which is the end of the service, however it
+ * ended. Then it kills the process groups whose ids it has read, thaws control
+ * groups of version 1, in which frozen processes do not even die, and removes
+ * groups as they become empty.
  */
 const SCRIPT = `trap '' HUP INT QUIT TERM PIPE
 groups=
@@ -36,13 +38,16 @@ done 2>/dev/null
 export class Janitor {
   readonly #child: ChildProcess;
 
-  /** @param runtimeDir is removed with all it holds, where there is one; `homes` with the control groups directly below. */
+  /**
+   * @param runtimeDir removed with its content; undefined where there is none.
+   * @param homes removed with the control groups directly below.
+   */
   constructor(runtimeDir: string | undefined, homes: readonly string[]) {
     this.#child = spawn("/bin/sh", ["-c", SCRIPT, "berth-janitor", runtimeDir ?? "", ...homes], {
       stdio: ["pipe", "ignore", "ignore"],
       env: HOST_ENV,
       cwd: "/",
-      // A terminal's ^C is meant for the service, which is survived here.
+      // It must survive a ^C in the service's terminal.
       detached: true,
     });
     this.#child.unref();
@@ -51,12 +56,12 @@ export class Janitor {
     (this.#child.stdin as unknown as { unref?(): void } | null)?.unref?.();
   }
 
-  /** Has it end a process group with the service. */
+  /** Adds a process group to kill when the service ends. */
   endWithService(group: number): void {
     this.#child.stdin?.write(`${group}\n`);
   }
 
-  /** Has it clean up now. Resolves when it is done. */
+  /** Cleans up now. Resolves when that is done. */
   async finish(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.ref();
@@ -64,4 +69,15 @@ export class Janitor {
     this.#child.stdin?.end();
     await exited;
   }
+}
+
+/** A name for what this service creates on the machine, by which a later one sees whether its creator is dead. */
+export function ownName(): string {
+  return `berth-${process.pid}-${randomBase32(8)}`;
+}
+
+/** Whether a name was made by {@link ownName} in a process that has ended. */
+export function isLeftover(name: string): boolean {
+  const pid = /^berth-(\d+)-[a-z0-9]{8}(-service)?$/.exec(name)?.[1];
+  return pid !== undefined && !isAlive(Number(pid));
 }

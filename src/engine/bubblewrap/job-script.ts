@@ -1,40 +1,41 @@
 import { quote } from "../../base/shell-quote.ts";
 import type { TerminalSize } from "../port.ts";
-import { DEFAULT_PATH } from "./setup-script.ts";
+import { DEFAULT_PATH } from "./sandbox-user.ts";
+import { joinText, pipesText, REPORTS_FD, reopenText, reportStartText } from "./shell-pipes.ts";
 
 /**
- * Descriptors of a process's attendant. Inside, the standard streams are in
- * their places, and `report` is stdout once more; none but those reach the program.
+ * Descriptors of a process's attendant. In the sandbox, the standard streams have
+ * their usual numbers, and `report` duplicates stdout; only these reach the program.
  */
 export const JOB_FDS = { report: 3, script: 4, stdin: 5, stdout: 6, stderr: 7 } as const;
 
-/** What starts a process: a shell of the sandbox's, in a session of its own, that reads what it is to do. */
+/** Starts a process: a shell in the sandbox, in a session of its own, that reads its script. */
 export const JOB_COMMAND = ["setsid", "/bin/sh", `/proc/self/fd/${JOB_FDS.script}`];
 
-/** What the shell reports before it becomes the program. */
+/** The shell's reports before it becomes the program. */
 export const JOB_REPORT = { started: "r", failed: "x", noTerminal: "t" } as const;
 
-/** The outputs are open for reading too: whoever writes when the service has let go of them waits, and is not ended. */
+/** The outputs are open for reading too: a writer blocks once the service has dropped them, instead of dying of SIGPIPE. */
 const OWN_OUTPUTS = `exec ${JOB_FDS.report}>&- 1<>/proc/self/fd/1 2<>/proc/self/fd/2`;
 
-/** What a process is started with, in the sandbox. */
+/** A process to start in the sandbox. */
 export interface Job {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly terminal: TerminalSize | undefined;
-  /** Bounds that each process takes on itself, where no control group holds the sandbox. */
-  readonly bounds: { readonly pids: number | undefined; readonly memoryBytes: number | undefined };
+  /** Limits that each process sets for itself, where no control group limits the sandbox. */
+  readonly limits: { readonly pids: number | undefined; readonly memoryBytes: number | undefined };
 }
 
 /**
- * Looks the program up as the kernel's `execvp` would, tells whether there is
- * one to run, and becomes it. The environment and the arguments stand in this
- * text, which no list of processes on the host shows.
+ * Looks the program up like `execvp`, reports whether there is one to run, and
+ * becomes it. The environment and the arguments are in this text, which no
+ * process list on the host shows.
  */
-export function jobScript({ argv, env, terminal, bounds }: Job): string {
+export function jobScript({ argv, env, terminal, limits }: Job): string {
   const [program = ""] = argv;
   const assignments = Object.entries(env).map(([name, value]) => quote(`${name}=${value}`));
-  // For env, a program's name with "=" in it would be one assignment more.
+  // env would take a program's name with "=" in it for an assignment.
   const command = program.includes("=") ? ["/bin/sh", "-c", quote('exec "$@"'), "sh", '"$@"'] : ['"$@"'];
   const set = `set -- ${argv.map(quote).join(" ")}`;
   const run = ["exec env -i --", ...assignments, ...command].join(" ");
@@ -43,7 +44,7 @@ PATH=${DEFAULT_PATH}
 unset IFS
 umask 022
 cd /
-${boundsText(bounds)}
+${limitsText(limits)}
 ${set}
 c=127
 try() { if [ -f "$1" ] && [ -x "$1" ]; then c=0; elif [ -e "$1" ]; then c=126; fi; }
@@ -57,8 +58,8 @@ ${terminal ? terminalText(terminal, set, run) : `printf '${JOB_REPORT.started};'
 `;
 }
 
-/** Of processes the user namespace counts its own, so that bound is the sandbox's; that of memory is each process's. */
-function boundsText({ pids, memoryBytes }: Job["bounds"]): string {
+/** The user namespace counts its own processes, so that limit is the sandbox's; that of memory is each process's. */
+function limitsText({ pids, memoryBytes }: Job["limits"]): string {
   const lines = [
     ...(pids === undefined ? [] : [`ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids}`]),
     ...(memoryBytes === undefined ? [] : [`ulimit -d ${Math.ceil(memoryBytes / 1024)}`]),
@@ -66,7 +67,7 @@ function boundsText({ pids, memoryBytes }: Job["bounds"]): string {
   return lines.join("\n");
 }
 
-/** `script` makes the terminal, and runs one line of text in it. */
+/** `script` makes the terminal and runs a text in it. */
 function terminalText({ columns, rows }: TerminalSize, set: string, run: string): string {
   const inner = `stty cols ${columns} rows ${rows}
 printf '${JOB_REPORT.started}%s;' "$(tty)" >&${JOB_FDS.report} || exit
@@ -75,4 +76,58 @@ ${set}
 ${run}`;
   return `command -v script >/dev/null || { printf '${JOB_REPORT.noTerminal};' >&${JOB_FDS.report}; exit 1; }
 SHELL=/bin/sh exec script -q -e -f -E always -c ${quote(inner)} /dev/null`;
+}
+
+/** Enters a sandbox's outer user namespace; {@link entryArguments} complete it. */
+export const ENTRY_COMMAND = ["nsenter", "--preserve-credentials", "--no-fork"];
+export const ENTRY_WIDTH = 6;
+
+/** How an attendant gets into a sandbox. */
+export interface Entry {
+  readonly tag: number;
+  /** File of the outer user namespace. */
+  readonly userNamespace: string;
+  /** The host's pid of process 1. */
+  readonly initPid: number;
+  readonly joinFiles: readonly string[];
+  readonly stdin: boolean;
+  readonly terminal: boolean;
+}
+
+/**
+ * Completes {@link ENTRY_COMMAND}. The result is the attendant of a process, a
+ * shell on the host whose child is the first in the sandbox's pid namespace. That
+ * child joins the control groups, enters all other namespaces and the inner user
+ * namespace, and loses every right on the way in, by executing a program as a
+ * user that is not root there. The attendant waits for it, outside the sandbox
+ * and its control groups, and reports its exit code.
+ */
+export function entryArguments(entry: Entry): string[] {
+  const { userNamespace, initPid } = entry;
+  return [
+    `--user=${userNamespace}`,
+    `--pid=/proc/${initPid}/ns/pid`,
+    "--",
+    "/bin/sh",
+    "-c",
+    attendantScript(entry),
+  ];
+}
+
+function attendantScript({ tag, initPid, joinFiles, stdin, terminal }: Entry): string {
+  const { script, stdin: input, stdout, stderr } = JOB_FDS;
+  const namespaces = ["user", "mount", "net", "ipc", "uts", "cgroup"].map((name) => `--${name}`);
+  const enter = ["nsenter", "--preserve-credentials", "--target", String(initPid), ...namespaces];
+  const child = [
+    stdin ? `<&${input}` : "</dev/null",
+    ...[`>&${stdout}`, terminal ? `2>&${stdout}` : `2>&${stderr}`, `${REPORTS_FD}>&1`],
+    ...[input, stdout, stderr].map((fd) => `${fd}>&-`),
+  ];
+  // The shell inside waits for its script as long as somebody could still write it.
+  const own = reopenText({ [script]: "<>", [stdout]: ">", [stderr]: ">" });
+  return `${pipesText([script, input, stdout, stderr])}exec ${own} 2>/dev/null
+${reportStartText(tag)}(${joinText(joinFiles)}exec ${[...enter, "--", ...JOB_COMMAND].map(quote).join(" ")}) ${child.join(" ")}
+printf 'e ${tag} %s\\n' $? >&${REPORTS_FD}
+exit 0
+`;
 }

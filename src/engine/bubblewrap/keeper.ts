@@ -1,99 +1,199 @@
 import type { Socket } from "node:net";
-import { KEEPER_FDS } from "./keeper-script.ts";
-import { readerOf, writerOf } from "./pipe-ends.ts";
-import { startOf } from "./process-tree.ts";
-import type { Started } from "./reports.ts";
+import { quote } from "../../base/shell-quote.ts";
+import { startTimeOf } from "../outside/host-process.ts";
+import { BWRAP_FDS } from "./arguments.ts";
+import type { Started } from "./launcher.ts";
+import { DEFAULT_PATH } from "./sandbox-user.ts";
+import {
+  joinText,
+  pipesText,
+  REPORTS_FD,
+  readerOf,
+  reopenText,
+  reportStartText,
+  writerOf,
+} from "./shell-pipes.ts";
 
-/** How much of what bwrap and the main process print is kept. */
+/** How much output of bwrap and the main process is kept. */
 const MAX_REPORT_CHARS = 2048;
 
-/** A sandbox's keeper, seen from the service; as long as it lives it has the outer user namespace open. */
+/** The service's side of a sandbox's keeper, which holds the outer user namespace open while it lives. */
 export class Keeper {
   readonly #pid: number;
-  readonly #begun: string | undefined;
+  readonly #startTime: string | undefined;
   readonly #output: Socket;
   readonly #status: Socket;
   readonly #initPid = Promise.withResolvers<number | undefined>();
-  #child: { readonly pid: number; readonly begun: string | undefined } | undefined;
-  #said = "";
-  #told = "";
+  #child: { readonly pid: number; readonly startTime: string | undefined } | undefined;
+  #printed = "";
+  #statusText = "";
   #over = false;
-  #doomed = false;
+  #killed = false;
   /** Resolves with bwrap's exit code when it has ended, and with it the sandbox. */
   readonly ended: Promise<number>;
 
-  /** Takes its pipes and lets it go on. */
+  /** Opens its pipes and lets it go on. */
   constructor({ pid }: Started, onOutput: (lines: readonly string[]) => void) {
     this.#pid = pid;
-    this.#begun = startOf(pid);
+    this.#startTime = startTimeOf(pid);
     // It waits until this is written to.
     const go = writerOf(pid, KEEPER_FDS.go);
     this.#output = readerOf(pid, KEEPER_FDS.output);
     this.#status = readerOf(pid, KEEPER_FDS.status);
     this.#output.on("data", (chunk) => {
-      this.#said = (this.#said + chunk).slice(-MAX_REPORT_CHARS);
-      onOutput(this.#said.split("\n").slice(0, -1));
+      this.#printed = (this.#printed + chunk).slice(-MAX_REPORT_CHARS);
+      onOutput(this.#printed.split("\n").slice(0, -1));
     });
     this.#status.on("data", (chunk) => this.#take(String(chunk)));
     this.ended = new Promise((resolve) => this.#status.once("close", () => resolve(this.#end())));
     go.end("\n");
   }
 
-  /** The host's number of the sandbox's process 1; undefined where it ended before it had one. */
+  /** The host's pid of the sandbox's process 1; undefined where bwrap ended before it reported one. */
   get initPid(): Promise<number | undefined> {
     return this.#initPid.promise;
   }
 
-  /** Lines that the main process's setup is known by. */
+  /** Lines of {@link SETUP_MARKERS}. */
   get markers(): string[] {
-    return this.#said.split("\n").filter((line) => line.startsWith("berth-"));
+    return this.#printed.split("\n").filter((line) => line.startsWith("berth-"));
   }
 
-  /** What bwrap and the main process have said. */
-  get said(): string {
-    return this.#said.replace(/^berth-.*$/gm, "").trim();
+  /** What bwrap and the main process have printed beside that. */
+  get printed(): string {
+    return this.#printed.replace(/^berth-.*$/gm, "").trim();
   }
 
   get userNamespace(): string {
     return `/proc/${this.#pid}/fd/${KEEPER_FDS.userNamespace}`;
   }
 
-  /** The main process has no more to say. */
-  hearNoMore(): void {
+  /** Stops reading the main process's output. */
+  stopReading(): void {
     this.#output.destroy();
   }
 
-  /** Ends the sandbox. As long as bwrap has not told its child, that one would not end with it. */
+  /** Kills the sandbox, as soon as bwrap has reported its child, which would outlive bwrap otherwise. */
   kill(): void {
-    this.#doomed = true;
-    const { pid, begun } = this.#child ?? {};
-    if (pid !== undefined && !this.#over) signal(pid, begun, "SIGKILL");
+    this.#killed = true;
+    const { pid, startTime } = this.#child ?? {};
+    if (pid !== undefined && !this.#over) signal(pid, startTime, "SIGKILL");
   }
 
   #take(text: string): void {
-    this.#told = (this.#told + text).slice(-MAX_REPORT_CHARS);
-    const pid = /"child-pid": (\d+)/.exec(this.#told)?.[1];
+    this.#statusText = (this.#statusText + text).slice(-MAX_REPORT_CHARS);
+    const pid = /"child-pid": (\d+)/.exec(this.#statusText)?.[1];
     if (this.#child !== undefined || pid === undefined) return;
-    this.#child = { pid: Number(pid), begun: startOf(Number(pid)) };
+    this.#child = { pid: Number(pid), startTime: startTimeOf(Number(pid)) };
     this.#initPid.resolve(this.#child.pid);
-    if (this.#doomed) this.kill();
+    if (this.#killed) this.kill();
   }
 
   #end(): number {
     this.#over = true;
     this.#initPid.resolve(undefined);
     this.#output.destroy();
-    signal(this.#pid, this.#begun, "SIGTERM");
-    return Number(/"exit-code": (\d+)/.exec(this.#told)?.[1] ?? 137);
+    signal(this.#pid, this.#startTime, "SIGTERM");
+    return Number(/"exit-code": (\d+)/.exec(this.#statusText)?.[1] ?? 137);
   }
 }
 
-/** Sends it where the number is not somebody else's by now. */
-function signal(pid: number, begun: string | undefined, name: NodeJS.Signals): void {
-  if (begun === undefined || startOf(pid) !== begun) return;
+/** Signals a process unless its pid has been reused. */
+function signal(pid: number, startTime: string | undefined, name: NodeJS.Signals): void {
+  if (startTime === undefined || startTimeOf(pid) !== startTime) return;
   try {
     process.kill(pid, name);
   } catch {
     // It has ended.
   }
+}
+
+/** Descriptors of a keeper; those of bwrap are {@link BWRAP_FDS}. */
+const KEEPER_FDS = {
+  /** The output of bwrap and of the main process until that is ready. */
+  output: 7,
+  /** bwrap's reports of the pid and the end of its child. */
+  status: BWRAP_FDS.status,
+  /** A line in it lets the keeper go on; afterwards it is the main process's stdin. */
+  go: 9,
+  /** At the end, the sandbox's outer user namespace. */
+  userNamespace: BWRAP_FDS.args,
+} as const;
+
+/** What a sandbox's keeper is started with. */
+interface KeeperPlan {
+  readonly tag: number;
+  readonly joinFiles: readonly string[];
+  readonly bwrapArguments: readonly string[];
+  /** The main process. */
+  readonly command: readonly string[];
+}
+
+/**
+ * A sandbox's keeper, a shell on the host: starts bwrap in the sandbox's control
+ * groups, opens the outer user namespace while bwrap is held up, and keeps it
+ * open for attendants to enter. It ends the sandbox when the service is gone,
+ * which closes the socket that it reads. SIGTERM ends both.
+ *
+ * It must not end by a signal or with 255: xargs would start nothing more.
+ */
+export function keeperScript({ tag, joinFiles, bwrapArguments, command }: KeeperPlan): string {
+  const { args, info, gate, status } = BWRAP_FDS;
+  const { output, go, userNamespace } = KEEPER_FDS;
+  const both = {
+    [args]: "<>",
+    [info]: "<>",
+    [gate]: "<>",
+    [output]: "<>",
+    [status]: "<>",
+    [go]: "<>",
+  } as const;
+  const bwrap = ["bwrap", "--args", String(args), "--", ...command];
+  const own = [
+    ...[`</proc/self/fd/${go}`, `>/proc/self/fd/${output}`, "2>&1", `${REPORTS_FD}>&-`],
+    ...[reopenText({ [args]: "<", [info]: ">", [gate]: "<", [status]: ">" }), `${output}>&-`, `${go}>&-`],
+  ];
+  return `${pipesText(Object.keys(both).map(Number))}exec 2>/dev/null ${reopenText(both)}
+printf '%s\\0' ${bwrapArguments.map(quote).join(" ")} >&${args}
+(${joinText(joinFiles)}exec ${bwrap.map(quote).join(" ")}) ${own.join(" ")} &
+b=$!
+i=
+trap 'kill -9 $i $b; wait $b; exit 0' TERM
+exec ${args}>&- ${info}</proc/self/fd/${info}
+${reportStartText(tag, "'$b'")}while read -r x; do
+  case $x in *'"child-pid": '*) i=\${x#*'"child-pid": '} i=\${i%%[!0-9]*} ;; esac
+  case $x in *'}'*) break ;; esac
+done <&${info}
+[ ! "$i" ] || exec ${userNamespace}</proc/$i/ns/user
+read -r x <&${go}
+exec ${info}<&- ${output}>&- ${status}>&- ${gate}>&-
+read -r x <&${REPORTS_FD}
+kill -9 $i $b
+wait $b
+exit 0
+`;
+}
+
+/** The lines by which the setup script reports. */
+export const SETUP_MARKERS = { ready: "berth-ready", badWorkingDir: "berth-bad-working-dir" } as const;
+
+/**
+ * The main process of every sandbox: creates the working dir, reports that it is
+ * ready, drops its output and then blocks in a read. The read also ends with the
+ * service, which holds the other end of the pipe.
+ */
+const SCRIPT = `PATH=${DEFAULT_PATH}
+unset IFS
+umask 022
+exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
+fail() { printf 'berth-%s\\n' "$1"; exit 1; }
+[ -d "$1" ] || mkdir -p -- "$1" || fail bad-working-dir
+printf 'berth-%s\\n' ready
+exec >/dev/null 2>&1
+read -r x
+`;
+
+/** The argument list of a sandbox's main process. The value is an argument, so nothing needs quoting. */
+export function setupCommand(workingDir: string): string[] {
+  return ["/bin/sh", "-c", SCRIPT, "berth", workingDir];
 }

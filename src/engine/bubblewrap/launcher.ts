@@ -1,38 +1,36 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import { HOST_ENV, hostCommand } from "./host-command.ts";
-import type { Identity } from "./identity.ts";
-import type { Reports, Started } from "./reports.ts";
+import { childrenOf } from "../outside/host-process.ts";
+import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 import { REPORTS_FD } from "./shell-pipes.ts";
 
-/** How long after the end of what it has started that is collected. */
+/** How long after the end of a process it is reaped. */
 const COLLECT_MS = 1000;
-/** How long the last processes may take to end when it is closed. */
+/** How long the last processes may take to end on close. */
 const CLOSE_MS = 5000;
 
-/** What a {@link Launcher} is made of. */
+/** Options of a {@link Launcher}. */
 export interface LauncherOptions {
   readonly identity: Identity;
-  /** Control groups that it joins, with all that it starts. */
+  /** Files of control groups that it and everything it starts join. */
   readonly joinFiles: readonly string[];
   readonly reports: Reports;
   /** The beginning of every command. */
   readonly command: readonly string[];
-  /** How many arguments complete a command. */
+  /** The number of arguments that complete a command. */
   readonly width: number;
-  /** So many arguments that make it a command which does nothing and ends with 0. */
+  /** Arguments of a command that does nothing and ends with 0. */
   readonly nothing: readonly string[];
-  /** Told of the process group of everything that it starts. */
+  /** Called with the process group of everything that it starts. */
   readonly onGroup: (group: number) => void;
 }
 
 /**
- * Starts programs of the host's as the sandboxes' user. A fork of the service
- * itself copies the page tables of all its memory, which takes milliseconds
- * in which nothing else is served. So a small program forks in its place:
- * `xargs`, which takes commands from its stdin and has any number of them run
- * at once. What is started tells of itself over a socket that it inherits.
+ * Starts programs on the host as the sandboxes' user. A fork of the service itself
+ * copies the page tables of all its memory, which blocks it for milliseconds. So
+ * a small program forks in its place: `xargs`, which reads commands from its stdin
+ * and runs any number of them at once. They report over a socket that they inherit.
  */
 export class Launcher {
   readonly #options: LauncherOptions;
@@ -43,16 +41,16 @@ export class Launcher {
     this.#options = options;
   }
 
-  /** Runs the command with these arguments. Resolves when it has reported its start under the tag it was given. */
+  /** Runs the command with these arguments. Resolves when it has reported its start under its tag. */
   async start(args: (tag: number) => readonly string[]): Promise<Started> {
-    // Fails where an xargs gave up meanwhile, for which the next one stands in. What that one started all the same
-    // reports under a tag that nobody waits for, and is sent away.
+    // Fails if an xargs gave up meanwhile, and then the next one takes over. What the first one started nevertheless
+    // reports under a tag that nobody expects, and is ended.
     const started = await this.#start(args).catch(() => this.#start(args));
     void started.code.then(() => this.collect());
     return started;
   }
 
-  /** Says that something ends just now which it has started: only when it starts something does `xargs` see that. */
+  /** Reaps what has just ended, soon: `xargs` does that only when it starts something. */
   collect(): void {
     this.#collectTimer ??= setTimeout(() => {
       this.#collectTimer = undefined;
@@ -75,14 +73,14 @@ export class Launcher {
     }
   }
 
-  /** Lets go of it. What it has started should have ended. */
+  /** Ends it. What it has started should have ended. */
   async close(): Promise<void> {
     clearTimeout(this.#collectTimer);
     await this.#forker?.close();
   }
 }
 
-/** One `xargs`. It gives up when a signal has ended what it started, and then another one takes its place. */
+/** One `xargs`. It gives up when a signal has killed what it started, and then another one replaces it. */
 class Forker {
   readonly #child: ChildProcess;
   readonly #waiting = new Set<(error: Error) => void>();
@@ -139,5 +137,92 @@ class Forker {
     this.#serves = false;
     for (const fail of this.#waiting) fail(error);
     this.#waiting.clear();
+  }
+}
+
+/** By then a shell that nobody expects has started its child. */
+const UNEXPECTED_MS = 1000;
+
+/** A shell on the host that has reported its start. */
+export interface Started {
+  readonly pid: number;
+  /** Pid of its child, where it reported one. */
+  readonly child: number | undefined;
+  /** Resolves with the exit code that it reports, if it does. */
+  readonly code: Promise<number>;
+}
+
+interface Entry {
+  readonly started: PromiseWithResolvers<Started>;
+  readonly code: PromiseWithResolvers<number>;
+}
+
+/**
+ * The reports of shells on the host, in lines: `s TAG PID [CHILD]` for the start
+ * of a shell, and `e TAG CODE` for the end of its child. Nothing inside a sandbox
+ * has the socket.
+ */
+export class Reports {
+  readonly #entries = new Map<number, Entry>();
+  #lastTag = 0;
+
+  /** A new tag for a shell, and the reports under it. */
+  expect(): {
+    readonly tag: number;
+    readonly started: Promise<Started>;
+    readonly fail: (error: Error) => void;
+  } {
+    const tag = ++this.#lastTag;
+    const entry: Entry = { started: Promise.withResolvers(), code: Promise.withResolvers() };
+    this.#entries.set(tag, entry);
+    return {
+      tag,
+      started: entry.started.promise,
+      fail: (error) => {
+        entry.started.reject(error);
+        this.#entries.delete(tag);
+      },
+    };
+  }
+
+  /** How many shells have not reported everything. */
+  get expected(): number {
+    return this.#entries.size;
+  }
+
+  /** Takes reports from a socket until it ends. */
+  listen(socket: Duplex): void {
+    let rest = "";
+    socket.on("error", () => {});
+    socket.on("data", (chunk: Buffer) => {
+      const lines = (rest + chunk.toString("latin1")).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) this.#take(line);
+    });
+  }
+
+  #take(line: string): void {
+    const [kind, tag, ...numbers] = line.trimEnd().split(" ");
+    const entry = this.#entries.get(Number(tag));
+    const [first = Number.NaN, second] = numbers.map(Number);
+    if (kind === "s") {
+      if (entry === undefined) setTimeout(() => endUnexpected(first, second), UNEXPECTED_MS).unref();
+      else entry.started.resolve({ pid: first, child: second, code: entry.code.promise });
+      // A shell that reports its child reports no end.
+      if (second !== undefined) this.#entries.delete(Number(tag));
+    }
+    if (kind !== "e") return;
+    entry?.code.resolve(first);
+    this.#entries.delete(Number(tag));
+  }
+}
+
+/** Ends a shell that nobody expects: a keeper by its trap, an attendant by killing its child. */
+function endUnexpected(pid: number, child: number | undefined): void {
+  try {
+    if (child !== undefined) process.kill(pid, "SIGTERM");
+    else for (const own of childrenOf(pid)) process.kill(own, "SIGKILL");
+  } catch {
+    // It has ended.
   }
 }

@@ -1,17 +1,15 @@
 import { closeSync, constants, openSync, readlinkSync } from "node:fs";
 import { chown } from "node:fs/promises";
+import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
-import { checkMounts } from "../mounts.ts";
+import { checkMounts, O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
-import type { Identity } from "./identity.ts";
+import type { Identity } from "./sandbox-user.ts";
 
-/** Linux's flag to open a place in the tree without access to what it holds; Node does not name it. */
-const O_PATH = 0o10000000;
-
-/** A directory of the host, open, to appear in a sandbox. Who has it closes it. */
+/** An open directory of the host to mount in a sandbox. Its owner closes it. */
 export interface OpenMount {
   readonly fd: number;
-  /** Where it was found. */
+  /** Its resolved path. */
   readonly hostPath: string;
   readonly target: string;
   readonly readOnly: boolean;
@@ -19,7 +17,7 @@ export interface OpenMount {
 
 /**
  * Checks mounts and opens their directories. From then on they are what was
- * checked, whatever is put in the place of their paths.
+ * checked, whatever replaces their paths (docs/engines/docker.md).
  * @throws `NOT_ALLOWED`.
  */
 export async function openMounts(
@@ -46,4 +44,38 @@ export async function openMounts(
       { cause: error },
     );
   }
+}
+
+/**
+ * bwrap resolves mounts by path as an unprivileged user, who may be unable to reach
+ * them. So root binds them to a reachable place, in a mount namespace that only
+ * bwrap and its sandbox see, and checks that they are what the service has open.
+ * Nothing inherits those descriptors, because they also lead out of the directories.
+ */
+const STAGE = `stage=$1 service=$2 n=$3 i=0
+shift 3
+mount -n -c -t tmpfs -o mode=755,nosuid,nodev,size=64k tmpfs "$stage" || exit 125
+while [ $i -lt $n ]; do
+  mkdir "$stage/$i" && mount -n -c -o bind,nosuid,nodev -- "$2" "$stage/$i" || exit 125
+  [ "$stage/$i" -ef "/proc/$service/fd/$1" ] || { echo 'a host path leads elsewhere now' >&2; exit 125; }
+  shift 2
+  i=$((i+1))
+done
+exec "$@"`;
+
+/** Where a mount is staged. */
+export function stagedPath(stage: string, index: number): string {
+  return path.join(stage, String(index));
+}
+
+/** Prefixes a command of root's that runs bwrap with the staging of mounts. */
+export function withStagedMounts(
+  stage: string,
+  mounts: readonly OpenMount[],
+  [program, args]: readonly [string, readonly string[]],
+): [string, string[]] {
+  const paths = mounts.flatMap(({ fd, hostPath }) => [String(fd), hostPath]);
+  const numbers = [process.pid, mounts.length].map(String);
+  const staging = ["/bin/sh", "-c", STAGE, "berth", stage, ...numbers];
+  return ["unshare", ["--mount", "--propagation=slave", "--", ...staging, ...paths, program, ...args]];
 }

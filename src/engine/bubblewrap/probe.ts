@@ -1,15 +1,51 @@
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
-import { BwrapProblem, INSTALL } from "./bwrap-program.ts";
-import { HOST_ENV, hostCommand } from "./host-command.ts";
-import type { Identity } from "./identity.ts";
+import { BwrapProblem, INSTALL } from "./errors.ts";
 import { JOB_COMMAND } from "./job-script.ts";
+import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 
-/** What the engine uses on the host, and the packages that have it. */
+/** The `bwrap` of this machine. */
+export interface BwrapProgram {
+  readonly version: string;
+  /** Whether it mounts directories from open descriptors, which nobody can swap meanwhile. */
+  readonly bindsDescriptors: boolean;
+}
+
+/** The first version that can forbid new user namespaces. */
+const MIN_VERSION = [0, 8];
+
+/** The version and abilities of `bwrap`. @throws BwrapProblem where it is missing or too old. */
+export async function findBwrap(): Promise<BwrapProgram> {
+  const version = /(\d+(\.\d+)*)/.exec(await ask("--version"))?.[1];
+  if (version === undefined)
+    throw new BwrapProblem("the program bwrap is not bubblewrap: it prints no version", INSTALL);
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  const [minMajor = 0, minMinor = 0] = MIN_VERSION;
+  if (major < minMajor || (major === minMajor && minor < minMinor)) {
+    throw new BwrapProblem(
+      `bubblewrap ${version} is too old: ${MIN_VERSION.join(".")} or newer is needed`,
+      "Install a newer one: Debian 12, Ubuntu 24.04 and Fedora 38 have it, https://github.com/containers/bubblewrap its source.",
+    );
+  }
+  return { version, bindsDescriptors: (await ask("--help")).includes("--ro-bind-fd ") };
+}
+
+async function ask(flag: string): Promise<string> {
+  try {
+    return (await promisify(execFile)("bwrap", [flag], { env: HOST_ENV, cwd: "/", timeout: 10_000 })).stdout;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT")
+      throw new BwrapProblem("bubblewrap is not installed: no bwrap in /usr/bin", INSTALL, error);
+    throw new BwrapProblem(`bwrap ${flag} fails: ${(error as Error).message}`, INSTALL, error);
+  }
+}
+
+/** Host programs that the engine uses, with their packages. */
 const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
-/** Makes a sandbox that ends at once, with all its namespaces. @throws BwrapProblem where that fails. */
+/** Makes a sandbox with all namespaces that ends at once. @throws BwrapProblem where that fails. */
 export async function probeSandbox(identity: Identity, system: readonly string[]): Promise<void> {
   for (const [name, packageName] of Object.entries(HOST_PROGRAMS)) await requireProgram(name, packageName);
   const needs = `command -v ${JOB_COMMAND[0]} && command -v env`;
@@ -41,24 +77,24 @@ async function requireProgram(name: string, packageName: string): Promise<void> 
   }
 }
 
-function problem(said: string, cause: unknown): BwrapProblem {
-  if (said.includes("no-tools")) {
+function problem(output: string, cause: unknown): BwrapProblem {
+  if (output.includes("no-tools")) {
     return new BwrapProblem(
       `the system of the sandboxes has no ${JOB_COMMAND[0]} or no env`,
       "Install coreutils and util-linux (or busybox) in the directory given with --rootfs",
       cause,
     );
   }
-  if (/execvp \/bin\/sh/.test(said)) {
+  if (/execvp \/bin\/sh/.test(output)) {
     return new BwrapProblem(
-      `the system of the sandboxes has no /bin/sh that runs: ${said}`,
-      "Name a directory with --rootfs that holds a whole system, or leave it out for the machine's own",
+      `the system of the sandboxes has no /bin/sh that runs: ${output}`,
+      "Pass a directory with a whole system to --rootfs, or leave it out for the machine's own",
       cause,
     );
   }
-  if (/can't find source path/i.test(said)) {
+  if (/can't find source path/i.test(output)) {
     return new BwrapProblem(
-      `the sandboxes' user cannot reach the system of the sandboxes: ${said}`,
+      `the sandboxes' user cannot reach the system of the sandboxes: ${output}`,
       "Let everybody enter the directory given with --rootfs and those above it: chmod a+x DIR",
       cause,
     );
@@ -68,24 +104,28 @@ function problem(said: string, cause: unknown): BwrapProblem {
     ["/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"],
   ] as const) {
     const found = read(file);
-    if (found !== undefined && found !== value && !/setpriv/.test(said)) {
+    if (found !== undefined && found !== value && !/setpriv/.test(output)) {
       const name = file.slice("/proc/sys/".length).replaceAll("/", ".");
-      return new BwrapProblem(`user namespaces are forbidden (${name}): ${said}`, sysctl(name, value), cause);
+      return new BwrapProblem(
+        `user namespaces are forbidden (${name}): ${output}`,
+        sysctl(name, value),
+        cause,
+      );
     }
   }
-  if (read("/proc/sys/user/max_user_namespaces") === "0" || /user namespace|new namespace/i.test(said)) {
+  if (read("/proc/sys/user/max_user_namespaces") === "0" || /user namespace|new namespace/i.test(output)) {
     return new BwrapProblem(
-      `user namespaces are forbidden: ${said}`,
+      `user namespaces are forbidden: ${output}`,
       `${sysctl("user.max_user_namespaces", "10000")}\nIn a container: run it with user namespaces allowed (Docker: --security-opt seccomp=unconfined), or outside.`,
       cause,
     );
   }
-  if (/bwrap.*no such file|can't exec|not found/i.test(said)) {
-    return new BwrapProblem(`bwrap cannot be run by the sandboxes' user: ${said}`, INSTALL, cause);
+  if (/bwrap.*no such file|can't exec|not found/i.test(output)) {
+    return new BwrapProblem(`bwrap cannot be run by the sandboxes' user: ${output}`, INSTALL, cause);
   }
   return new BwrapProblem(
-    `a sandbox cannot be made: ${said}`,
-    "In a container, mounting /proc anew is often forbidden: run the service outside, or use Docker's engine there.",
+    `a sandbox cannot be made: ${output}`,
+    "In a container, mounting another /proc is often forbidden: run the service outside, or use the Docker engine there.",
     cause,
   );
 }

@@ -1,24 +1,25 @@
-import { mkdir, readdir, rm, stat } from "node:fs/promises";
+import { cp, mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { isLeftover } from "./leftovers.ts";
-import { writeSyntheticEtc } from "./synthetic-etc.ts";
+import { undumpableLibrary } from "../undumpable.ts";
+import { isLeftover } from "./janitor.ts";
+import { SANDBOX_USER } from "./sandbox-user.ts";
 
 /** The files of a running engine. */
 export interface RuntimeDir {
   readonly path: string;
   /** The /etc of its sandboxes. */
   readonly etc: string;
-  /** Empty on the host. What is mounted for a sandbox appears below it, seen by that sandbox's bwrap alone. */
+  /** Empty on the host. A sandbox's mounts are staged below it, in a mount namespace of its bwrap. */
   readonly stage: string;
 }
 
-/** Makes the directory, and clears away those of services that are gone. */
+/** Creates the directory, and removes those of dead services. */
 export async function createRuntimeDir(name: string, rootfs: string): Promise<RuntimeDir> {
   const parent = tmpdir();
   for (const entry of (await readdir(parent)).filter(isLeftover)) await clear(path.join(parent, entry));
   const dir = path.join(parent, name);
-  // Fails where it exists: nobody else's directory is used. The sandboxes' user on the host reads /etc through it.
+  // Fails if it exists, so nobody else's directory is used. The sandboxes' host user reads /etc through it.
   await mkdir(dir, { mode: 0o755 });
   const etc = path.join(dir, "etc");
   await writeSyntheticEtc(etc, rootfs);
@@ -33,4 +34,74 @@ async function clear(dir: string): Promise<void> {
   } catch {
     // The next start tries again.
   }
+}
+
+const UNDUMPABLE = "berth-undumpable.so";
+/** Where sandboxes see the library that shells preload to be undumpable. */
+export const UNDUMPABLE_TARGET = `/etc/${UNDUMPABLE}`;
+
+/** The parts of /etc that programs need and that reveal nothing about the machine or its users. */
+const COPIED = [
+  "ImageMagick-6",
+  "ImageMagick-7",
+  "X11",
+  "alternatives",
+  "bash.bashrc",
+  "ca-certificates",
+  "ca-certificates.conf",
+  "chromium",
+  "chromium.d",
+  "debian_version",
+  "fonts",
+  "gai.conf",
+  "inputrc",
+  "ld.so.cache",
+  "ld.so.conf",
+  "ld.so.conf.d",
+  "locale.alias",
+  "localtime",
+  "lsb-release",
+  "magic",
+  "mime.types",
+  "openbox",
+  "os-release",
+  "perl",
+  "pki/tls/certs",
+  "pki/ca-trust/extracted",
+  "protocols",
+  "python3",
+  "rpc",
+  "services",
+  "ssl/certs",
+  "ssl/openssl.cnf",
+  "terminfo",
+  "timezone",
+  "xdg",
+];
+
+/** Writes the /etc that sandboxes see: harmless parts of the system's, and one user. */
+async function writeSyntheticEtc(dir: string, rootfs: string): Promise<void> {
+  await mkdir(dir, { mode: 0o755 });
+  for (const name of COPIED) {
+    const source = path.join(rootfs, "etc", name);
+    await mkdir(path.dirname(path.join(dir, name)), { recursive: true, mode: 0o755 });
+    // What is missing or unreadable is left out.
+    await cp(source, path.join(dir, name), { recursive: true, verbatimSymlinks: true }).catch(() => {});
+  }
+  const { name, uid, gid, home } = SANDBOX_USER;
+  const files: Readonly<Record<string, string>> = {
+    passwd: `root:x:0:0:root:/root:/usr/sbin/nologin\n${name}:x:${uid}:${gid}::${home}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n`,
+    group: `root:x:0:\n${name}:x:${gid}:\nnogroup:x:65534:\n`,
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+    hosts: "127.0.0.1 localhost\n::1 localhost\n",
+    "resolv.conf": "",
+    hostname: "sandbox\n",
+    profile: "PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\nexport PATH\n",
+  };
+  for (const [file, text] of Object.entries(files)) {
+    await writeFile(path.join(dir, file), text, { mode: 0o644 });
+  }
+  await symlink("/proc/self/mounts", path.join(dir, "mtab"));
+  const library = undumpableLibrary();
+  if (library !== undefined) await writeFile(path.join(dir, UNDUMPABLE), library, { mode: 0o644 });
 }

@@ -1,27 +1,31 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
+import { type Freezer, groupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { type Freezer, groupFreezer, NO_FREEZER, type Stillness } from "../outside/freezer.ts";
-import { isFull, isNear } from "../outside/group-directories.ts";
-import { numbersOf } from "../outside/host-process.ts";
-import { groupScope, NO_SCOPE, namespaceScope } from "../outside/scopes.ts";
-import type { EngineSandbox, EngineSandboxEnd, OutsideControl, Resources } from "../port.ts";
+import {
+  childrenOf,
+  groupScope,
+  idsOf,
+  NO_SCOPE,
+  namespaceScope,
+  startTimeOf,
+  statOf,
+} from "../outside/host-process.ts";
+import type { EngineSandbox, EngineSandboxEnd, EngineUsage, OutsideControl, Resources } from "../port.ts";
 import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
-import { childrenOf, startOf, stateOf } from "./process-tree.ts";
-import type { Started } from "./reports.ts";
-import { UNDUMPABLE_TARGET } from "./synthetic-etc.ts";
+import type { Started } from "./launcher.ts";
+import { UNDUMPABLE_TARGET } from "./runtime-dir.ts";
 
-/** Counted for the bound of a sandbox without control groups, and not seen in its pid namespace: those that enter it. */
+/** Entering processes, which count for the limit of a sandbox without control groups but are not seen in its pid namespace. */
 const UNSEEN_PROCESSES = 8;
 
-/** What a {@link BubblewrapSandbox} is made of, once its main process is ready. */
-export interface BoxParts {
-  readonly sandbox: EngineSandbox;
-  /** Holds it on the host. */
+/** A sandbox whose main process is ready. */
+interface SandboxParts {
+  readonly description: EngineSandbox;
   readonly keeper: Keeper;
-  /** The host's number of the sandbox's process 1. */
+  /** The host's pid of the sandbox's process 1. */
   readonly initPid: number;
   readonly group: ControlGroup;
   readonly env: Readonly<Record<string, string>>;
@@ -32,17 +36,17 @@ type Phase =
   | { readonly state: "running" | "pausing" | "paused" }
   | { readonly state: "ended"; readonly end: EngineSandboxEnd };
 
-/** A sandbox that was started, until it is removed. */
+/** A started sandbox, until it is removed. */
 export class BubblewrapSandbox {
   readonly initPid: number;
   readonly group: ControlGroup;
   readonly env: Readonly<Record<string, string>>;
   #resources: Resources;
-  readonly #sandbox: EngineSandbox;
+  readonly #description: EngineSandbox;
   readonly #keeper: Keeper;
-  /** Starts of processes that are under way, each with when it began, oldest first. */
+  /** Starts of processes under way with their start times, oldest first. */
   readonly #starting = new Map<Promise<unknown>, number>();
-  /** The host's own processes that wait for one inside. */
+  /** Pids of the host's processes that wait for one inside. */
   readonly #attendants = new Set<number>();
   /** Resolves when its main process has ended, and with it all others. */
   readonly ended: Promise<EngineSandboxEnd>;
@@ -52,26 +56,26 @@ export class BubblewrapSandbox {
   #removal: Promise<void> | undefined;
   readonly outside: OutsideControl;
 
-  constructor({ sandbox, keeper, initPid, group, env, resources }: BoxParts) {
+  constructor({ description, keeper, initPid, group, env, resources }: SandboxParts) {
     this.#resources = resources;
     this.initPid = initPid;
     this.group = group;
     this.env = env;
-    this.#sandbox = sandbox;
+    this.#description = description;
     this.#keeper = keeper;
-    this.outside = this.#seenFromOutside();
-    const begun = startOf(initPid);
+    this.outside = this.#openOutside();
+    const startTime = startTimeOf(initPid);
     this.ended = keeper.ended.then(async (exitCode) => {
       const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > 0 };
       this.#phase = { state: "ended", end };
       this.group.thaw();
-      await processGone(initPid, begun);
+      await processGone(initPid, startTime);
       for (const watcher of this.#watchers) watcher();
       return end;
     });
   }
 
-  /** Has a watcher told of its end. Returns how it watches no more, which a promise cannot be told. */
+  /** Calls a watcher at its end. Returns how to unwatch, which a promise cannot do. */
   onEnd(watcher: () => void): () => void {
     if (this.running) this.#watchers.add(watcher);
     else watcher();
@@ -92,18 +96,18 @@ export class BubblewrapSandbox {
 
   describe(): EngineSandbox {
     const { state } = this.#phase;
-    if (this.#phase.state === "ended") return { ...this.#sandbox, state: "ended", end: this.#phase.end };
-    return { ...this.#sandbox, state: state === "paused" ? "paused" : "running" };
+    if (this.#phase.state === "ended") return { ...this.#description, state: "ended", end: this.#phase.end };
+    return { ...this.#description, state: state === "paused" ? "paused" : "running" };
   }
 
-  /** File of the outer user namespace, which owns the others. @throws `SANDBOX_TERMINATED`, `SANDBOX_NOT_RUNNING`. */
+  /** The file of the outer user namespace, which owns the others. @throws `SANDBOX_TERMINATED`, `SANDBOX_NOT_RUNNING`. */
   enter(): string {
     if (this.#removal !== undefined || this.#phase.state === "ended") throw terminated();
     if (this.#phase.state === "running") return this.#keeper.userNamespace;
     throw new BerthError("SANDBOX_NOT_RUNNING", "The sandbox is paused. Resume it first.");
   }
 
-  /** Keeps a pause away while a process starts, which would be frozen half-way in. */
+  /** Delays a pause while a process starts, which would be frozen halfway in. */
   async starting<T>(start: Promise<T>): Promise<T> {
     this.#starting.set(start, performance.now());
     try {
@@ -113,15 +117,22 @@ export class BubblewrapSandbox {
     }
   }
 
-  /** Keeps the number of an attendant for as long as it runs. */
+  /** Remembers an attendant while it runs. */
   attend({ pid, code }: Started): void {
     this.#attendants.add(pid);
     void code.then(() => this.#attendants.delete(pid));
   }
 
-  /** Host's numbers of the processes that everything inside descends from. */
-  roots(): number[] {
-    return [this.initPid, ...[...this.#attendants].flatMap(childrenOf)];
+  /** What it uses now: by its control groups, else by its process tree. */
+  usage(): EngineUsage {
+    const counted = this.group.usage();
+    const { memoryBytes, cpuNanos, pids } = counted;
+    if (memoryBytes !== undefined && cpuNanos !== undefined && pids !== undefined) {
+      return { memoryBytes, cpuNanos, pids };
+    }
+    // Everything inside descends from process 1 or from an attendant's child.
+    const roots = [this.initPid, ...[...this.#attendants].flatMap(childrenOf)];
+    return { ...usageOfTree(roots), ...counted };
   }
 
   pause(signal?: AbortSignal): Promise<void> {
@@ -145,24 +156,24 @@ export class BubblewrapSandbox {
     });
   }
 
-  #seenFromOutside(): OutsideControl {
+  #openOutside(): OutsideControl {
     const { group, initPid } = this;
     const { processes, freezer, pids } = group.outside;
     const groupScoped = processes !== undefined;
-    const scope = groupScoped ? groupScope(processes, `/${this.#sandbox.ref}`) : namespaceScope(initPid);
+    const scope = groupScoped ? groupScope(processes, `/${this.#description.ref}`) : namespaceScope(initPid);
     return new OutsideView({
-      // Who is not root could not see into such a process either.
+      // A service that is not root could not see into such a process either.
       undumpable: process.getuid?.() === 0 ? UNDUMPABLE_TARGET : undefined,
       scope,
-      // What enters it can be seen and stopped there before it has joined the group.
+      // An entering process can be seen and stopped there before it has joined the group.
       entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,
       isHalfWayIn: (name) => name === "nsenter",
-      level: numbersOf(initPid, "NSpid").length - 1,
+      level: idsOf(initPid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#freezer(groupFreezer(freezer)),
       freezeLast: false,
       oldestStartMs: () => {
-        const [began] = this.#starting.values();
-        return began === undefined ? 0 : performance.now() - began;
+        const [startedAt] = this.#starting.values();
+        return startedAt === undefined ? 0 : performance.now() - startedAt;
       },
       oomKills: () => (groupScoped ? group.oomKills() : undefined),
       isFull: async () =>
@@ -172,7 +183,7 @@ export class BubblewrapSandbox {
     });
   }
 
-  /** Keeps apart those who freeze it for a moment and those who pause and resume it. A pause that is under way waits for starts, so it is not waited for. */
+  /** Keeps momentary freezes and pauses apart. A pause under way waits for starts, so a freeze does not wait for it. */
   #freezer(freezer: Freezer): Freezer {
     return {
       get paused() {
@@ -191,13 +202,13 @@ export class BubblewrapSandbox {
     };
   }
 
-  /** Bounds it anew; what is bounded process by process changes for those that come. */
+  /** Changes its limits; those set process by process change for later processes only. */
   setResources(resources: Resources): void {
     this.group.set(resources);
     this.#resources = resources;
   }
 
-  /** Ends it; resolves when its last process and its control group are gone. */
+  /** Kills it; resolves when its last process and its control group are gone. */
   remove(): Promise<void> {
     this.#removal ??= this.#remove().catch((error: unknown) => {
       this.#removal = undefined;
@@ -208,13 +219,13 @@ export class BubblewrapSandbox {
 
   async #remove(): Promise<void> {
     this.#keeper.kill();
-    // What is frozen does not die in control groups of version 1.
+    // A frozen process does not die in a control group of version 1.
     this.group.thaw();
     await this.ended;
     await this.group.remove();
   }
 
-  /** Pauses and resumes one after the other. */
+  /** Runs pauses and resumes one after the other. */
   #change(act: () => Promise<void>): Promise<void> {
     const changing = this.#changing.then(() => {
       if (this.#removal !== undefined || !this.running) throw terminated();
@@ -225,12 +236,34 @@ export class BubblewrapSandbox {
   }
 }
 
-/** Waits until a process is no more, or is only remembered by its parent. With process 1 goes all of its namespace. */
-async function processGone(pid: number, begun: string | undefined): Promise<void> {
-  if (begun === undefined) return;
-  for (let pauseMs = 1; startOf(pid) === begun; pauseMs = Math.min(pauseMs * 2, 50)) {
-    const state = stateOf(pid);
+/** Waits until a process is gone or a zombie. All of its pid namespace ends with process 1. */
+async function processGone(pid: number, startTime: string | undefined): Promise<void> {
+  if (startTime === undefined) return;
+  for (let pauseMs = 1; startTimeOf(pid) === startTime; pauseMs = Math.min(pauseMs * 2, 50)) {
+    const state = statOf(pid)?.[0];
     if (state === "Z" || state === "X") return;
     await sleep(pauseMs);
   }
+}
+
+/** Clock ticks a second in /proc: the same on every Linux that Node runs on. */
+const TICKS = 100;
+const PAGE_BYTES = 4096;
+
+/** The use of processes and all their descendants; ended ones count with their parent. */
+function usageOfTree(roots: readonly number[]): EngineUsage {
+  const usage = { memoryBytes: 0, cpuNanos: 0, pids: 0 };
+  const seen = new Set<number>();
+  const left = [...roots];
+  for (let pid = left.pop(); pid !== undefined; pid = left.pop()) {
+    const fields = statOf(pid);
+    if (fields === undefined || seen.has(pid)) continue;
+    seen.add(pid);
+    left.push(...childrenOf(pid));
+    const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+    usage.cpuNanos += (ticks * 1e9) / TICKS;
+    usage.memoryBytes += Number(fields[21]) * PAGE_BYTES;
+    usage.pids++;
+  }
+  return usage;
 }

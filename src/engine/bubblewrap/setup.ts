@@ -1,17 +1,19 @@
+import { closeSync, readdirSync, readFileSync } from "node:fs";
+import { rmdir } from "node:fs/promises";
+import path from "node:path";
+import { groupDirectories } from "../outside/cgroup.ts";
 import type { EngineInfo } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
-import { type BwrapProgram, findBwrap } from "./bwrap-program.ts";
-import type { ControlGroups } from "./control-group.ts";
-import { ENTRY_COMMAND, ENTRY_WIDTH } from "./entry-script.ts";
-import { findControlGroups } from "./find-control-groups.ts";
-import { type Identity, sandboxIdentity } from "./identity.ts";
+import { CgroupsV1 } from "./cgroup-v1.ts";
+import { CgroupsV2 } from "./cgroup-v2.ts";
+import { type ControlGroups, NO_CONTROL_GROUPS } from "./control-group.ts";
 import { describeEngine } from "./info.ts";
-import { Janitor } from "./janitor.ts";
-import { Launcher } from "./launcher.ts";
-import { ownName } from "./leftovers.ts";
-import { probeSandbox } from "./probe.ts";
-import { Reports } from "./reports.ts";
+import { isLeftover, Janitor, ownName } from "./janitor.ts";
+import { ENTRY_COMMAND, ENTRY_WIDTH } from "./job-script.ts";
+import { Launcher, Reports } from "./launcher.ts";
+import { type BwrapProgram, findBwrap, probeSandbox } from "./probe.ts";
 import { createRuntimeDir } from "./runtime-dir.ts";
+import { type Identity, sandboxIdentity } from "./sandbox-user.ts";
 
 /** All that the sandboxes of a running engine share. */
 export interface BubblewrapSetup {
@@ -29,13 +31,13 @@ export interface BubblewrapSetup {
   readonly etc: string;
   /** As in {@link RuntimeDir}. */
   readonly stage: string;
-  /** Removes every trace, when no sandbox is left. */
+  /** Removes every trace; no sandbox may be left. */
   close(): Promise<void>;
 }
 
 /**
- * Looks whether sandboxes can be made here, by making one, and prepares it.
- * @throws BwrapProblem that says what is missing and what mends it.
+ * Checks by making a sandbox that they can be made here, and prepares the machine.
+ * @throws BwrapProblem that says what is missing and how to fix it.
  */
 export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   const program = await findBwrap();
@@ -65,4 +67,68 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
       await janitor.finish();
     },
   };
+}
+
+/** Opens control groups for the sandboxes of a service of this name, and removes those of dead services. */
+export async function findControlGroups(name: string, identity: Identity): Promise<ControlGroups> {
+  let own: Map<string, string>;
+  try {
+    own = groupDirectories(
+      readFileSync("/proc/self/cgroup", "utf8"),
+      readFileSync("/proc/self/mountinfo", "utf8"),
+    );
+  } catch {
+    return NO_CONTROL_GROUPS;
+  }
+  const unified = own.get("");
+  const groups =
+    CgroupsV1.open(own, name, identity) ??
+    (unified ? CgroupsV2.open(unified, name, identity) : undefined) ??
+    NO_CONTROL_GROUPS;
+  const parents = groups.homes.map((home) => path.dirname(home));
+  for (const dir of new Set([...own.values(), ...parents])) await clearLeftovers(dir);
+  return groups;
+}
+
+async function clearLeftovers(parent: string): Promise<void> {
+  for (const name of list(parent).filter(isLeftover)) {
+    const home = path.join(parent, name);
+    // A group with processes stays.
+    for (const group of list(home)) await rmdir(path.join(home, group)).catch(() => {});
+    await rmdir(home).catch(() => {});
+  }
+}
+
+function list(dir: string): string[] {
+  try {
+    return readdirSync(dir, { withFileTypes: true }).flatMap((entry) =>
+      entry.isDirectory() ? [entry.name] : [],
+    );
+  } catch {
+    return [];
+  }
+}
+
+const O_CLOEXEC = 0o2000000;
+
+/**
+ * Closes what the service inherited beside the standard streams: sandboxes would
+ * inherit it in turn. What Node opened itself is close-on-exec, which
+ * distinguishes the two.
+ */
+export function closeInheritedDescriptors(): void {
+  for (const name of readdirSync("/proc/self/fd")) {
+    const fd = Number(name);
+    if (fd > 2 && isInherited(fd)) closeSync(fd);
+  }
+}
+
+function isInherited(fd: number): boolean {
+  try {
+    const flags = /^flags:\s+([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "utf8"))?.[1];
+    return flags !== undefined && (Number.parseInt(flags, 8) & O_CLOEXEC) === 0;
+  } catch {
+    // The descriptor that listed the directory is closed by now.
+    return false;
+  }
 }

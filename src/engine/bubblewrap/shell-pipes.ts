@@ -1,25 +1,55 @@
-/** The descriptor over which shells of the host's report, as {@link Reports} has it. */
+import { closeSync, constants, openSync } from "node:fs";
+import { Socket } from "node:net";
+import { quote } from "../../base/shell-quote.ts";
+
+/** The descriptor over which shells on the host report, in the format of {@link Reports}. */
 export const REPORTS_FD = 3;
 
 /**
- * Has a shell make pipes of its own, as the descriptors given; Node could only
- * give it sockets, which nobody can open again as `/dev/stdin`. A document that
- * is read from a descriptor comes through a pipe, and where it is short, no
- * process writes it. It has to have a line, which is taken out again. Their
- * other ends are opened through `/proc`.
+ * Script text: makes pipes with these descriptors. Node could only pass sockets,
+ * which nobody can reopen as `/dev/stdin`. A here-document is a pipe, which the
+ * shell itself fills if the document is short. It must have a line, which is read
+ * out again. The service opens the other ends through `/proc`.
  */
 export function pipesText(fds: readonly number[]): string {
   const documents = fds.map((fd) => `${fd}<<E`).join(" ");
   return `exec ${documents}\n${"\nE\n".repeat(fds.length)}${fds.map((fd) => `read -r x <&${fd}\n`).join("")}`;
 }
 
-/** Has a shell open its pipes again: `<` to read, `>` to write, `<>` for both. */
+/** Script text: reopens pipes: `<` to read, `>` to write, `<>` for both. */
 export function reopenText(ways: Readonly<Record<number, "<" | ">" | "<>">>): string {
   const redirections = Object.entries(ways).map(([fd, way]) => `${fd}${way}/proc/self/fd/${fd}`);
   return redirections.join(" ");
 }
 
-/** Has a shell report its start. */
+/** Script text: reports the start of the shell. */
 export function reportStartText(tag: number, child = ""): string {
   return `read -r x y </proc/self/stat\nprintf 's ${tag} %s ${child}\\n' $x >&${REPORTS_FD}\n`;
+}
+
+/** Script text: joins control groups, in a shell of one thread. */
+export function joinText(files: readonly string[]): string {
+  return files.map((file) => `echo 0 >${quote(file)} || exit 125\n`).join("");
+}
+
+/** The read end of a pipe that a process has as a descriptor. */
+export function readerOf(pid: number, fd: number): Socket {
+  const own = openSync(`/proc/${pid}/fd/${fd}`, constants.O_RDONLY | constants.O_NONBLOCK);
+  return asSocket(own, { readable: true, writable: false });
+}
+
+/** The write end of a pipe that a process has as a descriptor. */
+export function writerOf(pid: number, fd: number): Socket {
+  const own = openSync(`/proc/${pid}/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK);
+  return asSocket(own, { readable: false, writable: true });
+}
+
+/** The other end may close at any time; the reader sees that as EOF. */
+function asSocket(fd: number, ways: { readonly readable: boolean; readonly writable: boolean }): Socket {
+  try {
+    return new Socket({ fd, ...ways }).on("error", () => {});
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
 }

@@ -1,42 +1,49 @@
 import type { Socket } from "node:net";
-import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
+import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
-import type { OutputSink, SpawnRequest, TerminalSize } from "../port.ts";
-import { startSignal } from "../start-signal.ts";
-import { BubblewrapProcess } from "./bubblewrap-process.ts";
-import { entryArguments } from "./entry-script.ts";
+import { statOf } from "../outside/host-process.ts";
+import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
+import {
+  type OutputSink,
+  type SpawnedProcess,
+  type SpawnRequest,
+  startSignal,
+  type TerminalSize,
+} from "../port.ts";
 import { terminated, translateError } from "./errors.ts";
-import { JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
-import type { Launcher } from "./launcher.ts";
-import { readerOf, writerOf } from "./pipe-ends.ts";
-import type { Started } from "./reports.ts";
+import { entryArguments, JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
+import type { Launcher, Started } from "./launcher.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
+import { readerOf, writerOf } from "./shell-pipes.ts";
 
-/** What {@link spawnProcess} works with. */
-export interface SpawnParts {
+/** What {@link spawnProcess} needs of the engine. */
+interface SpawnParts {
   /** Starts attendants. */
   readonly launcher: Launcher;
-  /** As in {@link Job}. */
-  readonly bounds: Job["bounds"];
+  readonly limits: Job["limits"];
   readonly leftovers: Leftovers;
 }
 
-/** What a process that does not start may print. */
+/** How much output of a process that does not start is kept. */
 const MAX_REPORT_CHARS = 2048;
 
-/** An attendant that has not begun by then cannot enter. */
+/** An attendant that has not started by then cannot enter. */
 const ENTER_MS = 20_000;
+/** How often {@link BubblewrapProcess.wait} checks that its attendant is alive. */
+const LOOK_MS = 1000;
 
 /**
  * Starts a process in a sandbox: an attendant enters the outer user namespace
  * from the host, and its child the rest of the sandbox, where a shell reads
  * what to become.
  *
- * The number of process 1 may be somebody else's by now; then the entering
- * fails, for the outer namespace gives rights over its own ones alone.
+ * The pid of process 1 may have been reused; then entering fails, because the
+ * outer namespace gives rights over its own namespaces alone.
  */
 export async function spawnProcess(
-  box: BubblewrapSandbox,
+  sandbox: BubblewrapSandbox,
   request: SpawnRequest,
   sink: OutputSink,
   parts: SpawnParts,
@@ -46,29 +53,27 @@ export async function spawnProcess(
   throwIfAborted(early);
   const { argv, terminal, stdin } = request;
   const entry = {
-    ...{ userNamespace: box.enter(), initPid: box.initPid, joinFiles: box.group.joinFiles },
+    ...{ userNamespace: sandbox.enter(), initPid: sandbox.initPid, joinFiles: sandbox.group.joinFiles },
     ...{ stdin, terminal: terminal !== undefined },
   };
-  const script = jobScript({ argv, env: { ...box.env, ...request.env }, terminal, bounds: parts.bounds });
-  const attendant = await startAttendant(box, (tag) => entryArguments({ ...entry, tag }), parts, early);
+  const script = jobScript({ argv, env: { ...sandbox.env, ...request.env }, terminal, limits: parts.limits });
+  const attendant = await startAttendant(sandbox, (tag) => entryArguments({ ...entry, tag }), parts, early);
   const streams = openStreams(attendant, request);
   try {
-    box.enter();
+    sandbox.enter();
     throwIfAborted(early);
     streams.script.end(script);
     if (request.input !== undefined) streams.stdin?.write(request.input);
     const report = await reportOf(streams.stdout, signal);
-    if (report[0] !== JOB_REPORT.started) throw await startError(box, request, report, streams);
+    if (report[0] !== JOB_REPORT.started) throw await startError(sandbox, request, report, streams);
     const spawned = new BubblewrapProcess(
-      {
-        attendant,
-        ends: { stdin: streams.stdin, outputs: outputsOf(streams) },
-        resizeTerminal: terminal && ((size) => resizeTerminal(box, report.slice(1), size, parts)),
-      },
+      attendant,
+      { stdin: streams.stdin, outputs: outputsOf(streams) },
       sink,
       parts.leftovers,
+      terminal && ((size) => resizeTerminal(sandbox, report.slice(1), size, parts)),
     );
-    box.attend(attendant);
+    sandbox.attend(attendant);
     spawned.resume();
     return spawned;
   } catch (error) {
@@ -85,29 +90,25 @@ interface JobStreams {
   readonly stderr: Socket | undefined;
 }
 
-/** Resolves when an attendant has begun. One that begins later than it is waited for is sent away. */
+/** Resolves when an attendant has started. One that starts after this has failed is ended. */
 async function startAttendant(
-  box: BubblewrapSandbox,
+  sandbox: BubblewrapSandbox,
   args: (tag: number) => string[],
   { launcher }: SpawnParts,
   signal: AbortSignal | undefined,
 ): Promise<Started> {
   const starting = launcher.start(args);
-  const given = Promise.withResolvers<never>();
+  const failed = Promise.withResolvers<never>();
   const late = new Error("the sandbox could not be entered");
-  const timer = setTimeout(() => given.reject(late), ENTER_MS);
-  const onAbort = () => signal && given.reject(abortError(signal));
-  signal?.addEventListener("abort", onAbort, { once: true });
-  if (signal?.aborted) onAbort();
-  const unwatch = box.onEnd(() => given.reject(terminated()));
+  const timer = setTimeout(() => failed.reject(late), ENTER_MS);
+  const unwatch = sandbox.onEnd(() => failed.reject(terminated()));
   try {
-    return await Promise.race([starting, given.promise]);
+    return await untilAborted(Promise.race([starting, failed.promise]), signal);
   } catch (error) {
     starting.then((attendant) => giveUp(openStreams(attendant, { stdin: false }))).catch(() => {});
     throw translateError(error, "starting a process");
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", onAbort);
     unwatch();
   }
 }
@@ -135,7 +136,7 @@ function openStreams(
   }
 }
 
-/** Before its script is there, the shell inside waits; before its report is read, it goes no further. */
+/** The shell inside waits for its script, and goes no further until its report is read. */
 function giveUp({ script, stdin, stdout, stderr }: JobStreams): void {
   if (script.writable) script.end("exit\n");
   for (const stream of [stdin, stdout, stderr]) stream?.destroy();
@@ -148,33 +149,29 @@ function outputsOf({ stdout, stderr }: JobStreams) {
   ];
 }
 
-/** What the shell inside says of the start, without its last character; empty where it never came to that. The rest is the program's. */
+/** The report of the shell inside, without its last character; empty where there was none. What follows is the program's output. */
 async function reportOf(stdout: Socket, signal: AbortSignal | undefined): Promise<string> {
-  const { promise, resolve, reject } = Promise.withResolvers<string>();
-  const onAbort = () => signal && reject(abortError(signal));
-  signal?.addEventListener("abort", onAbort, { once: true });
-  if (signal?.aborted) onAbort();
+  const { promise, resolve } = Promise.withResolvers<string>();
   const onClose = () => resolve("");
-  let said = Buffer.alloc(0);
+  let output = Buffer.alloc(0);
   const onData = (chunk: Buffer) => {
-    said = Buffer.concat([said, chunk]);
-    const end = said.indexOf(";");
+    output = Buffer.concat([output, chunk]);
+    const end = output.indexOf(";");
     if (end < 0) return;
     stdout.pause();
-    if (end + 1 < said.length) stdout.unshift(said.subarray(end + 1));
-    resolve(said.toString("latin1", 0, end));
+    if (end + 1 < output.length) stdout.unshift(output.subarray(end + 1));
+    resolve(output.toString("latin1", 0, end));
   };
   stdout.on("data", onData).once("close", onClose);
   try {
-    return await promise;
+    return await untilAborted(promise, signal);
   } finally {
-    signal?.removeEventListener("abort", onAbort);
     stdout.off("data", onData).off("close", onClose);
   }
 }
 
 async function startError(
-  box: BubblewrapSandbox,
+  sandbox: BubblewrapSandbox,
   request: SpawnRequest,
   report: string,
   streams: JobStreams,
@@ -183,26 +180,26 @@ async function startError(
   if (report[0] === JOB_REPORT.noTerminal) {
     return new BerthError(
       "UNSUPPORTED",
-      "The system of the sandboxes has no program `script`, which gives terminals. The operator can install it: apt-get install bsdutils, or dnf install util-linux-script.",
+      "The system of the sandboxes has no program `script`, which makes terminals. Ask the operator to install it: apt-get install bsdutils, or dnf install util-linux-script.",
     );
   }
-  const said = await Promise.all(outputsOf(streams).map(({ socket }) => lastWords(socket)));
-  if (!box.running) return terminated();
-  const cause = new Error(said.join("").trim());
+  const output = await Promise.all(outputsOf(streams).map(({ socket }) => readRest(socket)));
+  if (!sandbox.running) return terminated();
+  const cause = new Error(output.join("").trim());
   if (
     cause.message === "" ||
     /fork|resource temporarily|cannot allocate|no space left/i.test(cause.message)
   ) {
     return new BerthError(
       "TOO_MANY_OPERATIONS",
-      "The process could not be started: the sandbox has reached its bound of processes or memory.",
+      "The process could not be started: the sandbox has reached its limit of processes or memory.",
       { cause, retryAfterMs: 1000 },
     );
   }
   return translateError(cause, "starting a process");
 }
 
-/** `exit_code` is what a shell would have ended with. */
+/** `exit_code` is what a shell would exit with. */
 function programMissing(program: string, exitCode: string): BerthError {
   const problem = exitCode === "127" ? "no such program" : "it cannot be run";
   return new BerthError("INVALID_ARGUMENT", `argv: ${JSON.stringify(program)}: ${problem}.`, {
@@ -210,8 +207,8 @@ function programMissing(program: string, exitCode: string): BerthError {
   });
 }
 
-/** All that is still to come of a stream. */
-async function lastWords(socket: Socket): Promise<string> {
+/** The rest of a stream. */
+async function readRest(socket: Socket): Promise<string> {
   let text = "";
   socket.on("data", (chunk: Buffer) => {
     text = (text + chunk.toString("latin1")).slice(-MAX_REPORT_CHARS);
@@ -222,7 +219,7 @@ async function lastWords(socket: Socket): Promise<string> {
 }
 
 async function resizeTerminal(
-  box: BubblewrapSandbox,
+  sandbox: BubblewrapSandbox,
   tty: string,
   size: TerminalSize,
   parts: SpawnParts,
@@ -230,7 +227,102 @@ async function resizeTerminal(
   if (!/^\/dev\/pts\/\d+$/.test(tty))
     throw new BerthError("PROCESS_STATE", "The process has no terminal any more.");
   const argv = ["stty", "-F", tty, "cols", String(size.columns), "rows", String(size.rows)];
-  const stty = await spawnProcess(box, { argv, stdin: false }, { data() {}, end() {} }, parts);
+  const stty = await spawnProcess(sandbox, { argv, stdin: false }, { data() {}, end() {} }, parts);
   if ((await stty.wait()) !== 0)
     throw new BerthError("PROCESS_STATE", "The process has no terminal any more.");
+}
+
+/** A process in a sandbox, over its pipes. Paused until {@link resume} is called. */
+export class BubblewrapProcess implements SpawnedProcess {
+  /** It ends with the service. */
+  readonly handle = undefined;
+  readonly #attendant: Started;
+  readonly #resizeTerminal: ((size: TerminalSize) => Promise<void>) | undefined;
+  readonly #streams: PipeStreams;
+  /** Resolves with its exit code. */
+  readonly #exited: Promise<number>;
+  #hasExited = false;
+
+  /**
+   * @param attendant waits, outside, for the process and reports its end.
+   * @param resizeTerminal undefined without a terminal.
+   */
+  constructor(
+    attendant: Started,
+    ends: PipeEnds,
+    sink: OutputSink,
+    leftovers: Leftovers,
+    resizeTerminal?: (size: TerminalSize) => Promise<void>,
+  ) {
+    this.#attendant = attendant;
+    this.#resizeTerminal = resizeTerminal;
+    this.#streams = new PipeStreams(ends, sink, leftovers);
+    this.#exited = attendant.code;
+    void this.#exited.then(() => {
+      this.#hasExited = true;
+      this.#streams.abandonStdin();
+    });
+  }
+
+  /** Settles, never rejects, when nobody holds its output pipes any more. */
+  get silent(): Promise<void> {
+    return this.#streams.silent;
+  }
+
+  pause(): void {
+    this.#streams.pause();
+  }
+
+  resume(): void {
+    this.#streams.resume();
+  }
+
+  trickle(): void {
+    this.#streams.trickle();
+  }
+
+  writeStdin(data: Uint8Array): Promise<void> {
+    return this.#streams.write(data);
+  }
+
+  closeStdin(): void {
+    this.#streams.closeStdin();
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    if (this.#hasExited || this.#resizeTerminal === undefined) {
+      throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.");
+    }
+    await this.#resizeTerminal(size);
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const over = new AbortController();
+    try {
+      return await untilAborted(Promise.race([this.#exited, this.#attendantLost(over.signal)]), signal);
+    } finally {
+      over.abort();
+    }
+  }
+
+  close(): void {
+    this.#streams.close(canceled());
+  }
+
+  /** Closes the pipes, whatever becomes of those that write to them. */
+  destroy(): void {
+    this.close();
+    this.#streams.destroy();
+  }
+
+  /** Resolves, as for a killed process, once nobody is left to report its end. */
+  async #attendantLost(signal: AbortSignal): Promise<number> {
+    const { pid } = this.#attendant;
+    for (let missing = 0; missing < 2 && !signal.aborted; ) {
+      await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {});
+      // A report under way arrives before the second look.
+      missing = /[ZX]/.test(statOf(pid)?.[0] ?? "X") ? missing + 1 : 0;
+    }
+    return 137;
+  }
 }

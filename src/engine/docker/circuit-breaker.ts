@@ -1,9 +1,9 @@
-/** One use of what a {@link CircuitBreaker} watches. At most one of its methods counts. */
+/** One use of what a {@link CircuitBreaker} guards. Only the first call of a method counts. */
 export interface Attempt {
   succeed(): void;
-  /** Returns after how many milliseconds it may be tried again; undefined where another attempt has told that. */
+  /** Returns the milliseconds until the next attempt; undefined where another attempt has reported the same failure. */
   fail(): number | undefined;
-  /** It came to nothing that tells anything. */
+  /** The outcome says nothing about what is guarded. */
   cancel(): void;
 }
 
@@ -11,15 +11,15 @@ const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 5 * 60_000;
 
 /**
- * Keeps away from what has failed, and tries it again after pauses that double
- * from 1 s to 5 minutes, by one attempt at a time.
+ * Avoids what has failed, and retries it after pauses that double from 1 s to 5
+ * minutes, one attempt at a time.
  */
 export class CircuitBreaker {
   readonly #now: () => number;
   #pauseMs = 0;
-  #tryAgainAt = 0;
-  #trying = false;
-  /** Tells attempts that began before the last failure. */
+  #retryAt = 0;
+  #probing = false;
+  /** Distinguishes attempts that started before the last failure. */
   #failures = 0;
 
   /** @param now in milliseconds, on a clock that does not jump. */
@@ -32,22 +32,22 @@ export class CircuitBreaker {
     return this.#pauseMs > 0;
   }
 
-  /** Whether it may be tried now. */
+  /** Whether an attempt is allowed now. */
   get ready(): boolean {
-    return !this.open || (!this.#trying && this.#now() >= this.#tryAgainAt);
+    return !this.open || (!this.#probing && this.#now() >= this.#retryAt);
   }
 
-  /** Undefined where it is to be kept away from. */
+  /** Undefined where no attempt is allowed. */
   begin(): Attempt | undefined {
     if (!this.ready) return undefined;
     const isProbe = this.open;
-    if (isProbe) this.#trying = true;
-    const began = this.#failures;
-    let over = false;
+    if (isProbe) this.#probing = true;
+    const failuresBefore = this.#failures;
+    let ended = false;
     const end = (): boolean => {
-      const first = !over;
-      over = true;
-      if (first && isProbe) this.#trying = false;
+      const first = !ended;
+      ended = true;
+      if (first && isProbe) this.#probing = false;
       return first;
     };
     return {
@@ -56,8 +56,8 @@ export class CircuitBreaker {
         if (end()) this.#pauseMs = 0;
       },
       fail: () => {
-        // Of those that were under way together, the first has told it.
-        if (!end() || began !== this.#failures) return undefined;
+        // Of concurrent attempts only the first reports the failure.
+        if (!end() || failuresBefore !== this.#failures) return undefined;
         this.#fail();
         return this.#pauseMs;
       },
@@ -67,6 +67,6 @@ export class CircuitBreaker {
   #fail(): void {
     this.#failures++;
     this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), MAX_PAUSE_MS);
-    this.#tryAgainAt = this.#now() + this.#pauseMs;
+    this.#retryAt = this.#now() + this.#pauseMs;
   }
 }

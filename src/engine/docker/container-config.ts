@@ -1,8 +1,7 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
-import type { EngineMount, EngineSandboxSpec, Resources } from "../port.ts";
+import type { EngineMount, EngineSandboxSpec, IsolationLevel, Resources } from "../port.ts";
 import { PIPES_TARGET } from "./container-pipes.ts";
-import { formatLabels, type SandboxLabels } from "./labels.ts";
-import { setupCommand } from "./setup-script.ts";
+import { setupCommand } from "./setup.ts";
 
 /** What root inside needs to run package managers, and no more. */
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
@@ -10,29 +9,29 @@ const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KI
 /** Open files per process: plenty, and cheap for programs that close them all. */
 const OPEN_FILES = 16_384;
 
-/** What {@link containerConfig} needs beside the spec, found out beforehand. */
-export interface ContainerFacts {
+/** What {@link containerConfig} needs beside the spec. */
+interface ContainerFacts {
   readonly name: string;
   readonly labels: SandboxLabels;
-  /** The spec's mounts with sources that were checked. */
+  /** The spec's mounts with checked sources. */
   readonly mounts: readonly EngineMount[];
-  /** An empty directory, a shared mount, by which the container's root becomes the slave of what the host sees. */
+  /** An empty directory, a shared mount, which makes the container's root a slave of the overlay that the host sees (docs/warm-pool.md). */
   readonly inert?: string | undefined;
-  /** The directory of its named pipes; undefined: it has none. */
+  /** The directory of its named pipes; undefined where it has none. */
   readonly pipes?: string | undefined;
-  /** Docker network to join, and its resolvers where they are not the daemon's own. */
+  /** Docker network to join, and its resolvers; empty: the daemon's. */
   readonly network: { readonly name: string; readonly dns: readonly string[] };
-  /** Hard limit of open files of the daemon, where known; a container cannot have more. */
+  /** The daemon's hard limit of open files, if known; a container cannot have more. */
   readonly openFilesLimit: number | undefined;
 }
 
-/** A container's description, under a name of its own. */
+/** A container's description with its unique name. */
 export type NamedContainer = ContainerCreateOptions & { readonly name: string };
 
 /**
- * The one description of a sandbox's container, with all its hardening. A user
- * names neither Docker's working directory (a descriptor of the runtime could
- * be meant by it: CVE-2024-21626) nor its entry point, health check or volumes.
+ * The description of a sandbox's container, with all its hardening. Users control
+ * neither Docker's working directory (its path could lead through a descriptor
+ * of the runtime: CVE-2024-21626) nor its entry point, health check or volumes.
  */
 export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts): NamedContainer {
   const { diskBytes } = spec.resources;
@@ -82,7 +81,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
   };
 }
 
-/** The limits that can be changed while a container runs, in Docker's terms. Swap counts as memory. */
+/** The limits that can change while a container runs, in Docker's terms. Swap counts as memory. */
 export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources) {
   return {
     Memory: memoryBytes,
@@ -92,7 +91,7 @@ export function resourceLimits({ memoryBytes, cpuMillis, pidsLimit }: Resources)
   };
 }
 
-/** Where the empty directory appears in containers that take mounts later. */
+/** Where {@link ContainerFacts.inert} appears. */
 const INERT_TARGET = "/run/berth";
 
 function inertMount(source: string): MountSettings {
@@ -105,7 +104,7 @@ function inertMount(source: string): MountSettings {
   };
 }
 
-/** Read-only: its pipes can be written to all the same. */
+/** Read-only: its pipes can still be written to. */
 function pipesMount(hostPath: string): EngineMount {
   return { hostPath, target: PIPES_TARGET, readOnly: true, giveToUser: false };
 }
@@ -117,5 +116,50 @@ function bindMount(mount: EngineMount): MountSettings {
     Target: mount.target,
     ReadOnly: mount.readOnly,
     BindOptions: { Propagation: "rprivate" },
+  };
+}
+
+/** A container's labels: its owner, and what must be known of it without a store. Immutable. */
+export interface SandboxLabels {
+  readonly instance: string;
+  readonly sandboxId: string;
+  readonly generation: number;
+  readonly owner: string;
+  /** The default user of commands; empty: root. */
+  readonly user: string;
+  readonly isolation: IsolationLevel;
+}
+
+const ISOLATION_LEVELS: readonly string[] = [
+  "NAMESPACE",
+  "CONTAINER",
+  "USER_KERNEL",
+  "VIRTUAL_MACHINE",
+] satisfies IsolationLevel[];
+
+/** The label of every container of a Berth service; its value is the instance. */
+export const INSTANCE_LABEL = "berth.instance";
+
+function formatLabels(labels: SandboxLabels): Record<string, string> {
+  return {
+    [INSTANCE_LABEL]: labels.instance,
+    "berth.sandbox_id": labels.sandboxId,
+    "berth.generation": String(labels.generation),
+    "berth.owner": labels.owner,
+    "berth.user": labels.user,
+    "berth.isolation": labels.isolation,
+  };
+}
+
+/** Parses what {@link formatLabels} wrote; missing values default to the most cautious. */
+export function parseLabels(labels: Readonly<Record<string, string>>): SandboxLabels {
+  const isolation = labels["berth.isolation"] ?? "";
+  return {
+    instance: labels[INSTANCE_LABEL] ?? "",
+    sandboxId: labels["berth.sandbox_id"] ?? "",
+    generation: Number(labels["berth.generation"] ?? 0),
+    owner: labels["berth.owner"] ?? "",
+    user: labels["berth.user"] ?? "",
+    isolation: ISOLATION_LEVELS.includes(isolation) ? (isolation as IsolationLevel) : "CONTAINER",
   };
 }

@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { statSync } from "node:fs";
 import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -9,18 +10,18 @@ import type { Logger } from "../../base/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
 import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";
-import { type PipeNames, type PipePaths, pathsIn } from "./pipe-names.ts";
+import { type PipeNames, type PipePaths, pathsIn } from "./named-pipes.ts";
 
 /** Where a container sees its directory of pipes. */
 export const PIPES_TARGET = "/run/berth-pipes";
-/** Beside the pipes: what shells preload to be undumpable. */
+/** Beside the pipes: the library that shells preload to be undumpable. */
 const UNDUMPABLE = "undumpable.so";
-/** Where a container sees that, if it has pipes. */
+/** Where a container with pipes sees that library. */
 export const UNDUMPABLE_TARGET = `${PIPES_TARGET}/${UNDUMPABLE}`;
 
 /** The standard streams, as the last letters of their pipes' names. */
 const STREAMS = ["i", "o", "e"] as const;
-/** Made at once, since a program has to be started for it. */
+/** Processes whose pipes one `mkfifo` makes. */
 const BATCH = 16;
 const MAKE_MS = 10_000;
 const STOCK = "stock";
@@ -34,64 +35,79 @@ export interface ProcessPipes extends PipePaths {
   readonly inside: PipePaths;
 }
 
-/** What a shell's use of pipes comes to. The first call counts. */
+/** The outcome of a shell's use of pipes. The first call counts. */
 export interface PipesAttempt {
   worked(): void;
   failed(reason: unknown): void;
-  /** It tells nothing of the pipes. */
+  /** The outcome says nothing about the pipes. */
   cancel(): void;
 }
 
 /** A container's directory of pipes. */
-export interface PipesDirectory {
+interface PipesDirectory {
   /** On the host. */
   readonly path: string;
-  /** The container has it, or was not made for another reason. */
+  /** The container has it, or failed for another reason. */
   settled(): void;
   /** The daemon cannot mount it. */
   refused(reason: unknown): void;
 }
 
 /**
- * Named pipes by which shells in containers and Berth talk past the daemon,
- * which otherwise copies every byte twice. Each container gets a directory of
- * the host's, mounted read-only: pipes in it can be opened for writing, and
- * nothing in it can be replaced. A process's pipes belong to the user it runs
- * as, and no other user can open them; where they cannot be given away, nobody
- * else learns their names (docs/docker-pipes.md).
+ * The directory for named pipes to containers. A container sees in `/proc/self/mountinfo` where in its file system a
+ * mounted directory lies. So for root it is in `run`, if that is a file system of its own, as on every host: its path
+ * reveals nothing about the data directory. Otherwise it is in the data directory. It is the same for every run of the
+ * service until the machine restarts, when no container has pipes any more.
+ * @param run a directory that is emptied when the machine stops. Default `/run`.
+ */
+export function pipesDirectory(dataDir: string, instance: string, run = "/run"): string {
+  const there = statSync(run, { throwIfNoEntry: false });
+  const isOwn = there !== undefined && there.dev !== statSync(path.dirname(run)).dev;
+  return process.getuid?.() === 0 && isOwn
+    ? path.join(run, "berth/pipes", path.basename(instance))
+    : path.join(dataDir, "pipes");
+}
+
+/**
+ * Named pipes between shells in containers and Berth, bypassing the daemon, which
+ * copies every byte twice. Each container gets a directory of the host, mounted
+ * read-only: pipes in it can be opened for writing, and nothing in it can be
+ * replaced. A process's pipes belong to the user it runs as, and no other user
+ * can open them; where they cannot be given away, nobody else learns their names
+ * (docs/docker-pipes.md).
  *
- * That takes a daemon that shares its files with the service. Whether it does is shown by the first pipe that works.
- * Until then a failure keeps everybody from pipes for a while, and from then on those whose own pipes failed.
+ * The daemon has to share the service's file system. The first pipe that works proves that. Until then a failure
+ * disables pipes for every container for a while; afterwards only for the container whose pipes failed.
  */
 export class ContainerPipes {
   readonly #root: string;
   readonly #logger: Logger;
   readonly #stock: PipeNames[] = [];
-  /** Containers whose directory was made here. */
+  /** Containers whose directory this run made. */
   readonly #own = new Set<string>();
   readonly #left: LeftPipes;
-  /** Whether containers can be given directories, and, until a pipe has worked, shells pipes. */
+  /** Guards directories for containers and, until a pipe has worked, pipes for shells. */
   readonly #sharing = new CircuitBreaker();
   #proven = false;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
-  /** The library that every container's directory gets a link to. */
+  /** Every container's directory gets a hard link to it. */
   #library: string | undefined;
   #making: Promise<void> | undefined;
 
-  /** @param root a directory of the service's own; made where it is missing. */
+  /** @param root a directory for this service alone; created if missing. */
   constructor(root: string, logger: Logger) {
     this.#root = root;
     this.#logger = logger;
     this.#left = new LeftPipes(logger);
   }
 
-  /** Whether no shell gets pipes at the moment. */
+  /** Whether no shell gets pipes for now. */
   get failing(): boolean {
     return !this.#proven && this.#sharing.open;
   }
 
-  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where it is to have none. */
+  /** Makes a container's directory, to be mounted at {@link PIPES_TARGET}; undefined where it gets none. */
   async create(container: string): Promise<PipesDirectory | undefined> {
     const attempt = this.#closing.signal.aborted ? undefined : this.#sharing.begin();
     if (attempt === undefined) return undefined;
@@ -113,7 +129,7 @@ export class ContainerPipes {
     }
   }
 
-  /** For a shell that is to have pipes; undefined where none is to, at the moment. */
+  /** For a shell that wants pipes; undefined where none gets them for now. */
   begin(): PipesAttempt | undefined {
     const attempt = this.#proven ? undefined : this.#sharing.begin();
     if (!this.#proven && attempt === undefined) return undefined;
@@ -130,14 +146,14 @@ export class ContainerPipes {
   }
 
   /**
-   * Three pipes in a container's directory, for a process of one user. Rejects where they cannot be had.
+   * Puts three pipes into a container's directory, for a process of one user. Rejects where that fails.
    * @param uid of that user on the host.
    */
   async take(container: string, uid: number): Promise<ProcessPipes> {
     throwIfAborted(this.#closing.signal);
     let names = this.#stock.pop();
     for (; names === undefined; names = this.#stock.pop()) await this.#refill();
-    // Who needs them meets the error of a refill that failed.
+    // The next caller that needs them gets the error of a failed refill.
     if (this.#stock.length < BATCH / 2) void this.#refill().catch(() => {});
     const directory = this.#directory(container);
     const inStock = (name: string): string => path.join(this.#root, STOCK, name);
@@ -156,8 +172,8 @@ export class ContainerPipes {
   }
 
   /**
-   * Removes a container's directory; returns after the first attempt, and goes
-   * on where that fails. No pipe is to be taken there any more. Idempotent.
+   * Removes a container's directory; returns after the first attempt and keeps
+   * retrying if it failed. Nobody may take pipes there any more. Idempotent.
    */
   async remove(container: string): Promise<void> {
     this.#own.delete(container);
@@ -165,9 +181,9 @@ export class ContainerPipes {
   }
 
   /**
-   * Takes over from an earlier run of the service: what is left of containers
-   * that are gone goes too, and pipes of the others are kept for {@link claim}.
-   * Returns who has a directory.
+   * Recovers the directories of an earlier run of the service: removes those of
+   * containers that are gone, and keeps the pipes of the others for {@link claim}.
+   * Returns the containers that have a directory.
    */
   async recover(containers: ReadonlySet<string>): Promise<string[]> {
     const found: string[] = [];
@@ -181,24 +197,24 @@ export class ContainerPipes {
     return found;
   }
 
-  /** The pipes of a process of an earlier run, with what has not been read yet; undefined where they are not there any more. */
+  /** The pipes of a process of an earlier run, with their unread output; undefined where they no longer exist. */
   claim(container: string, names: PipeNames): ClaimedPipes | undefined {
     return this.#left.claim(pathsIn(this.#directory(container), names));
   }
 
-  /** Reads what nobody has claimed to its end, so that nobody waits for ever to write to it. */
+  /** Drains unclaimed pipes, so that no writer blocks for ever. */
   drainUnclaimed(): void {
     this.#left.drain();
   }
 
-  /** Removes what nobody uses, and lets go of the rest. */
+  /** Removes what nobody uses, and detaches from the rest. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#making?.catch(() => {});
     this.#left.close();
-    // Where it could not be made there is nothing to remove.
+    // A stock that could not be made need not be removed.
     await rm(path.join(this.#root, STOCK), { recursive: true, force: true }).catch(() => {});
-    // Where containers are left, so are their pipes.
+    // It stays while containers have pipes in it.
     await rmdir(this.#root).catch(() => {});
   }
 
@@ -213,12 +229,12 @@ export class ContainerPipes {
 
   async #tryRemove(container: string): Promise<boolean> {
     try {
-      // A pipe that was being taken may still come in.
+      // A pipe that was being taken may still be moved in.
       const inUse = { maxRetries: 5, retryDelay: 20 };
       await rm(this.#directory(container), { recursive: true, force: true, ...inUse });
       return true;
     } catch (error) {
-      this.#logger.warn({ container, err: error }, "a container's pipes could not be removed; trying again");
+      this.#logger.warn({ container, err: error }, "could not remove a container's pipes; retrying");
       return false;
     }
   }
@@ -251,7 +267,7 @@ export class ContainerPipes {
     if (library === undefined) return;
     this.#library = path.join(stock, UNDUMPABLE);
     await writeFile(this.#library, library);
-    // Every user of a container reads it, whatever the service's own umask is.
+    // Every user of a container reads it, whatever the service's umask.
     await chmod(this.#library, 0o644);
   }
 
@@ -288,7 +304,7 @@ async function give(pipe: string, uid: number): Promise<void> {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "EPERM" && code !== "EINVAL") throw error;
-    // The service may not give it away. Root opens it all the same; others open it by its name, which is theirs alone.
+    // The service may not give it away. Root can open it regardless; others by its name, which only they know.
     if (uid !== 0) await chmod(pipe, 0o666);
   }
 }

@@ -2,16 +2,18 @@ import { readFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import path from "node:path";
+import { StringDecoder } from "node:string_decoder";
 import { inspect } from "node:util";
 import Docker, { type DockerOptions } from "dockerode";
 import { abortError, throwIfAborted } from "../../base/errors.ts";
+import type { OutputStream } from "../port.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
 const DEFAULT_HOST = "unix:///var/run/docker.sock";
-/** A burst of calls opens many connections; each one kept costs the daemon a descriptor and both sides memory. */
+/** A burst of calls opens many connections; each that is kept costs the daemon a descriptor and both sides memory. */
 const CONNECTIONS = { keepAlive: true, maxFreeSockets: 4 };
 
-/** How one call is bounded. */
+/** Bounds of one call. */
 export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
   /** Default: the daemon's `callTimeoutMs`. */
@@ -19,8 +21,8 @@ export interface CallOptions {
 }
 
 /**
- * The connection to a Docker daemon. {@link call} is the one way through it:
- * every call ends in time, with a `BerthError` where it fails.
+ * The connection to a Docker daemon. Everything goes through {@link call}: every
+ * call ends in time, with a `BerthError` where it fails.
  */
 export class Daemon {
   /** Path of the daemon's socket on this machine; undefined where it is reached over the network. */
@@ -53,10 +55,9 @@ export class Daemon {
   }
 
   /**
-   * Runs one call. `doing` completes "Docker failed while …". The signal that
-   * `run` gets is to be handed to the driver; it is aborted when the caller's
-   * is or when time is up, and then the call fails at once, whether the driver
-   * reacts or not.
+   * Runs one call. `doing` completes "Docker failed while …". `run` passes its
+   * signal on to the driver; it is aborted with the caller's or when time is up,
+   * and then the call fails at once, whether the driver reacts or not.
    */
   async call<T>(
     doing: string,
@@ -90,19 +91,74 @@ export class Daemon {
 }
 
 /**
- * The driver's types leave out its agent. For every request the driver formats
- * all that belongs to it, for a log that is off, and an agent leads to every
- * open connection: with 30 of them that took longer than the requests did.
+ * The driver's types lack its agent. For every request the driver formats its
+ * options for a log that is off, and an agent leads to every open connection:
+ * with 30 of them that took longer than the requests did.
  */
 function connect(options: DockerOptions & { readonly agent: HttpAgent }): Docker {
   Object.defineProperty(options.agent, inspect.custom, { value: () => "Agent" });
   return new Docker(options);
 }
 
-/** The files that Docker's own environment variables name, as its command line reads them. */
+/** The files that Docker's environment variables name, read as by its command line. */
 function tlsFiles(): { ca: Buffer; cert: Buffer; key: Buffer } | undefined {
   const { DOCKER_TLS_VERIFY, DOCKER_CERT_PATH } = process.env;
   if (!DOCKER_TLS_VERIFY || !DOCKER_CERT_PATH) return undefined;
   const read = (name: string) => readFileSync(path.join(DOCKER_CERT_PATH, name));
   return { ca: read("ca.pem"), cert: read("cert.pem"), key: read("key.pem") };
+}
+
+const HEADER_BYTES = 8;
+
+/**
+ * Splits the frames in which Docker sends stdout and stderr over one connection: a
+ * byte for the stream, three zeros, the payload's length as 32 bits big-endian,
+ * the payload. Payloads are passed on as they arrive, as views of the chunks, so
+ * the work is linear whatever the frame's size.
+ */
+export class Demux {
+  readonly #header = Buffer.alloc(HEADER_BYTES);
+  #headerBytes = 0;
+  #payloadLeft = 0;
+  readonly #onData: (stream: OutputStream, chunk: Buffer) => void;
+
+  constructor(onData: (stream: OutputStream, chunk: Buffer) => void) {
+    this.#onData = onData;
+  }
+
+  /** Whether the next byte belongs to a frame that is incomplete. */
+  get insideFrame(): boolean {
+    return this.#payloadLeft > 0 || (this.#headerBytes > 0 && this.#headerBytes < HEADER_BYTES);
+  }
+
+  push(chunk: Buffer): void {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#payloadLeft === 0) {
+        if (this.#headerBytes === HEADER_BYTES) this.#headerBytes = 0;
+        const taken = chunk.copy(this.#header, this.#headerBytes, at);
+        this.#headerBytes += taken;
+        at += taken;
+        if (this.#headerBytes < HEADER_BYTES) return;
+        this.#payloadLeft = this.#header.readUInt32BE(4);
+        continue;
+      }
+      const payload = chunk.subarray(at, at + this.#payloadLeft);
+      at += payload.length;
+      this.#payloadLeft -= payload.length;
+      this.#onData(this.#header[0] === 2 ? "stderr" : "stdout", payload);
+    }
+  }
+}
+
+/** Parses a stream of JSON values, one a line, as Docker sends progress and events. */
+export async function* jsonLines<T>(stream: AsyncIterable<Buffer | string>): AsyncGenerator<T> {
+  const decoder = new StringDecoder("utf8");
+  let rest = "";
+  for await (const chunk of stream) {
+    const lines = (rest + (typeof chunk === "string" ? chunk : decoder.write(chunk))).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) if (line.trim() !== "") yield JSON.parse(line) as T;
+  }
+  if (rest.trim() !== "") yield JSON.parse(rest) as T;
 }

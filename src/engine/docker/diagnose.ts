@@ -2,13 +2,12 @@ import { access, constants } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../../base/diagnosis.ts";
 import { BerthError } from "../../base/errors.ts";
-import { describeIsolation } from "../isolation.ts";
-import type { EngineInfo, IsolationLevel } from "../port.ts";
+import { describeIsolation, type EngineInfo, type IsolationLevel } from "../port.ts";
 import { Daemon } from "./daemon.ts";
-import { diagnoseImage } from "./diagnose-image.ts";
 import { DockerEngine, type DockerEngineOptions } from "./engine.ts";
+import { answerTo } from "./errors.ts";
 
-/** The fields used of what `docker info` tells, beside those of the engine's own info. */
+/** The fields of `docker info` that are used, beside those of the engine's info. */
 interface DaemonFacts {
   readonly Driver: string;
   readonly CgroupDriver: string;
@@ -21,9 +20,8 @@ interface DaemonFacts {
 const CALL_TIMEOUT_MS = 10_000;
 
 /**
- * Looks at a Docker daemon as a service with these options would find it.
- * `image` is that of sandboxes that name none. Changes nothing, and ends in
- * time.
+ * Checks a Docker daemon as a service with these options would find it. `image` is
+ * the default image. Changes nothing, and ends in time.
  */
 export async function diagnoseDocker(options: DockerEngineOptions, image: string): Promise<Finding[]> {
   const engine = new DockerEngine({ ...options, timeouts: { callMs: CALL_TIMEOUT_MS } });
@@ -31,7 +29,10 @@ export async function diagnoseDocker(options: DockerEngineOptions, image: string
   const place = daemon.socketPath ?? options.host ?? process.env.DOCKER_HOST ?? "";
   try {
     const info = await engine.info();
-    const facts = await daemon.call("asking who it is", (docker): Promise<DaemonFacts> => docker.info());
+    const facts = await daemon.call(
+      "asking for its version",
+      (docker): Promise<DaemonFacts> => docker.info(),
+    );
     return [
       { subject: "docker daemon", status: "ok", found: `Docker ${info.version} at ${place}` },
       { subject: "isolation", status: "ok", found: describeIsolation(info.isolation) },
@@ -54,7 +55,7 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
   if (code === "EACCES" || code === "EPERM") {
     return {
       found: `this user may not open ${place}`,
-      mend: 'sudo usermod -aG docker "$USER"   # then log in again: who is in this group is as good as root',
+      mend: 'sudo usermod -aG docker "$USER"   # then log in again: members of this group are as good as root',
     };
   }
   if (code !== "ENOENT" && code !== "ECONNREFUSED") {
@@ -92,7 +93,7 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
       ? { status: "ok", found: `memory, cpu and processes, by cgroup v${version} (${facts.CgroupDriver})` }
       : {
           status: "missing",
-          found: `cgroup v${version} (${facts.CgroupDriver}) cannot bound ${missingLimits.join(", ")}`,
+          found: `cgroup v${version} (${facts.CgroupDriver}) cannot limit ${missingLimits.join(", ")}`,
           mend: rootless ? delegate : kernel,
         }),
   };
@@ -102,12 +103,12 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
       found: "sandboxes cannot be paused: Docker runs without control groups",
       mend: delegate,
     }),
-    yesOrLimited("disk limit", diskLimit, "disk_bytes can be bounded", {
-      found: "disk_bytes cannot be bounded: that takes overlay2 on XFS with project quotas",
+    yesOrLimited("disk limit", diskLimit, "disk_bytes can be limited", {
+      found: "disk_bytes cannot be limited: that needs overlay2 on XFS with project quotas",
       mend: "Put Docker's data on a disk of its own (DEVICE is erased), with Docker stopped: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
     }),
-    yesOrLimited("network", egress, "sandboxes can be given outgoing network", {
-      found: "sandboxes get no network: a safe one takes root, iptables, and the daemon on this machine",
+    yesOrLimited("network", egress, "sandboxes can have outgoing network", {
+      found: "sandboxes get no network: a safe one needs root, iptables, and the daemon on this machine",
       mend: "sudo apt-get install -y iptables   # and run berth serve as root",
     }),
   ];
@@ -128,7 +129,7 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
 
 function storage({ Driver: driver }: DaemonFacts): Finding {
   return yesOrLimited("storage driver", driver !== "vfs", driver, {
-    found: "vfs: every sandbox is a full copy of its image, slow to make and large",
+    found: "vfs: every sandbox is a full copy of its image, slow to create and large",
     mend: 'Set "storage-driver": "overlay2" in /etc/docker/daemon.json\nsudo systemctl restart docker',
   });
 }
@@ -160,4 +161,60 @@ async function isDirectory(dir: string): Promise<boolean> {
     () => true,
     () => false,
   );
+}
+
+/** How long a registry may take to answer. */
+const REGISTRY_TIMEOUT_MS = 15_000;
+
+/** Checks whether the default image is there or can be pulled. */
+async function diagnoseImage(daemon: Daemon, image: string): Promise<Finding> {
+  const subject = "default image";
+  if (await isThere(daemon, image)) return { subject, status: "ok", found: `${image} is there` };
+  const refusal = await pullRefusal(daemon, image);
+  if (refusal === undefined) {
+    return { subject, status: "ok", found: `${image} can be pulled, which the first sandbox will do` };
+  }
+  const others = await localImages(daemon);
+  return {
+    subject,
+    status: "missing",
+    found: `${image} is not there, and ${refusal}`,
+    mend:
+      others.length === 0
+        ? `docker pull ${image}`
+        : `docker pull ${image}\nor use one that is there (${others.slice(0, 5).join(", ")}): berth serve --default-image IMAGE`,
+  };
+}
+
+async function isThere(daemon: Daemon, image: string): Promise<boolean> {
+  try {
+    await daemon.call("looking up an image", (docker) => docker.getImage(image).inspect());
+    return true;
+  } catch (error) {
+    if (answerTo(error)?.statusCode === 404) return false;
+    throw error;
+  }
+}
+
+/** Why the image cannot be pulled; undefined: it can. */
+async function pullRefusal(daemon: Daemon, image: string): Promise<string | undefined> {
+  try {
+    await daemon.call("asking a registry", (docker) => docker.getImage(image).distribution(), {
+      timeoutMs: REGISTRY_TIMEOUT_MS,
+    });
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    const answer = answerTo(error);
+    if (answer === undefined) return "its registry does not answer";
+    if (/dial tcp|lookup |timeout|connection re|TLS handshake|EOF/i.test(answer.text)) {
+      return "its registry cannot be reached";
+    }
+    return "its registry does not provide it: it does not exist there, or needs a login";
+  }
+}
+
+async function localImages(daemon: Daemon): Promise<string[]> {
+  const images = await daemon.call("listing images", (docker) => docker.listImages());
+  return images.flatMap(({ RepoTags }) => RepoTags ?? []).filter((tag) => !tag.startsWith("<none>"));
 }

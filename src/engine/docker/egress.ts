@@ -6,8 +6,10 @@ import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Daemon } from "./daemon.ts";
-import { EGRESS_BRIDGE, hasUserChain, mendEgressRules } from "./egress-rules.ts";
 import { answerTo } from "./errors.ts";
+
+/** The bridge's interface on the host, by which the rules match its traffic. */
+const EGRESS_BRIDGE = "berth0";
 
 /** The Docker network of every sandbox with EGRESS on a daemon, whatever the instance. */
 const NETWORK = "berth-egress";
@@ -21,8 +23,8 @@ const IPTABLES_TIMEOUT_MS = 10_000;
 
 /**
  * The network that reaches the public internet and nothing else: not the
- * machine, not its other networks, not other sandboxes. It is made when first
- * asked for, and its firewall rules are looked at each time.
+ * machine, not its other networks, not other sandboxes. It is created on first
+ * use, and its firewall rules are checked each time.
  */
 export class Egress {
   readonly #daemon: Daemon;
@@ -35,7 +37,7 @@ export class Egress {
     this.#logger = logger;
   }
 
-  /** Whether the service can put the rules in place: as root, on the daemon's own machine. */
+  /** Whether the service can install the rules: as root, on the daemon's machine. */
   async available(): Promise<boolean> {
     if (this.#available || this.#daemon.socketPath === undefined || process.getuid?.() !== 0)
       return this.#available;
@@ -43,7 +45,7 @@ export class Egress {
     return this.#available;
   }
 
-  /** Puts network and rules in place. Returns the network's name. */
+  /** Creates the network and its rules if needed. Returns the network's name. */
   async ensure(signal?: AbortSignal): Promise<string> {
     this.#ensuring ??= this.#ensure().finally(() => {
       this.#ensuring = undefined;
@@ -57,7 +59,7 @@ export class Egress {
     if (network.EnableIPv6 || options.some(([key, value]) => network.Options?.[key] !== value)) {
       throw unsafe(`its network ${NETWORK} has other settings. Remove it with: docker network rm ${NETWORK}`);
     }
-    // A daemon with a network namespace of its own has its bridge, and needs its rules, elsewhere.
+    // A daemon in another network namespace has its bridge, and needs its rules, there.
     await access(`/sys/class/net/${EGRESS_BRIDGE}`).catch((error: unknown) => {
       throw unsafe("Docker's networks are not on the machine of the service", error);
     });
@@ -67,19 +69,16 @@ export class Egress {
 
   async #ensureRules(): Promise<void> {
     try {
-      const mend = mendEgressRules(await listRules());
-      if (mend !== undefined) {
-        await iptables("iptables-restore", ["--noflush", "-w", "5"], mend);
-        this.#logger.info(
-          { bridge: EGRESS_BRIDGE },
-          "put the firewall rules of sandboxes with egress in place",
-        );
+      const repair = repairEgressRules(await listRules());
+      if (repair !== undefined) {
+        await iptables("iptables-restore", ["--noflush", "-w", "5"], repair);
+        this.#logger.info({ bridge: EGRESS_BRIDGE }, "installed the firewall rules of sandboxes with egress");
       }
       const listing = await listRules();
-      if (!hasUserChain(listing) || mendEgressRules(listing) !== undefined)
+      if (!hasUserChain(listing) || repairEgressRules(listing) !== undefined)
         throw new Error("the rules do not stay");
     } catch (error) {
-      throw unsafe("its firewall rules cannot be put in place", error);
+      throw unsafe("its firewall rules cannot be installed", error);
     }
   }
 
@@ -128,7 +127,7 @@ async function iptables(command: string, args: readonly string[], input = ""): P
     maxBuffer: 64 << 20,
     env: { ...process.env, PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` },
   });
-  // A command that ends without reading says why by its exit code.
+  // A command that ends without reading reports why by its exit code.
   running.child.stdin?.on("error", () => {}).end(input);
   return (await running).stdout;
 }
@@ -138,4 +137,61 @@ function unsafe(problem: string, cause?: unknown): BerthError {
     metadata: { capability: "egress" },
     cause,
   });
+}
+
+const CHAIN = "BERTH-EGRESS";
+
+/** Every IPv4 range that is not the public internet (RFC 6890): private, link-local with the metadata address, shared, reserved. */
+const NOT_PUBLIC = [
+  "0.0.0.0/8",
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "127.0.0.0/8",
+  "169.254.0.0/16",
+  "172.16.0.0/12",
+  "192.0.0.0/24",
+  "192.0.2.0/24",
+  "192.88.99.0/24",
+  "192.168.0.0/16",
+  "198.18.0.0/15",
+  "198.51.100.0/24",
+  "203.0.113.0/24",
+  "224.0.0.0/4",
+  "240.0.0.0/4",
+];
+
+/** As `iptables -S` prints it, so that rules compare as text. */
+const REJECT = "-j REJECT --reject-with icmp-port-unreachable";
+
+const CHAIN_RULES = NOT_PUBLIC.map((range) => `-A ${CHAIN} -d ${range} ${REJECT}`);
+
+/** What must come first in chains that others use: for forwarded traffic, and for traffic to the machine itself. */
+const FIRST_RULES = [
+  { chain: "DOCKER-USER", rule: `-i ${EGRESS_BRIDGE} -j ${CHAIN}` },
+  { chain: "INPUT", rule: `-i ${EGRESS_BRIDGE} ${REJECT}` },
+];
+
+/** Whether Docker forwards through the chain for others' rules. */
+export function hasUserChain(listing: string): boolean {
+  return listing.split("\n").includes("-A FORWARD -j DOCKER-USER");
+}
+
+/**
+ * Compares the output of `iptables -S` with the rules that keep sandboxes from all
+ * but the public internet. Returns the input for `iptables-restore --noflush`
+ * that repairs them in one step; undefined where they are right.
+ */
+export function repairEgressRules(listing: string): string | undefined {
+  const lines = listing.split("\n");
+  const rulesOf = (chain: string) => lines.filter((line) => line.startsWith(`-A ${chain} `));
+  const commands: string[] = [];
+  if (rulesOf(CHAIN).join("\n") !== CHAIN_RULES.join("\n"))
+    commands.push(`:${CHAIN} - [0:0]`, ...CHAIN_RULES);
+  for (const { chain, rule } of FIRST_RULES) {
+    const rules = rulesOf(chain);
+    if (rules[0] === `-A ${chain} ${rule}`) continue;
+    for (const line of rules) if (line === `-A ${chain} ${rule}`) commands.push(`-D ${chain} ${rule}`);
+    commands.push(`-I ${chain} 1 ${rule}`);
+  }
+  return commands.length === 0 ? undefined : ["*filter", ...commands, "COMMIT", ""].join("\n");
 }

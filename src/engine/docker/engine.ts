@@ -23,37 +23,44 @@ import type {
   SpawnedProcess,
   SpawnRequest,
 } from "../port.ts";
-import { containerConfig, resourceLimits } from "./container-config.ts";
+import {
+  containerConfig,
+  INSTANCE_LABEL,
+  parseLabels,
+  resourceLimits,
+  type SandboxLabels,
+} from "./container-config.ts";
 import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
-import { ContainerMaker, type CreatedContainer, containerName } from "./create.ts";
+import {
+  ContainerMaker,
+  type CreatedContainer,
+  containerName,
+  parseUsage,
+  removeContainer,
+} from "./containers.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
 import { answerTo, translateError } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
-import { readInfo, requireCapabilities } from "./info.ts";
-import { INSTANCE_LABEL, parseLabels, type SandboxLabels } from "./labels.ts";
-import { type LateTarget, lateTarget, mountLate, overlap } from "./late-mounts.ts";
-import { MountStage } from "./mount-stage.ts";
-import { daemonOpenFilesLimit } from "./open-files.ts";
+import { daemonOpenFilesLimit, readInfo, requireCapabilities } from "./info.ts";
+import { type LateTarget, lateTarget, MountStage, mountLate, overlap } from "./mounts.ts";
 import { OutsideViews } from "./outside-views.ts";
-import { removeContainer } from "./remove.ts";
 import { Spawner } from "./spawner.ts";
-import { parseUsage } from "./usage.ts";
 
-/** How long Docker may take, in milliseconds. */
-export interface DockerTimeouts {
+/** Timeouts of calls to Docker, in milliseconds. */
+interface DockerTimeouts {
   /** Short calls. Default 30 s. */
   readonly callMs: number;
-  /** Making a container. Default 60 s. */
+  /** Creating a container. Default 60 s. */
   readonly createMs: number;
   /** Starting a container. Default 60 s. */
   readonly startMs: number;
-  /** From there until it is ready for commands. Default 30 s. */
+  /** From the start until it is ready for commands. Default 30 s. */
   readonly readyMs: number;
   /** Removing a container. Default 60 s. */
   readonly removeMs: number;
-  /** Until a registry first answers. Default 30 s. */
+  /** Until a registry answers first. Default 30 s. */
   readonly registryMs: number;
   /** A pull without any progress. Default 120 s. */
   readonly pullStallMs: number;
@@ -71,9 +78,9 @@ const DEFAULT_TIMEOUTS: DockerTimeouts = {
 
 const DEFAULT_EGRESS_DNS = ["1.1.1.1", "8.8.8.8"];
 
-/** What a {@link DockerEngine} is made of. */
+/** Options of a {@link DockerEngine}. */
 export interface DockerEngineOptions {
-  /** Tells the containers of this service from those of others on the same daemon. */
+  /** Distinguishes this service's containers from others on the same daemon. */
   readonly instance: string;
   readonly logger: Logger;
   /** As in `DOCKER_HOST`, which is the default; then `unix:///var/run/docker.sock`. */
@@ -88,14 +95,14 @@ export interface DockerEngineOptions {
    * Default 1.1.1.1 and 8.8.8.8.
    */
   readonly egressDns?: readonly string[];
-  /** Where named pipes to containers are made; a directory of this service alone. Default: Docker's own streams are used. */
+  /** A directory of this service alone for named pipes to containers. Default: Docker's own streams are used. */
   readonly pipesDir?: string;
-  /** How many pipes are kept that something left behind holds. Default: as {@link OrphanedPipes} has it. */
+  /** Default: those of {@link OrphanedPipes}. */
   readonly orphanedPipes?: OrphanedPipesBounds;
   readonly timeouts?: Partial<DockerTimeouts>;
 }
 
-/** After how long a removal is helped: Docker waits for processes that were stopped half-way into the container. */
+/** When a removal gets help: Docker waits for processes that were stopped halfway into the container. */
 const STUCK_REMOVAL_MS = 1_500;
 
 /** The engine over a Docker daemon. */
@@ -108,17 +115,17 @@ export class DockerEngine implements Engine {
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
   readonly #stage = new MountStage();
-  /** Whom a container's commands run as, where they name nobody. What is missing is asked for. */
+  /** Default users of containers' commands; a missing one is read from its container. */
   readonly #users = new Map<string, string>();
-  /** Containers that take mounts as long as nobody has used them. */
+  /** Containers that take mounts until somebody uses them. */
   readonly #lateTargets = new Map<string, LateTarget>();
-  /** Undefined where all goes through the daemon. */
+  /** Undefined where all streams go through the daemon. */
   readonly #pipes: ContainerPipes | undefined;
   readonly #orphanedPipes: OrphanedPipes;
   readonly #spawner: Spawner;
   readonly #outside: OutsideViews;
   #info: EngineInfo | undefined;
-  /** Of what an earlier run of the service left in its pipes. */
+  /** The recovery of pipes that an earlier run of the service left. */
   #recovered: Promise<void> | undefined;
 
   constructor(options: DockerEngineOptions) {
@@ -132,7 +139,7 @@ export class DockerEngine implements Engine {
     this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
     this.#egress = new Egress(this.#daemon, options.logger);
     const { pipesDir } = options;
-    // A daemon that is reached over the network has no files in common with the service.
+    // A daemon that is reached over the network shares no files with the service.
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
       this.#pipes = new ContainerPipes(pipesDir, options.logger);
     this.#orphanedPipes = new OrphanedPipes(options.orphanedPipes);
@@ -290,7 +297,7 @@ export class DockerEngine implements Engine {
   }
 
   async outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined> {
-    // A daemon that is reached over the network has processes of another machine.
+    // A daemon that is reached over the network runs processes on another machine.
     if (this.#daemon.socketPath === undefined) return undefined;
     return this.#outside.of(ref, () => this.#inspect(ref, signal));
   }
@@ -331,7 +338,7 @@ export class DockerEngine implements Engine {
     );
   }
 
-  /** Makes a container with a directory of pipes, or without where it cannot have one. */
+  /** Makes a container with a directory of pipes if it can have one. */
   async #withPipes(
     user: string,
     name: string,
@@ -343,11 +350,11 @@ export class DockerEngine implements Engine {
     if (pipes === undefined) return this.#withoutPipes(make);
     try {
       const made = await make(pipes.path);
-      this.#spawner.know(made.id, name).learn(user, uidOf(made.owner), made.told);
+      this.#spawner.add(made.id, name).learn(user, uidOf(made.owner), made.printed);
       return made;
     } catch (error) {
       await this.#pipes?.remove(name);
-      // The daemon does not see the service's files.
+      // The daemon does not share the service's files.
       if (!answerTo(error)?.text.includes("bind source path does not exist")) throw error;
       pipes.refused(error);
       return this.#withoutPipes(make);
@@ -360,17 +367,17 @@ export class DockerEngine implements Engine {
     make: (pipes: string | undefined) => Promise<CreatedContainer>,
   ): Promise<CreatedContainer> {
     const made = await make(undefined);
-    this.#spawner.know(made.id, undefined);
+    this.#spawner.add(made.id, undefined);
     return made;
   }
 
-  /** Takes over the pipes of containers of an earlier run of the service. */
+  /** Recovers the pipes of containers of an earlier run of the service. */
   async #recoverPipes(containers: readonly ContainerInfo[]): Promise<void> {
     const names = new Map(containers.map(({ Id, Names: [name = ""] }) => [name.slice(1), Id]));
     for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
-      this.#spawner.know(names.get(name) ?? "", name);
+      this.#spawner.add(names.get(name) ?? "", name);
     }
-    for (const { Id: id } of containers) if (!this.#spawner.knows(id)) this.#spawner.know(id, undefined);
+    for (const { Id: id } of containers) if (!this.#spawner.has(id)) this.#spawner.add(id, undefined);
   }
 
   async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {
@@ -390,7 +397,7 @@ export class DockerEngine implements Engine {
       );
     } catch (error) {
       if (!answerTo(error)) throw error;
-      // Docker refuses what is so already; its state tells that from other refusals.
+      // Docker refuses what is so already; the container's state distinguishes that from other refusals.
       const { State: state } = await this.#inspect(ref, signal);
       if (!state.Running)
         throw translateError({ statusCode: 409, message: "is not running" }, "pausing a container");
@@ -398,7 +405,7 @@ export class DockerEngine implements Engine {
     }
   }
 
-  /** How a container that does not run came to its end; undefined where it is gone or being removed. */
+  /** How a container that does not run ended; undefined where it is gone or being removed. */
   async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
     try {
       const { State: state } = await this.#inspect(ref, signal);

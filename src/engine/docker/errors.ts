@@ -1,27 +1,27 @@
 import { abortError, BerthError } from "../../base/errors.ts";
 
-/** Ends a call that Docker did not answer in time. */
+/** Why a call was ended that Docker did not answer in time. */
 export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
 
-/** How the daemon refused a request. */
-export interface DaemonAnswer {
+/** The daemon's refusal of a request. */
+interface DaemonAnswer {
   readonly statusCode: number;
   readonly text: string;
 }
 
 /**
- * Turns whatever a call to Docker failed with into the error the port
- * promises. `doing` completes the sentence "Docker failed while …". Docker has
- * no error codes of its own, so what a status means is told by its words.
+ * Converts whatever a call to Docker failed with to an error of the port. `doing`
+ * completes the sentence "Docker failed while …". Docker has no error codes, so
+ * the text decides what a status means.
  */
 export function translateError(error: unknown, doing: string, signal?: AbortSignal): BerthError {
   if (error instanceof BerthError) return error;
   if (signal?.aborted) return abortError(signal);
   if (error instanceof NoAnswerError) {
     return unavailable(
-      `Docker did not answer in time while ${doing}. See whether dockerd is overloaded or hangs.`,
+      `Docker did not answer in time while ${doing}. Check whether dockerd is overloaded or hangs.`,
       error,
     );
   }
@@ -71,7 +71,7 @@ function connectionError(error: unknown, doing: string): BerthError {
     case "EACCES":
     case "EPERM":
       return unavailable(
-        "Docker's socket may not be opened by the user the service runs as. Add that user to the group docker, or run the service as root.",
+        "The service's user may not open Docker's socket. Add that user to the group docker, or run the service as root.",
         error,
       );
     case "ENOENT":
@@ -85,7 +85,7 @@ function connectionError(error: unknown, doing: string): BerthError {
   }
 }
 
-/** The daemon's status and text, where a driver's error is an answer at all. */
+/** The daemon's status and text, if a driver's error is an answer. */
 function daemonAnswer(error: unknown): DaemonAnswer | undefined {
   if (typeof error !== "object" || error === null || !("statusCode" in error)) return undefined;
   const { statusCode, json, message } = error as { statusCode: number; json?: unknown; message?: string };
@@ -94,12 +94,12 @@ function daemonAnswer(error: unknown): DaemonAnswer | undefined {
   return { statusCode, text };
 }
 
-/** What the daemon answered, where a translated error came of an answer. */
+/** The daemon's answer behind a translated error, if there was one. */
 export function answerTo(error: unknown): DaemonAnswer | undefined {
   return error instanceof BerthError ? daemonAnswer(error.cause) : undefined;
 }
 
-/** A sentence of Docker's with the host's own paths taken out, short enough for an error message. */
+/** A message of Docker's without the host's paths, short enough for an error message. */
 export function daemonWords(text: string): string {
   return text
     .replace(

@@ -1,19 +1,19 @@
 import { BerthError } from "../../base/errors.ts";
 import type { EngineEvent, EngineSandboxEnd } from "../port.ts";
+import { INSTANCE_LABEL, parseLabels } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
+import { jsonLines } from "./daemon.ts";
 import { translateError } from "./errors.ts";
-import { jsonLines } from "./json-lines.ts";
-import { INSTANCE_LABEL, parseLabels } from "./labels.ts";
 
 interface DaemonEvent {
   readonly Action: string;
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
 
-/** How a container that has ended did so. Undefined where it is gone or being removed. */
-export type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
+/** How a container ended. Undefined where it is gone or being removed. */
+type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
 
-/** What happens to the containers of an instance. Listening begins with the call, not with the first item taken. */
+/** What happens to the containers of an instance, from the call on, not from the first item taken. */
 export function watchEvents(
   daemon: Daemon,
   instance: string,
@@ -37,7 +37,7 @@ export function watchEvents(
     },
     { signal },
   );
-  // Whoever iterates gets the failure; nobody has to.
+  // The iterator reports the failure, if anybody iterates.
   opening.catch(() => {});
   return translateEvents(opening, findEnd, signal);
 }
@@ -58,7 +58,7 @@ async function* translateEvents(
       switch (action) {
         case "die": {
           const end = await findEnd(ref, signal);
-          // A removal kills first: what follows tells that it was one.
+          // A removal kills first, and its own event follows.
           if (end) yield { type: "ended", ref, sandboxId, end };
           break;
         }
@@ -78,15 +78,15 @@ async function* translateEvents(
 }
 
 /**
- * How a main process ended. Docker remembers for ever that the kernel once
- * ended some process of the container for want of memory; only together with
- * SIGKILL does it say why the main one ended.
+ * How a main process ended. Docker remembers for ever that the OOM killer once
+ * killed some process of the container; only together with SIGKILL does that
+ * explain the end of the main one.
  */
 export function ended(exitCode: number, outOfMemorySeen: boolean): EngineSandboxEnd {
   return { exitCode, outOfMemory: outOfMemorySeen && exitCode === 137 };
 }
 
-/** Also where nobody iterates. */
+/** Closes the stream on abort, also where nobody iterates. */
 function closeOnAbort(stream: NodeJS.ReadableStream, signal: AbortSignal): void {
   const onAbort = () => destroy(stream);
   signal.addEventListener("abort", onAbort, { once: true });

@@ -1,18 +1,18 @@
+import type { Readable } from "node:stream";
 import type { ImageInspectOptions } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
-import { BerthError, canceled } from "../../base/errors.ts";
+import { abortError, BerthError, canceled } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { EnsureImageOptions, PullProgress } from "../port.ts";
-import type { CallOptions, Daemon } from "./daemon.ts";
-import { answerTo } from "./errors.ts";
-import { type PullTimeouts, pullImage } from "./pull.ts";
+import { type CallOptions, type Daemon, jsonLines } from "./daemon.ts";
+import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
 
-/** Names of images as Docker takes them, and nothing that would lead a request elsewhere. */
+/** Valid names of images, and nothing that could redirect a request. */
 const REFERENCE =
   /^[a-zA-Z0-9][\w.-]*(:\d+)?(\/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@[a-z0-9+._-]+:[a-f0-9]{32,})?$/;
 
-/** What is to be known of an image. */
-export interface ImageFacts {
+/** What sandboxes need of an image. */
+interface ImageFacts {
   /** Its `USER`; empty: root. */
   readonly user: string;
 }
@@ -24,7 +24,7 @@ interface Pull {
   waiters: number;
 }
 
-/** The images of a daemon: looks them up and pulls them, each once however many ask for it. */
+/** The images of a daemon: looks them up and pulls them, each once however many callers ask. */
 export class Images {
   readonly #daemon: Daemon;
   readonly #logger: Logger;
@@ -66,7 +66,7 @@ export class Images {
     }
   }
 
-  /** Makes sure that the image is there. Callers of one image share one pull, which ends when the last of them leaves. */
+  /** Pulls the image unless it is there. Callers of one image share one pull, which is aborted when the last of them leaves. */
   async ensure(image: string, { signal, onProgress }: EnsureImageOptions): Promise<void> {
     try {
       await this.inspect(image, { signal });
@@ -82,7 +82,7 @@ export class Images {
     } finally {
       if (onProgress) pull.listeners.delete(onProgress);
       if (--pull.waiters === 0) {
-        // Nobody may join a pull that is being given up.
+        // Nobody may join a pull that is being aborted.
         if (this.#pulls.get(image) === pull) this.#pulls.delete(image);
         pull.abort.abort(canceled());
       }
@@ -109,7 +109,7 @@ export class Images {
       },
       (error: unknown) => {
         forget();
-        this.#logger.warn({ image, err: error }, "an image could not be pulled");
+        this.#logger.warn({ image, err: error }, "could not pull an image");
       },
     );
     return pull;
@@ -125,4 +125,141 @@ function noImageName(image: string, cause?: unknown): BerthError {
       cause,
     },
   );
+}
+
+/** How long a pull may stall. */
+interface PullTimeouts {
+  /** Until the registry first answers. */
+  readonly firstAnswerMs: number;
+  /** Between two signs of progress afterwards. */
+  readonly stallMs: number;
+}
+
+/** Minimum time between two reports of progress. */
+const REPORT_INTERVAL_MS = 200;
+
+/** The longest timer; the pull has its own timeouts. */
+const UNBOUNDED_MS = 2 ** 31 - 1;
+
+/**
+ * Pulls an image. Fails with `IMAGE_UNAVAILABLE` when the registry refuses,
+ * cannot be reached, or stalls for longer than the timeouts allow. Docker aborts
+ * the pull with the signal.
+ */
+async function pullImage(
+  daemon: Daemon,
+  image: string,
+  timeouts: PullTimeouts,
+  report: (progress: PullProgress) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const stop = new AbortController();
+  const onAbort = () => stop.abort(abortError(signal));
+  signal.addEventListener("abort", onAbort, { once: true });
+  const stall = () => stop.abort(new NoAnswerError("the registry stalls"));
+  let timer = setTimeout(stall, timeouts.firstAnswerMs);
+  try {
+    const stream = await daemon.call(
+      "pulling an image",
+      (docker, abortSignal) => docker.pull(image, { abortSignal }),
+      { signal: stop.signal, timeoutMs: UNBOUNDED_MS },
+    );
+    const layers = new PullLayers();
+    let reportedMs = 0;
+    stop.signal.addEventListener("abort", () => (stream as Readable).destroy(), { once: true });
+    for await (const message of jsonLines<PullMessage>(stream)) {
+      clearTimeout(timer);
+      timer = setTimeout(stall, timeouts.stallMs);
+      if (message.error) throw refused(image, message.error);
+      layers.apply(message);
+      if (performance.now() - reportedMs < REPORT_INTERVAL_MS) continue;
+      reportedMs = performance.now();
+      report(layers.progress());
+    }
+    if (stop.signal.aborted) throw stop.signal.reason;
+    report(layers.progress());
+  } catch (error) {
+    if (stop.signal.reason instanceof NoAnswerError) throw unreachable(image, error);
+    if (signal.aborted) throw abortError(signal);
+    const answer = answerTo(error);
+    throw answer ? refused(image, answer.text, error) : error;
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+function refused(image: string, text: string, cause: unknown = new Error(text)): BerthError {
+  if (/dial tcp|lookup |i\/o timeout|timeout exceeded|connection re|TLS handshake|EOF/i.test(text)) {
+    return unreachable(image, cause);
+  }
+  if (/no space left/i.test(text)) {
+    return new BerthError("NO_SPACE", `The disk is too full for the image "${image}".`, { cause });
+  }
+  const problem = /denied|unauthorized|unknown|not found|not exist|no basic auth/i.test(text)
+    ? "it does not exist there, or needs a login. Check the name"
+    : `${daemonWords(text)}. Check the registry`;
+  return new BerthError(
+    "IMAGE_UNAVAILABLE",
+    `The registry does not provide the image "${image}": ${problem}, or try on the engine's machine: docker pull ${image}`,
+    { metadata: { image }, cause },
+  );
+}
+
+function unreachable(image: string, cause: unknown): BerthError {
+  return new BerthError(
+    "IMAGE_UNAVAILABLE",
+    `The image "${image}" is not on the engine's machine and its registry cannot be reached from there. ` +
+      "Check that machine's network, or load the image there with: docker load",
+    { metadata: { image }, cause, retryAfterMs: 10_000 },
+  );
+}
+
+/** One line of Docker's progress during a pull. */
+interface PullMessage {
+  readonly id?: string;
+  readonly status?: string;
+  readonly progressDetail?: { readonly current?: number; readonly total?: number };
+  readonly error?: string;
+}
+
+interface Layer {
+  currentBytes: number;
+  totalBytes: number;
+  done: boolean;
+}
+
+/** Adds up the progress of each layer. */
+class PullLayers {
+  readonly #layers = new Map<string, Layer>();
+
+  apply({ id, status, progressDetail }: PullMessage): void {
+    if (id === undefined || status === undefined || status.startsWith("Pulling from")) return;
+    const layer = this.#layers.get(id) ?? { currentBytes: 0, totalBytes: 0, done: false };
+    this.#layers.set(id, layer);
+    switch (status) {
+      case "Downloading":
+        layer.currentBytes = progressDetail?.current ?? layer.currentBytes;
+        layer.totalBytes = progressDetail?.total ?? layer.totalBytes;
+        return;
+      case "Download complete":
+        layer.currentBytes = layer.totalBytes;
+        return;
+      case "Pull complete":
+      case "Already exists":
+        layer.done = true;
+        return;
+    }
+  }
+
+  progress(): PullProgress {
+    const layers = [...this.#layers.values()];
+    const sum = (of: (layer: Layer) => number) => layers.reduce((total, layer) => total + of(layer), 0);
+    return {
+      currentBytes: sum((layer) => layer.currentBytes),
+      totalBytes: sum((layer) => layer.totalBytes),
+      layersDone: sum((layer) => Number(layer.done)),
+      layersTotal: layers.length,
+    };
+  }
 }

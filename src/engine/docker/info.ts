@@ -3,7 +3,7 @@ import { BerthError } from "../../base/errors.ts";
 import type { EngineCapabilities, EngineInfo, EngineSandboxSpec, IsolationLevel } from "../port.ts";
 import type { CallOptions, Daemon } from "./daemon.ts";
 
-/** The fields used of what `docker info` tells. */
+/** The fields of `docker info` that are used. */
 interface DaemonInfo {
   readonly ServerVersion: string;
   readonly NCPU: number;
@@ -18,22 +18,22 @@ interface DaemonInfo {
   readonly DefaultRuntime: string;
 }
 
-/** What this engine needs to know that the daemon does not tell. */
+/** What the daemon does not know of this engine. */
 export interface InfoOptions {
   readonly runtimes: Readonly<Record<string, IsolationLevel>>;
   readonly egress: boolean;
 }
 
-/** Asks the daemon who it is and what its machine can do. */
+/** What the daemon is and what its machine can do. */
 export async function readInfo(
   daemon: Daemon,
   options: InfoOptions,
   call?: CallOptions,
 ): Promise<EngineInfo> {
   const info: DaemonInfo = await daemon.call(
-    "asking who it is",
+    "asking for its version",
     (docker, abortSignal): Promise<DaemonInfo> => {
-      // The driver takes options here; its types do not know.
+      // The driver takes options here; its types lack them.
       const asker = docker as unknown as { info(options: object): Promise<DaemonInfo> };
       return asker.info({ abortSignal });
     },
@@ -55,7 +55,7 @@ export async function readInfo(
   };
 }
 
-/** Docker bounds a container's disk on overlay2 over XFS with project quotas, which only the mount's options tell. */
+/** Docker limits a container's disk on overlay2 over XFS with project quotas, which only the mount options show. */
 async function hasDiskLimit(daemon: Daemon, info: DaemonInfo): Promise<boolean> {
   const onXfs = info.DriverStatus?.some(([key, value]) => key === "Backing Filesystem" && value === "xfs");
   if (info.Driver !== "overlay2" || !onXfs || daemon.socketPath === undefined) return false;
@@ -71,26 +71,43 @@ async function hasDiskLimit(daemon: Daemon, info: DaemonInfo): Promise<boolean> 
   return /\b(pquota|prjquota)\b/.test(options);
 }
 
-/** Refuses a spec that asks for what the engine cannot do. */
+/** Refuses a spec that needs what the engine cannot do. */
 export function requireCapabilities(spec: EngineSandboxSpec, capabilities: EngineCapabilities): void {
   const asked: readonly [boolean, keyof EngineCapabilities, string][] = [
-    [spec.resources.memoryBytes > 0, "memoryLimit", "bound memory: its kernel lacks the memory cgroup"],
-    [spec.resources.cpuMillis > 0, "cpuLimit", "bound CPU time: its kernel lacks CFS quotas"],
-    [spec.resources.pidsLimit > 0, "pidsLimit", "bound processes: its kernel lacks the pids cgroup"],
+    [spec.resources.memoryBytes > 0, "memoryLimit", "limit memory: its kernel lacks the memory cgroup"],
+    [spec.resources.cpuMillis > 0, "cpuLimit", "limit CPU time: its kernel lacks CFS quotas"],
+    [spec.resources.pidsLimit > 0, "pidsLimit", "limit processes: its kernel lacks the pids cgroup"],
     [
       spec.resources.diskBytes !== undefined,
       "diskLimit",
-      "bound disk space: that takes the overlay2 driver on XFS mounted with pquota. Leave disk_bytes unset",
+      "limit disk space: that needs the overlay2 driver on XFS mounted with pquota. Leave disk_bytes unset",
     ],
     [
       spec.network === "EGRESS",
       "egress",
-      "give a network that is safe: that takes a service that runs as root with iptables on the machine of its Docker daemon. Use NONE",
+      "provide a safe network: that needs a service that runs as root with iptables on the machine of its Docker daemon. Use NONE",
     ],
   ];
   for (const [wanted, capability, what] of asked) {
     if (wanted && !capabilities[capability]) {
       throw new BerthError("UNSUPPORTED", `This Docker engine cannot ${what}.`, { metadata: { capability } });
     }
+  }
+}
+
+const PID_FILE = "/var/run/docker.pid";
+
+/**
+ * The hard limit of open files of the Docker daemon on this machine, which its
+ * containers cannot exceed. Undefined where it cannot be read.
+ */
+export async function daemonOpenFilesLimit(): Promise<number | undefined> {
+  try {
+    const pid = Number(await readFile(PID_FILE, "utf8"));
+    const limits = await readFile(`/proc/${pid}/limits`, "utf8");
+    const hard = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1];
+    return hard === undefined ? undefined : Number(hard);
+  } catch {
+    return undefined;
   }
 }

@@ -1,49 +1,49 @@
-import { constants, openSync, readSync, unlink } from "node:fs";
+import { constants, readSync, unlink } from "node:fs";
 import { readdir } from "node:fs/promises";
-import { Socket } from "node:net";
+import type { Socket } from "node:net";
 import path from "node:path";
 import type { Logger } from "../../base/logger.ts";
+import { SlowDrain } from "../orphaned-pipes.ts";
 import type { PipeEnds } from "../pipe-streams.ts";
 import type { OutputStream } from "../port.ts";
-import { SlowDrain } from "../slow-drain.ts";
-import { Knocks } from "./knocks.ts";
-import type { PipePaths } from "./pipe-names.ts";
+import type { PipePaths } from "./named-pipes.ts";
+import { openPipe, pipeSocket, StdinCloser } from "./named-pipes.ts";
 
-/** The pipes of a process of an earlier run of the service, of which this run reads what is left. */
+/** The pipes of a process of an earlier run of the service, which this run reads on. */
 export interface ClaimedPipes {
   readonly paths: PipePaths;
   readonly ends: PipeEnds;
-  /** What lay in them, and comes before what the ends bring. */
+  /** What lay in them; it precedes what the ends deliver. */
   readonly left: readonly { readonly stream: OutputStream; readonly chunk: Buffer }[];
 }
 
-/** As much as a pipe holds, unless somebody had it made larger. */
+/** The default capacity of a pipe. */
 const MAX_LEFT_BYTES = 64 * 1024;
-/** Between two reads of what nobody has claimed: a command that still runs may write to it, and is to get on. */
+/** Between two reads of an unclaimed pipe: short, so that a command that still writes to it gets on. */
 const TURN_MS = 25;
 
-/** What an earlier run of the service left in the directories of containers that live: pipes, and in them what it had not read. */
+/** The pipes, with their unread output, that an earlier run of the service left in the directories of live containers. */
 export class LeftPipes {
   readonly #logger: Logger;
   /** Paths that are neither claimed nor drained. */
   readonly #unclaimed = new Set<string>();
   readonly #draining = new Set<Socket>();
   readonly #slowDrain = new SlowDrain(TURN_MS);
-  readonly #knocks = new Set<Knocks>();
+  readonly #stdinClosers = new Set<StdinCloser>();
   #claimsOver = false;
 
   constructor(logger: Logger) {
     this.#logger = logger;
   }
 
-  /** Looks what pipes are in a directory. */
+  /** Adds the pipes in a directory. */
   async add(directory: string): Promise<void> {
     for (const entry of await readdir(directory, { withFileTypes: true }).catch(() => []))
       if (entry.isFIFO()) this.#unclaimed.add(path.join(directory, entry.name));
     if (this.#claimsOver) this.drain();
   }
 
-  /** The pipes of a process; undefined where none of its outputs is there any more. */
+  /** Takes the pipes of a process; undefined where none of its outputs exists any more. */
   claim(paths: PipePaths): ClaimedPipes | undefined {
     const outputs: PipeEnds["outputs"][number][] = [];
     const left: ClaimedPipes["left"][number][] = [];
@@ -51,33 +51,33 @@ export class LeftPipes {
       const fd = this.#unclaimed.delete(paths[stream]) ? this.#open(paths[stream]) : undefined;
       if (fd === undefined) continue;
       left.push({ stream, chunk: readNow(fd) });
-      outputs.push({ stream, socket: socketOf(fd) });
+      outputs.push({ stream, socket: pipeSocket(fd, "readable") });
     }
     if (outputs.length === 0) return undefined;
     this.#unclaimed.delete(paths.stdin);
     return { paths, ends: { stdin: undefined, outputs }, left };
   }
 
-  /** Reads what nobody has claimed to its end, and removes it then. Nothing can be claimed afterwards. */
+  /** Drains every unclaimed pipe and then removes it. Nothing can be claimed afterwards. */
   drain(): void {
     this.#claimsOver = true;
     const left = [...this.#unclaimed];
     this.#unclaimed.clear();
     const isStdin = (file: string): boolean => file.endsWith("i");
-    // A shell that waits for somebody to read what it told goes when its stdin is opened.
+    // A shell that waits for somebody to read its report ends when its stdin is opened.
     for (const file of left) if (!isStdin(file)) this.#read(file);
     for (const file of left) if (isStdin(file)) this.#end(file);
   }
 
   close(): void {
-    for (const knocks of this.#knocks) knocks.stop();
+    for (const closer of this.#stdinClosers) closer.stop();
     for (const socket of this.#draining) socket.destroy();
   }
 
   #read(file: string): void {
     const fd = this.#open(file);
     if (fd === undefined) return;
-    const socket = socketOf(fd);
+    const socket = pipeSocket(fd, "readable");
     this.#draining.add(socket);
     this.#slowDrain.start(socket);
     socket.once("close", () => {
@@ -85,38 +85,33 @@ export class LeftPipes {
     });
   }
 
-  /** Has those that wait at a stdin, or come to it later, meet its end. */
+  /** Gives EOF to current and later readers of a stdin. */
   #end(file: string): void {
-    const knocks = new Knocks(file, () => {
-      this.#knocks.delete(knocks);
+    const closer = new StdinCloser(file, () => {
+      this.#stdinClosers.delete(closer);
       unlink(file, () => {});
     });
-    this.#knocks.add(knocks);
-    knocks.begin();
+    this.#stdinClosers.add(closer);
+    closer.start();
   }
 
   #open(file: string): number | undefined {
     try {
-      return openSync(file, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
+      return openPipe(file, constants.O_RDONLY);
     } catch (error) {
-      this.#logger.debug({ file, err: error }, "an earlier process's pipe could not be read to its end");
+      this.#logger.debug({ file, err: error }, "could not open a pipe that an earlier run left");
       return undefined;
     }
   }
 }
 
-/** What lies in a pipe, so that an end that was told before now is known at once. */
+/** What lies in a pipe now, so that an end reported earlier is known at once. */
 function readNow(fd: number): Buffer {
   const bytes = Buffer.alloc(MAX_LEFT_BYTES);
   try {
     return bytes.subarray(0, readSync(fd, bytes));
   } catch {
-    // Nothing: somebody has it open who may still write.
+    // It is empty, and somebody may still write to it.
     return bytes.subarray(0, 0);
   }
-}
-
-function socketOf(fd: number): Socket {
-  // Whoever reads it learns of an error by its close.
-  return new Socket({ fd, readable: true, writable: false }).on("error", () => {});
 }

@@ -1,19 +1,24 @@
 import { readFile } from "node:fs/promises";
 import type { ContainerInspectInfo } from "dockerode";
+import {
+  type Freezer,
+  groupDirectories,
+  groupFreezer,
+  isFull,
+  NO_FREEZER,
+  readCount,
+} from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { type Freezer, groupFreezer, NO_FREEZER } from "../outside/freezer.ts";
-import { groupDirectories, isFull, readCount } from "../outside/group-directories.ts";
-import { numbersOf } from "../outside/host-process.ts";
-import { groupScope, groupsOf, NamespaceTable, namespaceScope } from "../outside/scopes.ts";
+import { groupScope, groupsOf, idsOf, NamespaceTable, namespaceScope } from "../outside/host-process.ts";
 import type { OutsideControl } from "../port.ts";
+import { parseLabels } from "./container-config.ts";
 import { UNDUMPABLE_TARGET } from "./container-pipes.ts";
-import { parseLabels } from "./labels.ts";
 import type { StartGate } from "./start-gate.ts";
 
 /** How long starts under way may keep a container from being frozen. */
 const CLOSE_MS = 200;
 
-/** The containers whose processes the service sees: those of a daemon on its own machine, while it is root there. */
+/** Outside control of containers whose processes the service sees: those of a daemon on its machine, if it runs as root. */
 export class OutsideViews {
   readonly #gate: StartGate;
   readonly #views = new Map<string, OutsideControl | undefined>();
@@ -23,7 +28,7 @@ export class OutsideViews {
     this.#gate = gate;
   }
 
-  /** Undefined where the container's processes are not to be seen from here. */
+  /** Undefined where the container's processes are not visible. */
   async of(ref: string, inspect: () => Promise<ContainerInspectInfo>): Promise<OutsideControl | undefined> {
     if (this.#views.has(ref)) return this.#views.get(ref);
     const view = process.getuid?.() === 0 ? await this.#open(ref, await inspect()) : undefined;
@@ -31,7 +36,7 @@ export class OutsideViews {
     return view;
   }
 
-  /** What {@link of} gave before. */
+  /** What {@link of} returned before. */
   known(ref: string): OutsideControl | undefined {
     return this.#views.get(ref);
   }
@@ -42,11 +47,11 @@ export class OutsideViews {
   }
 
   async #open(ref: string, { State, Config }: ContainerInspectInfo): Promise<OutsideControl | undefined> {
-    // With a kernel of its own it shows no process to this one.
+    // With a kernel of its own it shows no processes to this one.
     if (parseLabels(Config.Labels).isolation !== "CONTAINER" || State.Pid <= 1) return undefined;
     const groups = groupsOf(State.Pid)
       .split("\n")
-      // The daemon's numbers may be of another pid namespace, and then mean anybody.
+      // The daemon's pids may belong to another pid namespace, and then mean any process.
       .filter((line) => line.includes(ref));
     const mountinfo = await readFile("/proc/self/mountinfo", "latin1");
     const found = groupDirectories(groups.join("\n"), mountinfo);
@@ -61,10 +66,10 @@ export class OutsideViews {
     return new OutsideView({
       undumpable: UNDUMPABLE_TARGET,
       scope: groupScope(processes, ref),
-      // The runtime puts a process into the container's group when that can see and stop it already.
+      // The runtime moves a process into the container's group after it has become visible, and stoppable, there.
       entering: namespaceScope(State.Pid, this.#namespaces),
       isHalfWayIn: (name) => name.startsWith("runc:["),
-      level: numbersOf(State.Pid, "NSpid").length - 1,
+      level: idsOf(State.Pid, "NSpid").length - 1,
       freezer: freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer)),
       // `docker exec` by hand fails in a container that is frozen.
       freezeLast: true,
@@ -74,7 +79,7 @@ export class OutsideViews {
     });
   }
 
-  /** A start that meets a frozen container fails, and Docker's own pause is not to be undone. */
+  /** A start in a frozen container fails, and Docker's own pause must not be undone. */
   #gated(ref: string, freezer: Freezer): Freezer {
     return {
       get paused() {

@@ -1,33 +1,33 @@
 import type { Duplex } from "node:stream";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
-import { Demux } from "./demux.ts";
-import { SETUP_MARKERS } from "./setup-script.ts";
+import { PRINT_ID_RANGES } from "./container-users.ts";
+import { Demux } from "./daemon.ts";
 
-/** How much of what a container prints before it is ready is kept. */
+/** How much output of a container that is not ready yet is kept. */
 const MAX_REPORT_CHARS = 2048;
 
-/** What a container said when it was ready. */
+/** What a container reported when it was ready. */
 export interface SetupReport {
-  /** Its user's numbers as `uid[:[gid]]`; empty: root. */
+  /** Its user as `uid[:[gid]]`; empty: root. */
   readonly owner: string;
-  /** All it printed, which tells its ranges of ids. */
-  readonly told: string;
+  /** All it printed, its ranges of ids included. */
+  readonly printed: string;
 }
 
 /**
- * Reads what a container's main process prints, from before its start, until
- * it says that it is ready. A process that ends before, or says nothing in
- * time, fails with what it printed.
+ * Reads the output of a container's main process, from before its start until it
+ * reports that it is ready. If it ends before, or does not report in time, this
+ * fails with what it printed.
  */
 export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupReport> {
   const { promise, resolve, reject } = Promise.withResolvers<SetupReport>();
   const text = { stdout: "", stderr: "" };
-  const says = (marker: string) => text.stdout.split("\n").includes(marker);
+  const printed = (marker: string) => text.stdout.split("\n").includes(marker);
   const owner = () => new RegExp(`^${SETUP_MARKERS.owner}(.*)$`, "m").exec(text.stdout)?.[1] ?? "";
   const report = () => `${text.stderr}\n${text.stdout.replace(/^berth-.*$/gm, "")}`.trim();
   const demux = new Demux((stream, chunk) => {
     text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);
-    if (says(SETUP_MARKERS.ready)) resolve({ owner: owner(), told: text.stdout });
+    if (printed(SETUP_MARKERS.ready)) resolve({ owner: owner(), printed: text.stdout });
   });
   const timer = setTimeout(
     () => reject(startFailed(`it was not ready within ${timeoutMs / 1000} s`, report())),
@@ -36,16 +36,81 @@ export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupRepor
   output.on("data", (chunk: Buffer) => demux.push(chunk));
   output.once("error", () => {});
   output.once("close", () => {
-    if (says(SETUP_MARKERS.unknownUser))
+    if (printed(SETUP_MARKERS.unknownUser))
       reject(invalidArgument("spec.user", "the image has no such user or group"));
-    else if (says(SETUP_MARKERS.badWorkingDir)) reject(invalidArgument("spec.working_dir", report()));
+    else if (printed(SETUP_MARKERS.badWorkingDir)) reject(invalidArgument("spec.working_dir", report()));
     else reject(startFailed("its main process ended at once. The image needs a working /bin/sh", report()));
   });
   return promise.finally(() => clearTimeout(timer));
 }
 
-/** Makes the error for a container that does not come up. `report` is what it or Docker said. */
+/** The error for a container that does not come up. `report` is what it or Docker printed. */
 export function startFailed(problem: string, report: string, cause?: unknown): BerthError {
-  const said = report === "" ? "." : `: ${report}`;
-  return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${said}`, { cause });
+  const details = report === "" ? "." : `: ${report}`;
+  return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`, { cause });
+}
+
+/** The lines by which the setup script reports. */
+const SETUP_MARKERS = {
+  ready: "berth-ready",
+  unknownUser: "berth-unknown-user",
+  badWorkingDir: "berth-bad-working-dir",
+  /** Followed by the user as `uid[:[gid]]`; nothing: root. */
+  owner: "berth-owner ",
+} as const;
+
+/**
+ * The main process of every sandbox, as root: creates the working dir, gives it
+ * and the `giveToUser` mounts to the user, reports that it is ready and then
+ * blocks in a read, which SIGTERM ends at once and which needs no further process.
+ *
+ * It looks user names up in the container's own files, as Docker does. printf
+ * assembles the markers, so that no error message that quotes the script can be
+ * taken for one.
+ */
+const SCRIPT = `PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+unset IFS
+dir=$1 user=$2; shift 2
+fail() { printf 'berth-%s\\n' "$1"; exit 1; }
+lookup() {
+  [ -r "$1" ] || return 1
+  while IFS=: read -r name x id group x || [ -n "$name" ]; do
+    [ "$name" != "$2" ] || return 0
+  done <"$1"
+  return 1
+}
+owner=
+case $user in
+  ''|0|root|0:*|root:*) ;;
+  *)
+    owner=\${user%%:*}
+    case $owner in *[!0-9]*) lookup /etc/passwd "$owner" || fail unknown-user; owner=$id:$group ;; esac
+    case $user in *:*)
+      group=\${user#*:}
+      case $group in *[!0-9]*) lookup /etc/group "$group" || fail unknown-user; group=$id ;; esac
+      owner=\${owner%%:*}:$group ;;
+    esac ;;
+esac
+if [ ! -d "$dir" ]; then
+  mkdir -p -- "$dir" || fail bad-working-dir
+  [ -z "$owner" ] || chown -- "$owner" "$dir" || fail bad-working-dir
+fi
+for mount do
+  [ -z "$owner" ] || chown -- "$owner" "$mount" || exit 1
+done
+${PRINT_ID_RANGES}
+printf 'berth-owner %s\\n' "$owner"
+printf 'berth-%s\\n' ready
+read -r x
+`;
+
+/** The argument list of a sandbox's main process. Values are arguments, so nothing needs quoting. */
+export function setupCommand(options: {
+  readonly workingDir: string;
+  /** Name or `uid[:gid]`; empty: root. */
+  readonly user: string;
+  /** Mount targets whose owner becomes the user. */
+  readonly giveToUser: readonly string[];
+}): string[] {
+  return ["/bin/sh", "-c", SCRIPT, "berth", options.workingDir, options.user, ...options.giveToUser];
 }

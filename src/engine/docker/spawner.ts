@@ -2,28 +2,30 @@ import { untilAborted } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { OrphanedPipes } from "../orphaned-pipes.ts";
-import type { LeftProcess, OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
-import { startSignal } from "../start-signal.ts";
+import {
+  type LeftProcess,
+  type OutputSink,
+  type SpawnedProcess,
+  type SpawnRequest,
+  startSignal,
+} from "../port.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import type { ContainerPipes, PipesAttempt } from "./container-pipes.ts";
-import { ContainerUsers, TELL_IDS } from "./container-users.ts";
+import { ContainerUsers, PRINT_IDS } from "./container-users.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
-import { ExecState } from "./exec-state.ts";
-import { parseHandle } from "./handle.ts";
-import { LeftExec } from "./left-exec.ts";
-import { PipedProcess } from "./piped-process.ts";
-import { forgetPipes, spawnPiped, takesPipes } from "./piped-spawn.ts";
-import { spawnProcess } from "./spawn.ts";
+import { DetachedProcess, type ExecStart, ExecState, parseHandle } from "./exec.ts";
+import { spawnAttached } from "./spawn-attached.ts";
+import { PipedProcess, spawnPiped, takesPipes } from "./spawn-piped.ts";
 import { StartGate } from "./start-gate.ts";
 
-/** How long a container may take to tell its ids, and how much of that is read. */
+/** How long a container may take to print its ids, and how much of that is read. */
 const ANSWER_TIMEOUT_MS = 10_000;
-const MAX_TOLD_CHARS = 4096;
+const MAX_ANSWER_CHARS = 4096;
 
-/** What is known of a container. */
-interface KnownContainer {
-  /** Of its directory of pipes; undefined where it has none. */
+/** A container in which processes are started. */
+interface Container {
+  /** Name of its directory of pipes; undefined where it has none. */
   readonly name: string | undefined;
   readonly users: ContainerUsers;
   readonly breaker: CircuitBreaker;
@@ -31,23 +33,14 @@ interface KnownContainer {
   ending: boolean;
 }
 
-/** What is to be started. */
-interface Start {
-  readonly containerId: string;
-  readonly user: string;
-  readonly request: SpawnRequest;
-  readonly sink: OutputSink;
-  readonly signal: AbortSignal | undefined;
-}
-
-/** A start that is to have pipes. */
-interface PipedStart extends Start, PipesAttempt {
-  readonly container: KnownContainer;
-  /** Of the container's directory. */
+/** A start that gets pipes. */
+interface PipedStart extends ExecStart, PipesAttempt {
+  readonly container: Container;
+  /** Name of the container's directory of pipes. */
   readonly name: string;
 }
 
-/** Pipes could not be had, or not been opened; the daemon's own streams may serve. */
+/** The pipes could not be made or opened; the daemon's own streams may work. */
 class PipesFailedError extends Error {}
 
 interface Spawned extends SpawnedProcess {
@@ -56,7 +49,7 @@ interface Spawned extends SpawnedProcess {
   destroy(): void;
 }
 
-/** Starts processes in containers: with pipes of Berth's own where it can, else through the daemon's streams. */
+/** Starts processes in containers: over named pipes where they work, else through the daemon's streams. */
 export class Spawner {
   /** Keeps starts and pauses of one container apart. */
   readonly gate = new StartGate();
@@ -64,8 +57,8 @@ export class Spawner {
   readonly #pipes: ContainerPipes | undefined;
   readonly #orphanedPipes: OrphanedPipes;
   readonly #logger: Logger;
-  readonly #containers = new Map<string, KnownContainer>();
-  /** Those whose output still comes. */
+  readonly #containers = new Map<string, Container>();
+  /** Processes whose output has not ended. */
   readonly #running = new Set<Spawned>();
 
   constructor(
@@ -80,7 +73,7 @@ export class Spawner {
     this.#logger = logger;
   }
 
-  /** Containers whose shells get no pipes, where there are pipes at all. */
+  /** Number of containers whose shells get no pipes; 0 where the engine uses none. */
   get withoutPipes(): number {
     if (this.#pipes === undefined) return 0;
     if (this.#pipes.failing) return this.#containers.size;
@@ -91,20 +84,20 @@ export class Spawner {
   }
 
   /**
-   * Takes note of a container. Returns what is known of its users, for what is known already.
+   * Adds a container. Returns its users, for the caller to add what it knows of them.
    * @param name of its directory of pipes; undefined where it has none.
    */
-  know(containerId: string, name: string | undefined): ContainerUsers {
+  add(containerId: string, name: string | undefined): ContainerUsers {
     const users = new ContainerUsers((user) => this.#askIds(containerId, user));
     this.#containers.set(containerId, { name, users, breaker: new CircuitBreaker(), ending: false });
     return users;
   }
 
-  knows(containerId: string): boolean {
+  has(containerId: string): boolean {
     return this.#containers.has(containerId);
   }
 
-  /** Takes no pipes any more for a container that is about to be removed. */
+  /** Takes no more pipes for a container that is about to be removed. */
   end(containerId: string): void {
     const container = this.#containers.get(containerId);
     if (container !== undefined) container.ending = true;
@@ -126,22 +119,23 @@ export class Spawner {
     sink: OutputSink,
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
-    return this.#keep(await this.#spawn({ containerId, user, request, sink, signal }));
+    const leftovers = this.#orphanedPipes.of(containerId);
+    return this.#track(await this.#spawn({ containerId, user, request, sink, leftovers, signal }));
   }
 
-  /** As {@link Engine.recover} says. */
+  /** Implements {@link Engine.recover}. */
   recover(left: readonly LeftProcess[]): readonly SpawnedProcess[] {
-    const found = left.map((process) => this.#keep(this.#recoverOne(process)));
+    const processes = left.map((process) => this.#track(this.#recoverOne(process)));
     this.#pipes?.drainUnclaimed();
-    return found;
+    return processes;
   }
 
-  /** Lets go of all processes. */
+  /** Detaches from all processes. */
   close(): void {
     for (const spawned of this.#running) spawned.destroy();
   }
 
-  #keep(spawned: Spawned): Spawned {
+  #track(spawned: Spawned): Spawned {
     this.#running.add(spawned);
     void spawned.ended.then(() => this.#running.delete(spawned));
     return spawned;
@@ -152,30 +146,27 @@ export class Spawner {
     const state = new ExecState(this.#daemon, exec);
     const name = this.#containers.get(ref)?.name;
     const claimed = pipes && name !== undefined ? this.#pipes?.claim(name, pipes) : undefined;
-    if (claimed === undefined) return new LeftExec(state);
+    if (claimed === undefined) return new DetachedProcess(state);
     const leftovers = this.#orphanedPipes.of(ref);
     const spawned = new PipedProcess(state, claimed.paths, claimed.ends, sink, leftovers);
-    void spawned.ended.then(() => {
-      if (!spawned.dropped) forgetPipes(claimed.paths);
-    });
     for (const { stream, chunk } of claimed.left) if (chunk.length > 0) sink.data(stream, chunk);
     spawned.closeStdin();
     spawned.resume();
     return spawned;
   }
 
-  async #spawn(start: Start): Promise<Spawned> {
+  async #spawn(start: ExecStart): Promise<Spawned> {
     const piped = this.#beginPiped(start);
-    if (piped === undefined) return this.#spawnUnpiped(start);
+    if (piped === undefined) return this.#spawnAttached(start);
     try {
       const spawned = await this.#spawnPiped(piped);
-      if (spawned === undefined) return await this.#spawnUnpiped(start);
+      if (spawned === undefined) return await this.#spawnAttached(start);
       piped.worked();
       return spawned;
     } catch (error) {
       if (!(error instanceof PipesFailedError)) throw error;
-      const spawned = await this.#spawnUnpiped(start);
-      // Where nothing can be started that is not for the pipes.
+      const spawned = await this.#spawnAttached(start);
+      // Only now: if nothing can be started at all, the pipes are not to blame.
       piped.failed(error.cause);
       return spawned;
     } finally {
@@ -183,13 +174,12 @@ export class Spawner {
     }
   }
 
-  #spawnUnpiped({ containerId, user, request, sink, signal }: Start): Promise<Spawned> {
-    const leftovers = this.#orphanedPipes.of(containerId);
-    return spawnProcess(this.#daemon, this.gate, containerId, user, request, sink, leftovers, signal);
+  #spawnAttached(start: ExecStart): Promise<Spawned> {
+    return spawnAttached(this.#daemon, this.gate, start);
   }
 
-  /** Undefined where pipes are not to be tried. */
-  #beginPiped(start: Start): PipedStart | undefined {
+  /** Undefined where pipes must not be tried. */
+  #beginPiped(start: ExecStart): PipedStart | undefined {
     const { containerId } = start;
     const container = this.#containers.get(containerId);
     const name = container?.name;
@@ -224,31 +214,20 @@ export class Spawner {
     };
   }
 
-  /** Undefined where the daemon's streams are to be tried. @throws PipesFailedError */
+  /** Undefined where the daemon's streams have to serve. @throws PipesFailedError */
   async #spawnPiped(start: PipedStart): Promise<Spawned | undefined> {
-    const { containerId, container, name, user, request, sink, signal } = start;
-    const early = startSignal(request, signal);
+    const { container, name, user } = start;
+    const early = startSignal(start.request, start.signal);
     try {
       const uid = await container.users.uidOnHost(user, early);
       if (uid === undefined || container.ending) return undefined;
       const pipes = await this.#pipes?.take(name, uid);
       if (pipes === undefined) return undefined;
-      const leftovers = this.#orphanedPipes.of(containerId);
-      return await spawnPiped(
-        this.#daemon,
-        this.gate,
-        containerId,
-        user,
-        request,
-        pipes,
-        sink,
-        leftovers,
-        signal,
-      );
+      return await spawnPiped(this.#daemon, this.gate, start, pipes);
     } catch (error) {
       throwIfAborted(early);
       if (error instanceof BerthError) {
-        // What the daemon refuses is refused again, and then told in full.
+        // The daemon refuses again when its own streams are tried, and then with the full message.
         if (answerTo(error) !== undefined) return undefined;
         throw error;
       }
@@ -257,24 +236,28 @@ export class Spawner {
     }
   }
 
-  /** What {@link TELL_IDS} prints in a container. */
+  /** What {@link PRINT_IDS} prints in a container. */
   async #askIds(containerId: string, user: string): Promise<string> {
-    let told = "";
+    let answer = "";
     const over = Promise.withResolvers<void>();
     const sink: OutputSink = {
       data: (_, chunk) => {
-        told = (told + chunk.toString("latin1")).slice(0, MAX_TOLD_CHARS);
+        answer = (answer + chunk.toString("latin1")).slice(0, MAX_ANSWER_CHARS);
       },
       end: () => over.resolve(),
     };
-    const request = { argv: ["/bin/sh", "-c", TELL_IDS], stdin: false };
-    const spawned = await this.#spawnUnpiped({ containerId, user, request, sink, signal: undefined });
+    const request = { argv: ["/bin/sh", "-c", PRINT_IDS], stdin: false };
+    const leftovers = this.#orphanedPipes.of(containerId);
+    const spawned = await this.#spawnAttached({
+      ...{ containerId, user, request, sink, leftovers },
+      signal: undefined,
+    });
     const limit = AbortSignal.timeout(ANSWER_TIMEOUT_MS);
     try {
       await untilAborted(over.promise, limit);
-      return told;
+      return answer;
     } catch (cause) {
-      throw new Error(`the container did not tell its ids in ${ANSWER_TIMEOUT_MS} ms`, { cause });
+      throw new Error(`the container did not print its ids in ${ANSWER_TIMEOUT_MS} ms`, { cause });
     } finally {
       spawned.close();
     }

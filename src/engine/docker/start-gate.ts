@@ -2,24 +2,23 @@ import { Mutex } from "async-mutex";
 import { untilAborted } from "../../base/async.ts";
 
 interface Gate {
-  /** Held across a pause, and for a moment by each start that begins. */
+  /** Held across a pause, and for a moment by each start that enters. */
   readonly entrance: Mutex;
-  /** Starts under way, each with when it began, oldest first. */
+  /** Starts under way with their start times, oldest first. */
   readonly starts: Map<Promise<void>, number>;
 }
 
 /**
- * Keeps the pause of a container and the start of a process in it apart. Where
- * they meet, the new process is frozen half-way in, the runtime waits for it
- * with the container locked, and neither a resume nor a removal gets through
- * any more.
+ * Keeps the pause of a container and the start of a process in it apart. If they
+ * overlap, the new process is frozen halfway in, the runtime waits for it with
+ * the container locked, and neither a resume nor a removal gets through again.
  */
 export class StartGate {
   readonly #gates = new Map<string, Gate>();
 
   /**
-   * Lets a start begin once no pause is under way; starts do not wait for each
-   * other. Returns how to say that it is over.
+   * Admits a start once no pause is under way; starts do not wait for each other.
+   * The returned function ends the start.
    */
   async enter(containerId: string, signal?: AbortSignal): Promise<() => void> {
     const { entrance, starts } = this.#of(containerId);
@@ -37,7 +36,7 @@ export class StartGate {
     }
   }
 
-  /** Runs `act` while nothing starts in the container; starts that come meanwhile wait. */
+  /** Runs `act` while nothing starts in the container; new starts wait. */
   async closed<T>(containerId: string, act: () => Promise<T>): Promise<T> {
     const { entrance, starts } = this.#of(containerId);
     return entrance.runExclusive(async () => {
@@ -47,8 +46,8 @@ export class StartGate {
   }
 
   /**
-   * Runs `act` while nothing more begins to start in the container. Starts under way
-   * are waited for no longer than `withinMs`; a pause under way is not either, and then `act` is told so.
+   * Runs `act` while nothing more is admitted to the container. Waits at most
+   * `withinMs` for starts under way, and for a pause under way: if that goes on, `act` gets `false`.
    */
   async closedWithin<T>(
     containerId: string,
@@ -66,7 +65,7 @@ export class StartGate {
       return act(false);
     }
     try {
-      // One that a signal has stopped half-way in is not over before its container is.
+      // A start that a signal has stopped halfway ends only with its container.
       await untilAborted(Promise.all(starts.keys()), late).catch(() => {});
       return await act(true);
     } finally {
@@ -74,10 +73,10 @@ export class StartGate {
     }
   }
 
-  /** For how long the oldest start under way has been, in milliseconds; 0 where there is none. */
+  /** Age of the oldest start under way, in milliseconds; 0 without one. */
   oldestStartMs(containerId: string): number {
-    const [began] = this.#gates.get(containerId)?.starts.values() ?? [];
-    return began === undefined ? 0 : performance.now() - began;
+    const [startedAt] = this.#gates.get(containerId)?.starts.values() ?? [];
+    return startedAt === undefined ? 0 : performance.now() - startedAt;
   }
 
   /** Forgets a container that is gone. */

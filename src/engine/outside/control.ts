@@ -3,11 +3,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Mutex } from "async-mutex";
 import { BerthError } from "../../base/errors.ts";
 import type { DoomedTree, Obstacle, OutsideControl, ProcessName, Seclusion } from "../port.ts";
-import type { Freezer, Stillness } from "./freezer.ts";
+import type { Freezer, Stillness } from "./cgroup.ts";
 import {
   type HostProcess,
+  idsOf,
   isExiting,
-  numbersOf,
   type ProcessScope,
   readProcess,
   readProcesses,
@@ -17,27 +17,27 @@ import {
 import { keyOf, ProcessTree } from "./process-tree.ts";
 import { lookForSeclusion } from "./seclusion.ts";
 
-/** What an {@link OutsideView} is made of. */
-export interface OutsideParts {
+/** What {@link OutsideView} knows of a sandbox. */
+interface OutsideParts {
   /** As in {@link OutsideControl}. */
   readonly undumpable: string | undefined;
   readonly scope: ProcessScope;
-  /** Those that enter it and are not in `scope` yet. */
+  /** Processes that enter it and are not in `scope` yet. */
   readonly entering: ProcessScope;
-  /** Whether a process that has entered is known by its name to be half-way in: it has not become a program of the sandbox yet. */
+  /** Whether the name of a process that has entered shows that it is halfway in: it is not a program of the sandbox yet. */
   isHalfWayIn(name: string): boolean;
-  /** Which of a process's numbers is the one that the sandbox sees. */
+  /** Index of the sandbox's pid namespace in the ids of a process. */
   readonly level: number;
   readonly freezer: Freezer;
   /**
-   * Whether a tree is frozen to be killed only where it outruns being stopped process by process:
-   * where others, who know nothing of it, start processes in the sandbox too.
+   * Whether a tree is frozen to be killed only if it outruns being stopped process by process: where others, unaware
+   * of the freeze, start processes in the sandbox too.
    */
   readonly freezeLast: boolean;
-  /** For how long the oldest start of a process there has been under way, in milliseconds. */
+  /** Age of the oldest start of a process under way there, in milliseconds; 0 without one. */
   oldestStartMs(): number;
   oomKills(): number | undefined;
-  /** Whether the sandbox has as many processes as it may have. */
+  /** Whether the sandbox has reached its limit of processes. */
   isFull(): Promise<boolean>;
 }
 
@@ -45,20 +45,20 @@ const SIGKILL = 9;
 const SIGTERM = 15;
 const SIGCONT = 18;
 const SIGSTOP = 19;
-/** How long a tree may take to be ended in all. */
+/** How long ending a tree may take in all. */
 const KILL_MS = 1_000;
 /** How long a tree may outrun being stopped process by process. */
 const OUTRUN_MS = KILL_MS / 4;
-/** How long killed processes are waited for: one that writes to a slow disk ends when it has. */
+/** How long to wait for killed processes: one that writes to a slow disk ends after the write. */
 const DYING_MS = 300;
 const LOOK_MS = 2;
-/** In which the kernel counts start times: the same on every Linux that Node runs on. */
+/** The kernel's clock tick: the same on every Linux that Node runs on. */
 const TICK_MS = 10;
 
-/** The processes of a sandbox, by what the host's kernel shows and does. */
+/** Controls the processes of a sandbox through the host's kernel. */
 export class OutsideView implements OutsideControl {
   readonly #parts: OutsideParts;
-  /** Two who freeze must not let go of each other's. */
+  /** Of two that freeze, neither may thaw while the other works. */
   readonly #freezing = new Mutex();
 
   constructor(parts: OutsideParts) {
@@ -100,7 +100,7 @@ export class OutsideView implements OutsideControl {
     const tree = this.#tree(leader);
     const members = await tree.members();
     await this.#send(members, SIGTERM);
-    // What is stopped takes it when it goes on.
+    // A stopped process gets it when it continues.
     await this.#send(members.filter(isStopped), SIGCONT);
     return { kill: () => this.#end(tree) };
   }
@@ -144,9 +144,9 @@ export class OutsideView implements OutsideControl {
   }
 
   /**
-   * What a signal has stopped of what was started in the sandbox from outside, in the last while or since the oldest
-   * start that is under way began, or is half-way in. Parents of those are none of the sandbox's own. A program at a
-   * terminal is its user's to stop.
+   * The stopped processes among those started in the sandbox from outside, in the last `withinMs` or since the oldest
+   * start under way began, or that are halfway in. Their parents are not the sandbox's. A program at a terminal may be
+   * stopped by its user.
    */
   async #stoppedStarts(withinMs: number): Promise<HostProcess[]> {
     const { isHalfWayIn, oldestStartMs } = this.#parts;
@@ -159,7 +159,7 @@ export class OutsideView implements OutsideControl {
     );
   }
 
-  /** All processes of the sandbox, those included that just enter it, by pid. */
+  /** All processes of the sandbox, including those entering it, by pid. */
   async #processes(): Promise<Map<number, HostProcess>> {
     const { scope, entering } = this.#parts;
     const found = new Map<number, HostProcess>();
@@ -170,7 +170,7 @@ export class OutsideView implements OutsideControl {
 
   /** A process's pid as the sandbox sees it. */
   #innerPid(pid: number): number | undefined {
-    return numbersOf(pid, "NSpid")[this.#parts.level];
+    return idsOf(pid, "NSpid")[this.#parts.level];
   }
 
   #tree(leader: ProcessName): ProcessTree {
@@ -182,7 +182,7 @@ export class OutsideView implements OutsideControl {
     try {
       await this.#freezing.runExclusive(() => this.#kill(tree));
     } finally {
-      // What the tree had stopped of others' is not to keep them waiting.
+      // A start that the tree had stopped must not block others.
       await this.continueStarts(0);
     }
   }
@@ -192,23 +192,23 @@ export class OutsideView implements OutsideControl {
     const struck = new Set<string>();
     const { freezer, freezeLast } = this.#parts;
     for (let round = 0; performance.now() < deadline; round++) {
-      // The second only looks whether something was started while the first went on.
+      // The second round only checks whether something was started during the first.
       const freezes = !freezeLast || round >= 2;
       const { doomed, stillness, complete } = freezes
         ? await freezer.frozen((stillness) => this.#strike(tree, stillness))
         : await this.#strike(tree, freezer.paused ? "paused" : "running");
-      // What was killed and is still there does nothing more: it only waits for its turn to end.
+      // A killed process that is still there runs nothing more: it only waits to be scheduled to end.
       const isOver = doomed.every((one) => struck.has(keyOf(one)));
       if (isOver || stillness === "paused") return;
       for (const one of doomed) struck.add(keyOf(one));
       await this.#gone(doomed);
-      // Nothing could be started while all of it was seen and killed.
+      // Nothing could be started while all of it was read and killed.
       if (complete && stillness === "frozen") return;
     }
     throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
   }
 
-  /** Kills what there is of a tree. Where it runs on meanwhile, it is stopped first, so that it starts nothing. */
+  /** Kills the current members of a tree. Where they run meanwhile, they are stopped first, so that they start nothing. */
   async #strike(
     tree: ProcessTree,
     stillness: Stillness,
@@ -220,7 +220,7 @@ export class OutsideView implements OutsideControl {
     let complete = stillness !== "running";
     let doomed = await tree.members();
     const deadline = performance.now() + OUTRUN_MS;
-    // Who has the signal does nothing more, even where it gets no CPU time to stop.
+    // A signaled process runs nothing more, even where it gets no CPU time to stop.
     const halted = new Set<string>();
     while (stillness === "running" && performance.now() < deadline) {
       const running = doomed.filter((one) => !isStopped(one) && !halted.has(keyOf(one)));
@@ -243,7 +243,7 @@ export class OutsideView implements OutsideControl {
     }
   }
 
-  /** Waits until killed processes are gone, though not for long. */
+  /** Waits, not for long, until killed processes are gone. */
   async #gone(killed: readonly HostProcess[]): Promise<void> {
     const deadline = performance.now() + DYING_MS;
     const slices = new Slices();
@@ -254,7 +254,7 @@ export class OutsideView implements OutsideControl {
   }
 }
 
-/** Since the machine's start, as the start times of processes are counted. */
+/** Time since boot, from which the start times of processes are counted. */
 function uptimeMs(): number {
   return Number(readFileSync("/proc/uptime", "latin1").split(" ")[0]) * 1000;
 }

@@ -1,12 +1,13 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { readdir, readFile } from "node:fs/promises";
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** A process of a sandbox as the host sees it: all numbers are the host's. */
+/** A process of a sandbox as the host sees it: all ids are the host's. */
 export interface HostProcess {
   readonly pid: number;
-  /** As it names itself, in 15 bytes at most. */
+  /** As it names itself, at most 15 bytes. */
   readonly name: string;
-  /** When it began, as the kernel counts: tells it from a later process of the same pid. */
+  /** When it started, in clock ticks: distinguishes it from a later process of the same pid. */
   readonly startTime: string;
   /** The letter of its state, for instance `T` where a signal stopped it. */
   readonly state: string;
@@ -16,29 +17,27 @@ export interface HostProcess {
   readonly hasTerminal: boolean;
 }
 
-/** The processes of the host that belong to one sandbox, and nobody else's. */
+/** The host processes of one sandbox, and of nothing else. */
 export interface ProcessScope {
-  /** The pids of the sandbox's processes, as of now. */
+  /** The current pids. */
   pids(): Promise<readonly number[]>;
-  /** Whether a process belongs to the sandbox. Asked at once before every signal. */
+  /** Whether a process belongs to the sandbox. Checked immediately before every signal. */
   holds(pid: number): boolean;
 }
 
-/** Letters of processes that are gone but for their entry in the table. */
+/** States of processes that have ended but are still in the process table. */
 const DEAD = /[ZX]/;
-/** How long a scan may hold the event loop at a stretch. */
+/** Place of the start time in the fields of {@link statOf}. */
+const START_TIME = 19;
+/** How long a scan may hold the event loop. */
 const SLICE_MS = 2;
 
-/** One process; undefined where it is none or has ended. */
+/** One process; undefined where there is none or it has ended. */
 export function readProcess(pid: number): HostProcess | undefined {
-  const text = readText(`/proc/${pid}/stat`);
-  if (text === undefined) return undefined;
-  // The name is in parentheses and may hold anything.
-  const nameEnd = text.lastIndexOf(")");
-  const name = text.slice(text.indexOf("(") + 1, nameEnd);
-  const fields = text.slice(nameEnd + 2).split(" ");
+  const { name, fields } = readStat(pid) ?? {};
+  if (name === undefined || fields === undefined) return undefined;
   const [state, parent, group, session, terminal] = fields;
-  const startTime = fields[19];
+  const startTime = fields[START_TIME];
   if (state === undefined || startTime === undefined) return undefined;
   // The first thread may have ended before the others.
   if (DEAD.test(state) && !(Number(fields[17]) > 1)) return undefined;
@@ -46,7 +45,42 @@ export function readProcess(pid: number): HostProcess | undefined {
   return { pid, name, startTime, state, ...numbers, hasTerminal: terminal !== "0" };
 }
 
-/** Every process of a scope that has not ended. Lets other work run in between. */
+/**
+ * The fields of `/proc/PID/stat` from the state on, of a zombie too; undefined
+ * where there is no such process.
+ */
+export function statOf(pid: number): readonly string[] | undefined {
+  return readStat(pid)?.fields;
+}
+
+/** When a process started, in clock ticks: distinguishes it from a later one of the same pid. Also of a zombie. */
+export function startTimeOf(pid: number): string | undefined {
+  return statOf(pid)?.[START_TIME];
+}
+
+function readStat(pid: number): { readonly name: string; readonly fields: readonly string[] } | undefined {
+  const text = readText(`/proc/${pid}/stat`);
+  if (text === undefined) return undefined;
+  // The name is in parentheses and may hold anything.
+  const nameEnd = text.lastIndexOf(")");
+  return { name: text.slice(text.indexOf("(") + 1, nameEnd), fields: text.slice(nameEnd + 2).split(" ") };
+}
+
+/** Whether there is a process of this pid. */
+export function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}
+
+/** The children of a process's first thread. */
+export function childrenOf(pid: number): number[] {
+  return (readText(`/proc/${pid}/task/${pid}/children`) ?? "").split(" ").filter(Boolean).map(Number);
+}
+
+/** Every process of a scope that has not ended. Yields to the event loop. */
 export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]> {
   const slices = new Slices();
   const found: HostProcess[] = [];
@@ -58,27 +92,27 @@ export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]>
   return found;
 }
 
-/** Whether a process has begun to exit, although it may still wait for others. */
+/** Whether a process is exiting, though it may still wait for others. */
 export function isExiting(pid: number): boolean {
-  // The kernel takes a process's memory first.
+  // The kernel frees a process's memory first.
   return /^0 /.test(readText(`/proc/${pid}/statm`) ?? "0 ");
 }
 
-/** Which of a process's numbers, as the kernel names their lines. */
-export type InnerNumber = "NSpid" | "NSpgid" | "NSsid";
+/** A process's pid, process group or session, as the kernel names their lines. */
+export type IdKind = "NSpid" | "NSpgid" | "NSsid";
 
-/** A number of a process in each pid namespace that it is in, the host's first. */
-export function numbersOf(pid: number, which: InnerNumber): number[] {
+/** An id of a process in each pid namespace that it is in, the host's first. */
+export function idsOf(pid: number, which: IdKind): number[] {
   const line = new RegExp(`^${which}:(.*)$`, "m").exec(readText(`/proc/${pid}/status`) ?? "")?.[1];
   return line === undefined ? [] : line.trim().split(/\s+/).map(Number);
 }
 
-/** The pid namespace that a process is in; undefined where that may not be seen. */
-export function pidNamespaceOf(pid: number | "self"): string | undefined {
+/** The pid namespace of a process; undefined where it is not visible. */
+function pidNamespaceOf(pid: number | "self"): string | undefined {
   return readLink(`/proc/${pid}/ns/pid`);
 }
 
-/** What the given descriptors of a process lead to. A pipe has the same text for all who hold it. */
+/** The targets of descriptors of a process. A pipe has the same text in all its holders. */
 export function descriptorsOf(pid: number, fds: readonly string[] | "all"): string[] {
   const names = fds === "all" ? listed(`/proc/${pid}/fd`) : fds;
   return names.flatMap((fd) => {
@@ -88,9 +122,9 @@ export function descriptorsOf(pid: number, fds: readonly string[] | "all"): stri
   });
 }
 
-/** Sends a signal to a process that was read, where that still is the same one and the sandbox's. Returns whether it was sent. */
+/** Sends a signal to a process if it is still the one that was read and belongs to the sandbox. Returns whether it was sent. */
 export function signalProcess(scope: ProcessScope, { pid, startTime }: HostProcess, signal: number): boolean {
-  // 0 and below mean groups, 1 the host's own init.
+  // 0 and below mean groups, 1 is the host's init.
   if (!Number.isInteger(pid) || pid <= 1 || pid === process.pid) return false;
   if (readProcess(pid)?.startTime !== startTime || !scope.holds(pid)) return false;
   try {
@@ -100,7 +134,7 @@ export function signalProcess(scope: ProcessScope, { pid, startTime }: HostProce
   }
 }
 
-/** Divides long work on the event loop into short stretches. */
+/** Divides long work into slices, between which the event loop runs. */
 export class Slices {
   #since = performance.now();
 
@@ -114,7 +148,8 @@ export class Slices {
   }
 }
 
-function readText(file: string): string | undefined {
+/** A file of `/proc`; undefined where the process has ended or hides it. */
+export function readText(file: string): string | undefined {
   try {
     return readFileSync(file, "latin1");
   } catch {
@@ -136,4 +171,84 @@ function listed(directory: string): string[] {
   } catch {
     return [];
   }
+}
+
+/**
+ * The processes of a control group outside the service's own pid namespace: a
+ * group may hold a host program that serves the sandbox.
+ * @param directory of the group, in any hierarchy.
+ * @param id a part of the group's path that is unique on the machine.
+ */
+export function groupScope(directory: string, id: string): ProcessScope {
+  const own = pidNamespaceOf("self");
+  const holds = (pid: number): boolean => {
+    const namespace = pidNamespaceOf(pid);
+    return namespace !== undefined && namespace !== own && groupsOf(pid).includes(id);
+  };
+  const pids = async (): Promise<number[]> => {
+    // The group is removed with its sandbox.
+    const text = await readFile(`${directory}/cgroup.procs`, "latin1").catch(() => "");
+    return text.split("\n").filter(Boolean).map(Number);
+  };
+  return { pids, holds };
+}
+
+/** The scope without processes. */
+export const NO_SCOPE: ProcessScope = { pids: async () => [], holds: () => false };
+
+/**
+ * The processes of the pid namespace that a process has created: for a sandbox without a control group, or for
+ * processes that enter one and are not in its group yet. Empty once that process has ended: its pid, and the
+ * namespace's number, may then be reused.
+ */
+export function namespaceScope(initPid: number, table = new NamespaceTable()): ProcessScope {
+  const own = pidNamespaceOf("self");
+  const namespace = pidNamespaceOf(initPid);
+  const startTime = readProcess(initPid)?.startTime;
+  const exists = (): boolean =>
+    namespace !== undefined && namespace !== own && readProcess(initPid)?.startTime === startTime;
+  return {
+    holds: (pid) => exists() && pidNamespaceOf(pid) === namespace,
+    pids: async () => (exists() && namespace !== undefined ? table.pidsIn(namespace) : []),
+  };
+}
+
+/** Which host processes are in which pid namespace. Callers that wait for the next scan share it. */
+export class NamespaceTable {
+  #next: Promise<ReadonlyMap<string, readonly number[]>> | undefined;
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** As of a moment after the call. */
+  async pidsIn(namespace: string): Promise<readonly number[]> {
+    this.#next ??= this.#scan();
+    return (await this.#next).get(namespace) ?? [];
+  }
+
+  async #scan(): Promise<Map<string, number[]>> {
+    await this.#last;
+    this.#next = undefined;
+    const scan = scanNamespaces();
+    this.#last = scan.catch(() => {});
+    return scan;
+  }
+}
+
+async function scanNamespaces(): Promise<Map<string, number[]>> {
+  const slices = new Slices();
+  const found = new Map<string, number[]>();
+  for (const name of await readdir("/proc")) {
+    const namespace = /^\d+$/.test(name) ? pidNamespaceOf(Number(name)) : undefined;
+    if (namespace !== undefined) {
+      const pids = found.get(namespace) ?? [];
+      found.set(namespace, pids);
+      pids.push(Number(name));
+    }
+    if (slices.over) await slices.rest();
+  }
+  return found;
+}
+
+/** `/proc/PID/cgroup` of a process; empty where it has ended. */
+export function groupsOf(pid: number): string {
+  return readText(`/proc/${pid}/cgroup`) ?? "";
 }

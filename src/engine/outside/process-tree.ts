@@ -3,39 +3,39 @@ import type { ProcessName } from "../port.ts";
 import {
   descriptorsOf,
   type HostProcess,
-  type InnerNumber,
-  numbersOf,
+  type IdKind,
+  idsOf,
   type ProcessScope,
   readProcesses,
   Slices,
 } from "./host-process.ts";
 
-/** The descriptors by which a shell of Berth's keeps the pipes of what it runs. */
+/** The descriptors in which a shell of Berth's holds the pipes of what it runs. */
 const PIPE_FDS = ["3", "4"];
 
 /**
- * The tree of a session leader: its session, whatever descends from one of the
- * tree, and whoever holds the leader's pipes. What once was of it stays so: a
- * process whose parent ends is a child of process 1 from then on.
+ * The tree of a session leader: its session, whatever descends from the tree,
+ * and whoever holds the leader's pipes. A member stays one: a process whose
+ * parent ends becomes a child of process 1.
  */
 export class ProcessTree {
   readonly #scope: ProcessScope;
   readonly #level: number;
   readonly #name: ProcessName;
-  /** As `pid:start time`. */
+  /** Keys of {@link keyOf}. */
   readonly #known = new Set<string>();
   #pipes: readonly string[] = [];
   #leaderPid: number | undefined;
   #session: number | undefined;
 
-  /** @param level which of a process's numbers is the one that the sandbox sees. */
+  /** @param level index of the sandbox's pid namespace in the ids of a process. */
   constructor(scope: ProcessScope, level: number, leader: ProcessName) {
     this.#scope = scope;
     this.#level = level;
     this.#name = leader;
   }
 
-  /** What belongs to the tree now, the leader included. */
+  /** The current members, the leader included. */
   async members(): Promise<HostProcess[]> {
     const all = await readProcesses(this.#scope);
     const leader = await this.#findLeader(all);
@@ -52,16 +52,16 @@ export class ProcessTree {
     return [...members];
   }
 
-  /** The leader itself, where it has not ended. */
+  /** The leader; undefined where it has ended. */
   async leader(): Promise<HostProcess | undefined> {
     return this.#findLeader(await readProcesses(this.#scope));
   }
 
-  /** The processes of the group that the leader began; empty where there are none. */
+  /** The processes of the leader's process group; empty where there are none. */
   async group(): Promise<HostProcess[]> {
     const all = await readProcesses(this.#scope);
     const leader = await this.#findLeader(all);
-    const group = leader?.pid ?? (await this.#hostNumber(all, "NSpgid", (one) => one.group));
+    const group = leader?.pid ?? (await this.#hostId(all, "NSpgid", (one) => one.group));
     return all.filter((one) => one.group === group);
   }
 
@@ -69,7 +69,7 @@ export class ProcessTree {
     const { pid, startTime } = this.#name;
     // Process 1 leads no tree of Berth's.
     if (!(pid > 1)) return undefined;
-    const isIt = (one: HostProcess): boolean => numbersOf(one.pid, "NSpid")[this.#level] === pid;
+    const isIt = (one: HostProcess): boolean => idsOf(one.pid, "NSpid")[this.#level] === pid;
     const known = all.find((one) => one.pid === this.#leaderPid && this.#known.has(keyOf(one)));
     if (known !== undefined) return known;
     const slices = new Slices();
@@ -83,37 +83,36 @@ export class ProcessTree {
     return undefined;
   }
 
-  /** The host's number of the session, which outlives the leader. */
+  /** The host's id of the session, which outlives the leader. */
   async #findSession(
     all: readonly HostProcess[],
     leader: HostProcess | undefined,
   ): Promise<number | undefined> {
-    this.#session ??= leader?.pid ?? (await this.#hostNumber(all, "NSsid", (one) => one.session));
+    this.#session ??= leader?.pid ?? (await this.#hostId(all, "NSsid", (one) => one.session));
     return this.#session;
   }
 
-  /** The host's number of a group or session that has lost the leader, by whose pid the sandbox knows it. */
-  async #hostNumber(
+  /** The host's id of a group or session whose leader has ended; in the sandbox its id is the leader's pid. */
+  async #hostId(
     all: readonly HostProcess[],
-    which: InnerNumber,
-    numberOf: (one: HostProcess) => number,
+    kind: IdKind,
+    idOf: (one: HostProcess) => number,
   ): Promise<number | undefined> {
     if (!(this.#name.pid > 1)) return undefined;
     const slices = new Slices();
     const seen = new Set<number>();
     for (const one of all) {
-      const number = numberOf(one);
-      if (seen.has(number)) continue;
-      seen.add(number);
-      // One whose own process of this pid lives is a later one's.
-      const isLed = all.some(({ pid }) => pid === number);
-      if (!isLed && numbersOf(one.pid, which)[this.#level] === this.#name.pid) return number;
+      const id = idOf(one);
+      if (seen.has(id)) continue;
+      seen.add(id);
+      // An id that is the pid of a live process is a later leader's.
+      const isLed = all.some(({ pid }) => pid === id);
+      if (!isLed && idsOf(one.pid, kind)[this.#level] === this.#name.pid) return id;
       if (slices.over) await slices.rest();
     }
     return undefined;
   }
 
-  /** Those that hold the leader's pipes. */
   async #holdersIn(processes: readonly HostProcess[]): Promise<HostProcess[]> {
     if (this.#pipes.length === 0 && this.#leaderPid !== undefined)
       this.#pipes = await pipesOf(this.#leaderPid);
@@ -121,8 +120,8 @@ export class ProcessTree {
   }
 }
 
-/** Those of some processes that have one of the pipes open. */
-export async function holdersOf(
+/** The processes that have one of the pipes open. */
+async function holdersOf(
   pipes: readonly string[],
   processes: readonly HostProcess[],
 ): Promise<HostProcess[]> {
@@ -139,11 +138,11 @@ function addDescendants(
   members: Set<HostProcess>,
   children: ReadonlyMap<number, readonly HostProcess[]>,
 ): void {
-  // A set is gone through with what is added meanwhile.
+  // Iterating a set includes what is added meanwhile.
   for (const { pid } of members) for (const child of children.get(pid) ?? []) members.add(child);
 }
 
-/** The pipes of a session leader, by which others of its tree are known. */
+/** The pipes of a session leader, which identify other members of its tree. */
 async function pipesOf(pid: number): Promise<string[]> {
   const found: string[] = [];
   for (const fd of PIPE_FDS) {
@@ -153,7 +152,7 @@ async function pipesOf(pid: number): Promise<string[]> {
   return found;
 }
 
-/** What tells a process from all others there were. */
+/** Identifies a process among all there ever were. */
 export function keyOf({ pid, startTime }: HostProcess): string {
   return `${pid}:${startTime}`;
 }

@@ -1,28 +1,35 @@
-import { readFileSync } from "node:fs";
 import type { ProcessName, Seclusion } from "../port.ts";
-import { descriptorsOf, numbersOf, type ProcessScope, readProcess, Slices } from "./host-process.ts";
+import {
+  descriptorsOf,
+  idsOf,
+  type ProcessScope,
+  readProcess,
+  readText,
+  Slices,
+  startTimeOf,
+  statOf,
+} from "./host-process.ts";
 
-/** A shell's stdin, and the descriptors by which it keeps the pipes of what it runs. */
+/** A shell's stdin, and the descriptors in which it holds the pipes of what it runs. */
 const PIPE_FDS = ["0", "3", "4"];
 
-/** Places of `/proc/PID/stat`, counted from the state on. */
+/** Places in the fields of {@link statOf}. */
 const START_TIME = 19;
 const START_CODE = 23;
 const START_STACK = 25;
 
-/** A {@link Seclusion}, with what a later look need not find out again. */
+/** A {@link Seclusion}, with what a later look need not find again. */
 interface Look extends Seclusion {
   readonly hostPid: number;
   readonly pipes: readonly string[];
-  /** The processes of the sandbox then. */
+  /** The sandbox's processes at the time. */
   readonly pids: ReadonlySet<number>;
 }
 
 /**
- * Looks whether a shell is by itself: it waits, nobody traces it, it has no
- * child, and no other process is of its session or holds its pipes. Processes
- * that were there at the look before are not looked at again, so that this costs
- * little however many there are.
+ * Checks whether a shell is alone: it waits, nobody traces it, it has no child,
+ * and no other process is in its session or holds its pipes. Processes that the
+ * look before has seen are skipped, so the cost is small however many there are.
  */
 export async function lookForSeclusion(
   scope: ProcessScope,
@@ -34,7 +41,7 @@ export async function lookForSeclusion(
   const pids = await scope.pids();
   const hostPid = known?.hostPid ?? (await findShell(pids, level, shell));
   if (hostPid === undefined) return undefined;
-  const stat = fieldsOf(hostPid);
+  const stat = statOf(hostPid);
   if (stat === undefined || stat[START_TIME] !== shell.startTime || !isFree(hostPid)) return undefined;
   const pipes = descriptorsOf(hostPid, PIPE_FDS);
   if (known !== undefined && pipes.join() !== known.pipes.join()) return undefined;
@@ -61,8 +68,7 @@ async function findShell(
 ): Promise<number | undefined> {
   const slices = new Slices();
   for (const candidate of pids) {
-    if (fieldsOf(candidate)?.[START_TIME] === startTime && numbersOf(candidate, "NSpid")[level] === pid)
-      return candidate;
+    if (startTimeOf(candidate) === startTime && idsOf(candidate, "NSpid")[level] === pid) return candidate;
     if (slices.over) await slices.rest();
   }
   return undefined;
@@ -70,21 +76,7 @@ async function findShell(
 
 /** Whether a process runs or waits, has one thread, no tracer and no child. */
 function isFree(pid: number): boolean {
-  const status = read(`/proc/${pid}/status`) ?? "";
+  const status = readText(`/proc/${pid}/status`) ?? "";
   if (!/^State:\s+[RSD]/m.test(status) || !/^TracerPid:\s+0$/m.test(status)) return false;
-  return /^Threads:\s+1$/m.test(status) && read(`/proc/${pid}/task/${pid}/children`) === "";
-}
-
-function fieldsOf(pid: number): string[] | undefined {
-  const text = read(`/proc/${pid}/stat`);
-  // The name is in parentheses and may hold anything.
-  return text?.slice(text.lastIndexOf(")") + 2).split(" ");
-}
-
-function read(file: string): string | undefined {
-  try {
-    return readFileSync(file, "latin1");
-  } catch {
-    return undefined;
-  }
+  return /^Threads:\s+1$/m.test(status) && readText(`/proc/${pid}/task/${pid}/children`) === "";
 }

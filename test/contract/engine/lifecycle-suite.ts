@@ -223,7 +223,7 @@ export function lifecycleSuite(subject: Subject): void {
   });
 
   describe("events", () => {
-    test("tell of an end and of a removal, of this engine's sandboxes only", async () => {
+    test("report ends and removals, of this engine's sandboxes only", async () => {
       const { engine, stranger } = subject;
       const events = await collectEvents();
       const { ref, sandboxId } = await engine.create(subject.spec());
@@ -237,7 +237,7 @@ export function lifecycleSuite(subject: Subject): void {
       await expect.poll(() => events.slice(1), POLL).toEqual([{ type: "removed", ref, sandboxId }]);
     });
 
-    test("tell of a removal as one, not as an end by itself", async () => {
+    test("report a removal as a removal, not as an end", async () => {
       const events = await collectEvents();
       const { ref, sandboxId } = await subject.engine.create(subject.spec());
       await subject.engine.remove(ref);
@@ -253,7 +253,7 @@ export function lifecycleSuite(subject: Subject): void {
     });
   });
 
-  test("usage tells memory, CPU time and processes", async () => {
+  test("usage reports memory, CPU time and processes", async () => {
     const { engine } = subject;
     const { ref } = await engine.create(subject.spec());
     // The main process, and the one that reaps.
@@ -287,7 +287,7 @@ export function lifecycleSuite(subject: Subject): void {
     expect(exitCode).not.toBe(0);
   });
 
-  test("info tells who the engine is and what it can do", async () => {
+  test("info reports what the engine is and can do", async () => {
     const info = await subject.engine.info();
     expect(info.version).toMatch(/^\d+\./);
     expect(info.cpus).toBeGreaterThan(0);

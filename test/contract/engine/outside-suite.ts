@@ -53,7 +53,7 @@ export function outsideSuite(subject: Subject): void {
     return Number(await sh(subject.engine, ref, script));
   };
 
-  test("a tree is a session, what descends from it and who holds its pipes", async () => {
+  test("a tree is a session, its descendants and the holders of its pipes", async () => {
     const other = await lead("sleep 6001");
     const leader = await lead(
       "sleep 6002 & setsid sleep 6003 & setsid sh -c 'sleep 6004; :' >/dev/null 2>&1 3>&- 4>&- & (setsid sleep 6005 >/dev/null 2>&1 3>&- 4>&- &); wait",
@@ -88,7 +88,7 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.signalGroup(leader, 0)).toBe(true);
   });
 
-  test("nobody is signaled for the pid of process 1, or for none", async () => {
+  test("no process is signaled for the pid of process 1, or for none", async () => {
     for (const pid of [1, 0, -1, Number.NaN]) {
       expect(await outside.tree({ pid, startTime: "" })).toEqual([]);
       expect(await outside.signalGroup({ pid, startTime: "" }, 9)).toBe(false);

@@ -46,13 +46,13 @@ export function spawnSuite(subject: Subject): void {
       await sh(subject.engine, ref, "rm /tmp/out /tmp/err");
     });
 
-    test("streams can be opened once more by their names", async () => {
+    test("streams can be reopened by their names", async () => {
       const script = "cat /dev/stdin; echo out >/dev/stdout; echo err >/proc/self/fd/2";
       const outcome = await run(subject.engine, ref, ["sh", "-c", script], { input: Buffer.from("in\n") });
       expect([`${outcome.stdout}`, `${outcome.stderr}`]).toEqual(["in\nout\n", "err\n"]);
     });
 
-    test("stdin can be opened once more by its name after its end", async () => {
+    test("stdin can be reopened by its name after its end", async () => {
       const script = "cat; sleep 0.2; cat /dev/stdin; exec cat /proc/self/fd/3 3<&0 </dev/null";
       const outcome = await run(subject.engine, ref, ["sh", "-c", script], { input: Buffer.from("in\n") });
       expect([`${outcome.stdout}`, `${outcome.stderr}`, outcome.exitCode]).toEqual(["in\n", "", 0]);
@@ -103,7 +103,7 @@ export function spawnSuite(subject: Subject): void {
       await failure(spawned.resize({ columns: 10, rows: 10 }), "PROCESS_STATE");
     });
 
-    test("closing lets go of it, says so once, and leaves the process", async () => {
+    test("closing detaches, ends the sink once, and leaves the process running", async () => {
       const ends: (Error | undefined)[] = [];
       const spawned = await subject.engine.spawn(
         ref,
@@ -153,7 +153,7 @@ export function spawnSuite(subject: Subject): void {
       spawned.close();
     });
 
-    test("a writer waits for a reader that does not read, and learns when it is gone", async () => {
+    test("a writer waits for a reader that does not read, and fails when that is gone", async () => {
       const spawned = await subject.engine.spawn(ref, { argv: ["sleep", "1"], stdin: true }, NOBODY_LISTENS);
       const write = async () => {
         for (let i = 0; i < 200; i++) await spawned.writeStdin(Buffer.alloc(1 << 20));
@@ -209,7 +209,7 @@ export function spawnSuite(subject: Subject): void {
       expect(await spawned.wait()).toBe(4);
     });
 
-    test("is not missed by whoever asks late, more than once, or gives up meanwhile", async () => {
+    test("is not missed by callers that ask late, repeatedly, or give up meanwhile", async () => {
       const argv = ["sh", "-c", "sleep 0.3; exit 5"];
       const spawned = await subject.engine.spawn(ref, { argv, stdin: false }, NOBODY_LISTENS);
       const abort = new AbortController();
@@ -326,7 +326,7 @@ export function spawnSuite(subject: Subject): void {
     });
   });
 
-  test("a process whose sandbox is removed ends for those who watch it", async () => {
+  test("a process whose sandbox is removed ends for its watchers", async () => {
     const other = await subject.engine.create(subject.spec());
     const ended = Promise.withResolvers<Error | undefined>();
     const spawned = await subject.engine.spawn(

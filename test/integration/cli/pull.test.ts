@@ -100,7 +100,7 @@ test("doctor tells an image that can be pulled from one that cannot, and pulls n
   expect(await ask()).toMatchObject({
     exitCode: 1,
     status: "missing",
-    found: `${image} is not there, and its registry does not give it out: it does not exist there, or needs a login`,
+    found: `${image} is not there, and its registry does not provide it: it does not exist there, or needs a login`,
   });
   expect(registry.layerRequests).toBe(0);
 });

@@ -64,7 +64,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     expect((await run(engine, ref, ["/bin/sh", "-c", command])).exitCode).toBe(0);
   };
 
-  test("pipes that something left behind holds are bounded by number, and whoever is let go of waits", async () => {
+  test("pipes that something left behind holds are bounded by number, and a dropped writer blocks", async () => {
     const one = await used();
     const other = await used();
     const before = pipeEnds();
@@ -82,7 +82,7 @@ describe.each(ENGINES)("on $name", ({ engine }) => {
     for (const ref of [one, other]) await engine.remove(ref);
   });
 
-  test("the stdin of a process that is over is let go of, though somebody holds it and does not read", async () => {
+  test("the stdin of an ended process is closed, though something holds it and does not read", async () => {
     const ref = await used();
     const before = pipeEnds();
     const argv = ["/bin/sh", "-c", "exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0"];

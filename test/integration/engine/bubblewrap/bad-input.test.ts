@@ -38,7 +38,7 @@ const INSTALL = "apt-get install -y bubblewrap";
 const CASES: readonly (readonly [string, string | { readonly hide: string }, string, string])[] = [
   ["missing", { hide: "bwrap" }, "bubblewrap is not installed", INSTALL],
   ["too old", OLD, "0.8 or newer is needed", "Install a newer one"],
-  ["not bubblewrap", "#!/bin/sh\necho hello\n", "tells no version", INSTALL],
+  ["not bubblewrap", "#!/bin/sh\necho hello\n", "prints no version", INSTALL],
   ["broken", "#!/bin/sh\nexit 3\n", "bwrap --version fails", INSTALL],
   ["forbidden its namespaces", FORBIDDEN, "user namespaces are forbidden", "user.max_user_namespaces"],
   ["without xargs", { hide: "xargs" }, "the program xargs is missing", "apt-get install -y findutils"],
@@ -49,7 +49,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
   "with --engine %s",
   (engine, index) => {
     test.each(shared(CASES, index, ENGINES.length))(
-      "a bwrap that is %s is told by the start and by doctor, and nothing runs without one",
+      "a bwrap that is %s is reported by serve and by doctor, and nothing runs without one",
       async (name, bwrap, problem, mend) => {
         const [start, doctor] = await Promise.all([
           berth(name, bwrap, "serve", "--engine", engine),
@@ -74,7 +74,7 @@ test("--docker-required takes nothing else", async () => {
   expect(out).toContain("--docker-required allows no other engine");
 });
 
-test("control groups that may not be written are told by doctor and by the start, which serves all the same", async () => {
+test("control groups that may not be written are reported by doctor and by serve, which still serves", async () => {
   const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
   const doctor = nodeAsOrdinaryUser(["src/main.ts", "doctor", ...args]).child;
   const serve = nodeAsOrdinaryUser(["src/main.ts", "serve", ...args]).child;
@@ -83,7 +83,7 @@ test("control groups that may not be written are told by doctor and by the start
   const [findings] = await Promise.all([text(doctor.stdout), firstLine(serve.stdout)]);
   serve.kill("SIGTERM");
   for (const told of [findings, await log]) {
-    expect(told).toContain("memory (each process is held to it, not the sandbox), cpu");
+    expect(told).toContain("memory (each process has the limit, not the sandbox), cpu");
     expect(told).toContain("systemd-run --user --scope -p Delegate=yes berth serve --engine bubblewrap");
   }
   expect(findings).toContain("sandboxes cannot be paused: this user may not write control groups");

@@ -140,7 +140,7 @@ describe.each(["root", "an ordinary user"] as const)("for %s", (who) => {
     expect(out.trim().split(/\s+/)).toEqual(["2", "1"]);
   });
 
-  test("no process of the host or of another sandbox is to be seen or signalled", async () => {
+  test("no process of the host or of another sandbox can be seen or signaled", async () => {
     const hidden = service.client.exec(neighbour, "exec sleep 54.3");
     await hidden.processId;
     const { out } = await inside("cat /proc/[0-9]*/cmdline | tr '\\0' ' '");

@@ -1,11 +1,15 @@
 import { once } from "node:events";
 import { closeSync, existsSync, fstatSync, openSync, readlinkSync } from "node:fs";
 import { afterAll, expect, test } from "vitest";
-import { sandboxIdentity } from "../../../../src/engine/bubblewrap/identity.ts";
-import { Launcher } from "../../../../src/engine/bubblewrap/launcher.ts";
-import { readerOf, writerOf } from "../../../../src/engine/bubblewrap/pipe-ends.ts";
-import { Reports } from "../../../../src/engine/bubblewrap/reports.ts";
-import { pipesText, reopenText, reportStartText } from "../../../../src/engine/bubblewrap/shell-pipes.ts";
+import { Launcher, Reports } from "../../../../src/engine/bubblewrap/launcher.ts";
+import { sandboxIdentity } from "../../../../src/engine/bubblewrap/sandbox-user.ts";
+import {
+  pipesText,
+  readerOf,
+  reopenText,
+  reportStartText,
+  writerOf,
+} from "../../../../src/engine/bubblewrap/shell-pipes.ts";
 import { eventually } from "../../../support/eventually.ts";
 
 const identity = sandboxIdentity();
@@ -46,7 +50,7 @@ test("what is started has pipes of its own, which the sandboxes' user may open a
   writerOf(pid, 4).end("1\n\n");
 });
 
-test("many at once are told apart, and each tells its end", async () => {
+test("many at once are distinguished, and each reports its end", async () => {
   const all = await Promise.all(Array.from({ length: 40 }, start));
   expect(new Set(all.map(({ pid }) => pid)).size).toBe(40);
   const seen = all.map(async ({ pid, code }, i) => {
@@ -61,7 +65,7 @@ test("many at once are told apart, and each tells its end", async () => {
   expect(await Promise.all(seen)).toEqual(all.map((_, i) => [`${i}\n`, i]));
 });
 
-test("where what it started was killed, the next start comes about all the same", async () => {
+test("the next start works although what it started was killed", async () => {
   const before = groups.length;
   process.kill((await start()).pid, "SIGKILL");
   // Those that begin before that is noticed have not been harmed.
@@ -81,7 +85,7 @@ test("what has ended is collected while nothing is started", async () => {
   await eventually(() => all.every(({ pid }) => !existsSync(`/proc/${pid}`)), { timeoutMs: 20_000 });
 });
 
-test("who has nothing more to report is forgotten", async () => {
+test("a shell that has nothing more to report is forgotten", async () => {
   const before = reports.expected;
   const { pid, code } = await start();
   writerOf(pid, 4).end("1\n\n");
@@ -91,7 +95,7 @@ test("who has nothing more to report is forgotten", async () => {
   expect(reports.expected).toBe(before);
 });
 
-test("an attendant that begins when nobody waits for it any more is ended by its child alone", async () => {
+test("an attendant that starts after its caller has left is ended by its child alone", async () => {
   const unknown = 1_000_000;
   const { code } = await launcher.start((tag) => [
     `${reportStartText(unknown)}${reportStartText(tag)}sleep 1000

@@ -13,8 +13,8 @@ import {
 import path from "node:path";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { sandboxIdentity } from "../../../../src/engine/bubblewrap/identity.ts";
 import { openMounts } from "../../../../src/engine/bubblewrap/mounts.ts";
+import { sandboxIdentity } from "../../../../src/engine/bubblewrap/sandbox-user.ts";
 import type { EngineMount } from "../../../../src/engine/port.ts";
 import { scaled } from "../../../support/scale.ts";
 import { failure, run, sh, spec } from "../docker/support.ts";

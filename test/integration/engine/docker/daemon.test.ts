@@ -68,7 +68,7 @@ async function proxied(timeouts = {}): Promise<{ engine: DockerEngine; proxy: Fa
 }
 
 describe("without a daemon", () => {
-  test("every call says so and what to do", async () => {
+  test("every call says so, and what to do", async () => {
     const engine = new DockerEngine({ instance, logger: silent, host: `unix://${dir}/nobody.sock` });
     const calls = [
       engine.info(),
@@ -156,7 +156,7 @@ describe("with a connection that breaks", () => {
     await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
   });
 
-  test("events that nobody takes are let go of", async () => {
+  test("events that nobody takes are dropped", async () => {
     const { engine, proxy } = await proxied();
     const abort = new AbortController();
     engine.events(abort.signal);

@@ -117,7 +117,7 @@ while True: server.accept()[0].close()`;
   });
 
   test.each(["169.254.169.254", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1"])(
-    "does not reach %s, and learns it at once",
+    "does not reach %s, and fails at once",
     async (address) => {
       expect(await connect(address, 80)).toBe("refused");
     },
@@ -128,7 +128,7 @@ while True: server.accept()[0].close()`;
   });
 });
 
-test("rules that somebody removed are there again before the next sandbox", async () => {
+test("rules that somebody removed are restored before the next sandbox", async () => {
   execFileSync("iptables", ["-w", "5", "-D", "INPUT", "-i", "berth0", "-j", "REJECT"]);
   execFileSync("iptables", ["-w", "5", "-F", "BERTH-EGRESS"]);
   const created = await Promise.all([
@@ -142,6 +142,6 @@ test("rules that somebody removed are there again before the next sandbox", asyn
   expect(rules).toContain("-A BERTH-EGRESS -d 10.0.0.0/8 -j REJECT");
 });
 
-test("capabilities tell of it", async () => {
+test("capabilities report it", async () => {
   expect((await engine.info()).capabilities.egress).toBe(true);
 });

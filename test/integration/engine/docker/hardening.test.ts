@@ -94,7 +94,7 @@ describe("as seen from inside", () => {
     );
   });
 
-  test("nothing of the service is to be seen", async () => {
+  test("nothing of the service is visible", async () => {
     const env = await sh(engine, ref, "env | sort | sed 's/=.*//'");
     expect(env.split("\n").filter(Boolean)).toEqual(["GREETING", "HOME", "HOSTNAME", "PATH", "PWD"]);
     // The listing itself is the fourth.

@@ -50,7 +50,7 @@ describe("an image that is missing", () => {
     expect((await docker.getImage(image).inspect()).Config.User).toBe("someone");
   });
 
-  test("is pulled once for ten who ask, and each hears of the progress", async () => {
+  test("is pulled once for ten callers, and each gets the progress", async () => {
     registry.behaviour = "slow";
     const heard = await Promise.all(
       Array.from({ length: 10 }, async () => {
@@ -63,7 +63,7 @@ describe("an image that is missing", () => {
     expect(Math.min(...heard)).toBeGreaterThan(3);
   });
 
-  test("goes on being pulled while one of those who ask stays", async () => {
+  test("is still pulled while one caller stays", async () => {
     registry.behaviour = "slow";
     const leaver = new AbortController();
     const leaving = engine.ensureImage(image, { signal: leaver.signal });
@@ -74,7 +74,7 @@ describe("an image that is missing", () => {
     expect(registry).toMatchObject({ layerRequests: 1, brokenOff: 0 });
   });
 
-  test("is no longer pulled when all who ask have left, and can be asked for again", async () => {
+  test("is no longer pulled when all callers have left, and can be pulled again", async () => {
     registry.behaviour = "slow";
     const leaver = new AbortController();
     const leaving = [1, 2, 3].map(() => engine.ensureImage(image, { signal: leaver.signal }));

@@ -26,7 +26,7 @@ async function collectEvents(): Promise<EngineEvent[]> {
   return events;
 }
 
-test("a pause never meets a process that is being started: Docker would get stuck on both", async () => {
+test("a pause never overlaps the start of a process: Docker would get stuck on both", async () => {
   const { ref } = await engine.create(spec());
   for (let round = 0; round < 25; round++) {
     const abort = new AbortController();
@@ -67,14 +67,14 @@ test("an engine that starts later knows a sandbox's user", async () => {
 });
 
 describe("events", () => {
-  test("tell of a forced removal as one, not as an end by itself", async () => {
+  test("report a forced removal as a removal, not as an end", async () => {
     const events = await collectEvents();
     const { ref, sandboxId } = await engine.create(spec());
     await docker.getContainer(ref).remove({ force: true });
     await expect.poll(() => events, POLL).toEqual([{ type: "removed", ref, sandboxId }]);
   });
 
-  test("tell that memory ran out where that ended the sandbox", async () => {
+  test("report that memory ran out where that ended the sandbox", async () => {
     const events = await collectEvents();
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, memoryBytes: 32 << 20 } }));
     // Memory that no process owns runs out, and the main processes are the first that the kernel picks.
@@ -100,7 +100,7 @@ describe("events", () => {
   });
 });
 
-test("info tells who the engine is and what it can do", async () => {
+test("info reports what the engine is and can do", async () => {
   const info = await engine.info();
   expect(info.version).toMatch(/^\d+\./);
   expect(info.isolation).toBe("CONTAINER");

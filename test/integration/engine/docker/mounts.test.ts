@@ -12,7 +12,7 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { MountStage } from "../../../../src/engine/docker/mount-stage.ts";
+import { MountStage } from "../../../../src/engine/docker/mounts.ts";
 import type { EngineMount } from "../../../../src/engine/port.ts";
 import { containersOf, removeContainers } from "../../../support/docker.ts";
 import { failure, run, sh, spec, useEngine } from "./support.ts";

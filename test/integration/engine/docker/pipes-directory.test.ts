@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import path from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { pipesDirectory } from "../../../../src/engine/docker/pipes-directory.ts";
+import { pipesDirectory } from "../../../../src/engine/docker/container-pipes.ts";
 import { useApp } from "../../../support/app.ts";
 import { newDataDir, newInstance } from "../../../support/settings.ts";
 import { sh, spec, useEngine } from "./support.ts";
@@ -21,7 +21,7 @@ describe("what a container sees of the host's paths", () => {
   const pipesDir = pipesDirectory(path.join(base, "data"), newInstance(), run);
   const { engine } = useEngine({ pipesDir });
 
-  test("its pipes tell nothing of the data directory", async () => {
+  test("its pipes reveal nothing about the data directory", async () => {
     const { ref } = await engine.create(spec());
     const mounts = await sh(engine, ref, "cat /proc/self/mountinfo");
     expect(mounts).toContain("/run/berth-pipes");

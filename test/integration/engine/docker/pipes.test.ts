@@ -90,7 +90,7 @@ describe("pipes between a container and the service", () => {
     expect(readdirSync(pipesDir)).toEqual(["stock"]);
   });
 
-  test("cannot be replaced from inside, nor found by who is not root there", async () => {
+  test("cannot be replaced from inside, nor found by a user who is not root there", async () => {
     const { ref } = await engine.create(spec());
     const held = await engine.spawn(ref, { argv: ["/bin/sh", "-c", "read x"], stdin: true }, NOBODY_LISTENS);
     const attempts = [
@@ -132,7 +132,7 @@ describe("pipes between a container and the service", () => {
     await pipes.close();
   });
 
-  test("let who opens an ended stdin once more meet its end, though the service had no descriptor for a while", async () => {
+  test("give EOF to readers that reopen a closed stdin, though the service had no descriptor for a while", async () => {
     const { ref } = await engine.create(spec());
     const argv = ["/bin/sh", "-c", "cat; sleep 1.5; cat /dev/stdin; exit 3"];
     const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
@@ -169,7 +169,7 @@ describe("pipes between a container and the service", () => {
     await engine.remove(ref);
   });
 
-  test("keep who writes while the service is away, and let it go on when that is back", async () => {
+  test("block writers while the service is away, and let them continue when it is back", async () => {
     const left = path.join(directory, "left");
     const first = new DockerEngine({ instance, logger: silent, pipesDir: left });
     const { ref } = await first.create(spec());
@@ -195,7 +195,7 @@ describe("pipes between a container and the service", () => {
   });
 });
 
-describe("pipes that fail are tried again", () => {
+describe("pipes that fail are retried", () => {
   const { engine, pipesDir, warnings } = withWarnings("failing");
   const unmade = withWarnings("unmade");
   const unstocked = withWarnings("unstocked");

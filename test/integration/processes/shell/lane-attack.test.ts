@@ -2,9 +2,11 @@ import { existsSync, readdirSync, truncateSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
-import { UNDUMPABLE_TARGET as inBubblewrap } from "../../../../src/engine/bubblewrap/synthetic-etc.ts";
-import { UNDUMPABLE_TARGET as inDocker } from "../../../../src/engine/docker/container-pipes.ts";
-import { pipesDirectory } from "../../../../src/engine/docker/pipes-directory.ts";
+import { UNDUMPABLE_TARGET as inBubblewrap } from "../../../../src/engine/bubblewrap/runtime-dir.ts";
+import {
+  UNDUMPABLE_TARGET as inDocker,
+  pipesDirectory,
+} from "../../../../src/engine/docker/container-pipes.ts";
 import { useApp } from "../../../support/app.ts";
 import { ENGINES } from "../../../support/engines.ts";
 import { newDataDir } from "../../../support/settings.ts";

@@ -6,7 +6,7 @@ function breakerAt0() {
   return { clock, breaker: new CircuitBreaker(() => clock.ms) };
 }
 
-test("what fails is tried again after pauses that double up to five minutes", () => {
+test("what fails is retried after pauses that double up to five minutes", () => {
   const { clock, breaker } = breakerAt0();
   const pauses: (number | undefined)[] = [];
   for (let i = 0; i < 12; i++) {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { Demux } from "../../../../src/engine/docker/demux.ts";
+import { Demux } from "../../../../src/engine/docker/daemon.ts";
 
 function frame(stream: number, payload: Uint8Array): Buffer {
   const header = Buffer.alloc(8);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { hasUserChain, mendEgressRules } from "../../../../src/engine/docker/egress-rules.ts";
+import { hasUserChain, repairEgressRules } from "../../../../src/engine/docker/egress.ts";
 
 /** Carries out what `iptables-restore --noflush` would, on the lines of `iptables -S`. */
 function restore(listing: string, input: string): string {
@@ -34,17 +34,17 @@ const BARE = [
   "-A DOCKER-USER -j RETURN",
 ].join("\n");
 
-function mended(listing: string): string {
-  const input = mendEgressRules(listing);
+function repaired(listing: string): string {
+  const input = repairEgressRules(listing);
   expect(input).toMatch(/^\*filter\n[\s\S]*\nCOMMIT\n$/);
   const result = restore(listing, input ?? "");
-  expect(mendEgressRules(result)).toBeUndefined();
+  expect(repairEgressRules(result)).toBeUndefined();
   return result;
 }
 
-describe("the rules are mended", () => {
+describe("the rules are repaired", () => {
   test("where there are none", () => {
-    const rules = mended(BARE).split("\n");
+    const rules = repaired(BARE).split("\n");
     expect(rules).toContain(
       "-A BERTH-EGRESS -d 169.254.0.0/16 -j REJECT --reject-with icmp-port-unreachable",
     );
@@ -52,13 +52,13 @@ describe("the rules are mended", () => {
   });
 
   test("where one is missing, or stands too late", () => {
-    const right = mended(BARE);
+    const right = repaired(BARE);
     for (const line of right.split("\n")) {
       if (/BERTH|berth/.test(line) && line.startsWith("-A"))
-        mended(right.replace(`${line}\n`, "").replace(line, ""));
+        repaired(right.replace(`${line}\n`, "").replace(line, ""));
     }
-    mended(right.replace("-A INPUT -i berth0", "-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -i berth0"));
-    mended(
+    repaired(right.replace("-A INPUT -i berth0", "-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -i berth0"));
+    repaired(
       right.replace(
         "-A BERTH-EGRESS -d 10",
         "-A BERTH-EGRESS -d 10.1.2.3/32 -j ACCEPT\n-A BERTH-EGRESS -d 10",
@@ -67,12 +67,12 @@ describe("the rules are mended", () => {
   });
 
   test("without repeating those of others", () => {
-    const late = `${mended(BARE).replace("-A DOCKER-USER -i berth0 -j BERTH-EGRESS\n", "")}\n-A DOCKER-USER -i berth0 -j BERTH-EGRESS`;
-    expect(mended(late).match(/-A DOCKER-USER -i berth0/g)).toHaveLength(1);
+    const late = `${repaired(BARE).replace("-A DOCKER-USER -i berth0 -j BERTH-EGRESS\n", "")}\n-A DOCKER-USER -i berth0 -j BERTH-EGRESS`;
+    expect(repaired(late).match(/-A DOCKER-USER -i berth0/g)).toHaveLength(1);
   });
 });
 
-test("a firewall that does not pass through Docker's chain for others is told", () => {
+test("a firewall that bypasses Docker's chain for users is reported", () => {
   expect(hasUserChain(BARE)).toBe(true);
   expect(hasUserChain("-P FORWARD ACCEPT")).toBe(false);
 });

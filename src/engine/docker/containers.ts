@@ -1,21 +1,22 @@
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { ContainerStats } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
-import type { BerthError } from "../../base/errors.ts";
+import { abortError, BerthError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import type { Logger } from "../../base/logger.ts";
+import type { EngineUsage } from "../port.ts";
 import type { NamedContainer } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo, daemonWords } from "./errors.ts";
-import { removeContainer } from "./remove.ts";
 import { type SetupReport, setupDone, startFailed } from "./setup.ts";
 
 /** Bounds on the steps of a create, in milliseconds. */
-export interface CreateTimeouts {
+interface CreateTimeouts {
   readonly createMs: number;
   readonly startMs: number;
-  /** From attaching to the setup's word that it is ready. */
+  /** From attaching until the setup reports that it is ready. */
   readonly readyMs: number;
   readonly removeMs: number;
 }
@@ -25,13 +26,13 @@ export interface CreatedContainer extends SetupReport {
   readonly id: string;
 }
 
-/** How long a caller waits for the removal of what failed. The removal itself goes on. */
+/** How long a caller waits for the cleanup of a failed create. The cleanup itself goes on. */
 const CLEANUP_PATIENCE_MS = 5_000;
 
-/** When a container whose create got no answer is looked for once more: it may appear late. */
+/** When to look again for a container whose create got no answer: it may appear late. */
 const LATE_LOOKS_MS = [1_000, 5_000, 30_000];
 
-/** Makes a name no other container has. It says whose it is, where the id can be part of a name. */
+/** A unique container name. It contains the sandbox id where that is valid in a name. */
 export function containerName(sandboxId: string): string {
   const readable = /^[a-zA-Z0-9_.-]{1,64}$/.test(sandboxId) ? sandboxId : "sandbox";
   return `berth-${readable}-${randomBytes(6).toString("hex")}`;
@@ -51,9 +52,9 @@ export class ContainerMaker {
     this.#timeouts = timeouts;
   }
 
-  /** Returns the container's id, and what it said when it was ready. */
+  /** Creates and starts a container. On failure nothing of it is left. */
   async create(config: NamedContainer, signal?: AbortSignal): Promise<CreatedContainer> {
-    // This request is never aborted: Docker would carry it out all the same.
+    // This request is never aborted: Docker would carry it out regardless.
     const creating = this.#daemon.call(
       "creating a container",
       (docker, abortSignal) => docker.createContainer({ ...config, abortSignal }),
@@ -69,14 +70,14 @@ export class ContainerMaker {
     }
   }
 
-  /** Waits, not for long, for removals under way, and looks for no late ones any more. */
+  /** Waits, not for long, for cleanups under way, and stops looking for late containers. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.race([Promise.all(this.#removals), sleep(CLEANUP_PATIENCE_MS, undefined, { ref: false })]);
   }
 
   async #start(id: string, signal?: AbortSignal): Promise<SetupReport> {
-    // Attached before the start, so that the last words of what dies at once are heard.
+    // Attached before the start, so that the output of a process that dies at once is read.
     const output = await this.#daemon.call(
       "attaching to a container",
       async (docker, abortSignal) => {
@@ -114,13 +115,13 @@ export class ContainerMaker {
     }
   }
 
-  /** Removes what a failed create may have made. Returns when that is done, or when it takes too long to wait for. */
+  /** Removes what a failed create may have made. Returns when that is done or takes too long. */
   async #discard(name: string, creating: Promise<unknown>): Promise<void> {
     const removal = this.#removeCreated(name, creating)
       .catch((error: unknown) => {
         this.#logger.warn(
           { container: name, err: error },
-          "the container of a failed create could not be removed",
+          "could not remove the container of a failed create",
         );
       })
       .finally(() => this.#removals.delete(removal));
@@ -144,9 +145,77 @@ export class ContainerMaker {
   }
 }
 
-/** Docker's refusal to start a container is the sandbox's failure, unless it means something of its own. */
+/** A refused start is SANDBOX_START_FAILED, unless the refusal has a reason of its own. */
 function startError(error: BerthError): BerthError {
   const answer = answerTo(error);
   if (!answer || error.reason === "NO_SPACE" || error.reason === "UNSUPPORTED") return error;
   return startFailed("Docker could not start its container", daemonWords(answer.text), error.cause);
+}
+
+/** Attempts at a container that Docker says it cannot remove just now. */
+const MAX_FAILURES = 5;
+
+/**
+ * Removes a container with its anonymous volumes; returns when it is gone, also
+ * where somebody else is removing it. `timeoutMs` bounds all attempts together.
+ */
+export async function removeContainer(
+  daemon: Daemon,
+  idOrName: string,
+  options: { readonly timeoutMs: number; readonly signal?: AbortSignal | undefined },
+): Promise<void> {
+  const { signal, timeoutMs } = options;
+  const deadline = performance.now() + timeoutMs;
+  let pauseMs = 10;
+  for (let failures = 0; ; ) {
+    try {
+      await daemon.call(
+        "removing a container",
+        (docker, abortSignal) => docker.getContainer(idOrName).remove({ force: true, v: true, abortSignal }),
+        { signal, timeoutMs: Math.max(1, deadline - performance.now()) },
+      );
+      return;
+    } catch (error) {
+      if (isGone(error)) return;
+      // Docker fails like this while a process is hard to kill or a mount is busy.
+      const worthRepeating = isBeingRemoved(error) || (isDaemonFailure(error) && ++failures < MAX_FAILURES);
+      if (!worthRepeating || performance.now() + pauseMs > deadline) throw error;
+    }
+    try {
+      await sleep(pauseMs, undefined, { signal });
+    } catch {
+      if (signal) throw abortError(signal);
+    }
+    pauseMs = Math.min(pauseMs * 2, 500);
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return answerTo(error)?.statusCode === 404;
+}
+
+function isBeingRemoved(error: unknown): boolean {
+  const answer = answerTo(error);
+  return answer?.statusCode === 409 && /already in progress/.test(answer.text);
+}
+
+function isDaemonFailure(error: unknown): boolean {
+  return answerTo(error)?.statusCode === 500;
+}
+
+/** Converts one answer of Docker's statistics. */
+export function parseUsage(stats: ContainerStats): EngineUsage {
+  // A container that does not run has empty statistics.
+  if (stats.pids_stats?.current === undefined) {
+    throw new BerthError("SANDBOX_TERMINATED", "The sandbox's container no longer runs.");
+  }
+  const { usage = 0, stats: memory } = stats.memory_stats;
+  const detail = memory as unknown as Record<string, number | undefined> | undefined;
+  // Page cache that the kernel can reclaim at any time does not count: cgroup v1's name, then v2's.
+  const cache = detail?.total_inactive_file ?? detail?.inactive_file ?? 0;
+  return {
+    memoryBytes: Math.max(0, usage - cache),
+    cpuNanos: stats.cpu_stats.cpu_usage.total_usage,
+    pids: stats.pids_stats.current,
+  };
 }

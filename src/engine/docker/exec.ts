@@ -1,0 +1,195 @@
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Exec, ExecInspectInfo } from "dockerode";
+import { BerthError } from "../../base/errors.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
+import { stdinClosed } from "../pipe-streams.ts";
+import type { OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
+import type { Daemon } from "./daemon.ts";
+import { translateError } from "./errors.ts";
+import type { PipeNames, PipePaths } from "./named-pipes.ts";
+
+/** How long a start that was given up may still take effect. */
+const LATE_START_MS = 2_000;
+/** Docker gives this exit code also to a process whose output it could not deliver. */
+export const UNDELIVERED = 126;
+
+/** A process to start by `exec` in a container. */
+export interface ExecStart {
+  readonly containerId: string;
+  /** Name or `uid[:gid]`; empty: root. */
+  readonly user: string;
+  readonly request: SpawnRequest;
+  readonly sink: OutputSink;
+  readonly leftovers: Leftovers;
+  readonly signal: AbortSignal | undefined;
+}
+
+/**
+ * Creates an `exec` in a container, in the directory `/`. It does not start it.
+ * @param request `attached`: whether its standard streams go through the daemon.
+ */
+export function createExec(
+  daemon: Daemon,
+  { containerId, user }: Pick<ExecStart, "containerId" | "user">,
+  { argv, env, stdin, terminal, attached }: SpawnRequest & { readonly attached: boolean },
+  signal?: AbortSignal,
+): Promise<Exec> {
+  return daemon.call(
+    "preparing a process",
+    (docker, abortSignal) =>
+      docker.getContainer(containerId).exec({
+        Cmd: [...argv],
+        Env: Object.entries(env ?? {}).map(([name, value]) => `${name}=${value}`),
+        // Root by its number: an image need not have a list of users.
+        User: user || "0",
+        WorkingDir: "/",
+        AttachStdin: attached && stdin,
+        AttachStdout: attached,
+        AttachStderr: attached,
+        Tty: terminal !== undefined,
+        // Daemons before API 1.42 ignore it; for them the size is set after the start.
+        ...(terminal ? { ConsoleSize: [terminal.rows, terminal.columns] } : {}),
+        abortSignal,
+      }),
+    { signal },
+  );
+}
+
+/** The state of an `exec`, as the daemon knows it. */
+export class ExecState {
+  readonly id: string;
+  readonly #daemon: Daemon;
+
+  constructor(daemon: Daemon, id: string) {
+    this.#daemon = daemon;
+    this.id = id;
+  }
+
+  inspect(signal?: AbortSignal): Promise<ExecInspectInfo> {
+    return this.#daemon.call(
+      "asking for a process's state",
+      (docker, abortSignal) => docker.getExec(this.id).inspect({ abortSignal }),
+      { signal },
+    );
+  }
+
+  /** Waits until a start has taken effect, or can no longer be expected to. Never rejects. */
+  async startOver(): Promise<void> {
+    const deadline = performance.now() + LATE_START_MS;
+    try {
+      while (performance.now() < deadline) {
+        const state = await this.inspect();
+        if (state.Pid > 0 || state.ExitCode !== null) return;
+        await sleep(50);
+      }
+    } catch {
+      // The container is gone, or Docker is: nothing starts there.
+    }
+  }
+
+  /** The exit code, once the process has ended; polls more often after `outputEnded`. */
+  async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
+    const start = performance.now();
+    let endSeen = false;
+    const ended = outputEnded.then(() => {
+      endSeen = true;
+    });
+    for (let checksAfterEnd = 0; ; ) {
+      const state = await this.inspect(signal);
+      if (!state.Running && state.ExitCode !== null) return state.ExitCode;
+      if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
+      else
+        await Promise.race([
+          ended,
+          sleep(checkDelayMs(performance.now() - start), undefined, { signal }),
+        ]).catch(() => {});
+    }
+  }
+
+  /**
+   * Why the output ended: undefined where it is complete. Output ends just as
+   * properly where the daemon or the container dies, so Docker is asked for the
+   * process.
+   */
+  async whyEnded(): Promise<Error | undefined> {
+    try {
+      await this.inspect();
+      return undefined;
+    } catch (error) {
+      return translateError(error, "streaming a process's output");
+    }
+  }
+}
+
+/**
+ * How long to wait before the next poll while others may hold the process's
+ * pipes: short for young processes, long for old ones. Nearly every process ends
+ * its output, which ends the wait.
+ */
+function checkDelayMs(elapsedMs: number): number {
+  const maxMs = Math.min(Math.max(elapsedMs / 10, 250), 10_000);
+  return Math.min(Math.max(elapsedMs / 4, 1), maxMs);
+}
+
+/** What a process's handle holds. */
+interface Handle {
+  /** Docker's id of its `exec`. */
+  readonly exec: string;
+  /** In its container's directory; undefined where its streams go through the daemon. */
+  readonly pipes: PipeNames | undefined;
+}
+
+/** Names a process to a later run of the service. */
+export function formatHandle(exec: string, pipes?: PipePaths): string {
+  const names = pipes === undefined ? [] : [pipes.stdin, pipes.stdout, pipes.stderr];
+  return [exec, ...names.map((pipe) => path.basename(pipe))].join(" ");
+}
+
+export function parseHandle(handle: string): Handle {
+  const [exec = "", stdin, stdout, stderr] = handle.split(" ");
+  const pipes = stdin && stdout && stderr ? ([stdin, stdout, stderr] as const) : undefined;
+  return { exec, pipes };
+}
+
+/**
+ * A process that an earlier run of the service started through the daemon's
+ * streams, or whose pipes are gone. Its output is lost; Docker keeps its exit
+ * code for some minutes.
+ */
+export class DetachedProcess implements SpawnedProcess {
+  readonly handle: string;
+  readonly ended = Promise.resolve();
+  readonly #state: ExecState;
+
+  constructor(state: ExecState) {
+    this.handle = formatHandle(state.id);
+    this.#state = state;
+  }
+
+  pause(): void {}
+
+  resume(): void {}
+
+  trickle(): void {}
+
+  async writeStdin(): Promise<void> {
+    throw stdinClosed();
+  }
+
+  closeStdin(): void {}
+
+  async resize(): Promise<void> {
+    throw new BerthError("PROCESS_STATE", "The process's terminal is lost.");
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    const code = await this.#state.exitCode(new Promise(() => {}), signal);
+    if (code !== UNDELIVERED) return code;
+    throw new BerthError("ENGINE_UNAVAILABLE", "How the process ended is lost with its connection.");
+  }
+
+  close(): void {}
+
+  destroy(): void {}
+}

@@ -1,0 +1,330 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  constants,
+  type FileHandle,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  rmdir,
+} from "node:fs/promises";
+import path from "node:path";
+import type { ContainerInspectInfo } from "dockerode";
+import { BerthError } from "../../base/errors.ts";
+import { O_PATH } from "../mounts.ts";
+import { isAlive } from "../outside/host-process.ts";
+import type { EngineMount } from "../port.ts";
+
+/** Holds a directory for each stage, named after its process's pid. */
+const STAGE_ROOT = "/run/berth/mounts";
+
+/** Name of the empty directory in a stage. */
+const INERT = "inert";
+
+/** Mounts whose sources stay what they were when checked, until they are released. */
+interface StagedMounts {
+  readonly mounts: readonly EngineMount[];
+  /** Call this once the container runs, or never will. Idempotent. */
+  release(): Promise<void>;
+}
+
+/**
+ * Pins checked mounts: Docker resolves a path again when the container starts, and
+ * a sandbox that may write above it could have put a symbolic link there
+ * meanwhile. So each directory is opened, compared with what was checked, and
+ * bound with `nosuid,nodev` to a path that only root can change (docs/engines/docker.md).
+ *
+ * That needs root and the daemon's own mount namespace. Elsewhere the sources
+ * are passed on as checked.
+ */
+export class MountStage {
+  #dir: Promise<string | undefined> | undefined;
+  #inert: Promise<string | undefined> | undefined;
+  #count = 0;
+
+  async stage(mounts: readonly EngineMount[]): Promise<StagedMounts> {
+    if (mounts.length > 0) this.#dir ??= prepare();
+    const dir = await this.#dir;
+    if (dir === undefined || mounts.length === 0) return { mounts, release: async () => {} };
+    const staged: EngineMount[] = [];
+    const release = async () => {
+      for (const { hostPath } of staged.splice(0)) await unbind(hostPath);
+    };
+    try {
+      for (const mount of mounts) {
+        const target = path.join(dir, String(this.#count++));
+        await bind(mount.hostPath, target);
+        staged.push({ ...mount, hostPath: target });
+      }
+    } catch (error) {
+      await release();
+      throw error;
+    }
+    return { mounts: [...staged], release };
+  }
+
+  /** The stage, and in it an empty shared mount for containers that take mounts later; undefined where that is impossible. */
+  async inert(): Promise<{ readonly dir: string; readonly inert: string } | undefined> {
+    this.#dir ??= prepare();
+    const dir = await this.#dir;
+    if (dir === undefined) return undefined;
+    this.#inert ??= makeInert(path.join(dir, INERT));
+    const inert = await this.#inert;
+    return inert === undefined ? undefined : { dir, inert };
+  }
+
+  /** Removes its directory, which is empty once every mount is released. */
+  async close(): Promise<void> {
+    const dir = await this.#dir;
+    if (dir !== undefined) await clear(dir).catch(() => {});
+  }
+}
+
+/** Makes a stage's directory and clears those of dead processes. Undefined where staging is impossible. */
+async function prepare(): Promise<string | undefined> {
+  if (process.platform !== "linux" || process.getuid?.() !== 0 || !(await sharesMountsWithDaemon()))
+    return undefined;
+  try {
+    await mkdir(STAGE_ROOT, { recursive: true, mode: 0o700 });
+    for (const name of await readdir(STAGE_ROOT)) {
+      if (!isAlive(Number.parseInt(name, 10))) await clear(path.join(STAGE_ROOT, name));
+    }
+    const dir = await mkdtemp(path.join(STAGE_ROOT, `${process.pid}-`));
+    // Root in a container may not mount.
+    await bind(dir, path.join(dir, "probe"));
+    await unbind(path.join(dir, "probe"));
+    return dir;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Docker makes a container's root a slave of the host's if one of its mounts is a slave, which needs a shared source. */
+async function makeInert(inert: string): Promise<string | undefined> {
+  try {
+    await mkdir(inert, { mode: 0o755 });
+    await run("mount", ["-n", "-c", "-o", "bind,ro,nosuid,nodev,noexec", inert, inert]);
+    await run("mount", ["-n", "-c", "--make-shared", inert]);
+    return inert;
+  } catch {
+    return undefined;
+  }
+}
+
+async function sharesMountsWithDaemon(): Promise<boolean> {
+  try {
+    const pid = Number(await readFile("/var/run/docker.pid", "utf8"));
+    return (await readlink(`/proc/${pid}/ns/mnt`)) === (await readlink("/proc/self/ns/mnt"));
+  } catch {
+    return false;
+  }
+}
+
+/** Binds `source`, a real path that must still lead to what was checked. */
+async function bind(source: string, target: string): Promise<void> {
+  let handle: FileHandle | undefined;
+  try {
+    handle = await openDirectory(source);
+    if ((await readlink(`/proc/self/fd/${handle.fd}`)) !== source) throw new Error("it leads elsewhere now");
+    await mkdir(target, { mode: 0o700 });
+    // Not canonicalized: the path must go through the open descriptor.
+    await run("mount", ["-n", "-c", "-o", "bind,nosuid,nodev", "/proc/self/fd/3", target], handle.fd);
+  } catch (error) {
+    await rmdir(target).catch(() => {});
+    throw new BerthError(
+      "NOT_ALLOWED",
+      "A host path could not be mounted: it changed while it was being mounted.",
+      {
+        cause: error,
+      },
+    );
+  } finally {
+    await handle?.close();
+  }
+}
+
+async function unbind(target: string): Promise<void> {
+  // Lazily: the daemon may have it open.
+  await run("umount", ["-n", "-c", "-l", target]).catch(() => {});
+  await rmdir(target);
+}
+
+async function clear(dir: string): Promise<void> {
+  const targets = await readdir(dir).catch(() => undefined);
+  if (targets === undefined) return;
+  for (const target of targets) await unbind(path.join(dir, target));
+  await rmdir(dir);
+}
+
+async function run(command: string, args: readonly string[], fd?: number): Promise<void> {
+  await runWith(command, args, fd === undefined ? [] : [fd]);
+}
+
+/** Runs a command with open descriptors, from 3 on. */
+async function runWith(command: string, args: readonly string[], fds: readonly number[]): Promise<void> {
+  const child = spawn(command, args, { stdio: ["ignore", "ignore", "pipe", ...fds] });
+  let stderr = "";
+  child.stderr?.on("data", (chunk) => {
+    stderr += chunk;
+  });
+  const [code] = await once(child, "close");
+  if (code !== 0) throw new Error(`${command} ended with ${code}: ${stderr.trim()}`);
+}
+
+/** A running container that takes mounts. */
+export interface LateTarget {
+  /** Its root directory on the host. */
+  readonly root: string;
+  readonly pid: number;
+  /** Targets of its own mounts. */
+  readonly taken: readonly string[];
+  /** Owner of directories that become the user's; undefined: root. */
+  readonly owner: { readonly uid: number; readonly gid: number | undefined } | undefined;
+}
+
+/** Where every container has mounts over its root directory. */
+const TAKEN = ["/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
+
+/**
+ * Binds each source to a private stage with its options, so that the flags are set
+ * before the container sees it, and from there into the container. An argument is
+ * `FROM_FD:TO_FD:STAGE:OPTIONS`.
+ */
+const SCRIPT = `stages= made=0
+for arg do
+  from=\${arg%%:*} rest=\${arg#*:}; to=\${rest%%:*} rest=\${rest#*:}; stage=\${rest%%:*} options=\${rest#*:}
+  mount -n -c -o "bind,private,$options" "/proc/self/fd/$from" "$stage" || break
+  stages="$stages $stage"
+  mount -n -c --bind "$stage" "/proc/self/fd/$to" || break
+  made=$((made + 1))
+done
+[ -z "$stages" ] || umount -n -c -l $stages
+[ "$made" = $# ]`;
+
+/** The target of late mounts in an inspected container; undefined where nothing can be mounted in it. */
+export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarget | undefined {
+  // Its content depends on the storage driver; the types know only one.
+  const { MergedDir: root } = (info.GraphDriver?.Data ?? {}) as { readonly MergedDir?: unknown };
+  if (typeof root !== "string" || info.State.Pid <= 0) return undefined;
+  const [, uid, gid] = /^(\d+)(?::(\d*))?$/.exec(owner) ?? [];
+  return {
+    root,
+    pid: info.State.Pid,
+    taken: info.Mounts.map(({ Destination }) => Destination),
+    owner: uid === undefined ? undefined : { uid: Number(uid), gid: gid ? Number(gid) : undefined },
+  };
+}
+
+/**
+ * Mounts directories in a running container that nobody has used yet. Its root is
+ * a slave of the overlay that the host sees, so what is bound there appears
+ * inside. Docker unmounts the overlay with everything below it before it removes
+ * the container's files (docs/warm-pool.md).
+ * @param stage a directory that only root can change.
+ * @throws `UNSUPPORTED` where that is impossible; the container is then useless.
+ */
+export async function mountLate(
+  target: LateTarget,
+  mounts: readonly EngineMount[],
+  stage: string,
+): Promise<void> {
+  for (const [index, mount] of mounts.entries()) {
+    const others = mounts.toSpliced(index, 1).map((other) => other.target);
+    if ([...TAKEN, ...target.taken, ...others].some((other) => overlap(mount.target, other)))
+      throw unsupported();
+  }
+  const handles: FileHandle[] = [];
+  const places: string[] = [];
+  try {
+    const args: string[] = [];
+    for (const { hostPath, target: inside, readOnly } of mounts) {
+      const source = await openDirectory(hostPath);
+      handles.push(source);
+      if ((await readlink(`/proc/self/fd/${source.fd}`)) !== hostPath) throw unsupported();
+      handles.push(await makeDirectory(target.root, inside));
+      const place = await mkdtemp(path.join(stage, "late-"));
+      places.push(place);
+      const fds = `${handles.length + 1}:${handles.length + 2}`;
+      args.push(`${fds}:${place}:nosuid,nodev${readOnly ? ",ro" : ""}`);
+    }
+    await runWith(
+      "sh",
+      ["-c", SCRIPT, "sh", ...args],
+      handles.map(({ fd }) => fd),
+    );
+    await assertInside(target.pid, mounts);
+    for (const [index, { giveToUser }] of mounts.entries()) {
+      if (giveToUser && target.owner) await give(handles[2 * index], target.owner);
+    }
+  } catch (error) {
+    throw error instanceof BerthError ? error : unsupported(error);
+  } finally {
+    for (const handle of handles) await handle.close();
+    for (const place of places) await rmdir(place).catch(() => {});
+  }
+}
+
+/** Opens a directory in a container step by step, creates what is missing and follows no link. */
+async function makeDirectory(root: string, inside: string): Promise<FileHandle> {
+  let at = await openDirectory(root);
+  for (const name of inside.split("/").filter((part) => part !== "")) {
+    const place = `/proc/self/fd/${at.fd}/${name}`;
+    try {
+      await mkdir(place, { mode: 0o755 }).catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== "EEXIST") throw error;
+      });
+      const below = await openDirectory(place);
+      await at.close();
+      at = below;
+    } catch (error) {
+      await at.close();
+      throw error;
+    }
+  }
+  return at;
+}
+
+function openDirectory(directory: string): Promise<FileHandle> {
+  return open(directory, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+}
+
+/** Fails unless the mounts have appeared in the container, which is up to the kernel and Docker. */
+async function assertInside(pid: number, mounts: readonly EngineMount[]): Promise<void> {
+  const lines = (await readFile(`/proc/${pid}/mountinfo`, "utf8")).split("\n");
+  const points = new Set(lines.map((line) => line.split(" ")[4]));
+  if (mounts.some(({ target }) => !points.has(escaped(target)))) throw unsupported();
+}
+
+/** A path as mountinfo writes it. */
+function escaped(target: string): string {
+  return target.replace(
+    /[ \t\n\\]/g,
+    (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`,
+  );
+}
+
+async function give(
+  directory: FileHandle | undefined,
+  { uid, gid }: { readonly uid: number; readonly gid: number | undefined },
+): Promise<void> {
+  if (directory === undefined) return;
+  // A descriptor opened with O_PATH cannot be changed itself.
+  const opened = await open(`/proc/self/fd/${directory.fd}/.`, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await opened.chown(uid, gid ?? (await opened.stat()).gid);
+  } finally {
+    await opened.close();
+  }
+}
+
+/** Whether one of two absolute paths is the other or lies below it. */
+export function overlap(a: string, b: string): boolean {
+  return `${a}/`.startsWith(`${b}/`) || `${b}/`.startsWith(`${a}/`);
+}
+
+function unsupported(cause?: unknown): BerthError {
+  return new BerthError("UNSUPPORTED", "Nothing can be mounted in this container any more.", { cause });
+}

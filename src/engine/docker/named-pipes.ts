@@ -1,0 +1,93 @@
+import { closeSync, constants, openSync, unlink } from "node:fs";
+import { Socket } from "node:net";
+import path from "node:path";
+
+/** Names of the three pipes of a process, in its container's directory. Each is random: none reveals another. */
+export type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
+
+/** The paths of the named pipes of one process. */
+export interface PipePaths {
+  readonly stdin: string;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export function pathsIn(directory: string, [stdin, stdout, stderr]: PipeNames): PipePaths {
+  const pathOf = (name: string): string => path.join(directory, name);
+  return { stdin: pathOf(stdin), stdout: pathOf(stdout), stderr: pathOf(stderr) };
+}
+
+/** Opens one end of a named pipe without waiting for the other. */
+export function openPipe(file: string, mode: number): number {
+  return openSync(file, mode | constants.O_NONBLOCK | constants.O_NOFOLLOW);
+}
+
+/** A stream over an end of a pipe. Its user learns of an error by its close. */
+export function pipeSocket(fd: number, direction: "readable" | "writable"): Socket {
+  const socket = new Socket({ fd, readable: direction === "readable", writable: direction === "writable" });
+  return socket.on("error", () => {});
+}
+
+/** Removes a process's pipes: the names serve until both sides have opened them, and a later run of the service until they are drained. */
+export function removePipes({ stdin, stdout, stderr }: PipePaths): void {
+  for (const file of [stdin, stdout, stderr]) unlink(file, () => {});
+}
+
+/** How soon a reader that reopens a closed stdin gets EOF. */
+const MIN_PAUSE_MS = 2;
+const MAX_PAUSE_MS = 250;
+
+/**
+ * Keeps giving EOF to readers that reopen a closed stdin. Opening a named pipe
+ * for reading blocks until somebody has it open for writing, so this opens it
+ * for a moment now and then. It also releases a shell whose job has ended and
+ * that waits the same way until a service can read its report.
+ */
+export class StdinCloser {
+  readonly #pipe: string;
+  readonly #onUnused: () => void;
+  #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  /**
+   * @param pipe the path of a stdin.
+   * @param onUnused called once nobody can open it any more.
+   */
+  constructor(pipe: string, onUnused: () => void = () => {}) {
+    this.#pipe = pipe;
+    this.#onUnused = onUnused;
+  }
+
+  /** Starts, or starts again with the shortest pause. */
+  start(): void {
+    clearTimeout(this.#timer);
+    this.#open(MIN_PAUSE_MS);
+  }
+
+  /** Starts unless it has. */
+  startOnce(): void {
+    if (this.#timer === undefined) this.start();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+  }
+
+  #open(pauseMs: number): void {
+    if (this.#stopped) return;
+    this.#timer = setTimeout(() => {
+      try {
+        closeSync(openPipe(this.#pipe, constants.O_WRONLY));
+      } catch (error) {
+        const { code } = error as NodeJS.ErrnoException;
+        // No reader has it open, or its name is gone: nobody can open it again.
+        if (code === "ENXIO" || code === "ENOENT") {
+          this.stop();
+          return this.#onUnused();
+        }
+      }
+      this.#open(Math.min(pauseMs * 2, MAX_PAUSE_MS));
+    }, pauseMs).unref();
+  }
+}

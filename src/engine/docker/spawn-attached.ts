@@ -1,0 +1,301 @@
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Exec } from "dockerode";
+import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
+import { stdinClosed } from "../pipe-streams.ts";
+import { type OutputSink, type SpawnedProcess, startSignal, type TerminalSize } from "../port.ts";
+import { type Daemon, Demux } from "./daemon.ts";
+import { answerTo, daemonWords, translateError } from "./errors.ts";
+import { createExec, type ExecStart, ExecState, formatHandle, UNDELIVERED } from "./exec.ts";
+import type { StartGate } from "./start-gate.ts";
+
+/** How long Docker may take from accepting a process to running it. */
+const START_TIMEOUT_MS = 30_000;
+
+/**
+ * Starts a process whose standard streams go through the daemon. Returns when it
+ * is known to run (or to have run): Docker answers before it tries, and reports
+ * a failure to start as if it were the process's output.
+ *
+ * It starts in `/`: Docker never gets a working directory, since the runtime
+ * resolves it with descriptors of its own open (CVE-2024-21626).
+ */
+export async function spawnAttached(
+  daemon: Daemon,
+  gate: StartGate,
+  process: ExecStart,
+): Promise<AttachedProcess> {
+  const { request, signal } = process;
+  const early = startSignal(request, signal);
+  const leave = await gate.enter(process.containerId, early);
+  let exec: Exec | undefined;
+  try {
+    const created = await createExec(daemon, process, { ...request, attached: true }, early);
+    throwIfAborted(early);
+    exec = created;
+    const spawned = await start(daemon, exec, process);
+    leave();
+    return spawned;
+  } catch (error) {
+    // Docker goes on with a start that its caller has given up.
+    if (exec) void new ExecState(daemon, exec.id).startOver().finally(leave);
+    else leave();
+    throw error;
+  }
+}
+
+async function start(
+  daemon: Daemon,
+  exec: Exec,
+  { request, sink, leftovers, signal }: ExecStart,
+): Promise<AttachedProcess> {
+  const tty = request.terminal !== undefined;
+  const socket = await daemon.call(
+    "starting a process",
+    async (_, abortSignal) => {
+      const opened = await exec.start({ hijack: true, stdin: request.stdin, Tty: tty, abortSignal });
+      if (abortSignal.aborted) opened.destroy();
+      return opened;
+    },
+    { signal },
+  );
+  try {
+    if (request.input) socket.write(request.input);
+    await proveStarted(daemon, exec, socket, tty, signal);
+    const spawned = new AttachedProcess(daemon, exec, socket, { tty, stdin: request.stdin }, sink, leftovers);
+    // A process that has ended already needs no terminal.
+    if (request.terminal) await spawned.resize(request.terminal).catch(() => {});
+    spawned.resume();
+    return spawned;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+}
+
+/**
+ * Waits until the process runs, without losing what it writes. Its first bytes
+ * prove that, unless they could be Docker's own report, which ends in CR LF.
+ * Then, and while it is silent, Docker is polled: a process that started has a
+ * pid, one that failed has an exit code and none.
+ */
+async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boolean, signal?: AbortSignal) {
+  const deadline = performance.now() + START_TIMEOUT_MS;
+  const first = peek(socket);
+  try {
+    for (let pauseMs = 10; performance.now() < deadline; pauseMs = Math.min(pauseMs * 1.25, 250)) {
+      const chunk = await Promise.race([first.chunk, sleep(pauseMs)]);
+      if (chunk && !chunk.subarray(-2).equals(CR_LF)) return;
+      const state = await daemon.call(
+        "asking for a process's state",
+        (_, abortSignal) => exec.inspect({ abortSignal }),
+        { signal },
+      );
+      if (state.Pid > 0) return;
+      if (state.ExitCode !== null) {
+        const report = (await Promise.race([first.chunk, sleep(1000)])) ?? Buffer.alloc(0);
+        throw startError(daemonWords(report.toString("utf8", tty ? 0 : 8)));
+      }
+      if (chunk !== undefined) await sleep(pauseMs);
+    }
+  } finally {
+    first.stop();
+  }
+  throw new BerthError("ENGINE_UNAVAILABLE", "Docker did not start the process in time.", {
+    retryAfterMs: 1000,
+  });
+}
+
+const CR_LF = Buffer.from("\r\n");
+
+/** The first bytes of a stream, which stay in it; null where it ends without any. Stopping pauses the stream. */
+function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonly stop: () => void } {
+  const { promise, resolve } = Promise.withResolvers<Buffer | null>();
+  const onData = (chunk: Buffer) => {
+    stop();
+    socket.unshift(chunk);
+    resolve(chunk);
+  };
+  const stop = () => {
+    socket.off("data", onData);
+    socket.pause();
+  };
+  socket.on("data", onData);
+  socket.once("close", () => resolve(null));
+  // The next reader learns of an error from the stream's state.
+  socket.on("error", () => resolve(null));
+  return { chunk: promise, stop };
+}
+
+function startError(report: string): BerthError {
+  const cause = new Error(report);
+  if (/unable to find (user|group)|no matching entries in|uids and gids must be/i.test(report)) {
+    return new BerthError("INVALID_ARGUMENT", `user: ${report}`, { metadata: { field: "user" }, cause });
+  }
+  if (/executable file not found|no such file or directory/i.test(report)) {
+    return commandError(report, "127", cause);
+  }
+  if (/permission denied|exec format error|is a directory/i.test(report)) {
+    return commandError(report, "126", cause);
+  }
+  if (/container .*(not running|stopped)|no running task|not found: unknown/i.test(report)) {
+    return new BerthError("SANDBOX_TERMINATED", "The sandbox's container no longer runs.", { cause });
+  }
+  // The runtime fails like this when the sandbox's cgroup allows it no process or no memory.
+  if (/init-p|procready|resource temporarily unavailable|cannot allocate|signal: killed|EOF/i.test(report)) {
+    return new BerthError(
+      "TOO_MANY_OPERATIONS",
+      "The process could not be started: the sandbox has reached its limit of processes or memory.",
+      { cause, retryAfterMs: 1000 },
+    );
+  }
+  return new BerthError("ENGINE_UNAVAILABLE", `Docker could not start the process: ${report}`, { cause });
+}
+
+/** `exit_code` is what a shell would exit with. */
+function commandError(report: string, exitCode: string, cause: Error): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `argv: ${report}`, {
+    metadata: { field: "argv", exit_code: exitCode },
+    cause,
+  });
+}
+
+/** A running `exec` behind its hijacked connection. Paused until {@link resume} is called. */
+class AttachedProcess implements SpawnedProcess {
+  readonly handle: string;
+  readonly #daemon: Daemon;
+  readonly #exec: Exec;
+  readonly #state: ExecState;
+  readonly #socket: Duplex;
+  readonly #takesStdin: boolean;
+  /** Settles, never rejects, when the connection has ended. */
+  readonly ended: Promise<void>;
+  /** Undefined once its end was called. */
+  #sink: OutputSink | undefined;
+  readonly #leftovers: Leftovers;
+  /** Stops the slow drain of the output. */
+  #stopDrain = (): void => {};
+  #closed = false;
+
+  constructor(
+    daemon: Daemon,
+    exec: Exec,
+    socket: Duplex,
+    options: { readonly tty: boolean; readonly stdin: boolean },
+    sink: OutputSink,
+    leftovers: Leftovers,
+  ) {
+    this.handle = formatHandle(exec.id);
+    this.#daemon = daemon;
+    this.#exec = exec;
+    this.#state = new ExecState(daemon, exec.id);
+    this.#socket = socket;
+    this.#takesStdin = options.stdin;
+    this.#sink = sink;
+    this.#leftovers = leftovers;
+    socket.pause();
+    const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.ended = promise;
+    const finish = async () => {
+      socket.off("end", finish).off("close", finish);
+      // Pending writes have no reader.
+      socket.destroy();
+      this.#end(await this.#whyEnded(demux.insideFrame));
+      resolve();
+    };
+    socket.on(
+      "data",
+      options.tty ? (chunk) => this.#sink?.data("stdout", chunk) : (chunk) => demux.push(chunk),
+    );
+    if (socket.closed || socket.readableEnded) void finish();
+    else socket.on("end", finish).on("close", finish);
+  }
+
+  pause(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#socket.resume();
+  }
+
+  trickle(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#stopDrain = this.#leftovers.drain(this.#socket);
+  }
+
+  async writeStdin(data: Uint8Array): Promise<void> {
+    if (!this.#takesStdin || !this.#socket.writable) throw stdinClosed();
+    if (this.#socket.write(data)) return;
+    const drained = once(this.#socket, "drain").catch(() => {});
+    await Promise.race([drained, this.ended]);
+    if (!this.#socket.writable) throw stdinClosed();
+  }
+
+  closeStdin(): void {
+    if (this.#takesStdin && this.#socket.writable) this.#socket.end();
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    try {
+      await this.#daemon.call("resizing a terminal", (_, abortSignal) =>
+        this.#exec.resize({ w: size.columns, h: size.rows, abortSignal }),
+      );
+    } catch (error) {
+      if (!answerTo(error)) throw error;
+      throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.", { cause: error });
+    }
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    return this.#trusted(await this.#state.exitCode(this.ended, signal));
+  }
+
+  /** Undefined where the output is complete. */
+  async #whyEnded(insideFrame: boolean): Promise<Error | undefined> {
+    if (this.#socket.readableEnded && !insideFrame) return this.#state.whyEnded();
+    return translateError(this.#socket.errored, "streaming a process's output");
+  }
+
+  /** Rejects a code that may be Docker's own. */
+  #trusted(exitCode: number): number {
+    if (exitCode !== UNDELIVERED || this.#socket.readableEnded || !this.#socket.destroyed) return exitCode;
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      "The connection to the process broke, so how it ended is lost.",
+    );
+  }
+
+  /**
+   * Keeps draining the output: Docker would report a false exit code for a
+   * process that writes to a closed connection.
+   */
+  close(): void {
+    this.#end(canceled());
+    this.closeStdin();
+    if (this.#closed) return;
+    this.trickle();
+    this.#closed = true;
+    this.#leftovers.keep({ silent: this.ended, destroy: () => this.#socket.destroy() });
+  }
+
+  /** Closes the connection, whatever becomes of the exit code. */
+  destroy(): void {
+    this.close();
+    this.#socket.destroy();
+  }
+
+  #end(error?: Error): void {
+    const sink = this.#sink;
+    this.#sink = undefined;
+    sink?.end(error);
+  }
+}

@@ -1,0 +1,129 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Whether the processes of a sandbox are frozen. */
+export type Stillness =
+  /** By the {@link Freezer}, for a moment. */
+  | "frozen"
+  /** By a pause of the sandbox. */
+  | "paused"
+  /** They run. */
+  | "running";
+
+/** Freezes the processes of a sandbox for a moment. */
+export interface Freezer {
+  /** Whether the sandbox is paused. */
+  readonly paused: boolean;
+  /** Runs `act` while they are frozen, if they freeze soon. */
+  frozen<T>(act: (stillness: Stillness) => Promise<T>): Promise<T>;
+}
+
+/** For a sandbox whose processes cannot be frozen. */
+export const NO_FREEZER: Freezer = { paused: false, frozen: (act) => act("running") };
+
+const LOOK_MS = 2;
+/** A process that is in the kernel for longer, as on a slow disk, is not awaited. */
+const FREEZE_MS = 250;
+
+/** Freezes a control group: of version 1, in the freezer's hierarchy, or of version 2. */
+export function groupFreezer(directory: string): Freezer {
+  const isV2 = readGroupFile(path.join(directory, "cgroup.freeze")) !== undefined;
+  const file = path.join(directory, isV2 ? "cgroup.freeze" : "freezer.state");
+  const [freeze, thaw] = isV2 ? ["1", "0"] : ["FROZEN", "THAWED"];
+  const requested = (): boolean => /^(1|FROZEN|FREEZING)$/.test(readGroupFile(file) ?? "");
+  const frozen = (): boolean =>
+    isV2
+      ? /^frozen 1$/m.test(readGroupFile(path.join(directory, "cgroup.events")) ?? "")
+      : readGroupFile(file) === "FROZEN";
+  return {
+    get paused() {
+      return requested();
+    },
+    async frozen(act) {
+      if (requested()) return act("paused");
+      const deadline = performance.now() + FREEZE_MS;
+      try {
+        // Requested again: version 1 may miss a process that is being forked.
+        while (writeGroupFile(file, freeze) && !frozen() && performance.now() < deadline)
+          await sleep(LOOK_MS);
+        return await act(frozen() ? "frozen" : "running");
+      } finally {
+        writeGroupFile(file, thaw);
+      }
+    },
+  };
+}
+
+/**
+ * The directories of a process's control groups: by controller for version 1, `""` for version 2.
+ * @param cgroups the process's `/proc/PID/cgroup`.
+ * @param mountinfo the service's.
+ */
+export function groupDirectories(cgroups: string, mountinfo: string): Map<string, string> {
+  const mounts = mountinfo.split("\n").flatMap((line) => {
+    const [left = "", right = ""] = line.split(" - ");
+    const [, , , root = "", target = ""] = left.split(" ");
+    const [type = "", , options = ""] = right.split(" ");
+    return type === "cgroup" || type === "cgroup2"
+      ? [{ root, target, type, options: options.split(",") }]
+      : [];
+  });
+  const found = new Map<string, string>();
+  for (const line of cgroups.split("\n")) {
+    const [, names, own] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
+    if (names === undefined || own === undefined) continue;
+    for (const name of names.split(",")) {
+      const mount = mounts.find(({ type, options }) =>
+        name === "" ? type === "cgroup2" : type === "cgroup" && options.includes(name),
+      );
+      if (mount === undefined) continue;
+      // In a container the mount shows only a part of the hierarchy.
+      const below =
+        mount.root === "/" ? own : own.startsWith(mount.root) ? own.slice(mount.root.length) : "/";
+      found.set(name, path.join(mount.target, below));
+    }
+  }
+  return found;
+}
+
+/** Whether a group is about at its limit of processes. */
+export function isFull(directory: string): boolean {
+  const [current, max] = ["pids.current", "pids.max"].map((file) => readCount(path.join(directory, file)));
+  return current !== undefined && max !== undefined && isNear(current, max);
+}
+
+/** Whether a number of processes is about at its limit: code that forks in a loop is now and then just below. */
+export function isNear(current: number, max: number): boolean {
+  return current >= max - Math.ceil(max / 10);
+}
+
+/** The number after `key` in a file of `KEY NUMBER` lines, or the file's only number without a key. Undefined where it is missing. */
+export function readCount(file: string, key?: string): number | undefined {
+  try {
+    const text = readFileSync(file, "latin1");
+    const value = key === undefined ? text : new RegExp(`^${key} (\\d+)`, "m").exec(text)?.[1];
+    return value === undefined || !/^\d/.test(value) ? undefined : Number.parseInt(value, 10);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The trimmed text of a control group's file; undefined where it cannot be read. */
+export function readGroupFile(file: string): string | undefined {
+  try {
+    return readFileSync(file, "latin1").trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/** Writes a control group's file. Returns whether the kernel accepted it; false also where the group is gone. */
+export function writeGroupFile(file: string, text: string): boolean {
+  try {
+    writeFileSync(file, text);
+    return true;
+  } catch {
+    return false;
+  }
+}
