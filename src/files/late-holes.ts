@@ -4,7 +4,7 @@ import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 
 /** Of all files together; each costs a process in the sandbox. */
 const MAX_PARTS = 10_000;
-const OWNER_BITS = 0o600;
+const OWNER_FILE_BITS = 0o600;
 
 /**
  * Files with holes, whose data is unpacked without them, since not every tar
@@ -29,7 +29,7 @@ export class LateHoles {
       );
     }
     this.#files.set(name, { mode, map });
-    return { ...entry, mode: mode | OWNER_BITS, sparse: undefined };
+    return { ...entry, mode: mode | OWNER_FILE_BITS, sparse: undefined };
   }
 
   /** What a shell is to run in the target, with the name of nothing there in `$t`. */

@@ -2,7 +2,7 @@ import { type ByteString, toBytes } from "../base/byte-string.ts";
 import type { PlainTarEntry } from "./tar/tar-entry.ts";
 
 /** What lets the owner of a directory put something into it. */
-const OWNER_BITS = 0o700;
+const OWNER_DIRECTORY_BITS = 0o700;
 /** Directories that one `chmod` is given. */
 const AT_ONCE = 100;
 
@@ -18,7 +18,7 @@ export class LateModes {
   /** The entry as it is to be unpacked first. */
   open(entry: PlainTarEntry): PlainTarEntry {
     if (entry.kind !== "directory") return entry;
-    const mode = entry.mode | OWNER_BITS;
+    const mode = entry.mode | OWNER_DIRECTORY_BITS;
     if (mode !== entry.mode || this.#seen.has(entry.name)) this.#late.set(entry.name, entry.mode);
     this.#seen.add(entry.name);
     return { ...entry, mode };

@@ -1,7 +1,7 @@
 import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
 import { notTar } from "./tar-header.ts";
 
-const SPACE = 0x20;
+const PAX_SEPARATOR = 0x20;
 const NEWLINE = 0x0a;
 
 /**
@@ -11,7 +11,7 @@ const NEWLINE = 0x0a;
 export function decodePax(body: Buffer): Map<string, ByteString> {
   const records = new Map<string, ByteString>();
   for (let at = 0; at < body.length; ) {
-    const space = body.indexOf(SPACE, at);
+    const space = body.indexOf(PAX_SEPARATOR, at);
     const digits = space < 0 ? "" : body.toString("latin1", at, space);
     const end = at + Number(digits);
     const equals = body.indexOf("=", space);
