@@ -14,7 +14,7 @@ import { type ControlParts, ProcessControl } from "./processes/control.ts";
 import { ProcessJournal } from "./processes/journal.ts";
 import { ProcessManager } from "./processes/manager.ts";
 import { Lanes } from "./processes/shell/lanes.ts";
-import { PlainRunner } from "./processes/shell/plain-runner.ts";
+import { PlainRunner } from "./processes/shell/plain-job.ts";
 import { SpillDirectory } from "./processes/spill.ts";
 import { TranscriptBudget } from "./processes/transcript-budget.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";

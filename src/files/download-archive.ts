@@ -1,9 +1,11 @@
-import type { ByteString } from "../base/byte-string.ts";
+import { type ByteString, fromBytes } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
+import { inParts } from "./list.ts";
 import type { Operation } from "./operation.ts";
-import { smallTarItems } from "./small-tar.ts";
-import { restateItems } from "./tar/restate.ts";
+import type { RunningScript } from "./running-script.ts";
+import { assign, assignAll, EXIT, script, scriptError, withoutVanished } from "./script.ts";
+import { complaintsOf, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
-import { archiveScript, tarOutput } from "./tar-output.ts";
 
 /** What a tar says that knows no holes, before it writes anything. */
 const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
@@ -24,4 +26,190 @@ async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem
   const first = await running.read();
   const knowsHoles = first !== undefined || !UNKNOWN_OPTION.test((await running.ended).stderr);
   yield* knowsHoles ? readTar(tarOutput(op, running, path, first)) : smallTarItems(op, path);
+}
+
+export const WANTED = "a directory or a regular file";
+
+/**
+ * A script that writes a tar of a directory, as `.`, or of one file.
+ * @param options of the tool, beside those to create and to follow a link to the file
+ * @param before runs first, with the options and the file for `find` as its arguments; it is the name of a function
+ *   of `functions`, or `:`
+ */
+export function archiveScript(path: ByteString, options: string, before = ":", functions = ""): string {
+  return script(
+    functions,
+    assign("p", path),
+    `if [ -d "$p" ]; then enter "$p"; need tar; ${before} .; exec tar -c${options}f - .\n`,
+    `elif [ -f "$p" ]; then [ -r "$p" ] || exit ${EXIT.forbidden}\n`,
+    `cd "\${p%/*}/" || exit ${EXIT.forbidden}; need tar; f=./\${p##*/}; ${before} -L "$f"; exec tar -ch${options}f - "$f"\n`,
+    `elif [ -e "$p" ]; then exit ${EXIT.kind}; else reach "$p"; exit ${EXIT.missing}; fi\n`,
+  );
+}
+
+/**
+ * What a tar in the sandbox writes; where it writes nothing, why.
+ * @param first what was read of it already; undefined: nothing
+ * @throws unless all that it complained of is what it rightly left out.
+ */
+export async function* tarOutput(
+  op: Operation,
+  running: RunningScript,
+  path: ByteString,
+  first: Buffer | undefined,
+): AsyncGenerator<Buffer> {
+  let chunk = first ?? (await running.read());
+  if (chunk === undefined) await op.succeed(running, { path, wanted: WANTED });
+  for (; chunk !== undefined; chunk = await running.read()) {
+    op.progressed();
+    yield chunk;
+  }
+  const end = await running.ended;
+  if (end.code === 0) return;
+  const complaints = complaintsOf(end.stderr);
+  if (end.code > LAST_CODE_OF_TAR || complaints.length > 0) {
+    throw scriptError({ path, wanted: WANTED }, { code: end.code, stderr: complaints.join("\n") });
+  }
+}
+
+/** All names together, which have to be known where a tar has ended too early. */
+const MAX_NAME_BYTES = 16 * 1024 * 1024;
+const SHORT_READ = /short read$/i;
+const ZEROS = Buffer.alloc(64 * 1024);
+
+/**
+ * Ends the script, with the file's name, where a file is larger than 1 GiB and
+ * less than a sixteenth of it is on the disk: a tar that knows no holes would
+ * write all of it.
+ */
+const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c 'for f do set -- $(stat -L -c "%b %B %s" "$f")
+[ $# = 3 ] && [ $(($1*$2)) -lt $(($3/16)) ] && printf %s "$f" && exit; done' sh {} + 2>/dev/null)
+[ -z "$h" ] || { printf '\\n%s' "$h" >&2; exit ${EXIT.holes}; }; }
+`;
+
+/**
+ * Reads what a small tar, such as busybox's, makes of a directory or a file. It
+ * ends early at a file that shrinks while it is read: that file is then filled
+ * up with zeros, and tars of what is left follow.
+ * @throws `UNSUPPORTED` for large holes, and where what is left is too much to know by name.
+ */
+export async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
+  const sent = new SentNames();
+  const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES));
+  if (!(yield* itemsUntilShort(op, whole, path, sent))) return;
+  for (const part of inParts(sent.missing(await namesIn(op, path)))) {
+    for (let left = part; left.length > 0; ) {
+      const running = await op.start(partScript(path, left));
+      if (!(yield* itemsUntilShort(op, running, path, sent))) break;
+      const still = sent.missing(left);
+      if (still.length === left.length) throw tooRestless();
+      left = still;
+    }
+  }
+}
+
+/** What was sent under which name: a name comes once, and nothing comes below what is no directory. */
+class SentNames {
+  /** Whether each is a directory. */
+  readonly #sent = new Map<ByteString, boolean>();
+  #bytes = 0;
+
+  /** Takes a name down; false: it does not fit to what was sent. */
+  add(tarName: ByteString, isDirectory: boolean): boolean {
+    const name = plain(tarName);
+    if (!this.#fits(name)) return false;
+    this.#sent.set(name, isDirectory);
+    this.#bytes += name.length;
+    if (this.#bytes > MAX_NAME_BYTES) this.#sent.clear();
+    return true;
+  }
+
+  /** Those that were not sent and fit. @throws `UNSUPPORTED` where that is not known. */
+  missing(names: readonly ByteString[]): ByteString[] {
+    if (this.#bytes > MAX_NAME_BYTES) throw tooRestless();
+    return names.filter((name) => this.#fits(plain(name)));
+  }
+
+  #fits(name: ByteString): boolean {
+    if (this.#sent.has(name)) return false;
+    for (let at = name.lastIndexOf("/"); at >= 0; at = name.lastIndexOf("/", at - 1)) {
+      if (this.#sent.get(name.slice(0, at)) === false) return false;
+    }
+    return true;
+  }
+}
+
+/**
+ * Items of one tar, without those that do not fit to what was sent; returns
+ * whether a file that shrank has ended it early.
+ */
+async function* itemsUntilShort(
+  op: Operation,
+  running: RunningScript,
+  path: ByteString,
+  sent: SentNames,
+): AsyncGenerator<TarItem, boolean> {
+  let due = 0;
+  let isLeftOut = false;
+  try {
+    for await (const item of readTar(tarOutput(op, running, path, undefined))) {
+      if (item.type === "entry") {
+        due = item.entry.size;
+        isLeftOut = !sent.add(item.entry.name, item.entry.kind === "directory");
+      } else due -= item.data.length;
+      if (!isLeftOut) yield item;
+    }
+    return false;
+  } catch (error) {
+    if (!running.over || !isShort(await running.ended)) throw error;
+  }
+  for (; due > 0 && !isLeftOut; due -= ZEROS.length) yield { type: "content", data: ZEROS.subarray(0, due) };
+  return true;
+}
+
+/** Whether a tar has ended at a file that shrank, and complained of nothing else. */
+function isShort({ code, stderr }: { readonly code: number; readonly stderr: string }): boolean {
+  const complaints = complaintsOf(stderr);
+  return code === 1 && complaints.length > 0 && complaints.every((line) => SHORT_READ.test(line));
+}
+
+/** A tar of some names below a directory, and nothing below those. */
+function partScript(path: ByteString, names: readonly ByteString[]): string {
+  return script(
+    assign("p", path),
+    `enter "$p"\n`,
+    assignAll(names.map((name) => `./${name}`)),
+    `exec tar --no-recursion -cf - "$@"\n`,
+  );
+}
+
+/** Everything below a directory, relative to it; nothing below a file. */
+async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
+  const running = await op.start(
+    script(assign("p", path), `[ -d "$p" ] || exit 0; enter "$p"; need find; find . -mindepth 1 -print0\n`),
+  );
+  const chunks: ByteString[] = [];
+  let bytes = 0;
+  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+    chunks.push(fromBytes(chunk));
+    bytes += chunk.length;
+    if (bytes > MAX_NAME_BYTES) throw tooRestless();
+  }
+  const end = await running.ended;
+  const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";
+  if (!onlyVanished) await op.succeed(running, { path, wanted: WANTED });
+  return chunks.join("").split("\0").filter(Boolean).map(plain);
+}
+
+/** Without the `./` that tools put before a name, and the slash behind a directory's. */
+function plain(name: ByteString): ByteString {
+  return name.replace(/^\.\/+/, "").replace(/\/+$/, "");
+}
+
+function tooRestless(): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    "The tar of the sandbox's image ends at a file that shrinks while it is read, and there are too many files to go on from there. Use an image with GNU tar.",
+    { metadata: { tool: "tar" } },
+  );
 }

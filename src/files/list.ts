@@ -1,13 +1,10 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
-import { withoutVanished } from "./failure.ts";
-import { type NamedFile, parseStatLine, strangeAnswer } from "./file-info.ts";
+import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
 import type { Listings } from "./listings.ts";
+import { SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";
-import { script } from "./script.ts";
-import { assign, assignAll } from "./shell-words.ts";
-import { SmallestNames } from "./smallest-names.ts";
-import { parseRecords, RECORD_FORMAT } from "./stat-records.ts";
+import { assign, assignAll, script, withoutVanished } from "./script.ts";
 
 /** Entries of a directory in byte order of their names. */
 export interface DirectoryPage {

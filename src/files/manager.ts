@@ -6,17 +6,22 @@ import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import { downloadArchive } from "./download-archive.ts";
+import {
+  type MakeDirectoryOptions,
+  type MoveOptions,
+  makeDirectory,
+  moveFile,
+  type RemoveOptions,
+  realPath,
+  removeFile,
+  statFile,
+} from "./entries.ts";
 import type { FileInfo } from "./file-info.ts";
 import { type DirectoryPage, listDirectory } from "./list.ts";
 import { Listings } from "./listings.ts";
-import { type MakeDirectoryOptions, makeDirectory } from "./make-directory.ts";
-import { type MoveOptions, moveFile } from "./move.ts";
 import { Operation } from "./operation.ts";
 import type { RequestedPath } from "./path.ts";
 import { type DownloadItem, downloadFile, type FilePart, readFile } from "./read.ts";
-import { realPath } from "./real-path.ts";
-import { type RemoveOptions, removeFile } from "./remove.ts";
-import { statFile } from "./stat.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
 import { type UnpackedArchive, uploadArchive } from "./upload-archive.ts";
 import { type WatchItem, type WatchOptions, watchDirectory } from "./watch.ts";

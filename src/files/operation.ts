@@ -3,9 +3,9 @@ import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import { atMost } from "../base/until.ts";
-import { type Subject, scriptError } from "./failure.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
+import { type Subject, scriptError } from "./script.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
 
 /** What {@link Operation} is made of. */

@@ -3,8 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { type FileInfo, parseStatLine, STAT_FORMAT, strangeAnswer } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
-import { EXIT, script } from "./script.ts";
-import { assign } from "./shell-words.ts";
+import { assign, EXIT, script } from "./script.ts";
 
 /** A part of a file. */
 export interface FilePart {

@@ -1,13 +1,9 @@
-import type { ByteString } from "../base/byte-string.ts";
-import type { BerthError } from "../base/errors.ts";
+import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import { ArchiveCheck } from "./archive-check.ts";
-import { scriptError } from "./failure.ts";
-import { LateHoles } from "./late-holes.ts";
-import { LateModes } from "./late-modes.ts";
 import type { Operation } from "./operation.ts";
-import { EXIT, script } from "./script.ts";
-import { assign } from "./shell-words.ts";
-import type { PlainTarEntry } from "./tar/tar-entry.ts";
+import { assign, EXIT, script, scriptError } from "./script.ts";
+import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 import { readTar } from "./tar/tar-reader.ts";
 import { END_OF_TAR, encodeEntry, padding } from "./tar/tar-writer.ts";
 import { until } from "./until.ts";
@@ -165,4 +161,93 @@ function unpackError(path: ByteString, end: { readonly code: number; readonly st
       ? `fit for the archive: its entry ${JSON.stringify(entry)} would replace something of another kind, or go through a link`
       : "a directory";
   return scriptError({ path, wanted }, end);
+}
+
+/** Of all files together; each costs a process in the sandbox. */
+const MAX_PARTS = 10_000;
+const OWNER_FILE_BITS = 0o600;
+
+/**
+ * Files with holes, whose data is unpacked without them, since not every tar
+ * knows holes, and put in its place once all is unpacked.
+ */
+export class LateHoles {
+  readonly #files = new Map<ByteString, { readonly mode: number; readonly map: SparseMap }>();
+  #parts = 0;
+
+  /** The entry as it is to be unpacked first. @throws `ARCHIVE_REJECTED` for too many parts. */
+  close(entry: PlainTarEntry): PlainTarEntry {
+    const { name, mode, sparse: map } = entry;
+    // A tar may tell of a file twice; the last one counts.
+    this.#files.delete(name);
+    if (map === undefined) return entry;
+    this.#parts += map.segments.length;
+    if (this.#parts > MAX_PARTS) {
+      throw new BerthError(
+        "ARCHIVE_REJECTED",
+        `The archive was refused, and nothing of it unpacked: its sparse files have more than ${MAX_PARTS} parts.`,
+        { metadata: { entry: toText(name) } },
+      );
+    }
+    this.#files.set(name, { mode, map });
+    return { ...entry, mode: mode | OWNER_FILE_BITS, sparse: undefined };
+  }
+
+  /** What a shell is to run in the target, with the name of nothing there in `$t`. */
+  script(): Buffer {
+    const lines = Array.from(this.#files).flatMap(([name, { mode, map }]) => {
+      let skip = 0;
+      const moves = map.segments.map(({ offset, length }) => {
+        const move = `dd if=$t.d of="$f" bs=64k iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none skip=${skip} count=${length} seek=${offset} || return\n`;
+        skip += length;
+        return move;
+      });
+      return [
+        `f='./${name.replaceAll("'", "'\\''")}'; cat "$f" >$t.d && touch -r "$f" $t.m && : >"$f" || return\n`,
+        ...moves,
+        `dd if=/dev/null of="$f" bs=1 seek=${map.realSize} status=none && touch -r $t.m "$f" && chmod ${mode.toString(8)} "$f" || return\n`,
+      ];
+    });
+    if (lines.length > 0) lines.push("rm -f $t.d $t.m\n");
+    return toBytes(lines.join(""));
+  }
+}
+
+/** What lets the owner of a directory put something into it. */
+const OWNER_DIRECTORY_BITS = 0o700;
+/** Directories that one `chmod` is given. */
+const AT_ONCE = 100;
+
+/**
+ * Modes that directories get once all is unpacked: not every tar waits until a
+ * directory is filled before it closes it to its owner, nor gives another mode
+ * to one that is there.
+ */
+export class LateModes {
+  readonly #seen = new Set<ByteString>();
+  readonly #late = new Map<ByteString, number>();
+
+  /** The entry as it is to be unpacked first. */
+  open(entry: PlainTarEntry): PlainTarEntry {
+    if (entry.kind !== "directory") return entry;
+    const mode = entry.mode | OWNER_DIRECTORY_BITS;
+    if (mode !== entry.mode || this.#seen.has(entry.name)) this.#late.set(entry.name, entry.mode);
+    this.#seen.add(entry.name);
+    return { ...entry, mode };
+  }
+
+  /** What a shell is to run in the target to give the modes, what lies deeper first. */
+  script(): Buffer {
+    const lines: string[] = [];
+    const names = [...this.#late.keys()].sort().reverse();
+    for (let at = 0; at < names.length; ) {
+      const mode = this.#late.get(names[at] ?? "") ?? 0;
+      let end = at + 1;
+      while (end < names.length && end - at < AT_ONCE && this.#late.get(names[end] ?? "") === mode) end++;
+      const words = names.slice(at, end).map((name) => `'./${name.replaceAll("'", "'\\''")}'`);
+      lines.push(`chmod ${mode.toString(8)} ${words.join(" ")} || return\n`);
+      at = end;
+    }
+    return toBytes(lines.join(""));
+  }
 }

@@ -1,11 +1,10 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { type BerthError, invalidArgument } from "../base/errors.ts";
+import { parseStatAnswer } from "./entries.ts";
 import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
-import { EXIT, script } from "./script.ts";
-import { assign, printfFormat } from "./shell-words.ts";
-import { parseStatAnswer } from "./stat.ts";
+import { assign, EXIT, printfFormat, script } from "./script.ts";
 import { until } from "./until.ts";
 
 /** How a file is to be written. */

@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Engine, OutsideControl } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { Job, Leader } from "./shell/job.ts";
-import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/lane-script.ts";
+import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/script.ts";
 
 /** Answers questions with the builtins of a shell inside a sandbox. */
 export interface Shells {

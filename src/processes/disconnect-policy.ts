@@ -1,5 +1,5 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
-import type { ProcessOptions } from "./options.ts";
+import type { ProcessOptions } from "./record.ts";
 
 /**
  * Who follows a running process, and what becomes of it when they leave. Those

@@ -6,15 +6,13 @@ import type { Transaction } from "../state/database.ts";
 
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { Block } from "./block.ts";
-import type { ExitStatus } from "./exit-status.ts";
-import type { ProcessOptions, ProcessParts } from "./options.ts";
 import { Process, type ProcessInit } from "./process.ts";
+import type { ExitStatus, ProcessOptions, ProcessParts } from "./record.ts";
 import type { JobTrace, LeaderId } from "./shell/job.ts";
 import type { ReattachedJob } from "./shell/reattached-job.ts";
 import type { SpillDirectory, StoredPlace } from "./spill.ts";
 import type { ProcessStore, StoredProcess } from "./store.ts";
-import type { Offsets } from "./transcript-reader.ts";
+import type { Block, Offsets } from "./transcript-reader.ts";
 
 /** How often what running processes wrote is kept. */
 const SAVE_INTERVAL_MS = 1_000;

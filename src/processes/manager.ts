@@ -7,15 +7,14 @@ import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { RequestLog, RequestProgress } from "../state/request-log.ts";
-import type { ExitStatus } from "./exit-status.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { ProcessJournal } from "./journal.ts";
-import type { Command, ProcessParts, StartOptions } from "./options.ts";
 import { Process } from "./process.ts";
+import type { Command, ExitStatus, ProcessParts, StartOptions } from "./record.ts";
 import { ProcessRegistry } from "./registry.ts";
+import { orSandboxEnd } from "./shell/errors.ts";
 import type { JobRequest } from "./shell/job.ts";
-import { orSandboxEnd } from "./shell/shell-gone.ts";
-import { resolveWorkingDir } from "./shell/working-dir.ts";
+import { resolveWorkingDir } from "./shell/job.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 
 /** A caller's wish to run a command. Unset values are the sandbox's. */

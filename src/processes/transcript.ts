@@ -1,8 +1,15 @@
 import { BerthError } from "../base/errors.ts";
 import type { OutputStream } from "../engine/port.ts";
-import { type Block, BlockQueue, costOf, drop, memoryOf } from "./block.ts";
 import type { Spill } from "./spill.ts";
-import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
+import {
+  type Block,
+  BlockQueue,
+  costOf,
+  drop,
+  memoryOf,
+  type Offsets,
+  TranscriptReader,
+} from "./transcript-reader.ts";
 
 /** How much a transcript holds, in bytes. */
 export interface TranscriptLimits {

@@ -94,7 +94,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "what a command leaves behind is ended when its pipes are let go of",
     changes: [
       {
-        file: "src/processes/shell/lane-text.ts",
+        file: "src/processes/shell/script.ts",
         from: "1<>/proc/self/fd/3 2<>/proc/self/fd/4",
         to: ">/proc/self/fd/3 2>/proc/self/fd/4",
       },

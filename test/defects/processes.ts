@@ -90,7 +90,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "what a command told is dropped as its shell goes, while no service is there",
     changes: [
       {
-        file: "src/processes/shell/shell-text.ts",
+        file: "src/processes/shell/script.ts",
         from: '": </proc/self/fd/0"',
         to: '":"',
       },

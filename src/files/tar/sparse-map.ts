@@ -1,6 +1,5 @@
 import type { ByteSource } from "./byte-source.ts";
-import { BLOCK_BYTES, type Segment, type SparseMap } from "./tar-entry.ts";
-import { decodeNumber, notTar } from "./tar-header.ts";
+import { BLOCK_BYTES, decodeNumber, notTar, type Segment, type SparseMap } from "./tar-entry.ts";
 
 /** A file of so many parts is at least 400 MB on the disk. */
 const MAX_SEGMENTS = 100_000;

@@ -1,9 +1,16 @@
 import type { ByteString } from "../../base/byte-string.ts";
 import { ByteSource } from "./byte-source.ts";
-import { decodePax } from "./pax-records.ts";
 import { readOldGnuMap, readPaxMap } from "./sparse-map.ts";
-import { BLOCK_BYTES, paddingOf, type TarEntry } from "./tar-entry.ts";
-import { decodeHeader, kindOf, notTar, type RawHeader } from "./tar-header.ts";
+import {
+  BLOCK_BYTES,
+  decodeHeader,
+  decodePax,
+  kindOf,
+  notTar,
+  paddingOf,
+  type RawHeader,
+  type TarEntry,
+} from "./tar-entry.ts";
 
 /** What a tar consists of: an entry, then its content. */
 export type TarItem =

@@ -1,8 +1,14 @@
 import { isUtf8 } from "node:buffer";
 import { type ByteString, toBytes } from "../../base/byte-string.ts";
-import { encodePax } from "./pax-records.ts";
 import { encodePaxMap } from "./sparse-map.ts";
-import { BLOCK_BYTES, type PlainTarEntry, paddingOf, type SparseMap, type TarEntry } from "./tar-entry.ts";
+import {
+  BLOCK_BYTES,
+  encodePax,
+  type PlainTarEntry,
+  paddingOf,
+  type SparseMap,
+  type TarEntry,
+} from "./tar-entry.ts";
 
 /** How what does not fit into a header is written: `pax` is the standard; `gnu` is what every small tar reads too. */
 export type TarDialect = "pax" | "gnu";

@@ -1,4 +1,5 @@
-import type { BerthError } from "../../base/errors.ts";
+import { posix } from "node:path";
+import { type BerthError, invalidArgument } from "../../base/errors.ts";
 import type { OutputStream, TerminalSize } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
@@ -88,4 +89,29 @@ export interface JobRunner {
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
+}
+
+/**
+ * Where a command starts: the sandbox's directory, an absolute path, or one
+ * below the sandbox's directory.
+ * @throws `INVALID_ARGUMENT` for a relative path that leaves it, and for /proc,
+ *   through which a path can name what is not the sandbox's own.
+ */
+export function resolveWorkingDir(sandboxDir: string, asked: string | undefined): string {
+  if (asked === undefined) return sandboxDir;
+  const path = posix.resolve(sandboxDir, asked);
+  if (
+    !asked.startsWith("/") &&
+    path !== sandboxDir &&
+    !path.startsWith(`${sandboxDir === "/" ? "" : sandboxDir}/`)
+  ) {
+    throw invalidArgument(
+      "working_dir",
+      `${JSON.stringify(asked)} leaves the sandbox's directory. Give an absolute path instead.`,
+    );
+  }
+  if (path === "/proc" || path.startsWith("/proc/")) {
+    throw invalidArgument("working_dir", "a path below /proc is no place to start in.");
+  }
+  return path;
 }

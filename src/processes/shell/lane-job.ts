@@ -1,18 +1,17 @@
 import { BerthError } from "../../base/errors.ts";
 import type { OutputStream } from "../../engine/port.ts";
+import { ShellGoneError } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace } from "./job.ts";
+import type { Lane, LaneTask } from "./lane.ts";
+import { MarkerScanner, newNonce } from "./markers.ts";
+import type { ShellText } from "./script.ts";
 import {
   ASK_ENGINE_AFTER_MS,
   BEGIN_TIMEOUT_MS,
   endAsEngineTells,
   isChildless,
   tooSlow,
-} from "./job-bounds.ts";
-import type { Lane, LaneTask } from "./lane.ts";
-import { MarkerScanner } from "./marker-scanner.ts";
-import { newNonce } from "./nonce.ts";
-import { ShellGoneError } from "./shell-gone.ts";
-import type { ShellText } from "./shell-text.ts";
+} from "./shell-job.ts";
 
 /** What came of the wish to start a job. */
 export type LaneStart =

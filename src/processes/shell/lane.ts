@@ -3,23 +3,22 @@ import { abortError, BerthError } from "../../base/errors.ts";
 import { untilAborted } from "../../base/until.ts";
 import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { shellGone } from "./errors.ts";
 import type { Leader } from "./job.ts";
+import { MarkerScanner, newNonce } from "./markers.ts";
+import type { ShellText } from "./script.ts";
 import {
   askCommand,
   LANE_BOOT,
   PLAIN_START,
   PRELOADED_START,
+  parseLeader,
   preloadingShell,
   RECHECK_COMMAND,
   readyCommand,
   renewCommand,
   renewedCommand,
-} from "./lane-script.ts";
-import { parseLeader } from "./leader-text.ts";
-import { MarkerScanner } from "./marker-scanner.ts";
-import { newNonce } from "./nonce.ts";
-import { shellGone } from "./shell-gone.ts";
-import type { ShellText } from "./shell-text.ts";
+} from "./script.ts";
 
 /** What a lane is doing. */
 export type LaneState =

@@ -4,13 +4,12 @@ import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { POOL_OWNER } from "../../sandboxes/warm-pool.ts";
 import type { ControlParts, Shells } from "../control.ts";
 import type { Job, JobOutput, JobRequest, JobRunner, LeaderId } from "./job.ts";
-import { workingDirMissing } from "./job-bounds.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
-import { signalCommand } from "./lane-script.ts";
-import { jobText } from "./lane-text.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
+import { jobText, signalCommand } from "./script.ts";
+import { workingDirMissing } from "./shell-job.ts";
 import { noProcesses, orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 
 /** What is longer goes the plain way: shells read long commands slowly. */

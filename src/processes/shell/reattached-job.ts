@@ -3,11 +3,10 @@ import { BerthError } from "../../base/errors.ts";
 import type { OutputStream, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
+import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
-import { endAsEngineTells } from "./job-bounds.ts";
-import { MarkerScanner } from "./marker-scanner.ts";
-import { newNonce } from "./nonce.ts";
-import { sandboxEnd } from "./shell-gone.ts";
+import { MarkerScanner, newNonce } from "./markers.ts";
+import { endAsEngineTells } from "./shell-job.ts";
 
 /** How often it is asked whether it still runs. */
 const LOOK_INTERVAL_MS = 1_000;

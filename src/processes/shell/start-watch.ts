@@ -1,6 +1,6 @@
 import { abortError, BerthError } from "../../base/errors.ts";
 import type { Obstacle, OutsideControl } from "../../engine/port.ts";
-import { BEGIN_TIMEOUT_MS } from "./job-bounds.ts";
+import { BEGIN_TIMEOUT_MS } from "./shell-job.ts";
 
 /** After how long a job that has not begun is looked at from outside, first and at most. */
 const FIRST_LOOK_MS = 300;

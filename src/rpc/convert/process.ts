@@ -13,10 +13,9 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
 import type { OutputStream, TerminalSize } from "../../engine/port.ts";
-import type { ExitCause, ExitStatus } from "../../processes/exit-status.ts";
 import type { ProcessEvent } from "../../processes/manager.ts";
-import type { Command } from "../../processes/options.ts";
 import type { Process } from "../../processes/process.ts";
+import type { Command, ExitCause, ExitStatus } from "../../processes/record.ts";
 import { withEncoding } from "../../server/encoded.ts";
 import { msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { checkText } from "../validate/text.ts";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
-import { OutputQueue } from "../../../src/files/output-queue.ts";
+import { OutputQueue } from "../../../src/files/running-script.ts";
 
 const MIB = 1024 * 1024;
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { SmallestNames } from "../../../src/files/smallest-names.ts";
+import { SmallestNames } from "../../../src/files/listings.ts";
 
 const name = fc.string({ unit: fc.constantFrom("a", "b", "\n", "-", "\xff"), minLength: 1, maxLength: 4 });
 

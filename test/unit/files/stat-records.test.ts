@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { parseStatLine } from "../../../src/files/file-info.ts";
-import { parseRecords } from "../../../src/files/stat-records.ts";
+import { parseRecords, parseStatLine } from "../../../src/files/file-info.ts";
 
 const LINE = "81a4 12 0 0 852477 2026-11-20 10:45:30.575676792 +0000";
 

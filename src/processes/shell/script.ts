@@ -1,4 +1,4 @@
-import type { Leader } from "./job.ts";
+import type { JobRequest, Leader, LeaderId } from "./job.ts";
 
 /** A lane's shell keeps the engine's pipes as 3 and 4, and says nothing else by itself. */
 export const PLAIN_START = "exec 3>&1 4>&2 >/dev/null 2>&1\n";
@@ -140,4 +140,100 @@ export const RECHECK_COMMAND = "N && r=C || r=D";
 /** Wraps a command that leaves its answer in $r, so that the answer comes as a marker on both streams. */
 export function askCommand(nonce: string, command: string): string {
   return `n=${nonce}\n${command}\nW "\${n}A$r;"\n`;
+}
+
+/**
+ * What a lane is told to run a job: note what is there before, run it, tell the
+ * end and whether anything is left.
+ */
+export function jobText(request: JobRequest): (nonce: string) => ShellText {
+  const child = childText(request, "</dev/null");
+  return (nonce) => `n=${nonce};trap '${AWAIT_READER}' 0;B\n${child}`;
+}
+
+/**
+ * Runs a command as a child and reports to both streams with the nonce in $n:
+ * `R<pid>` on stdout when it begins, then `E` by what the shell calls so, or
+ * `D` where the directory cannot be entered. `R` comes from the child: this
+ * shell itself traps signals, and one sent before there is a child would be lost.
+ *
+ * The pipes are opened anew through /proc: a job that sets O_NONBLOCK on its
+ * own would otherwise cut what follows it. They are opened for reading too:
+ * whoever writes when nobody else reads waits, and is not ended. A shell line is an argument of its
+ * own shell, so its syntax errors stay there.
+ */
+export function childText(request: JobRequest, stdin: string): ShellText {
+  const { plain, special } = divideEnv(request.env);
+  const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
+  const exec = execArguments(request.argv, special).map(quote).join(" ");
+  return (
+    `if cd -P -- ${quote(request.workingDir)};then ` +
+    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
+    `${stdin} 1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-\n` +
+    `s=$?;E;else W "\${n}D;";fi\n`
+  );
+}
+
+const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/**
+ * Names that dash, bash or busybox ash set, change, refuse or drop on their own
+ * way from their environment to a command's.
+ */
+const SHELLS_OWN =
+  /^(_|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
+
+/** An environment, divided by who can carry it through a shell. */
+export interface DividedEnv {
+  /** Entries every shell passes on unchanged. */
+  readonly plain: Readonly<Record<string, string>>;
+  /** Entries, as `NAME=value`, that only `env` sets exactly. */
+  readonly special: readonly string[];
+}
+
+/** Divides an environment into what a shell passes on unchanged and what needs `env`. */
+export function divideEnv(env: Readonly<Record<string, string>>): DividedEnv {
+  const plain: Record<string, string> = {};
+  const special: string[] = [];
+  for (const [name, value] of Object.entries(env)) {
+    if (IDENTIFIER.test(name) && !SHELLS_OWN.test(name)) plain[name] = value;
+    else special.push(`${name}=${value}`);
+  }
+  return { plain, special };
+}
+
+/**
+ * The arguments that make a shell's `exec` run `argv` with the special entries
+ * set. A program whose name begins with `-` goes through `env` too: bash and
+ * busybox would read it as an option of `exec`.
+ */
+export function execArguments(argv: readonly string[], special: readonly string[]): string[] {
+  const throughEnv = special.length > 0 || argv[0]?.startsWith("-") === true;
+  return throughEnv ? ["env", "--", ...special, ...argv] : [...argv];
+}
+
+/** Text for a shell: any bytes but NUL, carried as latin1. */
+export type ShellText = string;
+
+/**
+ * Waits until a service is there, by opening stdin once more: for the shell of a job, when it has told how that ended.
+ * What it told is in its pipes only for as long as it holds them. Without the service nobody has a named
+ * pipe open for writing, and whoever opens it waits; other pipes never let anybody wait.
+ */
+export const AWAIT_READER = ": </proc/self/fd/0";
+
+/** Encodes a string for {@link ShellText}. */
+function bytesOf(text: string): ShellText {
+  return Buffer.from(text).toString("latin1");
+}
+
+/** Quotes a string so that a shell takes it as one word, whatever it holds. */
+export function quote(text: string): ShellText {
+  return `'${bytesOf(text).replaceAll("'", "'\\''")}'`;
+}
+
+/** How a shell tells its own pid, and its start time where it does: `<pid>:<start time>`. */
+export function parseLeader(text: string): LeaderId {
+  const [pid, startTime = ""] = text.split(":");
+  return { pid: Number(pid), startTime };
 }

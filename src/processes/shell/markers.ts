@@ -1,3 +1,5 @@
+import { randomUUID } from "node:crypto";
+
 const NOTHING = Buffer.alloc(0);
 const SEMICOLON = 0x3b;
 /** A marker's text is a short word; more than this before its `;` is no marker of ours. */
@@ -71,4 +73,10 @@ export class MarkerScanner {
     }
     return 0;
   }
+}
+
+/** A word that nobody can guess: 32 hexadecimal digits, 122 of whose bits are random. */
+export function newNonce(): string {
+  // Takes its randomness from the system for many at a time, where randomBytes asks for each.
+  return randomUUID().replaceAll("-", "");
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
 import type { SpawnedProcess } from "../../engine/port.ts";
-import { signalOf } from "../exit-status.ts";
+import { signalOf } from "../record.ts";
 import type { JobEnd, JobRequest } from "./job.ts";
 
 /** How long a shell may take to begin a job. */

@@ -44,3 +44,42 @@ export interface ProcessParts {
   /** How long a process tree has between SIGTERM and SIGKILL. */
   readonly killGraceMs: number;
 }
+
+/** Why a process ended. */
+export type ExitCause =
+  | "EXITED"
+  | "SIGNALED"
+  | "TIMED_OUT"
+  | "OUT_OF_MEMORY"
+  | "OUTPUT_LIMIT"
+  | "CANCELED"
+  | "SANDBOX_TERMINATED"
+  | "ENGINE_LOST";
+
+/** How a process ended. */
+export interface ExitStatus {
+  readonly cause: ExitCause;
+  /** 0-255; 128 + signal where a signal ended it; -1 when unknown. */
+  readonly exitCode: number;
+  /** 1-64; 0 if none ended it. */
+  readonly signal: number;
+  readonly durationMs: number;
+  readonly stdoutBytes: number;
+  readonly stderrBytes: number;
+  /** One sentence where the cause alone does not say enough, else empty. */
+  readonly message: string;
+}
+
+const SIGKILL = 9;
+const LAST_SIGNAL = 64;
+
+/** The signal an exit code of 128 + n stands for, or 0. A program may exit with such a code by itself: see docs/adr/0003. */
+export function signalOf(exitCode: number): number {
+  const signal = exitCode - 128;
+  return signal >= 1 && signal <= LAST_SIGNAL ? signal : 0;
+}
+
+/** Whether an exit code is what a kill for want of memory leaves behind. */
+export function mayBeOutOfMemory(exitCode: number): boolean {
+  return signalOf(exitCode) === SIGKILL;
+}
