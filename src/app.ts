@@ -48,7 +48,7 @@ export interface RunningApp {
 }
 
 const KEEPALIVE_MS = 15_000;
-const LANES = { spare: 1, most: 16, idleMs: 60_000 };
+const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
 /** Of all transcripts; what is beyond goes to disk. */

@@ -108,8 +108,8 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "an end that waits behind what nobody wants is not waited for",
     changes: [
       {
-        file: "src/processes/shell/plain-job.ts",
-        from: "        if (this.#trickles) this.resume();\n",
+        file: "src/processes/shell/shell-job.ts",
+        from: "      if (this.#trickles) this.resume();\n",
         to: "",
       },
     ],

@@ -119,7 +119,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/shell/reattached-job.ts",
-        from: "spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit))",
+        from: "spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit))",
         to: "undefined as JobEnd | undefined",
       },
     ],

@@ -9,7 +9,7 @@ export interface LanePoolSettings {
   /** Idle lanes kept ready. */
   readonly spare: number;
   /** Lanes of one sandbox in all; those beyond are not opened. */
-  readonly most: number;
+  readonly max: number;
   /** After how long lanes beyond the spare ones are closed. */
   readonly idleMs: number;
 }
@@ -37,7 +37,7 @@ export class LanePool implements LaneOwner {
   readonly #all = new Set<Lane>();
   readonly #waiters: Waiter[] = [];
   readonly #rechecks = new Map<Lane, NodeJS.Timeout>();
-  readonly #most: number;
+  readonly #max: number;
   #opening = 0;
   #shrinkTimer: NodeJS.Timeout | undefined;
 
@@ -46,9 +46,9 @@ export class LanePool implements LaneOwner {
     this.#sandbox = sandbox;
     this.#settings = settings;
     this.#logger = logger;
-    this.#most = Math.max(
+    this.#max = Math.max(
       1,
-      Math.min(settings.most, Math.floor(sandbox.spec.resources.pidsLimit / PIDS_PER_LANE)),
+      Math.min(settings.max, Math.floor(sandbox.spec.resources.pidsLimit / PIDS_PER_LANE)),
     );
     this.#refill();
   }
@@ -62,7 +62,7 @@ export class LanePool implements LaneOwner {
   async take(signal: AbortSignal): Promise<Lane | undefined> {
     const ready = this.takeIdle();
     if (ready !== undefined) return ready;
-    if (this.#all.size + this.#opening >= this.#most && !this.#isAnyComing) return undefined;
+    if (this.#all.size + this.#opening >= this.#max && !this.#isAnyComing) return undefined;
     const { promise, resolve } = Promise.withResolvers<Lane | undefined>();
     const waiter: Waiter = { resolve };
     this.#waiters.push(waiter);
@@ -144,7 +144,7 @@ export class LanePool implements LaneOwner {
   #refill(): void {
     if (this.#closing.signal.aborted) return;
     const wanted = this.#settings.spare + this.#waiters.length - this.#idle.length - this.#renewing;
-    while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#most)
+    while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#max)
       this.#open();
   }
 

@@ -5,17 +5,17 @@ import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { ShellGoneError, shellGone } from "./errors.ts";
 import type { Job, JobOutput, JobRequest, LeaderId } from "./job.ts";
 import { PlainJob } from "./plain-job.ts";
-import { AWAIT_READER, childText, parseLeader } from "./script.ts";
+import { PRESTARTED_SHELL, parseLeader, prestartedJobText } from "./script.ts";
 
-/** Sandboxes whose jobs read no stdin for this long keep no shell for it. */
+/** After how long without a job that reads stdin a sandbox keeps no shell for one. */
 const IDLE_MS = 60_000;
 
-/** A sandbox may have been made for this one job, and go with it. */
+/** A sandbox may have been created for this one job, and go with it. */
 const REOPEN_DELAY_MS = 30;
 
 /**
- * Keeps one {@link PrestartedShell} ready in a sandbox that has been asked for
- * one: most never are.
+ * Keeps one {@link PrestartedShell} ready in a sandbox once it has needed one:
+ * most never do.
  */
 export class PrestartedShells {
   readonly #engine: Engine;
@@ -33,7 +33,7 @@ export class PrestartedShells {
     this.#logger = logger;
   }
 
-  /** Opens one ahead of the first wish. */
+  /** Opens one ahead of the first need. */
   prepare(): void {
     this.#open();
   }
@@ -50,7 +50,7 @@ export class PrestartedShells {
     return shell;
   }
 
-  /** Lets go of it. For a sandbox that has ended. */
+  /** For a sandbox that has ended. */
   close(): void {
     this.#closing.abort();
     clearTimeout(this.#idleTimer);
@@ -70,7 +70,7 @@ export class PrestartedShells {
         if (this.#closing.signal.aborted) return;
         this.#logger.debug(
           { sandboxId: this.#sandbox.sandboxId, err: error },
-          "a waiting shell could not be opened",
+          "cannot open a prestarted shell",
         );
       })
       .finally(() => {
@@ -84,28 +84,9 @@ export class PrestartedShells {
   }
 }
 
-/**
- * Says `R`, its pid and start time, then reads a nonce and lines of text up to the nonce again, and
- * runs them. `read` takes no byte more than its line, so what follows is the
- * job's stdin.
- */
-const WAIT = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
-exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
-W() { printf %s $1 >&3; printf %s $1 >&4; }
-E() { W "\${n}E$s;"; }
-read -r x </proc/$$/stat
-set -- \${x##*) }
-printf 'R%s:%s;' $$ \${20} >&3
-read -r n || exit
-t=
-while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
-"; done
-eval "$t"
-${AWAIT_READER}`;
-
 const OPEN_TIMEOUT_MS = 15_000;
 
-/** More than this is not what such a shell says. */
+/** More than this is not what such a shell reports. */
 const MAX_READY = 64;
 
 /** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
@@ -122,7 +103,7 @@ export class PrestartedShell implements LeaderId {
     this.startTime = leader.startTime;
   }
 
-  /** Opens one; resolves when it waits, and fails where that takes longer than `timeoutMs`. */
+  /** Opens one; resolves when it waits for its job, and fails where that takes longer than `timeoutMs`. */
   static async open(
     engine: Engine,
     sandbox: LeasedSandbox,
@@ -131,20 +112,20 @@ export class PrestartedShell implements LeaderId {
   ): Promise<PrestartedShell> {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => {});
-    let said = "";
+    let output = "";
     let shell: PrestartedShell | undefined;
     const sink: OutputSink = {
       data: (stream, chunk) => {
         if (shell !== undefined) return shell.#job?.sink.data(stream, chunk);
-        said = (said + chunk.toString("latin1")).slice(0, MAX_READY);
-        if (said.includes(";")) ready.resolve();
+        output = (output + chunk.toString("latin1")).slice(0, MAX_READY);
+        if (output.includes(";")) ready.resolve();
       },
       end: (error) => {
         ready.reject(shellGone("", error));
         if (shell !== undefined) shell.#end(error);
       },
     };
-    const request = { argv: ["/bin/sh", "-c", WAIT], user: sandbox.user, stdin: true };
+    const request = { argv: ["/bin/sh", "-c", PRESTARTED_SHELL], user: sandbox.user, stdin: true };
     const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
     const onAbort = (): void => ready.reject(abortError(limit));
     limit.addEventListener("abort", onAbort, { once: true });
@@ -157,7 +138,7 @@ export class PrestartedShell implements LeaderId {
     } finally {
       limit.removeEventListener("abort", onAbort);
     }
-    shell = new PrestartedShell(spawned, parseLeader(said.slice(1, said.indexOf(";"))));
+    shell = new PrestartedShell(spawned, parseLeader(output.slice(1, output.indexOf(";"))));
     return shell;
   }
 
@@ -166,16 +147,16 @@ export class PrestartedShell implements LeaderId {
     return this.#ended === undefined;
   }
 
-  /** Runs its one job; undefined where the shell had ended before that began. */
+  /** Runs its one job; undefined where the shell ended before it started that. */
   async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
-    const job = new PlainJob(output, false, this.startTime);
+    const job = new PlainJob(request, output, this.startTime);
     this.#job = job;
-    const text = `${job.nonce}\n${childText(request, "<&5")}${job.nonce}\n`;
-    // A write that fails is a shell that has ended, and that is told by its streams.
+    const text = prestartedJobText(request, job.nonce);
+    // A write that fails is a shell that has ended, which its streams report.
     this.#spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
     if (this.#ended !== undefined) job.sink.end(this.#ended.error);
     try {
-      await job.begin(this.#spawned, request);
+      await job.begin(this.#spawned);
       return job;
     } catch (error) {
       if (error instanceof ShellGoneError) return undefined;

@@ -6,7 +6,7 @@ import type { ProcessControl } from "../control.ts";
 import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
 import { MarkerScanner, newNonce } from "./markers.ts";
-import { endAsEngineTells } from "./shell-job.ts";
+import { endFromEngine } from "./shell-job.ts";
 
 /** How often it is asked whether it still runs. */
 const LOOK_INTERVAL_MS = 1_000;
@@ -159,7 +159,7 @@ export class ReattachedJob implements Job {
   async #learnEnd(): Promise<void> {
     const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout(ENGINE_MS)]);
     const spawned = this.#spawned;
-    const told = spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit));
+    const told = spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit));
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
     if (this.#codes.size > 0) return this.#tell();
     if (told?.kind === "exited" && this.#isOwn(told.code)) return this.#exited(told.code);

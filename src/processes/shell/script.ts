@@ -1,10 +1,101 @@
 import type { JobRequest, Leader, LeaderId } from "./job.ts";
 
-/** A lane's shell keeps the engine's pipes as 3 and 4, and says nothing else by itself. */
+/*
+ * Everything that Berth has shells in sandboxes run, and how it reads their answers. Plain `sh` of dash, bash and
+ * busybox; README.md describes the protocol.
+ */
+
+/** Text for a shell: any bytes but NUL, carried as latin1. */
+export type ShellText = string;
+
+/** Quotes a string so that a shell takes it as one word, whatever it holds. */
+function quote(text: string): ShellText {
+  return `'${Buffer.from(text).toString("latin1").replaceAll("'", "'\\''")}'`;
+}
+
+/** Parses how a shell names itself: `<pid>:<start time>`, or the pid alone. */
+export function parseLeader(text: string): LeaderId {
+  const [pid, startTime = ""] = text.split(":");
+  return { pid: Number(pid), startTime };
+}
+
+// What shells of every kind have in common.
+
+/** Lets a shell outlive a signal to its process group. */
+const SURVIVE_SIGNALS = "trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM";
+
+/** A shell keeps the engine's pipes as 3 and 4, and writes nothing else by itself. */
 export const PLAIN_START = "exec 3>&1 4>&2 >/dev/null 2>&1\n";
 
 /**
- * What a lane's shell is told after {@link PLAIN_START} or {@link PRELOADED_START}; plain `sh` of dash, bash and busybox.
+ * The redirections of a job. Its pipes are reopened through /proc: a job that sets O_NONBLOCK on its own would
+ * otherwise truncate the marker that follows. They are opened for reading too: whoever writes when nobody else reads
+ * waits, and does not get SIGPIPE.
+ */
+const JOB_PIPES = "1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-";
+
+/**
+ * Runs when a job's shell has reported how the job ended: waits until a service is there, by reopening stdin.
+ * The report is in the shell's pipes only for as long as it holds them. Without the service nobody has a named
+ * pipe open for writing, and opening it blocks; opening other pipes never does.
+ */
+const AWAIT_READER = ": </proc/self/fd/0";
+
+/**
+ * Runs a command as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout when it begins, then
+ * `E` as the shell defines it, or `D` where the directory cannot be entered. `R` comes from the child: this shell
+ * itself traps signals, and one sent before there is a child would be lost. A shell line is an argument of its own
+ * shell, so its syntax errors stay there.
+ */
+function childText(request: JobRequest, stdin: string): ShellText {
+  const { plain, special } = divideEnv(request.env);
+  const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
+  const exec = execArguments(request.argv, special).map(quote).join(" ");
+  return (
+    `if cd -P -- ${quote(request.workingDir)};then ` +
+    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
+    `${stdin} ${JOB_PIPES}\n` +
+    `s=$?;E;else W "\${n}D;";fi\n`
+  );
+}
+
+const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/**
+ * Names that dash, bash or busybox ash set, change, refuse or drop between
+ * their own environment and a command's.
+ */
+const SHELLS_OWN =
+  /^(_|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
+
+/** Divides an environment into what every shell passes on unchanged and, as `NAME=value`, what only `env` sets exactly. */
+function divideEnv(env: JobRequest["env"]): {
+  readonly plain: Readonly<Record<string, string>>;
+  readonly special: readonly string[];
+} {
+  const plain: Record<string, string> = {};
+  const special: string[] = [];
+  for (const [name, value] of Object.entries(env)) {
+    if (IDENTIFIER.test(name) && !SHELLS_OWN.test(name)) plain[name] = value;
+    else special.push(`${name}=${value}`);
+  }
+  return { plain, special };
+}
+
+/**
+ * The arguments that make a shell's `exec` run `argv` with the special entries
+ * set. A program whose name begins with `-` goes through `env` too: bash and
+ * busybox would read it as an option of `exec`.
+ */
+function execArguments(argv: readonly string[], special: readonly string[]): string[] {
+  const throughEnv = special.length > 0 || argv[0]?.startsWith("-") === true;
+  return throughEnv ? ["env", "--", ...special, ...argv] : [...argv];
+}
+
+// Lanes.
+
+/**
+ * What a lane's shell reads after {@link PLAIN_START} or {@link PRELOADED_START}.
  * One-letter names, because every lane of every sandbox reads this.
  *
  * - `B` notes the children of the container's first process, before a job.
@@ -12,16 +103,16 @@ export const PLAIN_START = "exec 3>&1 4>&2 >/dev/null 2>&1\n";
  *   no new child of the first process that still belongs to this session or
  *   holds its pipes. `N q` gives up where that needs a closer look.
  * - `T i` looks at process i and its children for that.
- * - `E` tells the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
+ * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
  * - `G` gathers into $k, as "pid:start ", what is of session $p, descends from
- *   something gathered or holds the pipes of $p; `L` says whether such an entry
- *   still lives. A start time tells a pid from its later reuse.
+ *   something gathered or holds the pipes of $p; `L` succeeds when such an
+ *   entry still lives. The start time distinguishes a pid from its later reuse.
  *
  * Where the engine's processes have a parent in the container, or the kernel
  * lacks the list of children, nothing is ever found clean, and a lane serves
  * one job.
  */
-export const LANE_BOOT = `trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM
+export const LANE_BOOT = `${SURVIVE_SIGNALS}
 I=/proc/1/task/1/children
 [ $PPID = 0 ] || I=/-
 B() { g=-; read -r g <$I; }
@@ -72,23 +163,23 @@ L() { x=; read -r x </proc/\${1%:*}/stat
 `;
 
 /**
- * Begins a shell that preloads a library where that can be read, and hands it
- * the value of LD_PRELOAD that jobs are to have.
+ * Starts a shell that preloads a library where that can be read, and passes it
+ * the value of LD_PRELOAD that jobs get.
  */
 export function preloadingShell(library: string): readonly string[] {
-  // A loader that cannot load it says so.
+  // A loader that cannot load it writes that to stderr.
   const quietly = PLAIN_START.trimEnd();
   const script = `${quietly}; p=\${LD_PRELOAD-}; [ ! -r "$0" ] || export LD_PRELOAD="$0\${p:+:$p}"; exec /bin/sh -s -- "$p"`;
   return ["/bin/sh", "-c", script, library];
 }
 
-/** Begins what a {@link preloadingShell} reads. */
+/** What a {@link preloadingShell} reads first. */
 export const PRELOADED_START = `if [ "$1" ]; then LD_PRELOAD=$1; else unset LD_PRELOAD; fi\n`;
 
 /**
- * The command that follows {@link LANE_BOOT}: it tells the shell's pid and start time, and `:u` where a process of its
- * own user, as every job will be, is kept from seeing its environment. Who may not see that may not see or change its
- * memory or descriptors either (ptrace(2), "Ptrace access mode checking").
+ * Follows {@link LANE_BOOT}: reports the shell's pid and start time, and `:u` where a process of its own user, as every
+ * job will be, cannot read its environment. A process that may not read that may not read or change its memory or
+ * descriptors either (ptrace(2), "Ptrace access mode checking").
  */
 export function readyCommand(nonce: string): string {
   return `u=; ({ :; } </proc/$$/environ && exit 8; exit 9); [ $? != 9 ] || u=:u
@@ -97,14 +188,14 @@ read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}$u\\; >
 }
 
 /**
- * Has the shell say that it goes, and become another one: nothing that a job did to its memory, its functions or its
- * traps is left. A shell may read ahead, so that what follows is not to be written before it has said so.
+ * Has the shell report that it goes, and exec a new one: nothing that a job did to its memory, its functions or its
+ * traps is left. A shell may read ahead, so write nothing more before it has reported.
  */
 export function renewCommand(nonce: string): string {
   return `printf %s ${nonce}G\\; >&3; exec /bin/sh 1>&3 2>&4 3>&- 4>&-\n`;
 }
 
-/** Tells of the new shell on both streams, so that each is known to be empty. */
+/** Reports the new shell on both streams, so that each is known to be empty. */
 export function renewedCommand(nonce: string): string {
   return `W ${nonce}A\\;\n`;
 }
@@ -115,7 +206,7 @@ export function signalCommand({ pid, startTime, unsure }: Leader, signal: number
   return `${look}kill -${signal} -${pid} && r=y || r=n`;
 }
 
-/** Begins to end the process tree of a session leader: gathers it and sends SIGTERM. Answers `n` where the leader is gone. */
+/** Starts to end the process tree of a session leader: gathers it and sends SIGTERM. Answers `n` where the leader is gone. */
 export function terminateCommand({ pid, startTime, unsure }: Leader): string {
   const terminate = `p=${pid} k=" "; G; for j in $k; do L $j && kill -15 \${j%:*}; done; r=y`;
   return unsure ? `if L ${pid}:${startTime}; then ${terminate}; else r=n; fi` : terminate;
@@ -128,13 +219,13 @@ while [ $l ] && [ $i -lt 200 ]; do i=$((i+1)) l=; G; for j in $k; do L $j && l=1
 [ $l ] && r=n || r=y`;
 }
 
-/** Counts how often the kernel killed in this control group for want of memory (cgroup v2, then v1): answers the count, or `-`. */
+/** Counts the kernel's out-of-memory kills in this control group (cgroup v2, then v1): answers the count, or `-`. */
 export const OOM_KILLS_COMMAND = `r=-
 for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
 [ -r $f ] && while read -r x y; do [ "$x" != oom_kill ] || r=$y; done <$f
 done`;
 
-/** Looks again whether a parked lane has become clean: answers `C` or `D`. */
+/** Checks again whether a parked lane has become clean: answers `C` or `D`. */
 export const RECHECK_COMMAND = "N && r=C || r=D";
 
 /** Wraps a command that leaves its answer in $r, so that the answer comes as a marker on both streams. */
@@ -142,98 +233,95 @@ export function askCommand(nonce: string, command: string): string {
   return `n=${nonce}\n${command}\nW "\${n}A$r;"\n`;
 }
 
-/**
- * What a lane is told to run a job: note what is there before, run it, tell the
- * end and whether anything is left.
- */
-export function jobText(request: JobRequest): (nonce: string) => ShellText {
-  const child = childText(request, "</dev/null");
-  return (nonce) => `n=${nonce};trap '${AWAIT_READER}' 0;B\n${child}`;
+/** Has a lane run a job: notes what is there before, runs it, reports its end and whether anything is left. */
+export function jobText(request: JobRequest, nonce: string): ShellText {
+  return `n=${nonce};trap '${AWAIT_READER}' 0;B\n${childText(request, "</dev/null")}`;
 }
+
+// Shells that are started ahead of need for one job that reads stdin.
 
 /**
- * Runs a command as a child and reports to both streams with the nonce in $n:
- * `R<pid>` on stdout when it begins, then `E` by what the shell calls so, or
- * `D` where the directory cannot be entered. `R` comes from the child: this
- * shell itself traps signals, and one sent before there is a child would be lost.
- *
- * The pipes are opened anew through /proc: a job that sets O_NONBLOCK on its
- * own would otherwise cut what follows it. They are opened for reading too:
- * whoever writes when nobody else reads waits, and is not ended. A shell line is an argument of its
- * own shell, so its syntax errors stay there.
+ * Reports `R`, its pid and start time, then reads a nonce and lines of text up to the nonce again, and
+ * runs them. `read` takes no byte more than its line, so what follows is the
+ * job's stdin.
  */
-export function childText(request: JobRequest, stdin: string): ShellText {
-  const { plain, special } = divideEnv(request.env);
-  const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
-  const exec = execArguments(request.argv, special).map(quote).join(" ");
-  return (
-    `if cd -P -- ${quote(request.workingDir)};then ` +
-    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
-    `${stdin} 1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-\n` +
-    `s=$?;E;else W "\${n}D;";fi\n`
-  );
+export const PRESTARTED_SHELL = `${SURVIVE_SIGNALS}
+exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
+W() { printf %s $1 >&3; printf %s $1 >&4; }
+E() { W "\${n}E$s;"; }
+read -r x </proc/$$/stat
+set -- \${x##*) }
+printf 'R%s:%s;' $$ \${20} >&3
+read -r n || exit
+t=
+while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
+"; done
+eval "$t"
+${AWAIT_READER}`;
+
+/** Has a {@link PRESTARTED_SHELL} run its job. */
+export function prestartedJobText(request: JobRequest, nonce: string): ShellText {
+  return `${nonce}\n${childText(request, "<&5")}${nonce}\n`;
 }
 
-const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
+// Plain jobs, each with a shell of its own.
+
+/** Leaves in $BERTH_START when this shell was started. Uses no positional parameter and no process. */
+const READ_START = `read -r BERTH_START 2>/dev/null </proc/$$/stat
+BERTH_NTH=0
+for BERTH_START in \${BERTH_START##*) }; do [ $((BERTH_NTH=BERTH_NTH+1)) = 20 ] && break; done`;
 
 /**
- * Names that dash, bash or busybox ash set, change, refuse or drop on their own
- * way from their environment to a command's.
+ * Runs "$@" as a child, so that its end is reported even while others hold its pipes. The nonce comes over stdin: a
+ * job can read its parent's arguments and environment, not what it has read. Traps let the shell outlive a signal to
+ * its process group; the child, which has none, reports the start. The command's environment is the shell's own: its
+ * variables have names that no command misses.
  */
-const SHELLS_OWN =
-  /^(_|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
-
-/** An environment, divided by who can carry it through a shell. */
-export interface DividedEnv {
-  /** Entries every shell passes on unchanged. */
-  readonly plain: Readonly<Record<string, string>>;
-  /** Entries, as `NAME=value`, that only `env` sets exactly. */
-  readonly special: readonly string[];
-}
-
-/** Divides an environment into what a shell passes on unchanged and what needs `env`. */
-export function divideEnv(env: Readonly<Record<string, string>>): DividedEnv {
-  const plain: Record<string, string> = {};
-  const special: string[] = [];
-  for (const [name, value] of Object.entries(env)) {
-    if (IDENTIFIER.test(name) && !SHELLS_OWN.test(name)) plain[name] = value;
-    else special.push(`${name}=${value}`);
-  }
-  return { plain, special };
-}
+const WRAPPER = `${SURVIVE_SIGNALS}
+unset BERTH_NONCE BERTH_START BERTH_NTH
+read -r BERTH_NONCE
+cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$BERTH_NONCE"; exit; }
+case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
+shift 2
+exec 3>&1 4>&2 >/dev/null 2>&1
+${READ_START}
+(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 ${JOB_PIPES}
+set -- $?
+printf '%sE%s;' "$BERTH_NONCE" $1 >&3
+printf '%sE%s;' "$BERTH_NONCE" $1 >&4
+${AWAIT_READER}`;
 
 /**
- * The arguments that make a shell's `exec` run `argv` with the special entries
- * set. A program whose name begins with `-` goes through `env` too: bash and
- * busybox would read it as an option of `exec`.
+ * With a terminal the job takes the shell's place: the terminal's end is its
+ * end. It begins when a line comes in, by when the terminal has its size; the
+ * terminal's echo of that line is not the job's output.
  */
-export function execArguments(argv: readonly string[], special: readonly string[]): string[] {
-  const throughEnv = special.length > 0 || argv[0]?.startsWith("-") === true;
-  return throughEnv ? ["env", "--", ...special, ...argv] : [...argv];
-}
+const TERMINAL_WRAPPER = `unset BERTH_NONCE BERTH_START BERTH_NTH
+${READ_START}
+read -r BERTH_NONCE
+cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
+printf '%sR%s;' "$1" "$$:$BERTH_START"
+shift 2
+unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH
+exec "$@"`;
 
-/** Text for a shell: any bytes but NUL, carried as latin1. */
-export type ShellText = string;
-
-/**
- * Waits until a service is there, by opening stdin once more: for the shell of a job, when it has told how that ended.
- * What it told is in its pipes only for as long as it holds them. Without the service nobody has a named
- * pipe open for writing, and whoever opens it waits; other pipes never let anybody wait.
- */
-export const AWAIT_READER = ": </proc/self/fd/0";
-
-/** Encodes a string for {@link ShellText}. */
-function bytesOf(text: string): ShellText {
-  return Buffer.from(text).toString("latin1");
-}
-
-/** Quotes a string so that a shell takes it as one word, whatever it holds. */
-export function quote(text: string): ShellText {
-  return `'${bytesOf(text).replaceAll("'", "'\\''")}'`;
-}
-
-/** How a shell tells its own pid, and its start time where it does: `<pid>:<start time>`. */
-export function parseLeader(text: string): LeaderId {
-  const [pid, startTime = ""] = text.split(":");
-  return { pid: Number(pid), startTime };
+/** What the engine starts to run a job with a shell of its own. */
+export function plainJobCommand(
+  { argv, env, workingDir, terminal, stdin }: JobRequest,
+  nonce: string,
+): {
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly input?: Buffer;
+} {
+  const { plain, special } = divideEnv(env);
+  const args = [workingDir, ...execArguments(argv, special)];
+  // A terminal's job begins when its size is set.
+  return terminal
+    ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain }
+    : {
+        argv: ["/bin/sh", "-c", WRAPPER, "sh", stdin ? "i" : "n", ...args],
+        env: plain,
+        input: Buffer.from(`${nonce}\n`),
+      };
 }

@@ -1,5 +1,6 @@
 import { abortError, BerthError } from "../../base/errors.ts";
 import type { Obstacle, OutsideControl } from "../../engine/port.ts";
+import { noProcesses } from "./errors.ts";
 import { BEGIN_TIMEOUT_MS } from "./shell-job.ts";
 
 /** After how long a job that has not begun is looked at from outside, first and at most. */
@@ -120,15 +121,6 @@ function stopped(cause: unknown): BerthError {
     "DEADLINE_EXCEEDED",
     "The command could not begin: something in the sandbox stops every process that is started there (SIGSTOP). End it, or delete the sandbox.",
     { cause },
-  );
-}
-
-/** The error for a command that found every place for a process taken. */
-export function noProcesses(cause?: unknown): BerthError {
-  return new BerthError(
-    "TOO_MANY_OPERATIONS",
-    "The command could not begin: the sandbox runs as many processes as its pids_limit allows. End some of them, for instance by ending the command that started them, or raise the limit.",
-    { cause, retryAfterMs: 1000 },
   );
 }
 

@@ -61,7 +61,7 @@ export class FileBench {
     const monitor = await EngineMonitor.connect(engine, log);
     const store = memoryStore();
     const state = new State(store, { clock, logger: log });
-    const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, most: 16, idleMs: 60_000 }, log);
+    const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, max: 16, idleMs: 60_000 }, log);
     const control = new ProcessControl({ shells: lanes, engine, giveUp: () => false });
     const sandboxes = new SandboxManager(
       {
