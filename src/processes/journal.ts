@@ -1,58 +1,20 @@
-import { deserialize, serialize } from "node:v8";
-import type { Engine } from "../engine/port.ts";
-import type { LeasedSandbox } from "../sandboxes/lease.ts";
+import { serialize } from "node:v8";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { Transaction } from "../state/database.ts";
-
-import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import { Process, type ProcessInit } from "./process.ts";
-import type { ExitStatus, ProcessOptions, ProcessParts } from "./record.ts";
-import type { JobTrace, LeaderId } from "./shell/job.ts";
-import type { ReattachedJob } from "./shell/reattached-job.ts";
-import type { SpillDirectory, StoredPlace } from "./spill.ts";
-import type { ProcessStore, StoredProcess } from "./store.ts";
-import type { Block, Offsets } from "./transcript-reader.ts";
+import type { Process, ProcessParts } from "./process.ts";
+import { type RecoveryParts, recoverProcesses } from "./recover.ts";
+import type { ProcessFacts, StoredBlock, StoredProcess } from "./store.ts";
 
 /** How often what running processes wrote is kept. */
 const SAVE_INTERVAL_MS = 1_000;
 /** What is in memory up to this size is kept in the store itself; more goes to a file. */
 const INLINE_BYTES = 8 * 1024;
 
-/** What is kept of a process beside its output. */
-interface Facts {
-  readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
-  readonly options: ProcessOptions;
-  readonly user: string;
-  readonly hasTerminal: boolean;
-  readonly startTimeMs: number;
-  /** In service time. */
-  readonly startedAt: number;
-  /** Undefined: it was not known yet to run. */
-  readonly leader: LeaderId | undefined;
-  /** Absent once it has ended. */
-  readonly trace?: JobTrace | undefined;
-  readonly status: ExitStatus | undefined;
-  readonly written: Offsets;
-}
-
-/** One that ran when the service ended. */
-interface Found {
-  readonly job: ReattachedJob;
-  readonly sandbox: LeasedSandbox;
-}
-
-/** A block of output: where it is on disk, or its bytes. */
-type StoredBlock = Omit<Block, "content"> & { readonly content: StoredPlace | Uint8Array };
-
 /** What a {@link ProcessJournal} writes to. */
-export interface ProcessJournalParts {
-  readonly store: ProcessStore;
+export interface ProcessJournalParts extends RecoveryParts {
   readonly transaction: Transaction;
-  readonly time: ServiceTime;
   readonly writeBehind: WriteBehind;
-  readonly disk: SpillDirectory;
-  readonly engine: Pick<Engine, "recover">;
 }
 
 /**
@@ -123,72 +85,8 @@ export class ProcessJournal {
   }
 
   /** The processes of earlier runs of the service, in the order of their ends. */
-  async recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
-    const stored = this.#parts.store.load();
-    stored.sort((a, b) => (a.endedAt ?? Number.MAX_VALUE) - (b.endedAt ?? Number.MAX_VALUE));
-    const found: Found[] = [];
-    const processes = stored.map((process) => this.#recallOne(process, sandboxes, parts, found));
-    await this.#parts.disk.sweep();
-    await this.#recover(found, parts);
-    return processes;
-  }
-
-  #recallOne(stored: StoredProcess, sandboxes: SandboxManager, parts: ProcessParts, found: Found[]): Process {
-    const { trace, ...facts } = JSON.parse(stored.facts) as Facts;
-    const init: ProcessInit = {
-      ...facts,
-      id: stored.processId,
-      startedAt: this.#parts.time.toMonotonic(facts.startedAt),
-      wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
-    };
-    if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
-    const lease = sandboxes.recoverLease(facts.sandbox);
-    if (lease === undefined || facts.leader === undefined) {
-      lease?.release();
-      const lost = Process.ended(init, sandboxOf(facts), parts, this.#lost(facts, init, parts));
-      this.#save(lost);
-      return lost;
-    }
-    const { process, job } = Process.found(init, lease, parts, { leader: facts.leader, trace });
-    found.push({ job, sandbox: lease.sandbox });
-    return process;
-  }
-
-  /** Takes over what still runs. */
-  async #recover(found: readonly Found[], { control }: ProcessParts): Promise<void> {
-    const sandboxes = new Map(found.map(({ sandbox }) => [sandbox.ref, sandbox]));
-    // What the kernel killed before is not to be blamed on what ends from now on.
-    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
-    const left = found.flatMap(({ job, sandbox }) =>
-      job.trace ? [{ job, ref: sandbox.ref, handle: job.trace.handle, sink: job.sink }] : [],
-    );
-    const recovered = await this.#parts.engine.recover(left);
-    const spawned = new Map(left.map(({ job }, index) => [job, recovered[index]]));
-    for (const { job } of found) job.follow(spawned.get(job), control);
-  }
-
-  #lost({ written, leader }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
-    return {
-      cause: "ENGINE_LOST",
-      exitCode: -1,
-      signal: 0,
-      durationMs: clock.monotonicMs() - startedAt,
-      stdoutBytes: written.stdout,
-      stderrBytes: written.stderr,
-      message:
-        leader === undefined
-          ? "The service ended as it was being started: whether it ran is not known."
-          : "The service was restarted while it ran, and its sandbox has ended.",
-    };
-  }
-
-  #blocks(transcript: Uint8Array): Block[] {
-    const { disk } = this.#parts;
-    const stored = deserialize(transcript) as StoredBlock[];
-    return stored.map(({ content, ...block }) => ({
-      ...block,
-      content: content instanceof Uint8Array ? Buffer.from(content) : disk.recover(content, block.length),
-    }));
+  recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
+    return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
 
   #saveRunning(): void {
@@ -229,7 +127,7 @@ export class ProcessJournal {
     };
     const { owner, sandboxId, generation } = process.sandbox;
     const { time } = this.#parts;
-    const facts: Facts = {
+    const facts: ProcessFacts = {
       sandbox: { owner, sandboxId, generation },
       options,
       user,
@@ -253,11 +151,6 @@ export class ProcessJournal {
     const tracked = save.finally(() => this.#saves.delete(tracked));
     this.#saves.add(tracked);
   }
-}
-
-/** Of an ended process, which is asked for nothing but whose it was. */
-function sandboxOf({ sandbox }: Facts): LeasedSandbox {
-  return sandbox as LeasedSandbox;
 }
 
 /** What is in memory beyond the bound is left out: it goes to disk with the next save. */

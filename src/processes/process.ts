@@ -1,15 +1,19 @@
-import type { CancelTimer } from "../base/clock.ts";
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
 import type { OutputStream, TerminalSize } from "../engine/port.ts";
 import type { Lease, LeasedSandbox } from "../sandboxes/lease.ts";
+import type { ProcessControl } from "./control.ts";
 import { DisconnectPolicy } from "./disconnect-policy.ts";
-import type { ExitCause, ExitStatus, ProcessOptions, ProcessParts, StartOptions } from "./record.ts";
+import type { ExitCause, ExitStatus, ProcessOptions, StartOptions } from "./record.ts";
 import { mayBeOutOfMemory, signalOf } from "./record.ts";
 import { sandboxEnd } from "./shell/errors.ts";
-import type { Job, JobEnd, JobRequest, JobTrace, LeaderId } from "./shell/job.ts";
+import type { Job, JobEnd, JobRequest, JobRunner, JobTrace, LeaderId } from "./shell/job.ts";
 import { ReattachedJob } from "./shell/reattached-job.ts";
+import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
-import { READING_MS, Transcript, type Wrote } from "./transcript.ts";
+import { READING_MS, Transcript, type TranscriptLimits, type Wrote } from "./transcript.ts";
+import type { TranscriptBudget } from "./transcript-budget.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
 
 /** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
@@ -18,6 +22,21 @@ const TERMINAL_AHEAD_BYTES = 128 * 1024;
 const END_MS = 2_600;
 /** How long a killed job may take to tell how it ended, and has at least. */
 const AFTER_KILL_MS = { most: 2_000, least: 100 };
+
+/** What processes are built of. */
+export interface ProcessParts {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
+  /** What the transcripts of all processes may hold. */
+  readonly transcripts: TranscriptBudget;
+  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
+  readonly openSpill: (() => Spill) | undefined;
+  /** How long a process tree has between SIGTERM and SIGKILL. */
+  readonly killGraceMs: number;
+}
 
 /** What a process begins as. */
 export interface ProcessInit {
@@ -132,7 +151,7 @@ export class Process {
   }
 
   /** One of an earlier run of the service that may still run, in the job returned. Its callers have gone with that. */
-  static found(
+  static reattach(
     init: ProcessInit,
     lease: Lease,
     parts: ProcessParts,

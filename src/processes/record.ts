@@ -1,17 +1,9 @@
-import type { Clock } from "../base/clock.ts";
-import type { Logger } from "../base/logger.ts";
-import type { ProcessControl } from "./control.ts";
-import type { JobRunner } from "./shell/job.ts";
-import type { Spill } from "./spill.ts";
-import type { TranscriptLimits } from "./transcript.ts";
-import type { TranscriptBudget } from "./transcript-budget.ts";
-
-/** What was run, as the caller said it. */
+/** The command as the caller gave it. */
 export type Command =
   | { readonly kind: "shell"; readonly line: string }
   | { readonly kind: "argv"; readonly args: readonly string[] };
 
-/** How a process is to be run. Times in milliseconds. */
+/** How a process runs. Times in milliseconds. */
 export interface ProcessOptions {
   readonly command: Command;
   readonly timeoutMs: number;
@@ -24,25 +16,10 @@ export interface ProcessOptions {
   readonly runId: string;
 }
 
-/** How a process is to be started. */
+/** How a process starts. */
 export interface StartOptions extends ProcessOptions {
-  /** Not kept: a process is remembered for a day, and what it read would be too. */
+  /** Not stored: a process is readable for a day, and its input would be too. */
   readonly stdin: Uint8Array;
-}
-
-/** What processes are built of. */
-export interface ProcessParts {
-  readonly runner: JobRunner;
-  readonly control: ProcessControl;
-  readonly clock: Clock;
-  readonly logger: Logger;
-  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
-  /** What the transcripts of all processes may hold. */
-  readonly transcripts: TranscriptBudget;
-  /** Where the output of a process goes that memory is not to hold; undefined: nowhere. */
-  readonly openSpill: (() => Spill) | undefined;
-  /** How long a process tree has between SIGTERM and SIGKILL. */
-  readonly killGraceMs: number;
 }
 
 /** Why a process ended. */
@@ -79,7 +56,7 @@ export function signalOf(exitCode: number): number {
   return signal >= 1 && signal <= LAST_SIGNAL ? signal : 0;
 }
 
-/** Whether an exit code is what a kill for want of memory leaves behind. */
+/** Whether an exit code is what an out-of-memory kill leaves behind. */
 export function mayBeOutOfMemory(exitCode: number): boolean {
   return signalOf(exitCode) === SIGKILL;
 }

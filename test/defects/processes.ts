@@ -104,9 +104,9 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "an earlier kill for want of memory is blamed on what is found after a restart",
     changes: [
       {
-        file: "src/processes/journal.ts",
-        from: "    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
-        to: "    void sandboxes;\n",
+        file: "src/processes/recover.ts",
+        from: "  await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
+        to: "  void sandboxes;\n",
       },
     ],
     test: {

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { WHOLE } from "../../../src/base/ordered-index.ts";
 import { ProcessControl } from "../../../src/processes/control.ts";
-import { Process } from "../../../src/processes/process.ts";
-import type { Command, ProcessParts } from "../../../src/processes/record.ts";
+import { Process, type ProcessParts } from "../../../src/processes/process.ts";
+import type { Command } from "../../../src/processes/record.ts";
 import { ProcessRegistry } from "../../../src/processes/registry.ts";
 import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
