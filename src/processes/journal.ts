@@ -6,9 +6,9 @@ import type { Process, ProcessParts } from "./process.ts";
 import { type RecoveryParts, recoverProcesses } from "./recover.ts";
 import type { ProcessFacts, StoredBlock, StoredProcess } from "./store.ts";
 
-/** How often what running processes wrote is kept. */
+/** How often the output of running processes is saved. */
 const SAVE_INTERVAL_MS = 1_000;
-/** What is in memory up to this size is kept in the store itself; more goes to a file. */
+/** Output in memory up to this size is kept in the store itself; more goes to a file. */
 const INLINE_BYTES = 8 * 1024;
 
 /** What a {@link ProcessJournal} writes to. */
@@ -18,15 +18,15 @@ export interface ProcessJournalParts extends RecoveryParts {
 }
 
 /**
- * Keeps processes and what they wrote, soon after it happened: nobody who runs
- * a command waits for it. What a service that is killed had not kept yet of a
- * running process's output is missing afterwards, and said to be.
+ * Saves processes and their output in the background: nobody who runs a command
+ * waits for it. If the service is killed, the output of running processes that
+ * was not saved yet is missing afterwards, and reported as missing.
  */
 export class ProcessJournal {
   readonly #parts: ProcessJournalParts;
-  /** Bytes that each had written when it was saved last. */
+  /** Bytes that each had written when last saved. */
   readonly #running = new Map<Process, number>();
-  /** Those that a request with an id asked for, which may be asked again. */
+  /** Started by a request with an id, which may be repeated. */
   readonly #identified = new WeakSet<Process>();
   readonly #saves = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
@@ -36,7 +36,7 @@ export class ProcessJournal {
     this.#parts = parts;
   }
 
-  /** Keeps at once that a process is about to be started, with `also` in the same go. @throws `NO_SPACE` */
+  /** Saves at once that a process is about to start, with `also` in the same transaction. @throws `NO_SPACE` */
   begin(process: Process, also: () => void): void {
     const { transaction, store } = this.#parts;
     transaction(() => {
@@ -46,18 +46,18 @@ export class ProcessJournal {
     this.#identified.add(process);
   }
 
-  /** Waits until the end of a process that {@link begin} kept is kept too: what its caller is told is what a retry hears. */
+  /** Waits until the end of a process that {@link begin} saved is saved too: a retry gets what its caller gets. */
   async kept(process: Process): Promise<void> {
     if (!this.#identified.has(process) || this.#stopped) return;
     await this.#saveSettled(process);
     this.#parts.writeBehind.flush();
   }
 
-  /** Keeps a process that runs, and how it ends. */
+  /** Saves a running process, and how it ends. */
   follow(process: Process): void {
     this.#running.set(process, 0);
     this.#save(process);
-    // What outlives its caller, and what its run ends, has to be found again, however soon the service ends.
+    // What outlives its caller, and what its run ends, must be recoverable however soon the service ends.
     const { onDisconnect, runId } = process.options;
     if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
@@ -69,18 +69,17 @@ export class ProcessJournal {
       .catch(() => {});
   }
 
-  /** Forgets a process. */
   forget({ id }: { readonly id: string }): void {
     if (!this.#stopped) this.#parts.writeBehind.add(keyOf(id), () => this.#parts.store.remove(id));
   }
 
-  /** Keeps what there is; what happens from now on is not kept any more. */
+  /** Saves everything as it is now, and nothing that happens later. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#saveRunning();
     this.#stopped = true;
     while (this.#saves.size > 0) await Promise.all(this.#saves);
-    // What waits to be written is what a process is when that happens: still running, at this moment.
+    // The write reads each process when it happens, so it has to happen while they still count as running.
     this.#parts.writeBehind.flush();
   }
 
@@ -102,7 +101,7 @@ export class ProcessJournal {
   }
 
   async #saveSettled(process: Process): Promise<void> {
-    // A disk that takes no more leaves what there is in memory, within the transcript's bound.
+    // If the disk is full the output stays in memory, within the transcript's bound.
     if (process.transcript.memoryBytes > INLINE_BYTES) await process.transcript.settle().catch(() => {});
     this.#save(process);
   }
@@ -153,7 +152,7 @@ export class ProcessJournal {
   }
 }
 
-/** What is in memory beyond the bound is left out: it goes to disk with the next save. */
+/** Output in memory beyond the bound is left out: it goes to disk with the next save. */
 function storedBlocks({ transcript }: Process): StoredBlock[] {
   const blocks: StoredBlock[] = [];
   let room = INLINE_BYTES;

@@ -11,7 +11,7 @@ export type TranscriptItem =
     }
   | { readonly type: "gap"; readonly stream: OutputStream; readonly from: number; readonly to: number };
 
-/** A place in each stream, in bytes from its begin. */
+/** A place in each stream, in bytes from its start. */
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
 /** What a reader needs of its transcript. */
@@ -51,7 +51,7 @@ export class TranscriptReader {
       const at = this.#offsets[stream];
       const end = block.offset + block.length;
       if (at < block.offset) return this.#skipTo(stream, block.offset);
-      // A block that may still grow is not left behind before something follows it.
+      // A block that may still grow is passed only when something follows it.
       if (block !== source.last()) this.#sequence = block.sequence;
       if (at < end) return this.#take(block, at, end);
       if (block === source.last()) return undefined;
@@ -70,12 +70,12 @@ export class TranscriptReader {
     if (!(data instanceof Promise)) return { type: "output", stream, offset: at, data };
     return data.then(
       (bytes) => ({ type: "output", stream, offset: at, data: bytes }),
-      // What the disk does not give back is missing, and said to be.
+      // Bytes that the disk does not return are missing, and reported so.
       () => ({ type: "gap", stream, from: at, to: end }),
     );
   }
 
-  /** Where the newest output was dropped, nothing follows it to show the gap. */
+  /** Where the newest output was dropped, no block follows to reveal the gap. */
   #missingEnd(): TranscriptItem | undefined {
     const { written } = this.#source;
     for (const stream of ["stdout", "stderr"] as const) {
@@ -99,29 +99,29 @@ export interface Block {
   readonly stream: OutputStream;
   readonly offset: number;
   length: number;
-  /** In memory, with room to grow perhaps; or on disk. */
+  /** In memory, perhaps with room to grow; or on disk. */
   content: Buffer | StoredBytes;
 }
 
-/** What a block costs beside its bytes, so that a flood of tiny ones stays within a bound. */
+/** What a block costs beside its bytes, so that a flood of tiny ones stays bounded. */
 const BLOCK_COST_BYTES = 160;
 
-/** What a block costs of the window. */
+/** What a block takes of the window. */
 export function costOf(block: Block): number {
   return (Buffer.isBuffer(block.content) ? block.content.length : block.length) + BLOCK_COST_BYTES;
 }
 
-/** What a block holds of the memory. */
+/** What a block takes of memory. */
 export function memoryOf(block: Block): number {
   return Buffer.isBuffer(block.content) ? block.content.length : 0;
 }
 
-/** Gives back what a block holds of the disk. */
+/** Frees what a block takes of the disk. */
 export function drop(block: Block): void {
   if (!Buffer.isBuffer(block.content)) block.content.drop();
 }
 
-/** Blocks in their order, which go at the front and come at the end. */
+/** Blocks in their order, removed at the front and added at the end. */
 export class BlockQueue {
   #blocks: (Block | undefined)[] = [];
   /** Places before this one are empty; the array is cut now and then. */
@@ -144,13 +144,6 @@ export class BlockQueue {
 
   *[Symbol.iterator](): Generator<Block> {
     for (let at = this.#start; at < this.#blocks.length; at++) yield this.#blocks[at] as Block;
-  }
-
-  /** What all of them come to by a measure. */
-  sum(measure: (block: Block) => number): number {
-    let sum = 0;
-    for (const block of this) sum += measure(block);
-    return sum;
   }
 
   /** The first block whose sequence is larger. */
