@@ -7,7 +7,7 @@ import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
 import { MarkerScanner, newNonce } from "./markers.ts";
 
 /** How long a shell may take to start a job. */
-export const BEGIN_TIMEOUT_MS = 30_000;
+export const START_TIMEOUT_MS = 30_000;
 /** A shell reports a job that ends soon; the engine is asked about longer ones only. */
 export const ASK_ENGINE_AFTER_MS = 1_000;
 /** How long markers may take after the engine has reported that the shell ended. */
@@ -118,7 +118,7 @@ export abstract class ShellJob implements Job {
     this.#startTimer = setTimeout(() => {
       this.fail(tooSlow());
       this.close();
-    }, BEGIN_TIMEOUT_MS).unref();
+    }, START_TIMEOUT_MS).unref();
   }
 
   /** The job does not start. */
