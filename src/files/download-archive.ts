@@ -1,9 +1,8 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
-import { inParts } from "./list.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
-import { assign, assignAll, EXIT, script, scriptError, withoutVanished } from "./script.ts";
+import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.ts";
 import { complaintsOf, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
 
@@ -28,7 +27,7 @@ async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem
   yield* knowsHoles ? readTar(tarOutput(op, running, path, first)) : smallTarItems(op, path);
 }
 
-export const WANTED = "a directory or a regular file";
+const WANTED = "a directory or a regular file";
 
 /**
  * A script that writes a tar of a directory, as `.`, or of one file.
@@ -36,7 +35,7 @@ export const WANTED = "a directory or a regular file";
  * @param before runs first, with the options and the file for `find` as its arguments; it is the name of a function
  *   of `functions`, or `:`
  */
-export function archiveScript(path: ByteString, options: string, before = ":", functions = ""): string {
+function archiveScript(path: ByteString, options: string, before = ":", functions = ""): string {
   return script(
     functions,
     assign("p", path),
@@ -52,7 +51,7 @@ export function archiveScript(path: ByteString, options: string, before = ":", f
  * @param first what was read of it already; undefined: nothing
  * @throws unless all that it complained of is what it rightly left out.
  */
-export async function* tarOutput(
+async function* tarOutput(
   op: Operation,
   running: RunningScript,
   path: ByteString,
@@ -93,7 +92,7 @@ const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c
  * up with zeros, and tars of what is left follow.
  * @throws `UNSUPPORTED` for large holes, and where what is left is too much to know by name.
  */
-export async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
+async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
   const sent = new SentNames();
   const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES));
   if (!(yield* itemsUntilShort(op, whole, path, sent))) return;
@@ -195,9 +194,7 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
     bytes += chunk.length;
     if (bytes > MAX_NAME_BYTES) throw tooRestless();
   }
-  const end = await running.ended;
-  const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";
-  if (!onlyVanished) await op.succeed(running, { path, wanted: WANTED });
+  await op.succeedBarVanished(running, { path, wanted: WANTED });
   return chunks.join("").split("\0").filter(Boolean).map(plain);
 }
 

@@ -1,6 +1,6 @@
 import { type ByteString, toText } from "../base/byte-string.ts";
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import { type FileInfo, parseStatLine, STAT_FORMAT } from "./file-info.ts";
+import { type FileInfo, parseStatAnswer, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import { isWithin } from "./path.ts";
 import { assign, EXIT, script } from "./script.ts";
@@ -13,12 +13,6 @@ export async function statFile(op: Operation, path: ByteString, followLink: bool
     followLink ? "" : `[ ! -L "$p" ] || { need readlink; readlink -n "$p"; }\n`,
   );
   return parseStatAnswer(await op.run(text, { path }));
-}
-
-/** Reads a line of {@link STAT_FORMAT} and, after it, the target of a symbolic link. */
-export function parseStatAnswer(answer: ByteString): FileInfo {
-  const end = answer.indexOf("\n");
-  return parseStatLine(answer.slice(0, end), answer.slice(end + 1));
 }
 
 /**

@@ -12,7 +12,7 @@ export type FileKind =
   | "BLOCK_DEVICE";
 
 /** A moment, as seconds since 1970 and nanoseconds after them. */
-export interface FileTime {
+interface FileTime {
   readonly seconds: number;
   readonly nanos: number;
 }
@@ -80,6 +80,12 @@ export function parseStatLine(line: string, linkTarget: ByteString = ""): FileIn
   };
 }
 
+/** Reads a line of {@link STAT_FORMAT} and, after it, the target of a symbolic link. */
+export function parseStatAnswer(answer: ByteString): FileInfo {
+  const end = answer.indexOf("\n");
+  return parseStatLine(answer.slice(0, end), answer.slice(end + 1));
+}
+
 /** Makes the error for a tool of the sandbox whose answer cannot be read. */
 export function strangeAnswer(tool: string): BerthError {
   return new BerthError(
@@ -113,7 +119,7 @@ export const RECORD_FORMAT = `//${STAT_FORMAT}//%n`;
 const MARK = "//";
 
 /** One file: the line of {@link STAT_FORMAT}, still to be read, and its name without the `./`. */
-export interface StatRecord {
+interface StatRecord {
   readonly line: string;
   readonly name: ByteString;
 }

@@ -1,10 +1,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
-import type { Listings } from "./listings.ts";
-import { SmallestNames } from "./listings.ts";
+import { type Listings, SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";
-import { assign, assignAll, script, withoutVanished } from "./script.ts";
+import { assign, assignAll, inParts, script } from "./script.ts";
 
 /** Entries of a directory in byte order of their names. */
 export interface DirectoryPage {
@@ -17,9 +16,6 @@ export interface DirectoryPage {
 
 /** Names that are read ahead for the next pages; many times a page. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
-/** Names whose bytes fit into one script that a lane takes. */
-const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
-
 /**
  * Lists the entries of a directory that come after a name. Names are read in
  * one go, those of the next pages kept in `listings`; then those of the page are
@@ -66,9 +62,7 @@ async function readNames(
     // What waits already would otherwise be taken in one turn of the event loop.
     await nextTurn();
   }
-  const end = await running.ended;
-  const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";
-  if (!onlyVanished) await op.succeed(running, { path, wanted: WANTED });
+  await op.succeedBarVanished(running, { path, wanted: WANTED });
   return smallest;
 }
 
@@ -95,20 +89,4 @@ async function readFiles(
     name,
     info: parseStatLine(line, targets.get(name)),
   }));
-}
-
-/** Names in parts that fit into one script each. */
-export function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
-  let part: ByteString[] = [];
-  let bytes = 0;
-  for (const name of names) {
-    if (bytes > 0 && bytes + name.length > NAMES_BYTES_PER_SCRIPT) {
-      yield part;
-      part = [];
-      bytes = 0;
-    }
-    part.push(name);
-    bytes += name.length + "'./' ".length;
-  }
-  if (part.length > 0) yield part;
 }

@@ -40,7 +40,7 @@ export interface PathRequest extends FileRequest {
 }
 
 /** What the file manager is built of. */
-export interface FileManagerParts {
+interface FileManagerParts {
   readonly sandboxes: SandboxManager;
   readonly runner: JobRunner;
   readonly control: ProcessControl;
@@ -50,7 +50,7 @@ export interface FileManagerParts {
 }
 
 /** How the file manager is set up. */
-export interface FileManagerSettings {
+interface FileManagerSettings {
   /** File operations at work in one sandbox. */
   readonly maxOperationsPerSandbox: number;
 }

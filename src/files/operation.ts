@@ -5,11 +5,11 @@ import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import { atMost } from "../base/until.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
-import { type Subject, scriptError } from "./script.ts";
+import { type Subject, scriptError, withoutVanished } from "./script.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
 
 /** What {@link Operation} is made of. */
-export interface OperationInit extends ScriptHost {
+interface OperationInit extends ScriptHost {
   readonly clock: Clock;
   readonly names: TemporaryNames;
   /** The call's. */
@@ -122,6 +122,13 @@ export class Operation {
   async succeed(running: RunningScript, subject: Subject): Promise<void> {
     const end = await running.ended;
     if (end.code !== 0) throw scriptError(subject, end);
+  }
+
+  /** Like {@link succeed}, for a `find` that may complain of nothing but files that vanished meanwhile. */
+  async succeedBarVanished(running: RunningScript, subject: Subject): Promise<void> {
+    const { code, stderr } = await running.ended;
+    const onlyVanished = code === 1 && stderr !== "" && withoutVanished(stderr) === "";
+    if (!onlyVanished) await this.succeed(running, subject);
   }
 
   /**

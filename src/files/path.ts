@@ -40,11 +40,6 @@ export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedP
   return path;
 }
 
-/** The last name of an absolute path; empty for the root. */
-export function lastName(path: ByteString): ByteString {
-  return path.slice(path.lastIndexOf("/") + 1);
-}
-
 /** The path of an entry of a directory. */
 export function childPath(directory: ByteString, name: ByteString): ByteString {
   return directory === "/" ? `/${name}` : `${directory}/${name}`;

@@ -217,3 +217,22 @@ function words(stderr: string): string {
     .trim()
     .slice(-MAX_WORDS);
 }
+
+/** Names whose bytes fit into one script that a lane takes. */
+const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
+
+/** Names in parts that fit into one script each. */
+export function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
+  let part: ByteString[] = [];
+  let bytes = 0;
+  for (const name of names) {
+    if (bytes > 0 && bytes + name.length > NAMES_BYTES_PER_SCRIPT) {
+      yield part;
+      part = [];
+      bytes = 0;
+    }
+    part.push(name);
+    bytes += name.length + "'./' ".length;
+  }
+  if (part.length > 0) yield part;
+}

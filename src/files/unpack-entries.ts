@@ -8,7 +8,7 @@ import { readTar } from "./tar/tar-reader.ts";
 const OWNER_BITS = 0o700;
 
 /** What {@link unpackEntries} is told. */
-export interface UnpackOptions {
+interface UnpackOptions {
   /** Says of an entry that it is not to be unpacked, nor checked. Default none. */
   readonly leaveOut?: (entry: TarEntry) => boolean;
   /** Called with the bytes of the regular files so far, before each is unpacked; throws to end it. */
@@ -18,7 +18,7 @@ export interface UnpackOptions {
 }
 
 /** What was unpacked. */
-export interface UnpackedEntries {
+interface UnpackedEntries {
   /** In the order of the tar; they are open to their owner, whatever their modes. */
   readonly directories: readonly PlainTarEntry[];
   /** Entries, directories and links included. */

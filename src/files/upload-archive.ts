@@ -5,8 +5,11 @@ import type { Operation } from "./operation.ts";
 import { assign, EXIT, script, scriptError } from "./script.ts";
 import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 import { readTar } from "./tar/tar-reader.ts";
-import { END_OF_TAR, encodeEntry, padding } from "./tar/tar-writer.ts";
+import { END_OF_TAR, encodeEntry, gather, padding } from "./tar/tar-writer.ts";
 import { until } from "./until.ts";
+
+/** Small pieces are joined into chunks of this size. */
+const CHUNK_BYTES = 64 * 1024;
 
 /** What was unpacked. */
 export interface UnpackedArchive {
@@ -15,9 +18,6 @@ export interface UnpackedArchive {
   /** Bytes of regular files. */
   readonly sizeBytes: number;
 }
-
-/** Small pieces are put together up to so many bytes. */
-const CHUNK_BYTES = 64 * 1024;
 
 /**
  * Unpacks a tar into a directory. Each entry is checked and written anew, so
@@ -36,7 +36,10 @@ export async function uploadArchive(
   const running = await op.start(unpackScript(path, createParents, nonce), { stdin: true });
   const check = new ArchiveCheck();
   try {
-    for await (const chunk of gather(rewrite(until(progressing(op, chunks), running.ended), check, nonce))) {
+    for await (const chunk of gather(
+      rewrite(until(progressing(op, chunks), running.ended), check, nonce),
+      CHUNK_BYTES,
+    )) {
       if (running.over) break;
       await running.write(chunk);
     }
@@ -99,20 +102,6 @@ function markEntry(name: ByteString, size: number): PlainTarEntry {
   return { name, kind: "file", linkName: "", size, ...numbers };
 }
 
-async function* gather(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  let held: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of parts) {
-    held.push(part);
-    bytes += part.length;
-    if (bytes < CHUNK_BYTES) continue;
-    yield held.length === 1 ? part : Buffer.concat(held, bytes);
-    held = [];
-    bytes = 0;
-  }
-  yield Buffer.concat(held, bytes);
-}
-
 /** Others than root cannot remove what lies in a directory that is closed to them. */
 const REMOVE_TEMPORARY = `rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -rf "$t"; }`;
 
@@ -171,7 +160,7 @@ const OWNER_FILE_BITS = 0o600;
  * Files with holes, whose data is unpacked without them, since not every tar
  * knows holes, and put in its place once all is unpacked.
  */
-export class LateHoles {
+class LateHoles {
   readonly #files = new Map<ByteString, { readonly mode: number; readonly map: SparseMap }>();
   #parts = 0;
 
@@ -223,7 +212,7 @@ const AT_ONCE = 100;
  * directory is filled before it closes it to its owner, nor gives another mode
  * to one that is there.
  */
-export class LateModes {
+class LateModes {
   readonly #seen = new Set<ByteString>();
   readonly #late = new Map<ByteString, number>();
 

@@ -1,7 +1,6 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { type BerthError, invalidArgument } from "../base/errors.ts";
-import { parseStatAnswer } from "./entries.ts";
-import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
+import { type FileInfo, parseStatAnswer, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { assign, EXIT, printfFormat, script } from "./script.ts";

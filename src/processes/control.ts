@@ -22,7 +22,7 @@ export interface Shells {
 }
 
 /** When a sandbox may be given up. */
-export interface GiveUpOptions {
+interface GiveUpOptions {
   /** Only where no other operation runs in it, whose timeout could free it. */
   readonly ifAlone: boolean;
 }

@@ -12,7 +12,7 @@ const SAVE_INTERVAL_MS = 1_000;
 const INLINE_BYTES = 8 * 1024;
 
 /** What a {@link ProcessJournal} writes to. */
-export interface ProcessJournalParts extends RecoveryParts {
+interface ProcessJournalParts extends RecoveryParts {
   readonly transaction: Transaction;
   readonly writeBehind: WriteBehind;
 }

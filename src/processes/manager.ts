@@ -13,8 +13,7 @@ import { Process, type ProcessParts } from "./process.ts";
 import type { Command, ExitStatus, StartOptions } from "./record.ts";
 import { ProcessRegistry } from "./registry.ts";
 import { orSandboxEnd } from "./shell/errors.ts";
-import type { JobRequest } from "./shell/job.ts";
-import { resolveWorkingDir } from "./shell/job.ts";
+import { type JobRequest, resolveWorkingDir } from "./shell/job.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 
 /** A request to run a command. Unset values are the sandbox's. */
@@ -47,7 +46,7 @@ export interface CollectedOutput {
 }
 
 /** How the process manager is set up. */
-export interface ProcessManagerSettings {
+interface ProcessManagerSettings {
   /** Running processes in one sandbox. */
   readonly maxProcessesPerSandbox: number;
   /** After how long without an event a stream sends a keepalive. */

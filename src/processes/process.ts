@@ -5,8 +5,14 @@ import type { OutputStream, TerminalSize } from "../engine/port.ts";
 import type { Lease, LeasedSandbox } from "../sandboxes/lease.ts";
 import type { ProcessControl } from "./control.ts";
 import { DisconnectPolicy } from "./disconnect-policy.ts";
-import type { ExitCause, ExitStatus, ProcessOptions, StartOptions } from "./record.ts";
-import { mayBeOutOfMemory, signalOf } from "./record.ts";
+import {
+  type ExitCause,
+  type ExitStatus,
+  mayBeOutOfMemory,
+  type ProcessOptions,
+  type StartOptions,
+  signalOf,
+} from "./record.ts";
 import { sandboxEnd } from "./shell/errors.ts";
 import type { Job, JobEnd, JobRequest, JobRunner, JobTrace, LeaderId } from "./shell/job.ts";
 import { ReattachedJob } from "./shell/reattached-job.ts";

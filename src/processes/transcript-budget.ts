@@ -1,7 +1,7 @@
 import type { Transcript } from "./transcript.ts";
 
 /** Bounds of all transcripts, in bytes. */
-export interface TranscriptBounds {
+interface TranscriptBounds {
   /** In memory and on disk, in total. */
   readonly bytes: number;
   /** The same, of one owner. */
@@ -11,7 +11,7 @@ export interface TranscriptBounds {
 }
 
 /** What transcripts hold, in bytes. */
-export interface TranscriptUsage {
+interface TranscriptUsage {
   readonly bytes: number;
   readonly memoryBytes: number;
 }

@@ -15,7 +15,7 @@ export type TranscriptItem =
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
 /** What a reader needs of its transcript. */
-export interface ReaderSource {
+interface ReaderSource {
   /** The first block held whose sequence is larger. */
   after(sequence: number): Block | undefined;
   /** The block that may still grow. */

@@ -3,7 +3,7 @@ import { BerthError } from "../../base/errors.ts";
 import { Placing } from "./sparse-map.ts";
 import type { PlainTarEntry, SparseMap, TarEntry } from "./tar-entry.ts";
 import { readTar, type TarItem } from "./tar-reader.ts";
-import { END_OF_TAR, encodeEntry, padding } from "./tar-writer.ts";
+import { END_OF_TAR, encodeEntry, gather, padding } from "./tar-writer.ts";
 
 /** Small pieces are put together up to so many bytes. */
 const CHUNK_BYTES = 256 * 1024;
@@ -21,18 +21,8 @@ export function restateTar(chunks: AsyncIterable<Uint8Array>, whose: string): As
 }
 
 /** {@link restateTar} of what was read already. */
-export async function* restateItems(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
-  let parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of restate(items, whose)) {
-    parts.push(part);
-    bytes += part.length;
-    if (bytes < CHUNK_BYTES) continue;
-    yield Buffer.concat(parts, bytes);
-    parts = [];
-    bytes = 0;
-  }
-  yield Buffer.concat(parts, bytes);
+export function restateItems(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
+  return gather(restate(items, whose), CHUNK_BYTES);
 }
 
 /** Writes every entry anew. */

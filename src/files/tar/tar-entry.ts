@@ -154,7 +154,6 @@ export function decodeNumber(block: Buffer, at: number, length: number): number 
   return value;
 }
 
-const PAX_SEPARATOR = 0x20;
 const NEWLINE = 0x0a;
 
 /**
@@ -164,7 +163,7 @@ const NEWLINE = 0x0a;
 export function decodePax(body: Buffer): Map<string, ByteString> {
   const records = new Map<string, ByteString>();
   for (let at = 0; at < body.length; ) {
-    const space = body.indexOf(PAX_SEPARATOR, at);
+    const space = body.indexOf(SPACE, at);
     const digits = space < 0 ? "" : body.toString("latin1", at, space);
     const end = at + Number(digits);
     const equals = body.indexOf("=", space);

@@ -136,3 +136,18 @@ function writeNumber(block: Buffer, at: number, length: number, value: number): 
   }
   if (value >= 0) block[at] = 0x80;
 }
+
+/** Joins parts into chunks of at least so many bytes, the last one aside. */
+export async function* gather(parts: AsyncIterable<Buffer>, chunkBytes: number): AsyncGenerator<Buffer> {
+  let held: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of parts) {
+    held.push(part);
+    bytes += part.length;
+    if (bytes < chunkBytes) continue;
+    yield held.length === 1 ? part : Buffer.concat(held, bytes);
+    held = [];
+    bytes = 0;
+  }
+  yield Buffer.concat(held, bytes);
+}

@@ -6,7 +6,6 @@ import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { shellGone } from "./errors.ts";
 import type { Leader } from "./job.ts";
 import { MarkerScanner, newNonce } from "./markers.ts";
-import type { ShellText } from "./script.ts";
 import {
   askCommand,
   LANE_BOOT,
@@ -18,10 +17,11 @@ import {
   readyCommand,
   renewCommand,
   renewedCommand,
+  type ShellText,
 } from "./script.ts";
 
 /** What a lane is doing. */
-export type LaneState =
+type LaneState =
   /** Waits for a job or a probe. */
   | "idle"
   /** Runs a job, answers a probe, or is held by its last job's owner. */
