@@ -6,15 +6,15 @@ import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.
 import { complaintsOf, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
 
-/** What a tar says that knows no holes, before it writes anything. */
+/** The error of a tar that does not know holes, before it writes anything. */
 const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 
 /**
  * Streams a directory, or one file, as a tar of the standard dialect, whatever
  * the image's tar writes: names are relative to the directory, or the file's
- * own. What changes meanwhile is there as it was read, or left out.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for a file that may not be read, `UNSUPPORTED` without tar
- *   and for large holes that the image's tar does not know.
+ * own. What changes meanwhile appears as it was read, or is left out.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for an unreadable file, `UNSUPPORTED` without tar
+ *   and for large holes that the image's tar would write in full.
  */
 export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator<Buffer> {
   return restateItems(itemsOf(op, path), "the sandbox's image");
@@ -47,9 +47,9 @@ function archiveScript(path: ByteString, options: string, before = ":", function
 }
 
 /**
- * What a tar in the sandbox writes; where it writes nothing, why.
+ * What a tar in the sandbox writes.
  * @param first what was read of it already; undefined: nothing
- * @throws unless all that it complained of is what it rightly left out.
+ * @throws where it writes nothing, and where it complains of more than what it rightly left out.
  */
 async function* tarOutput(
   op: Operation,
@@ -71,7 +71,7 @@ async function* tarOutput(
   }
 }
 
-/** All names together, which have to be known where a tar has ended too early. */
+/** All names together, which have to be known when a tar ends too early. */
 const MAX_NAME_BYTES = 16 * 1024 * 1024;
 const SHORT_READ = /short read$/i;
 const ZEROS = Buffer.alloc(64 * 1024);
@@ -87,10 +87,10 @@ const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c
 `;
 
 /**
- * Reads what a small tar, such as busybox's, makes of a directory or a file. It
- * ends early at a file that shrinks while it is read: that file is then filled
- * up with zeros, and tars of what is left follow.
- * @throws `UNSUPPORTED` for large holes, and where what is left is too much to know by name.
+ * Reads the tar that a small tool, such as busybox's, makes of a directory or a
+ * file. It ends early at a file that shrinks while it is read: that file is then
+ * padded with zeros, and tars of the rest follow.
+ * @throws `UNSUPPORTED` for large holes, and where the rest is too much to know by name.
  */
 async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
   const sent = new SentNames();
@@ -107,13 +107,13 @@ async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<T
   }
 }
 
-/** What was sent under which name: a name comes once, and nothing comes below what is no directory. */
+/** What was sent under which name: a name comes once, and nothing comes below a non-directory. */
 class SentNames {
   /** Whether each is a directory. */
   readonly #sent = new Map<ByteString, boolean>();
   #bytes = 0;
 
-  /** Takes a name down; false: it does not fit to what was sent. */
+  /** Records a name; false: it does not fit what was sent. */
   add(tarName: ByteString, isDirectory: boolean): boolean {
     const name = plain(tarName);
     if (!this.#fits(name)) return false;
@@ -139,8 +139,8 @@ class SentNames {
 }
 
 /**
- * Items of one tar, without those that do not fit to what was sent; returns
- * whether a file that shrank has ended it early.
+ * Items of one tar, without those that do not fit what was sent; returns whether
+ * a file that shrank has ended it early.
  */
 async function* itemsUntilShort(
   op: Operation,
@@ -166,7 +166,7 @@ async function* itemsUntilShort(
   return true;
 }
 
-/** Whether a tar has ended at a file that shrank, and complained of nothing else. */
+/** Whether a tar ended at a file that shrank, without any other complaint. */
 function isShort({ code, stderr }: { readonly code: number; readonly stderr: string }): boolean {
   const complaints = complaintsOf(stderr);
   return code === 1 && complaints.length > 0 && complaints.every((line) => SHORT_READ.test(line));
@@ -198,7 +198,7 @@ async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
   return chunks.join("").split("\0").filter(Boolean).map(plain);
 }
 
-/** Without the `./` that tools put before a name, and the slash behind a directory's. */
+/** Without the `./` that tools put before a name, and the slash after a directory's. */
 function plain(name: ByteString): ByteString {
   return name.replace(/^\.\/+/, "").replace(/\/+$/, "");
 }

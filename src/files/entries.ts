@@ -5,7 +5,7 @@ import type { Operation } from "./operation.ts";
 import { isWithin } from "./path.ts";
 import { assign, EXIT, script } from "./script.ts";
 
-/** Reads what is known of a file. @throws `FILE_NOT_FOUND` and what any path may end in. */
+/** The attributes of a file. @throws `FILE_NOT_FOUND` and what any path may end in. */
 export async function statFile(op: Operation, path: ByteString, followLink: boolean): Promise<FileInfo> {
   const text = script(
     assign("p", path),
@@ -16,7 +16,7 @@ export async function statFile(op: Operation, path: ByteString, followLink: bool
 }
 
 /**
- * Where a path really leads, every symbolic link followed; what is not there
+ * Where a path really leads, every symbolic link followed; what does not exist
  * yet is taken by its name. @throws what any path may end in.
  */
 export async function realPath(op: Operation, path: ByteString): Promise<ByteString> {
@@ -29,8 +29,8 @@ export async function realPath(op: Operation, path: ByteString): Promise<ByteStr
     `cd -P "$p/" || exit ${EXIT.forbidden}; pwd -P; printf '\\0%s' "$t"\n`,
   );
   const answer = await op.run(text, { path });
-  const [told = "", rest = ""] = answer.split("\0");
-  const directory = told.slice(0, -1);
+  const [existing = "", rest = ""] = answer.split("\0");
+  const directory = existing.slice(0, -1);
   if (rest.split("/").includes("..")) {
     throw new BerthError(
       "FILE_NOT_FOUND",
@@ -40,15 +40,14 @@ export async function realPath(op: Operation, path: ByteString): Promise<ByteStr
   return (directory === "/" ? rest : directory + rest) || "/";
 }
 
-/** What {@link makeDirectory} is to do. */
 export interface MakeDirectoryOptions {
   /** 0 to 07777 octal. */
   readonly mode: number;
-  /** Whether missing parents are made, and a directory that is there is no error. */
+  /** Whether to create missing parents and accept an existing directory. */
   readonly createParents: boolean;
 }
 
-/** Makes a directory. @throws `FILE_EXISTS`, `FILE_NOT_FOUND`, `NO_SPACE` and what any path may end in. */
+/** Creates a directory. @throws `FILE_EXISTS`, `FILE_NOT_FOUND`, `NO_SPACE` and what any path may end in. */
 export async function makeDirectory(
   op: Operation,
   path: ByteString,
@@ -65,9 +64,8 @@ export async function makeDirectory(
   return parseStatAnswer(await op.run(text, { path }));
 }
 
-/** What {@link moveFile} is to do. */
 export interface MoveOptions {
-  /** Whether a file, or an empty directory, at the target is replaced. */
+  /** Whether to replace a file, or an empty directory, at the target. */
   readonly overwrite: boolean;
   readonly createParents: boolean;
 }
@@ -91,7 +89,7 @@ export async function moveFile(
     script(assign("p", source), `[ -e "$p" ] || [ -L "$p" ] || { reach "$p"; exit ${EXIT.missing}; }\n`),
     { path: source },
   );
-  // `mv -n` tells nothing when it keeps what is there; then the source is still there too.
+  // `mv -n` reports nothing when it keeps what is there; then the source is still there too.
   const text = script(
     assign("p", source),
     assign("q", target),
@@ -125,11 +123,10 @@ export async function moveFile(
   );
 }
 
-/** What {@link removeFile} is to do. */
 export interface RemoveOptions {
-  /** Whether a directory goes with all it holds. */
+  /** Whether to remove a directory with all it contains. */
   readonly recursive: boolean;
-  /** Whether a file that is not there is no error. */
+  /** Whether to accept that there is no such file. */
   readonly allowMissing: boolean;
 }
 

@@ -8,9 +8,9 @@ import { assign, assignAll, inParts, script } from "./script.ts";
 /** Entries of a directory in byte order of their names. */
 export interface DirectoryPage {
   readonly entries: readonly NamedFile[];
-  /** Whether there are entries beyond. */
+  /** Whether more entries follow. */
   readonly more: boolean;
-  /** Name of the last entry looked at, from where to go on; undefined for none. */
+  /** Name of the last entry read, after which the next page starts; undefined for none. */
   readonly last: ByteString | undefined;
 }
 
@@ -18,8 +18,8 @@ export interface DirectoryPage {
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 /**
  * Lists the entries of a directory that come after a name. Names are read in
- * one go, those of the next pages kept in `listings`; then those of the page are
- * looked at. What goes between the two is left out.
+ * one go, those of the next pages kept in `listings`; then the attributes of this
+ * page are read. Entries that vanish in between are left out.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and what any path may end in.
  */
 export async function listDirectory(
@@ -59,14 +59,14 @@ async function readNames(
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     smallest.push(fromBytes(chunk));
-    // What waits already would otherwise be taken in one turn of the event loop.
+    // Output that is already there would otherwise be processed in one turn of the event loop.
     await nextTurn();
   }
   await op.succeedBarVanished(running, { path, wanted: WANTED });
   return smallest;
 }
 
-/** Looks at entries of a directory; those that have gone are left out. */
+/** Reads attributes of entries of a directory; those that have vanished are left out. */
 async function readFiles(
   op: Operation,
   path: ByteString,

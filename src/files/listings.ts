@@ -5,21 +5,21 @@ import { strangeAnswer } from "./file-info.ts";
 /** All kept names together. */
 const MAX_BYTES = 64 * 1024 * 1024;
 const MAX_LISTINGS = 1000;
-/** How long the names wait for the next page to be asked for. */
+/** How long the names are kept for the request of the next page. */
 const KEPT_MS = 60_000;
 
-/** Where a listing is: the next page begins after the last name of the page before. */
+/** Where a listing is: the next page starts after the last name of the page before. */
 export interface Position {
-  /** The sandbox's life, and as whom. */
+  /** The sandbox's container, and the user. */
   readonly scope: string;
   readonly path: ByteString;
   readonly after: ByteString;
 }
 
 /**
- * The names that listings of directories have still to show, so that a page
- * need not read the whole directory again. What is not here any more is read
- * again: the oldest give way.
+ * The names that listings of directories have yet to show, so that a page need
+ * not read the whole directory again. Beyond the bounds the oldest are dropped,
+ * and read again when needed.
  */
 export class Listings {
   readonly #clock: Clock;
@@ -57,7 +57,7 @@ export class Listings {
     this.#bytes -= names.bytes;
   }
 
-  /** Drops what nobody asked for, when its time is over. */
+  /** Drops what nobody asked for in time. */
   #wait(): void {
     if (this.#cancelTimer !== undefined) return;
     this.#cancelTimer = this.#clock.setTimer(KEPT_MS, () => {
@@ -73,52 +73,52 @@ function keyOf({ scope, path, after }: Position): string {
   return JSON.stringify([scope, path, after]);
 }
 
-/** So many names are sorted at once: a few milliseconds. */
+/** Names sorted at once: a few milliseconds. */
 const RUN_LENGTH = 4096;
 /** What a name takes beside its bytes. */
 const NAME_BYTES = 32;
 /** A path of `find .` is far shorter. */
 const MAX_PATH_BYTES = 4096;
 
-/** Names in order, of which the first ones are taken already. */
+/** Sorted names, of which the first ones are taken already. */
 interface Run {
   names: ByteString[];
   taken: number;
 }
 
 /**
- * Takes the output of `find . -print0` as it comes, and gives the names after a
- * given one out in byte order. It keeps as many as may lie in memory: past that,
- * the larger half goes, so that memory does not grow with the directory.
+ * Takes the output of `find . -print0` as it comes, and returns the names after a
+ * given one in byte order. It keeps only so many bytes of them: beyond that it
+ * drops the larger half, so that memory does not grow with the directory.
  */
 export class SmallestNames {
-  readonly #mostBytes: number;
+  readonly #maxBytes: number;
   #last: ByteString | undefined;
   #runs: Run[] = [];
   /** Not sorted yet. */
   #fresh: ByteString[] = [];
   #bytes = 0;
-  /** Begin of a name whose end has not come yet. */
+  /** Start of a name whose end has not come yet. */
   #rest = "";
   /** Names from here on are not kept. */
   #limit: ByteString | undefined;
 
-  constructor(after: ByteString | undefined, mostBytes: number) {
+  constructor(after: ByteString | undefined, maxBytes: number) {
     this.#last = after;
-    this.#mostBytes = mostBytes;
+    this.#maxBytes = maxBytes;
   }
 
-  /** What it keeps, about. */
+  /** About what it keeps. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Whether names follow that it does not keep: to be read again, after the last one taken. */
+  /** Whether names follow that it has dropped: they have to be read again, after the last one taken. */
   get isCut(): boolean {
     return this.#limit !== undefined;
   }
 
-  /** Takes the next piece of output. @throws `UNSUPPORTED` for what is no name. */
+  /** Takes the next piece of output. @throws `UNSUPPORTED` for what is not a name. */
   push(text: ByteString): void {
     const paths = (this.#rest + text).split("\0");
     this.#rest = paths.pop() ?? "";
@@ -134,7 +134,7 @@ export class SmallestNames {
     }
   }
 
-  /** The next names, in order; fewer where that is all that it keeps. Nothing is to be pushed any more. */
+  /** The next names, in order; fewer where it keeps no more. Do not push after that. */
   take(count: number): ByteString[] {
     this.#sort();
     const names: ByteString[] = [];
@@ -149,7 +149,7 @@ export class SmallestNames {
     return names;
   }
 
-  /** Whether it keeps so many names that were not taken. */
+  /** Whether it keeps at least so many names that were not taken. */
   has(count: number): boolean {
     return (
       this.#runs.reduce((sum, { names, taken }) => sum + names.length - taken, this.#fresh.length) >= count
@@ -169,10 +169,10 @@ export class SmallestNames {
   #sort(): void {
     if (this.#fresh.length > 0) this.#runs.push({ names: this.#fresh.sort(), taken: 0 });
     this.#fresh = [];
-    while (this.#bytes > this.#mostBytes && this.#cut());
+    while (this.#bytes > this.#maxBytes && this.#cut());
   }
 
-  /** Drops about the larger half; false where there is nothing to part. */
+  /** Drops about the larger half; false where that is not possible. */
   #cut(): boolean {
     const middles = this.#runs.map(({ names }) => names[names.length >> 1] ?? "").sort();
     const limit = middles[middles.length >> 1] ?? "";
@@ -191,7 +191,7 @@ function nextOf({ names, taken }: Run): ByteString {
   return names[taken] ?? "";
 }
 
-/** How many of these names, which are in order, come before another. */
+/** How many of these sorted names come before another. */
 function countBelow(names: readonly ByteString[], limit: ByteString): number {
   let [low, high] = [0, names.length];
   while (low < high) {

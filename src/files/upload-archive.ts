@@ -20,11 +20,11 @@ export interface UnpackedArchive {
 }
 
 /**
- * Unpacks a tar into a directory. Each entry is checked and written anew, so
- * that the image's tar reads only what this file wrote, into a temporary
- * directory beside; once all of it is there, it is moved into place.
+ * Unpacks a tar into a directory. Each entry is checked and rewritten, so that the
+ * image's tar reads only what this file wrote, into a temporary directory beside;
+ * once everything is there, it is moved into place.
  * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`, and what `chunks`
- *   throws; nothing has then been unpacked, but for a failure while it was moved into place.
+ *   throws; nothing is unpacked then, unless moving into place fails.
  */
 export async function uploadArchive(
   op: Operation,
@@ -49,7 +49,7 @@ export async function uploadArchive(
     const end = await running.ended;
     if (end.code !== 0) throw unpackError(path, end);
   } catch (error) {
-    // Where the script has ended by itself, that is why the archive broke off.
+    // If the script has ended by itself, that is why the upload broke off.
     const end = running.over && !op.signal.aborted ? await running.ended : undefined;
     const cause = end !== undefined && end.code !== 0 ? unpackError(path, end) : error;
     await op.abandon(
@@ -69,8 +69,8 @@ async function* progressing<T>(op: Operation, items: AsyncIterable<T>): AsyncGen
 }
 
 /**
- * Checks every entry and writes it anew, in the dialect that small tars read
- * too. The last entry is a mark: only a complete archive ends with it.
+ * Checks every entry and rewrites it in the dialect that small tars read too. The
+ * last entry is a marker: only a complete archive ends with it.
  */
 async function* rewrite(
   chunks: AsyncIterable<Uint8Array>,
@@ -102,18 +102,17 @@ function markEntry(name: ByteString, size: number): PlainTarEntry {
   return { name, kind: "file", linkName: "", size, ...numbers };
 }
 
-/** Others than root cannot remove what lies in a directory that is closed to them. */
+/** Users other than root cannot remove what is in a directory that is closed to them. */
 const REMOVE_TEMPORARY = `rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -rf "$t"; }`;
 
 /**
- * Works in the temporary directory; the target is `..`, whatever it is called
- * by then.
+ * Works in the temporary directory; the target is `..`, whatever its name is by
+ * then.
  *
- * - `clash DIR` ends the script where an entry would replace something of
- *   another kind, or would go through a link. It looks no deeper than both are.
- * - `merge DIR` moves what is new, and files over files, by renaming. A
- *   directory that its owner may not write to, cannot be moved by others than
- *   root: it may until it is moved.
+ * - `clash DIR` ends the script where an entry would replace something of another
+ *   kind, or would go through a link. It descends only where both have a directory.
+ * - `merge DIR` moves what is new, and files over files, by renaming. Only root can
+ *   move a directory that its owner may not write to: it is writable until then.
  */
 function unpackScript(path: ByteString, createParents: boolean, nonce: string): string {
   const entries = '"./$1"/* "./$1"/.[!.]* "./$1"/..?*';
@@ -124,7 +123,7 @@ function unpackScript(path: ByteString, createParents: boolean, nonce: string): 
     `need tar; need mv; need find; t=${nonce}\n`,
     `give_up() { trap '' HUP INT TERM; cd ..; ${REMOVE_TEMPORARY}; exit $1; }\n`,
     `mkdir -m 700 $t && cd $t || exit 1; trap 'give_up 1' HUP INT TERM\n`,
-    // Nothing is taken from the modes: every directory is told.
+    // Modes stay as they are: the archive contains every directory.
     `umask 0; tar -xpof - || give_up 1; umask 022\n`,
     `[ -f $t ] || give_up ${EXIT.incomplete}; . ./$t || give_up 1; rm $t\n`,
     `clash() { for f in ${entries}; do [ -e "$f" ] || [ -L "$f" ] || continue; n=../\${f#./}\n`,
@@ -157,17 +156,17 @@ const MAX_PARTS = 10_000;
 const OWNER_FILE_BITS = 0o600;
 
 /**
- * Files with holes, whose data is unpacked without them, since not every tar
- * knows holes, and put in its place once all is unpacked.
+ * Files with holes. Their data is unpacked without the holes, since not every tar
+ * knows them, and moved to its place once everything is unpacked.
  */
 class LateHoles {
   readonly #files = new Map<ByteString, { readonly mode: number; readonly map: SparseMap }>();
   #parts = 0;
 
-  /** The entry as it is to be unpacked first. @throws `ARCHIVE_REJECTED` for too many parts. */
+  /** The entry to unpack first. @throws `ARCHIVE_REJECTED` for too many parts. */
   close(entry: PlainTarEntry): PlainTarEntry {
     const { name, mode, sparse: map } = entry;
-    // A tar may tell of a file twice; the last one counts.
+    // A tar may contain a file twice; the last one counts.
     this.#files.delete(name);
     if (map === undefined) return entry;
     this.#parts += map.segments.length;
@@ -182,7 +181,7 @@ class LateHoles {
     return { ...entry, mode: mode | OWNER_FILE_BITS, sparse: undefined };
   }
 
-  /** What a shell is to run in the target, with the name of nothing there in `$t`. */
+  /** What a shell runs in the target; `$t` is a name that is free there. */
   script(): Buffer {
     const lines = Array.from(this.#files).flatMap(([name, { mode, map }]) => {
       let skip = 0;
@@ -202,21 +201,21 @@ class LateHoles {
   }
 }
 
-/** What lets the owner of a directory put something into it. */
+/** What lets the owner of a directory create files in it. */
 const OWNER_DIRECTORY_BITS = 0o700;
-/** Directories that one `chmod` is given. */
+/** Directories per `chmod`. */
 const AT_ONCE = 100;
 
 /**
- * Modes that directories get once all is unpacked: not every tar waits until a
- * directory is filled before it closes it to its owner, nor gives another mode
- * to one that is there.
+ * Modes that directories get once everything is unpacked: not every tar waits until
+ * a directory is filled before it closes it to its owner, or changes the mode of an
+ * existing one.
  */
 class LateModes {
   readonly #seen = new Set<ByteString>();
   readonly #late = new Map<ByteString, number>();
 
-  /** The entry as it is to be unpacked first. */
+  /** The entry to unpack first. */
   open(entry: PlainTarEntry): PlainTarEntry {
     if (entry.kind !== "directory") return entry;
     const mode = entry.mode | OWNER_DIRECTORY_BITS;
@@ -225,7 +224,7 @@ class LateModes {
     return { ...entry, mode };
   }
 
-  /** What a shell is to run in the target to give the modes, what lies deeper first. */
+  /** What a shell runs in the target to set the modes, the deepest first. */
   script(): Buffer {
     const lines: string[] = [];
     const names = [...this.#late.keys()].sort().reverse();

@@ -1,7 +1,7 @@
 import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 
-/** What an entry of a tar is. `other` stands for the many kinds that only some tars know. */
+/** The kind of an entry. `other` stands for the many kinds that only some tars know. */
 export type TarKind =
   | "file"
   | "hard-link"
@@ -18,11 +18,11 @@ export interface Segment {
   readonly length: number;
 }
 
-/** A file with holes: an entry of a tar brings its data alone. */
+/** A file with holes, of which an entry has only the data. */
 export interface SparseMap {
   /** Size of the file, holes included. */
   readonly realSize: number;
-  /** In order, none empty, none touching what is before it. What lies between reads as zeros. */
+  /** In order, none empty, none overlapping. What lies between reads as zeros. */
   readonly segments: readonly Segment[];
 }
 
@@ -53,15 +53,15 @@ export type PlainTarEntry = TarEntry & { readonly kind: Exclude<TarKind, "other"
 /** Headers and contents fill whole blocks of this many bytes. */
 export const BLOCK_BYTES = 512;
 
-/** How many bytes fill up the last block of so many bytes of content. */
+/** How many bytes pad the last block of so many bytes of content. */
 export function paddingOf(size: number): number {
   return (BLOCK_BYTES - (size % BLOCK_BYTES)) % BLOCK_BYTES;
 }
 
-/** The fields of a header block, as they stand there. */
+/** The fields of a header block, unchanged. */
 export interface RawHeader {
   readonly name: ByteString;
-  /** The character that tells the kind. */
+  /** The character of the kind. */
   readonly type: string;
   readonly linkName: ByteString;
   readonly mode: number;
@@ -79,7 +79,7 @@ const SPACE = 0x20;
 
 /**
  * Reads a header block of any dialect: v7, ustar, GNU, pax.
- * @throws `ARCHIVE_REJECTED` when it is none.
+ * @throws `ARCHIVE_REJECTED` where it is not one.
  */
 export function decodeHeader(block: Buffer): RawHeader {
   checkSum(block);
@@ -99,7 +99,7 @@ export function decodeHeader(block: Buffer): RawHeader {
   };
 }
 
-/** What the character in a header stands for. */
+/** The kind for the character in a header. */
 export function kindOf(type: string): TarKind {
   return KINDS[type] ?? "other";
 }
@@ -116,7 +116,7 @@ const KINDS: Readonly<Record<string, TarKind>> = {
   "7": "file",
 };
 
-/** Makes the error for bytes that are no tar. */
+/** The error for bytes that are not a tar. */
 export function notTar(problem: string): BerthError {
   return new BerthError("ARCHIVE_REJECTED", `The archive is not a tar: ${problem}.`);
 }
@@ -158,7 +158,7 @@ const NEWLINE = 0x0a;
 
 /**
  * Reads the records of a pax header: `<length> <key>=<value>\n`, values of any bytes.
- * @throws `ARCHIVE_REJECTED` when they are none.
+ * @throws `ARCHIVE_REJECTED` where they are damaged.
  */
 export function decodePax(body: Buffer): Map<string, ByteString> {
   const records = new Map<string, ByteString>();

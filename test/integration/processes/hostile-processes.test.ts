@@ -59,7 +59,7 @@ async function refusalInTime(call: Promise<unknown>, what = ""): Promise<Failure
 /** A sandbox under attack, with a worker that has sessions in it. */
 /** Takes "too many processes" for "not yet". */
 function isFull(error: unknown): false {
-  if (!/bound of processes|pids_limit/.test(String(error))) throw error;
+  if (!/(bound|limit) of processes|pids_limit/.test(String(error))) throw error;
   return false;
 }
 

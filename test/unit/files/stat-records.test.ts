@@ -25,7 +25,7 @@ test("a name that looks like a record is a name", () => {
 });
 
 test.each(["junk", `//${LINE}`, `//${LINE}//./a`, `//${LINE}//a\n`])("%j is refused", (text) => {
-  expect(() => [...parseRecords(text)]).toThrow("cannot be read");
+  expect(() => [...parseRecords(text)]).toThrow("cannot be parsed");
 });
 
 test.each([
@@ -57,5 +57,5 @@ test.each([
   "zzzz 1 2 3 4 1970-01-01 00:00:00.0 +0000",
   "0 1 2 3 4 1970-01-01 00:00:00.0 +0000",
 ])("the line %j is refused", (line) => {
-  expect(() => parseStatLine(line)).toThrow("cannot be read");
+  expect(() => parseStatLine(line)).toThrow("cannot be parsed");
 });
