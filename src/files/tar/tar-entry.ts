@@ -130,8 +130,8 @@ function checkSum(block: Buffer): void {
     sum += byte;
     signedSum += byte < 0x80 ? byte : byte - 0x100;
   }
-  const told = decodeNumber(block, CHECKSUM_AT, 8);
-  if (told !== sum && told !== signedSum) throw notTar("the checksum of a header is wrong");
+  const expected = decodeNumber(block, CHECKSUM_AT, 8);
+  if (expected !== sum && expected !== signedSum) throw notTar("the checksum of a header is wrong");
 }
 
 function text(block: Buffer, at: number, length: number): ByteString {

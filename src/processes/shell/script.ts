@@ -42,7 +42,7 @@ const JOB_PIPES = "1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-";
 const AWAIT_READER = ": </proc/self/fd/0";
 
 /**
- * Runs a command as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout when it begins, then
+ * Runs a command as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout when it starts, then
  * `E` as the shell defines it, or `D` where the directory cannot be entered. `R` comes from the child: this shell
  * itself traps signals, and one sent before there is a child would be lost. A shell line is an argument of its own
  * shell, so its syntax errors stay there.
@@ -84,7 +84,7 @@ function divideEnv(env: JobRequest["env"]): {
 
 /**
  * The arguments that make a shell's `exec` run `argv` with the special entries
- * set. A program whose name begins with `-` goes through `env` too: bash and
+ * set. A program whose name starts with `-` goes through `env` too: bash and
  * busybox would read it as an option of `exec`.
  */
 function execArguments(argv: readonly string[], special: readonly string[]): string[] {
@@ -293,7 +293,7 @@ ${AWAIT_READER}`;
 
 /**
  * With a terminal the job takes the shell's place: the terminal's end is its
- * end. It begins when a line comes in, by when the terminal has its size; the
+ * end. It starts when a line comes in, by when the terminal has its size; the
  * terminal's echo of that line is not the job's output.
  */
 const TERMINAL_WRAPPER = `unset BERTH_NONCE BERTH_START BERTH_NTH
@@ -316,7 +316,7 @@ export function plainJobCommand(
 } {
   const { plain, special } = divideEnv(env);
   const args = [workingDir, ...execArguments(argv, special)];
-  // A terminal's job begins when its size is set.
+  // A terminal's job starts when its size is set.
   return terminal
     ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain }
     : {

@@ -162,7 +162,7 @@ export abstract class ShellJob implements Job {
   /** The job has started. @param leader as its shell reports it; undefined where only the end was reported. */
   protected abstract onStart(leader: string | undefined): void;
 
-  /** What is to be searched for markers once a stream has brought the end; undefined: nothing. */
+  /** Scans a stream once it has brought the end; undefined: nothing of it matters any more. */
   protected afterEnd(): MarkerScanner | undefined {
     return undefined;
   }
