@@ -58,7 +58,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/transcript-budget.test.ts",
-      title: "of those that run the largest gives way, and keeps its head and its newest output",
+      title: "of running processes the largest gives way, and keeps its head and its newest output",
     },
   },
   {

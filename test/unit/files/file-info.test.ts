@@ -39,7 +39,7 @@ test.each([
   expect(parseStatLine(`81a4 1 2 3 4 ${text}`).modifyTime).toEqual(time);
 });
 
-test("a line tells kind, mode, size, owner and inode", () => {
+test("a line has kind, mode, size, owner and inode", () => {
   expect(parseStatLine("4fff 4096 1000 100 77 1970-01-01 00:00:00.0 +0000", "x")).toMatchObject({
     kind: "DIRECTORY",
     mode: 0o7777,

@@ -58,7 +58,7 @@ test("passes on everything where no marker comes", () => {
   );
 });
 
-test("holds back no more than could begin the marker", () => {
+test("holds back no more than could start the marker", () => {
   const data: Buffer[] = [];
   const scanner = new MarkerScanner(NONCE, (chunk) => data.push(Buffer.from(chunk)));
   scanner.push(Buffer.from(`hello ${NONCE.slice(0, 5)}`));
