@@ -1,6 +1,6 @@
 import { BerthError } from "../../base/errors.ts";
 import type { OutputStream } from "../../engine/port.ts";
-import { ShellGoneError } from "./errors.ts";
+import { ShellGoneError, workingDirMissing } from "./errors.ts";
 import type { JobEnd, JobOutput, JobRequest } from "./job.ts";
 import type { Lane, LaneTask } from "./lane.ts";
 import { MarkerScanner } from "./markers.ts";
@@ -99,7 +99,7 @@ export class LaneJob extends ShellJob implements LaneTask {
     if (this.#verdicts.size < 2) return;
     this.#verdict = this.#verdicts.get("stdout") === "C" || !this.hasExitCode ? "clean" : "dirty";
     if (!this.hasExitCode) {
-      const error = this.workingDirMissing();
+      const error = workingDirMissing(this.request.workingDir);
       this.fail(error);
       this.finish({ kind: "lost", error });
     }

@@ -1,7 +1,7 @@
 import { abortError, throwIfAborted } from "../../base/errors.ts";
 import type { Engine, OutputStream, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
-import { shellGone } from "./errors.ts";
+import { shellGone, workingDirMissing } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobRunner } from "./job.ts";
 import { parseLeader, plainJobCommand } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
@@ -19,20 +19,18 @@ export class PlainJob extends ShellJob {
     },
     end: (error?: Error): void => this.#onStreamsEnd(error),
   };
-  readonly #request: JobRequest;
   #preamble = "";
 
   /** @param startTime of its shell; empty where the shell reports that as the job starts. */
   constructor(request: JobRequest, output: JobOutput, startTime = "") {
     super(request, output);
-    this.#request = request;
     this.startTime = startTime;
   }
 
   /** Waits until the job runs. @throws `ShellGoneError` where the shell ended before that. */
   async begin(spawned: SpawnedProcess): Promise<void> {
     this.spawned = spawned;
-    const { limit, stdin, terminal } = this.#request;
+    const { limit, stdin, terminal } = this.request;
     this.limitStart();
     const onLimit = (): void => this.fail(limit && abortError(limit));
     limit?.addEventListener("abort", onLimit, { once: true });
@@ -67,7 +65,7 @@ export class PlainJob extends ShellJob {
   }
 
   protected onLastMarker(): void {
-    this.fail(this.workingDirMissing());
+    this.fail(workingDirMissing(this.request.workingDir));
   }
 
   protected override finish(end: JobEnd): void {

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/port.ts";
 import { signalOf } from "../record.ts";
-import { noProcesses, tooSlow, workingDirMissing } from "./errors.ts";
+import { noProcesses, tooSlow } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
 import { MarkerScanner, newNonce } from "./markers.ts";
 
@@ -22,9 +22,9 @@ export abstract class ShellJob implements Job {
   abstract readonly startTime: string;
   readonly unsure = false;
   readonly nonce = newNonce();
+  protected readonly request: JobRequest;
   /** What the shell runs in; undefined until the engine has returned it. */
   protected spawned: SpawnedProcess | undefined;
-  readonly #request: JobRequest;
   readonly #output: JobOutput;
   /** Undefined: nothing that the stream still brings is of the job or its shell. */
   readonly #scanners: Record<OutputStream, MarkerScanner | undefined>;
@@ -41,10 +41,10 @@ export abstract class ShellJob implements Job {
   #trickles = false;
 
   constructor(request: JobRequest, output: JobOutput) {
-    this.#request = request;
+    this.request = request;
     this.#output = output;
     this.#scanners = {
-      stdout: new MarkerScanner(this.nonce, (chunk) => this.beforeStart(chunk)),
+      stdout: this.#startScanner(),
       stderr: this.#outputScanner("stderr"),
     };
     this.#start.promise.catch(() => {});
@@ -64,7 +64,7 @@ export abstract class ShellJob implements Job {
     // At a terminal the job takes the place of its shell.
     return handle === undefined
       ? undefined
-      : { handle, nonce: this.#request.terminal ? undefined : this.nonce };
+      : { handle, nonce: this.request.terminal ? undefined : this.nonce };
   }
 
   pause(): void {
@@ -136,7 +136,7 @@ export abstract class ShellJob implements Job {
     let rest = chunk;
     while (rest.length > 0) {
       // At a terminal no marker follows the first.
-      if (this.#hasStarted && this.#request.terminal) {
+      if (this.#hasStarted && this.request.terminal) {
         this.#output(stream, rest);
         return;
       }
@@ -185,10 +185,6 @@ export abstract class ShellJob implements Job {
     this.#end.resolve(end);
   }
 
-  protected workingDirMissing(): BerthError {
-    return workingDirMissing(this.#request.workingDir);
-  }
-
   #onMarker(stream: OutputStream, text: string): void {
     if (text[0] === "R") {
       this.#scanners[stream] = this.#outputScanner(stream);
@@ -233,6 +229,10 @@ export abstract class ShellJob implements Job {
   #flush(): void {
     this.#scanners.stdout?.flush();
     this.#scanners.stderr?.flush();
+  }
+
+  #startScanner(): MarkerScanner {
+    return new MarkerScanner(this.nonce, (chunk) => this.beforeStart(chunk));
   }
 
   #outputScanner(stream: OutputStream): MarkerScanner {
