@@ -14,7 +14,7 @@ import { type ControlParts, ProcessControl } from "./processes/control.ts";
 import { ProcessJournal } from "./processes/journal.ts";
 import { ProcessManager } from "./processes/manager.ts";
 import { Lanes } from "./processes/shell/lanes.ts";
-import { PlainRunner } from "./processes/shell/plain-runner.ts";
+import { PlainRunner } from "./processes/shell/plain-job.ts";
 import { SpillDirectory } from "./processes/spill.ts";
 import { TranscriptBudget } from "./processes/transcript-budget.ts";
 import { FILE_READ_MAX_BYTES } from "./rpc/file-service.ts";
@@ -47,7 +47,7 @@ export interface RunningApp {
 }
 
 const KEEPALIVE_MS = 15_000;
-const LANES = { spare: 1, most: 16, idleMs: 60_000 };
+const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
 const KILL_GRACE_MS = 2_000;
 /** Of all transcripts; the rest goes to disk. */

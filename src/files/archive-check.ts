@@ -3,9 +3,9 @@ import { BerthError } from "../base/errors.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 
 const MAX_ENTRIES = 500_000;
-/** All names together: they are kept, to know what stands where. */
+/** All names together: they are kept, to know what is where. */
 const MAX_NAME_BYTES = 64 * 1024 * 1024;
-/** Leaves room for what is put before it while it is moved into place. */
+/** Leaves room for the prefix that it has until it is moved into place. */
 const MAX_PATH_BYTES = 4000;
 const MAX_NAME_BYTES_EACH = 255;
 /** Set-user-id and set-group-id are dropped. */
@@ -16,13 +16,13 @@ const LAST_TIME = 0o77777777777;
 type Standing = "file" | "symlink" | "directory";
 
 /**
- * Looks at the entries of an archive, in order, and lets pass what stays inside
- * the directory it is unpacked into, whoever unpacks it: files, directories,
+ * Checks the entries of an archive, in order, and admits what stays inside the
+ * directory it is unpacked into, whoever unpacks it: files, directories,
  * symbolic links with nothing below them, hard links to what came before.
  */
 export class ArchiveCheck {
   /** What the archive puts where, names resolved. */
-  readonly #standing = new Map<ByteString, Standing>();
+  readonly #known = new Map<ByteString, Standing>();
   #nameBytes = 0;
   #entryCount = 0;
   #sizeBytes = 0;
@@ -38,8 +38,8 @@ export class ArchiveCheck {
   }
 
   /**
-   * The entry as it is to be unpacked, after directories on its way that the
-   * archive does not tell of; nothing for the target itself.
+   * The entry to unpack, after directories on its path that the archive does not
+   * contain; nothing for the target itself.
    * @throws `ARCHIVE_REJECTED`.
    */
   admit(entry: TarEntry): PlainTarEntry[] {
@@ -59,10 +59,10 @@ export class ArchiveCheck {
       if (kind !== "directory") throw refuse(entry, "it has no name");
       return [];
     }
-    const above = this.#standAbove(entry, name);
+    const above = this.#checkAbove(entry, name);
     const linkName =
       kind === "hard-link" ? resolveName(entry, entry.linkName, "its target's name") : entry.linkName;
-    this.#stand(entry, name, this.#standingOf(entry, linkName));
+    this.#add(entry, name, this.#knownOf(entry, linkName));
     const plain: PlainTarEntry = {
       name,
       kind,
@@ -76,10 +76,10 @@ export class ArchiveCheck {
       deviceMajor: 0,
       deviceMinor: 0,
     };
-    return [...above.map((each) => directoryOnTheWay(each, plain.modifyTime)), plain];
+    return [...above.map((each) => missingDirectory(each, plain.modifyTime)), plain];
   }
 
-  #standingOf(entry: TarEntry, linkName: ByteString): Standing {
+  #knownOf(entry: TarEntry, linkName: ByteString): Standing {
     if (entry.kind === "directory") return "directory";
     if (entry.kind === "symlink") {
       if (entry.linkName === "" || entry.linkName.length > MAX_PATH_BYTES)
@@ -87,7 +87,7 @@ export class ArchiveCheck {
       return "symlink";
     }
     if (entry.kind !== "hard-link") return "file";
-    const linked = this.#standing.get(linkName);
+    const linked = this.#known.get(linkName);
     if (linked === undefined || linked === "directory") {
       throw refuse(entry, "it is a hard link to what is no file of the archive before it");
     }
@@ -95,36 +95,36 @@ export class ArchiveCheck {
   }
 
   /**
-   * Makes sure that everything on the way to an entry is a directory of the
-   * archive, and returns those that were not told, from the top down. What lies
-   * above one that is known is known too.
+   * Checks that everything on the path to an entry is a directory of the archive,
+   * and returns those that it does not contain, from the top down. Everything above
+   * a known directory is known too.
    */
-  #standAbove(entry: TarEntry, name: ByteString): ByteString[] {
-    const untold: ByteString[] = [];
+  #checkAbove(entry: TarEntry, name: ByteString): ByteString[] {
+    const missing: ByteString[] = [];
     for (let at = name.lastIndexOf("/"); at >= 0; at = name.lastIndexOf("/", at - 1)) {
       const above = name.slice(0, at);
-      const standing = this.#standing.get(above);
+      const standing = this.#known.get(above);
       if (standing === "directory") break;
       if (standing === "symlink") throw refuse(entry, "it lies below a symbolic link");
       if (standing === "file") throw refuse(entry, "it lies below a file");
-      untold.unshift(above);
+      missing.unshift(above);
     }
-    for (const above of untold) this.#stand(entry, above, "directory");
-    return untold;
+    for (const above of missing) this.#add(entry, above, "directory");
+    return missing;
   }
 
-  #stand(entry: TarEntry, name: ByteString, standing: Standing): void {
-    const before = this.#standing.get(name);
+  #add(entry: TarEntry, name: ByteString, standing: Standing): void {
+    const before = this.#known.get(name);
     if (before !== undefined && before !== standing) {
       throw refuse(entry, `the archive has a ${before} of the same name`);
     }
     if (before === undefined) this.#nameBytes += name.length;
     if (this.#nameBytes > MAX_NAME_BYTES) throw refuse(entry, "the archive's names are too long in all");
-    this.#standing.set(name, standing);
+    this.#known.set(name, standing);
   }
 }
 
-function directoryOnTheWay(name: ByteString, modifyTime: number): PlainTarEntry {
+function missingDirectory(name: ByteString, modifyTime: number): PlainTarEntry {
   const numbers = { mode: 0o755, uid: 0, gid: 0, size: 0, deviceMajor: 0, deviceMinor: 0 };
   return { name, kind: "directory", linkName: "", modifyTime, ...numbers };
 }

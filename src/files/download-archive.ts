@@ -1,19 +1,20 @@
-import type { ByteString } from "../base/byte-string.ts";
+import { type ByteString, fromBytes } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
 import type { Operation } from "./operation.ts";
-import { smallTarItems } from "./small-tar.ts";
-import { restateItems } from "./tar/restate.ts";
+import type { RunningScript } from "./running-script.ts";
+import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.ts";
+import { complaintsOf, LAST_CODE_OF_TAR, restateItems } from "./tar/restate.ts";
 import { readTar, type TarItem } from "./tar/tar-reader.ts";
-import { archiveScript, tarOutput } from "./tar-output.ts";
 
-/** What a tar says that knows no holes, before it writes anything. */
+/** The error of a tar that does not know holes, before it writes anything. */
 const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 
 /**
  * Streams a directory, or one file, as a tar of the standard dialect, whatever
  * the image's tar writes: names are relative to the directory, or the file's
- * own. What changes meanwhile is there as it was read, or left out.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for a file that may not be read, `UNSUPPORTED` without tar
- *   and for large holes that the image's tar does not know.
+ * own. What changes meanwhile appears as it was read, or is left out.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for an unreadable file, `UNSUPPORTED` without tar
+ *   and for large holes that the image's tar would write in full.
  */
 export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator<Buffer> {
   return restateItems(itemsOf(op, path), "the sandbox's image");
@@ -24,4 +25,188 @@ async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem
   const first = await running.read();
   const knowsHoles = first !== undefined || !UNKNOWN_OPTION.test((await running.ended).stderr);
   yield* knowsHoles ? readTar(tarOutput(op, running, path, first)) : smallTarItems(op, path);
+}
+
+const WANTED = "a directory or a regular file";
+
+/**
+ * A script that writes a tar of a directory, as `.`, or of one file.
+ * @param options of the tool, beside those to create and to follow a link to the file
+ * @param before runs first, with the options and the file for `find` as its arguments; it is the name of a function
+ *   of `functions`, or `:`
+ */
+function archiveScript(path: ByteString, options: string, before = ":", functions = ""): string {
+  return script(
+    functions,
+    assign("p", path),
+    `if [ -d "$p" ]; then enter "$p"; need tar; ${before} .; exec tar -c${options}f - .\n`,
+    `elif [ -f "$p" ]; then [ -r "$p" ] || exit ${EXIT.forbidden}\n`,
+    `cd "\${p%/*}/" || exit ${EXIT.forbidden}; need tar; f=./\${p##*/}; ${before} -L "$f"; exec tar -ch${options}f - "$f"\n`,
+    `elif [ -e "$p" ]; then exit ${EXIT.kind}; else reach "$p"; exit ${EXIT.missing}; fi\n`,
+  );
+}
+
+/**
+ * What a tar in the sandbox writes.
+ * @param first what was read of it already; undefined: nothing
+ * @throws where it writes nothing, and where it complains of more than what it rightly left out.
+ */
+async function* tarOutput(
+  op: Operation,
+  running: RunningScript,
+  path: ByteString,
+  first: Buffer | undefined,
+): AsyncGenerator<Buffer> {
+  let chunk = first ?? (await running.read());
+  if (chunk === undefined) await op.succeed(running, { path, wanted: WANTED });
+  for (; chunk !== undefined; chunk = await running.read()) {
+    op.progressed();
+    yield chunk;
+  }
+  const end = await running.ended;
+  if (end.code === 0) return;
+  const complaints = complaintsOf(end.stderr);
+  if (end.code > LAST_CODE_OF_TAR || complaints.length > 0) {
+    throw scriptError({ path, wanted: WANTED }, { code: end.code, stderr: complaints.join("\n") });
+  }
+}
+
+/** All names together, which have to be known when a tar ends too early. */
+const MAX_NAME_BYTES = 16 * 1024 * 1024;
+const SHORT_READ = /short read$/i;
+const ZEROS = Buffer.alloc(64 * 1024);
+
+/**
+ * Ends the script, with the file's name, where a file is larger than 1 GiB and
+ * less than a sixteenth of it is on the disk: a tar that knows no holes would
+ * write all of it.
+ */
+const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c 'for f do set -- $(stat -L -c "%b %B %s" "$f")
+[ $# = 3 ] && [ $(($1*$2)) -lt $(($3/16)) ] && printf %s "$f" && exit; done' sh {} + 2>/dev/null)
+[ -z "$h" ] || { printf '\\n%s' "$h" >&2; exit ${EXIT.holes}; }; }
+`;
+
+/**
+ * Reads the tar that a small tool, such as busybox's, makes of a directory or a
+ * file. It ends early at a file that shrinks while it is read: that file is then
+ * padded with zeros, and tars of the rest follow.
+ * @throws `UNSUPPORTED` for large holes, and where the rest is too much to know by name.
+ */
+async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
+  const sent = new SentNames();
+  const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES));
+  if (!(yield* itemsUntilShort(op, whole, path, sent))) return;
+  for (const part of inParts(sent.missing(await namesIn(op, path)))) {
+    for (let left = part; left.length > 0; ) {
+      const running = await op.start(partScript(path, left));
+      if (!(yield* itemsUntilShort(op, running, path, sent))) break;
+      const still = sent.missing(left);
+      if (still.length === left.length) throw tooRestless();
+      left = still;
+    }
+  }
+}
+
+/** What was sent under which name: a name comes once, and nothing comes below a non-directory. */
+class SentNames {
+  /** Whether each is a directory. */
+  readonly #sent = new Map<ByteString, boolean>();
+  #bytes = 0;
+
+  /** Records a name; false: it does not fit what was sent. */
+  add(tarName: ByteString, isDirectory: boolean): boolean {
+    const name = plain(tarName);
+    if (!this.#fits(name)) return false;
+    this.#sent.set(name, isDirectory);
+    this.#bytes += name.length;
+    if (this.#bytes > MAX_NAME_BYTES) this.#sent.clear();
+    return true;
+  }
+
+  /** Those that were not sent and fit. @throws `UNSUPPORTED` where that is not known. */
+  missing(names: readonly ByteString[]): ByteString[] {
+    if (this.#bytes > MAX_NAME_BYTES) throw tooRestless();
+    return names.filter((name) => this.#fits(plain(name)));
+  }
+
+  #fits(name: ByteString): boolean {
+    if (this.#sent.has(name)) return false;
+    for (let at = name.lastIndexOf("/"); at >= 0; at = name.lastIndexOf("/", at - 1)) {
+      if (this.#sent.get(name.slice(0, at)) === false) return false;
+    }
+    return true;
+  }
+}
+
+/**
+ * Items of one tar, without those that do not fit what was sent; returns whether
+ * a file that shrank has ended it early.
+ */
+async function* itemsUntilShort(
+  op: Operation,
+  running: RunningScript,
+  path: ByteString,
+  sent: SentNames,
+): AsyncGenerator<TarItem, boolean> {
+  let due = 0;
+  let isLeftOut = false;
+  try {
+    for await (const item of readTar(tarOutput(op, running, path, undefined))) {
+      if (item.type === "entry") {
+        due = item.entry.size;
+        isLeftOut = !sent.add(item.entry.name, item.entry.kind === "directory");
+      } else due -= item.data.length;
+      if (!isLeftOut) yield item;
+    }
+    return false;
+  } catch (error) {
+    if (!running.over || !isShort(await running.ended)) throw error;
+  }
+  for (; due > 0 && !isLeftOut; due -= ZEROS.length) yield { type: "content", data: ZEROS.subarray(0, due) };
+  return true;
+}
+
+/** Whether a tar ended at a file that shrank, without any other complaint. */
+function isShort({ code, stderr }: { readonly code: number; readonly stderr: string }): boolean {
+  const complaints = complaintsOf(stderr);
+  return code === 1 && complaints.length > 0 && complaints.every((line) => SHORT_READ.test(line));
+}
+
+/** A tar of some names below a directory, and nothing below those. */
+function partScript(path: ByteString, names: readonly ByteString[]): string {
+  return script(
+    assign("p", path),
+    `enter "$p"\n`,
+    assignAll(names.map((name) => `./${name}`)),
+    `exec tar --no-recursion -cf - "$@"\n`,
+  );
+}
+
+/** Everything below a directory, relative to it; nothing below a file. */
+async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
+  const running = await op.start(
+    script(assign("p", path), `[ -d "$p" ] || exit 0; enter "$p"; need find; find . -mindepth 1 -print0\n`),
+  );
+  const chunks: ByteString[] = [];
+  let bytes = 0;
+  for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+    chunks.push(fromBytes(chunk));
+    bytes += chunk.length;
+    if (bytes > MAX_NAME_BYTES) throw tooRestless();
+  }
+  await op.succeedBarVanished(running, { path, wanted: WANTED });
+  return chunks.join("").split("\0").filter(Boolean).map(plain);
+}
+
+/** Without the `./` that tools put before a name, and the slash after a directory's. */
+function plain(name: ByteString): ByteString {
+  return name.replace(/^\.\/+/, "").replace(/\/+$/, "");
+}
+
+function tooRestless(): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    "The tar of the sandbox's image ends at a file that shrinks while it is read, and there are too many files to go on from there. Use an image with GNU tar.",
+    { metadata: { tool: "tar" } },
+  );
 }

@@ -12,12 +12,12 @@ export type FileKind =
   | "BLOCK_DEVICE";
 
 /** A moment, as seconds since 1970 and nanoseconds after them. */
-export interface FileTime {
+interface FileTime {
   readonly seconds: number;
   readonly nanos: number;
 }
 
-/** What is known of a file, its name aside. */
+/** The attributes of a file, its name aside. */
 export interface FileInfo {
   readonly kind: FileKind;
   readonly sizeBytes: number;
@@ -28,17 +28,17 @@ export interface FileInfo {
   /** Names the file in its file system as long as it exists. */
   readonly inode: string;
   readonly modifyTime: FileTime;
-  /** Where a symbolic link points; empty for other kinds, and where nobody asked. */
+  /** Where a symbolic link points; empty for other kinds, and where not asked for. */
   readonly linkTarget: ByteString;
 }
 
-/** A file and what it is called in its directory. */
+/** A file and its name in its directory. */
 export interface NamedFile {
   readonly name: ByteString;
   readonly info: FileInfo;
 }
 
-/** What `stat -c` is to tell of a file: one line, the same from coreutils and busybox. Times are in UTC. */
+/** The format for `stat -c`: one line for a file, the same from coreutils and busybox. Times are in UTC. */
 export const STAT_FORMAT = "%f %s %u %g %i %y";
 
 const STAT_LINE =
@@ -60,8 +60,8 @@ const FIRST_SECOND = -62_135_596_800;
 const LAST_SECOND = 253_402_300_799;
 
 /**
- * Reads a line of {@link STAT_FORMAT}.
- * @throws `UNSUPPORTED` when it is none: the sandbox's `stat` is of another make.
+ * Parses a line of {@link STAT_FORMAT}.
+ * @throws `UNSUPPORTED` where it is not one: the sandbox's `stat` is another implementation.
  */
 export function parseStatLine(line: string, linkTarget: ByteString = ""): FileInfo {
   const [, modeBits, size, uid, gid, inode, ...time] = STAT_LINE.exec(line) ?? [];
@@ -80,15 +80,17 @@ export function parseStatLine(line: string, linkTarget: ByteString = ""): FileIn
   };
 }
 
-/** Makes the error for a tool of the sandbox whose answer cannot be read. */
+/** Parses a line of {@link STAT_FORMAT} and, after it, the target of a symbolic link. */
+export function parseStatAnswer(answer: ByteString): FileInfo {
+  const end = answer.indexOf("\n");
+  return parseStatLine(answer.slice(0, end), answer.slice(end + 1));
+}
+
+/** The error for a tool of the sandbox whose output cannot be parsed. */
 export function strangeAnswer(tool: string): BerthError {
-  return new BerthError(
-    "UNSUPPORTED",
-    `The ${tool} of the sandbox's image gave an answer that cannot be read.`,
-    {
-      metadata: { tool },
-    },
-  );
+  return new BerthError("UNSUPPORTED", `The output of the ${tool} of the sandbox's image cannot be parsed.`, {
+    metadata: { tool },
+  });
 }
 
 function parseTime(fields: readonly (string | undefined)[]): FileTime {
@@ -101,4 +103,35 @@ function parseTime(fields: readonly (string | undefined)[]): FileTime {
   if (seconds < FIRST_SECOND) return { seconds: FIRST_SECOND, nanos: 0 };
   if (seconds > LAST_SECOND) return { seconds: LAST_SECOND, nanos: 0 };
   return { seconds, nanos: Number((fields[6] ?? "").padEnd(9, "0")) };
+}
+
+/**
+ * The format for `stat -c` of many files named `.` or `./…`. No such name holds
+ * two slashes in a row, so these separate the records safely, whatever the files
+ * are called; a newline follows each name.
+ */
+export const RECORD_FORMAT = `//${STAT_FORMAT}//%n`;
+
+const MARK = "//";
+
+/** One file: its line of {@link STAT_FORMAT}, not parsed yet, and its name without the `./`. */
+interface StatRecord {
+  readonly line: string;
+  readonly name: ByteString;
+}
+
+/** Splits the output of `stat` with {@link RECORD_FORMAT}. The directory itself has the name ".". */
+export function* parseRecords(text: ByteString): Generator<StatRecord> {
+  if (text === "") return;
+  if (!text.startsWith(MARK)) throw strangeAnswer("stat");
+  for (let at = MARK.length; at < text.length; ) {
+    const middle = text.indexOf(MARK, at);
+    if (middle < 0) throw strangeAnswer("stat");
+    const next = text.indexOf(MARK, middle + MARK.length);
+    const end = next < 0 ? text.length : next;
+    const path = text.slice(middle + MARK.length, end - 1);
+    if (text[end - 1] !== "\n" || !/^\.(\/|$)/.test(path)) throw strangeAnswer("stat");
+    yield { line: text.slice(at, middle), name: path === "." ? path : path.slice(2) };
+    at = end + MARK.length;
+  }
 }

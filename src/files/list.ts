@@ -1,32 +1,25 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
-import { withoutVanished } from "./failure.ts";
-import { type NamedFile, parseStatLine, strangeAnswer } from "./file-info.ts";
-import type { Listings } from "./listings.ts";
+import { type NamedFile, parseRecords, parseStatLine, RECORD_FORMAT, strangeAnswer } from "./file-info.ts";
+import { type Listings, SmallestNames } from "./listings.ts";
 import type { Operation } from "./operation.ts";
-import { script } from "./script.ts";
-import { assign, assignAll } from "./shell-words.ts";
-import { SmallestNames } from "./smallest-names.ts";
-import { parseRecords, RECORD_FORMAT } from "./stat-records.ts";
+import { assign, assignAll, inParts, script } from "./script.ts";
 
 /** Entries of a directory in byte order of their names. */
 export interface DirectoryPage {
   readonly entries: readonly NamedFile[];
-  /** Whether there are entries beyond. */
+  /** Whether more entries follow. */
   readonly more: boolean;
-  /** Name of the last entry looked at, from where to go on; undefined for none. */
+  /** Name of the last entry read, after which the next page starts; undefined for none. */
   readonly last: ByteString | undefined;
 }
 
 /** Names that are read ahead for the next pages; many times a page. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
-/** Names whose bytes fit into one script that a lane takes. */
-const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
-
 /**
  * Lists the entries of a directory that come after a name. Names are read in
- * one go, those of the next pages kept in `listings`; then those of the page are
- * looked at. What goes between the two is left out.
+ * one go, those of the next pages kept in `listings`; then the attributes of this
+ * page are read. Entries that vanish in between are left out.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and what any path may end in.
  */
 export async function listDirectory(
@@ -66,16 +59,14 @@ async function readNames(
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     smallest.push(fromBytes(chunk));
-    // What waits already would otherwise be taken in one turn of the event loop.
+    // Output that is already there would otherwise be processed in one turn of the event loop.
     await nextTurn();
   }
-  const end = await running.ended;
-  const onlyVanished = end.code === 1 && end.stderr !== "" && withoutVanished(end.stderr) === "";
-  if (!onlyVanished) await op.succeed(running, { path, wanted: WANTED });
+  await op.succeedBarVanished(running, { path, wanted: WANTED });
   return smallest;
 }
 
-/** Looks at entries of a directory; those that have gone are left out. */
+/** Reads attributes of entries of a directory; those that have vanished are left out. */
 async function readFiles(
   op: Operation,
   path: ByteString,
@@ -98,20 +89,4 @@ async function readFiles(
     name,
     info: parseStatLine(line, targets.get(name)),
   }));
-}
-
-/** Names in parts that fit into one script each. */
-export function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
-  let part: ByteString[] = [];
-  let bytes = 0;
-  for (const name of names) {
-    if (bytes > 0 && bytes + name.length > NAMES_BYTES_PER_SCRIPT) {
-      yield part;
-      part = [];
-      bytes = 0;
-    }
-    part.push(name);
-    bytes += name.length + "'./' ".length;
-  }
-  if (part.length > 0) yield part;
 }

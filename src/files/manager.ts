@@ -6,23 +6,28 @@ import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import { downloadArchive } from "./download-archive.ts";
+import {
+  type MakeDirectoryOptions,
+  type MoveOptions,
+  makeDirectory,
+  moveFile,
+  type RemoveOptions,
+  realPath,
+  removeFile,
+  statFile,
+} from "./entries.ts";
 import type { FileInfo } from "./file-info.ts";
 import { type DirectoryPage, listDirectory } from "./list.ts";
 import { Listings } from "./listings.ts";
-import { type MakeDirectoryOptions, makeDirectory } from "./make-directory.ts";
-import { type MoveOptions, moveFile } from "./move.ts";
 import { Operation } from "./operation.ts";
 import type { RequestedPath } from "./path.ts";
 import { type DownloadItem, downloadFile, type FilePart, readFile } from "./read.ts";
-import { realPath } from "./real-path.ts";
-import { type RemoveOptions, removeFile } from "./remove.ts";
-import { statFile } from "./stat.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
 import { type UnpackedArchive, uploadArchive } from "./upload-archive.ts";
 import { type WatchItem, type WatchOptions, watchDirectory } from "./watch.ts";
 import { appendFile, uploadFile, type WriteOptions, writeFile } from "./write.ts";
 
-/** Which sandbox, and as whom. */
+/** Which sandbox, and as which user. */
 export interface FileRequest {
   readonly sandbox: SandboxName;
   /** Undefined: the sandbox's. */
@@ -34,8 +39,7 @@ export interface PathRequest extends FileRequest {
   readonly path: RequestedPath;
 }
 
-/** What the file manager is built of. */
-export interface FileManagerParts {
+interface FileManagerParts {
   readonly sandboxes: SandboxManager;
   readonly runner: JobRunner;
   readonly control: ProcessControl;
@@ -44,21 +48,20 @@ export interface FileManagerParts {
   readonly logger: Logger;
 }
 
-/** How the file manager is set up. */
-export interface FileManagerSettings {
-  /** File operations at work in one sandbox. */
+interface FileManagerSettings {
+  /** Concurrent file operations in one sandbox. */
   readonly maxOperationsPerSandbox: number;
 }
 
 /**
- * The files of sandboxes. Everything is done by scripts inside the sandbox with
- * the rights of the user it acts as, through the shell and the tools of its
- * image; what is read and written never exists on the host under its path.
+ * The files of sandboxes. Scripts inside the sandbox do everything, with the
+ * rights of the user of the request and with the shell and tools of the image;
+ * what is read and written never exists on the host under its path.
  *
- * Every method holds a lease on the sandbox for as long as it works, ends soon
- * after its signal is aborted, and throws, beside what it names itself:
+ * Every method holds a lease on the sandbox while it works, ends soon after its
+ * signal is aborted, and throws, besides what it names itself:
  * `INVALID_ARGUMENT` for a bad path or user; what {@link SandboxManager.acquire}
- * throws; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the way to the
+ * throws; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the path to the
  * file; `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`;
  * `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and `ENGINE_UNAVAILABLE`;
  * `DEADLINE_EXCEEDED` when nothing moved for the sandbox's command timeout.
@@ -66,7 +69,7 @@ export interface FileManagerSettings {
 export class FileManager {
   readonly #settings: FileManagerSettings;
   readonly #parts: FileManagerParts;
-  /** Operations at work, by the sandbox's ref. */
+  /** Running operations, by the sandbox's ref. */
   readonly #atWork = new Map<string, number>();
   readonly #listings: Listings;
 
@@ -76,7 +79,7 @@ export class FileManager {
     this.#listings = new Listings(parts.clock);
   }
 
-  /** What is known of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
+  /** The attributes of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
   stat(
     request: PathRequest & { readonly followLink: boolean },
     signal: AbortSignal,
@@ -87,7 +90,7 @@ export class FileManager {
     });
   }
 
-  /** Where a path really leads, every link followed; what is not there yet is taken by its name. */
+  /** Where a path really leads, every link followed; what does not exist yet is taken by its name. */
   realPath(request: PathRequest, signal: AbortSignal): Promise<ByteString> {
     return this.#run(request, signal, (op) => realPath(op, op.path(request.path)));
   }
@@ -144,7 +147,7 @@ export class FileManager {
     return this.#run(request, signal, (op) => write(op, op.path(request.path), request.data, request));
   }
 
-  /** Streams a regular file. Nothing is read ahead of the caller but a few MiB. @throws as {@link read}. */
+  /** Streams a regular file, reading at most a few MiB ahead of the caller. @throws as {@link read}. */
   download(
     request: PathRequest & { readonly offset: number },
     signal: AbortSignal,
@@ -153,9 +156,9 @@ export class FileManager {
   }
 
   /**
-   * Puts content that comes bit by bit into the place of a file's in one step.
-   * @param chunks the content; when it fails, what was there stays
-   * @throws as {@link write}, `INVALID_ARGUMENT` where it is not of `sizeBytes`, and what `chunks` throws.
+   * Replaces the content of a file with a stream, in one step at its end.
+   * @param chunks the content; if it fails, the old content stays
+   * @throws as {@link write}, `INVALID_ARGUMENT` where its size is not `sizeBytes`, and what `chunks` throws.
    */
   upload(
     request: PathRequest & WriteOptions & { readonly sizeBytes: number | undefined },
@@ -167,14 +170,14 @@ export class FileManager {
     );
   }
 
-  /** Streams a directory, or one file, as a tar. Whole only when it ends without an error. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
+  /** Streams a directory, or one file, as a tar, complete only if it ends without an error. @throws `FILE_NOT_FOUND`, `FILE_KIND`. */
   downloadArchive(request: PathRequest, signal: AbortSignal): AsyncGenerator<Buffer> {
     return this.#stream(request, signal, (op) => downloadArchive(op, op.path(request.path)));
   }
 
   /**
    * Unpacks a tar into a directory, all of it or nothing.
-   * @param chunks the tar; when it fails, nothing is unpacked
+   * @param chunks the tar; if it fails, nothing is unpacked
    * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE`, and what `chunks` throws.
    */
   uploadArchive(
@@ -187,7 +190,7 @@ export class FileManager {
     );
   }
 
-  /** Tells what changes in a directory, until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`. */
+  /** Reports what changes in a directory, until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`. */
   watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
     const { clock } = this.#parts;
     return this.#stream(request, signal, (op) => watchDirectory(op, op.path(request.path), request, clock));
@@ -210,7 +213,7 @@ export class FileManager {
     work: (op: Operation) => AsyncGenerator<T>,
   ): AsyncGenerator<T> {
     const op = this.#begin(request, signal);
-    // A generator whose reader waits no more hears of nothing.
+    // A generator whose reader has left notices nothing.
     op.signal.addEventListener("abort", () => void op.close(), { once: true });
     try {
       yield* work(op);
@@ -230,7 +233,7 @@ export class FileManager {
       lease.release();
       throw new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The sandbox has ${atWork} file operations at work, as many as it may. Wait for one to end.`,
+        `The sandbox has reached its limit of ${limit} concurrent file operations. Wait for one to end.`,
         { metadata: { limit: String(limit) } },
       );
     }
@@ -244,7 +247,7 @@ export class FileManager {
   }
 }
 
-/** What ended an operation: where it was told to end, that, and not what broke by it. */
+/** Why an operation ended: the abort where there was one, not what broke because of it. */
 function causeOf(error: unknown, signal: AbortSignal): unknown {
   return signal.aborted ? abortError(signal) : error;
 }

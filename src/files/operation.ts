@@ -3,33 +3,33 @@ import { within } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
-import { type Subject, scriptError } from "./failure.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
+import { type Subject, scriptError, withoutVanished } from "./script.ts";
 import type { TemporaryNames } from "./temporary-names.ts";
 
-/** What {@link Operation} is made of. */
-export interface OperationInit extends ScriptHost {
+interface OperationInit extends ScriptHost {
   readonly clock: Clock;
   readonly names: TemporaryNames;
   /** The call's. */
   readonly signal: AbortSignal;
-  /** Called once, when it is over. */
+  /** Called once, at its end. */
   readonly onClose: () => void;
 }
 
-/** Answers of scripts are short, unless they are read as they come. */
+/** The output of a script that is not streamed. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
-/** How long it may take to clear up after a script that was killed. */
-const CLEAR_UP_MS = 30_000;
-/** How long a caller waits for scripts to end and to be cleared up after. What takes longer goes on without it. */
+/** How long cleanup may take after a script that was killed. */
+const CLEANUP_MS = 30_000;
+/** How long a caller waits for scripts to end and for their cleanup. What takes longer goes on without it. */
 const END_MS = 1_500;
 
 /**
- * One operation on the files of a sandbox. It holds the sandbox's lease until
- * it is closed and nothing of it is left. When the call is aborted, the sandbox goes, or nothing has moved
- * for the sandbox's command timeout, its script is stopped.
+ * One operation on the files of a sandbox. It holds the sandbox's lease until it
+ * is closed and nothing of it is left. Its script is stopped when the call is
+ * aborted, the sandbox ends, or there was no progress for the sandbox's command
+ * timeout.
  */
 export class Operation {
   readonly signal: AbortSignal;
@@ -41,7 +41,7 @@ export class Operation {
   #running: Promise<RunningScript> | undefined;
   #abandoning: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
-  /** On the monotonic clock. Undefined while nothing ends. */
+  /** On the monotonic clock. Undefined until it starts to end. */
   #endBy: number | undefined;
 
   constructor(init: OperationInit) {
@@ -52,23 +52,23 @@ export class Operation {
     this.#watchProgress();
   }
 
-  /** The sandbox's life, and as whom it acts: what one such operation sees, another sees as well. */
+  /** The sandbox's container and the user: what one such operation sees, another sees as well. */
   get scope(): string {
     const { lease, user } = this.#init;
     return JSON.stringify([lease.sandbox.ref, user]);
   }
 
-  /** A name for what is to take its place in one step. */
+  /** A name for a file until it is moved into place in one step. */
   temporaryName(): string {
     return this.#init.names.next();
   }
 
-  /** Says that something moved: the time that nothing may move begins anew. */
+  /** There was progress: restarts the timeout. */
   progressed(): void {
     this.#movedAt = this.#init.clock.monotonicMs();
   }
 
-  /** Waits, which counts as no lack of progress. Rejects when the operation is to end. */
+  /** Waits, which does not count as lack of progress. Rejects when the operation has to end. */
   async rest(ms: number): Promise<void> {
     this.#cancelTimer();
     await sleep(ms, undefined, { signal: this.signal });
@@ -93,7 +93,7 @@ export class Operation {
     const { stdin = false } = options;
     this.#running = RunningScript.start(this.#init, text, { stdin, signal: this.signal });
     const running = await this.#running;
-    // One that began too late is stopped, behind the caller where that takes its time.
+    // One that started too late is stopped, without the caller where that takes long.
     throwIfAborted(this.signal);
     return running;
   }
@@ -108,7 +108,7 @@ export class Operation {
       if (bytes > MAX_ANSWER_BYTES) {
         const error = new BerthError(
           "UNSUPPORTED",
-          "A tool of the sandbox's image said more than it should.",
+          "A tool of the sandbox's image wrote more output than expected.",
         );
         await running.stop(error);
         throw error;
@@ -124,33 +124,40 @@ export class Operation {
     if (end.code !== 0) throw scriptError(subject, end);
   }
 
-  /**
-   * Gives a script up, and runs another to clear up after it where it was
-   * killed and could not do so itself. Returns when that is done, or goes on
-   * without the caller. Never rejects.
-   */
-  abandon(running: RunningScript, clearUp: string): Promise<void> {
-    this.#abandoning ??= this.#abandon(running, clearUp);
-    return this.#notForLong(this.#abandoning);
+  /** Like {@link succeed}, for a `find` that may complain of nothing but files that vanished meanwhile. */
+  async succeedBarVanished(running: RunningScript, subject: Subject): Promise<void> {
+    const { code, stderr } = await running.ended;
+    const onlyVanished = code === 1 && stderr !== "" && withoutVanished(stderr) === "";
+    if (!onlyVanished) await this.succeed(running, subject);
   }
 
   /**
-   * Stops what runs and releases the lease. Returns when that is done, or goes
-   * on without the caller. Idempotent, never rejects.
+   * Gives a script up, and runs another to clean up after it where it was killed
+   * and could not do so itself. Returns when that is done, or after a while without
+   * it. Never rejects.
+   */
+  abandon(running: RunningScript, cleanup: string): Promise<void> {
+    this.#abandoning ??= this.#abandon(running, cleanup);
+    return this.#untilEndBy(this.#abandoning);
+  }
+
+  /**
+   * Stops what runs and releases the lease. Returns when that is done, or after a
+   * while without it. Idempotent, never rejects.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
-    return this.#notForLong(this.#closing);
+    return this.#untilEndBy(this.#closing);
   }
 
-  /** Waits for an end, though not beyond the time that the first of them has. */
-  #notForLong(end: Promise<void>): Promise<void> {
+  /** Waits for an end, but only within the time of the first one. */
+  #untilEndBy(end: Promise<void>): Promise<void> {
     const { clock } = this.#init;
     this.#endBy ??= clock.monotonicMs() + END_MS;
     return within(end, Math.max(0, this.#endBy - clock.monotonicMs()), clock);
   }
 
-  /** Looks again when the time would be over; most of the time something has moved meanwhile. */
+  /** Checks again when the timeout would expire; usually there was progress meanwhile. */
   #watchProgress(): void {
     const { clock, lease } = this.#init;
     const { commandTimeoutMs } = lease.sandbox.spec;
@@ -179,20 +186,20 @@ export class Operation {
     const running = await this.#running?.catch(() => undefined);
     const { signal } = this;
     await running?.stop(
-      signal.aborted ? abortError(signal) : new BerthError("CANCELED", "The operation is over."),
+      signal.aborted ? abortError(signal) : new BerthError("CANCELED", "The operation has ended."),
     );
   }
 
-  async #abandon(running: RunningScript, clearUp: string): Promise<void> {
+  async #abandon(running: RunningScript, cleanup: string): Promise<void> {
     await running.stop(new BerthError("CANCELED", "The operation was given up."));
-    if (!(await running.endedInOrder)) await this.#clearUp(clearUp);
+    if (!(await running.endedInOrder)) await this.#cleanUp(cleanup);
   }
 
-  async #clearUp(text: string): Promise<void> {
+  async #cleanUp(text: string): Promise<void> {
     const { lease, logger } = this.#init;
     if (lease.signal.aborted) return;
     // Not the operation's own signal: it may be aborted already.
-    const signal = AbortSignal.any([lease.signal, AbortSignal.timeout(CLEAR_UP_MS)]);
+    const signal = AbortSignal.any([lease.signal, AbortSignal.timeout(CLEANUP_MS)]);
     try {
       const running = await RunningScript.start(this.#init, text, { stdin: false, signal });
       const onAbort = (): void => void running.stop(abortError(signal));

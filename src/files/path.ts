@@ -15,7 +15,7 @@ const MAX_PATH_BYTES = 4095;
 /**
  * Makes a path absolute. ".", ".." and repeated slashes are resolved by name,
  * before any symbolic link is followed.
- * @throws `INVALID_ARGUMENT` where ".." leads out of the working directory a path begins in, or above the root.
+ * @throws `INVALID_ARGUMENT` where ".." leads out of the working directory a path starts in, or above the root.
  */
 export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedPath): ByteString {
   const home = namesOf(workingDir);
@@ -38,11 +38,6 @@ export function resolvePath(workingDir: ByteString, { field, bytes }: RequestedP
     );
   }
   return path;
-}
-
-/** The last name of an absolute path; empty for the root. */
-export function lastName(path: ByteString): ByteString {
-  return path.slice(path.lastIndexOf("/") + 1);
 }
 
 /** The path of an entry of a directory. */

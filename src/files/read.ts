@@ -3,8 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { type FileInfo, parseStatLine, STAT_FORMAT, strangeAnswer } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
-import { EXIT, script } from "./script.ts";
-import { assign } from "./shell-words.ts";
+import { assign, EXIT, script } from "./script.ts";
 
 /** A part of a file. */
 export interface FilePart {
@@ -14,7 +13,6 @@ export interface FilePart {
   readonly endOfFile: boolean;
 }
 
-/** Begins a download, or goes on with it. */
 export type DownloadItem =
   | { readonly type: "header"; readonly info: FileInfo; readonly offset: number }
   | { readonly type: "chunk"; readonly data: Buffer };
@@ -24,9 +22,9 @@ const NEWLINE = 0x0a;
 const MAX_STAT_LINE = 256;
 
 /**
- * Opens a file, tells what is open, and copies it from the offset on. What is
- * no regular file is refused before it is opened, for opening a FIFO would wait.
- * The offset is that of the open file, which whoever copies it inherits.
+ * Opens a file, reports its attributes, and copies it from the offset on. Anything
+ * but a regular file is refused before it is opened, since opening a FIFO would
+ * block. The offset is that of the open file, which the copying tool inherits.
  */
 function readScript(path: ByteString, offset: number, tool: string, options: string): string {
   return script(
@@ -47,7 +45,7 @@ export async function readFile(
   offset: number,
   limit: number,
 ): Promise<FilePart> {
-  // One byte more tells whether the end was reached, also of files that do not know their size.
+  // One byte more shows whether the end was reached, even for files without a known size.
   const running = await op.start(readScript(path, offset, "head", `-c ${limit + 1}`));
   const { info, rest } = await readHeader(op, running, path);
   const data = Buffer.concat([rest, await op.collect(running, { path, wanted: WANTED })]);

@@ -4,10 +4,8 @@ import type { Logger } from "../base/logger.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { Job, JobRunner } from "../processes/shell/job.ts";
 import type { Lease } from "../sandboxes/lease.ts";
-import type { ScriptFailure } from "./failure.ts";
-import { OutputQueue } from "./output-queue.ts";
+import type { ScriptFailure } from "./script.ts";
 
-/** What scripts are run with. */
 export interface ScriptHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
@@ -16,19 +14,19 @@ export interface ScriptHost {
   readonly user: string;
 }
 
-/** Of stderr, so much of its end is kept. */
+/** How much of the end of stderr is kept. */
 const MAX_STDERR = 16 * 1024;
-/** A script that reads stdin takes its end for "give up", and tidies up; so long it may take, unless a signal stops it. */
-const TIDY_MS = 20_000;
-const LOOK_MS = 500;
-/** From here on an exit code tells of a signal. */
+/** A script that reads stdin gives up and cleans up when that ends; this long it may take, unless a signal stops it. */
+const CLEANUP_MS = 20_000;
+const CHECK_MS = 500;
+/** Exit codes from here on mean a signal. */
 const FIRST_SIGNAL_CODE = 128;
 /** Between SIGTERM and SIGKILL. */
 const KILL_GRACE_MS = 2_000;
-/** How long a killed script may take to tell its end. */
+/** How long a killed script may take to report its end. */
 const AFTER_KILL_MS = 2_000;
 
-/** A script at work in a sandbox: its output is read as it comes, it is stopped on every path. */
+/** A script that runs in a sandbox: its output is read as it comes, and every path stops it. */
 export class RunningScript {
   readonly #host: ScriptHost;
   readonly #takesStdin: boolean;
@@ -38,7 +36,7 @@ export class RunningScript {
   #stderr = "";
   #over = false;
   #stopping: Promise<void> | undefined;
-  /** Lets go of who waits for the script to read. */
+  /** Ends the wait for the script to read its stdin. */
   #onStop: () => void = () => {};
 
   private constructor(host: ScriptHost, takesStdin: boolean) {
@@ -75,7 +73,7 @@ export class RunningScript {
     return running;
   }
 
-  /** How it ended, when it has. Rejects when that cannot be known. */
+  /** Resolves when it has ended. Rejects when how is not known. */
   get ended(): Promise<ScriptFailure> {
     return this.#end.promise;
   }
@@ -85,7 +83,7 @@ export class RunningScript {
     return this.#over;
   }
 
-  /** Whether it came to an end of its own, so that it could tidy up; resolves when it has ended. */
+  /** Whether no signal ended it, so that it could clean up; resolves when it has ended. */
   get endedInOrder(): Promise<boolean> {
     return this.#end.promise.then(
       ({ code }) => code < FIRST_SIGNAL_CODE,
@@ -98,7 +96,7 @@ export class RunningScript {
     return this.#output.next();
   }
 
-  /** Writes to stdin; resolves when it takes more. One at a time. What nobody reads any more is dropped: {@link ended} tells why. */
+  /** Writes to stdin; resolves when it takes more. One at a time. Data that nobody reads any more is dropped: see {@link ended}. */
   async write(data: Uint8Array): Promise<void> {
     if (this.#over || this.#job === undefined || this.#stopping !== undefined) return;
     const stopped = Promise.withResolvers<void>();
@@ -114,7 +112,7 @@ export class RunningScript {
   }
 
   /**
-   * Ends it where it has not ended, the kind way first; readers get the error.
+   * Ends it if it still runs, first by the end of its stdin; readers get the error.
    * Returns when nothing of it is left, or nothing more can be done. Never rejects.
    */
   stop(reason: BerthError): Promise<void> {
@@ -137,7 +135,7 @@ export class RunningScript {
         }
       })
       .catch((error: unknown) =>
-        this.#host.logger.error({ err: error }, "the end of a script was not taken"),
+        this.#host.logger.error({ err: error }, "cannot record the end of a script"),
       );
   }
 
@@ -146,21 +144,21 @@ export class RunningScript {
     this.#onStop();
     const job = this.#job;
     if (this.#over || job === undefined) return;
-    // A sandbox that goes takes its processes along.
+    // A sandbox that ends takes its processes along.
     const { signal } = this.#host.lease;
     if (this.#takesStdin && !signal.aborted) {
       job.closeStdin();
-      await this.#tidiedUp(job);
+      await this.#cleanedUp(job);
     }
     if (!this.#over && !signal.aborted) await this.#kill(job);
     job.close();
   }
 
-  async #tidiedUp(job: Job): Promise<void> {
+  async #cleanedUp(job: Job): Promise<void> {
     const { control, lease } = this.#host;
     const since = performance.now();
-    while (!this.#over && performance.now() - since < TIDY_MS) {
-      await within(job.end, LOOK_MS);
+    while (!this.#over && performance.now() - since < CLEANUP_MS) {
+      await within(job.end, CHECK_MS);
       const outside = this.#over ? undefined : await control.outside(lease.sandbox);
       if ((await outside?.stateOf(job)) === "stopped") return;
     }
@@ -175,10 +173,92 @@ export class RunningScript {
       await control.killTree(sandbox, user, job, KILL_GRACE_MS);
     } catch (error) {
       if (!this.#over)
-        logger.warn({ sandboxId: sandbox.sandboxId, err: error }, "a file operation could not be ended");
+        logger.warn(
+          { sandboxId: sandbox.sandboxId, err: error },
+          "cannot end the script of a file operation",
+        );
     } finally {
       release();
     }
     await within(job.end, AFTER_KILL_MS);
+  }
+}
+
+/** Pauses and resumes a source of bytes. */
+export interface Flow {
+  pause(): void;
+  resume(): void;
+}
+
+/** More than this in the queue pauses the source; half of it resumes it. */
+const MAX_QUEUED_BYTES = 4 * 1024 * 1024;
+/** Bytes handed on at once; less means fewer copies, more means fewer messages. */
+const MAX_AT_ONCE = 256 * 1024;
+
+/** Bytes on their way from a job to a reader, who takes them at its own speed. */
+export class OutputQueue {
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+  #paused = false;
+  #flow: Flow | undefined;
+  #over: { readonly error: unknown } | undefined;
+  #wake: (() => void) | undefined;
+
+  /** Sets the source, which may be known only after its first bytes. */
+  attach(flow: Flow): void {
+    this.#flow = flow;
+    if (this.#paused) flow.pause();
+  }
+
+  push(chunk: Buffer): void {
+    if (this.#over !== undefined || chunk.length === 0) return;
+    this.#chunks.push(chunk);
+    this.#bytes += chunk.length;
+    this.#balance();
+    this.#wake?.();
+  }
+
+  /** Nothing more will come; with an error, the queue is dropped too. The first end counts. */
+  end(error?: unknown): void {
+    if (this.#over !== undefined) return;
+    this.#over = { error };
+    if (error !== undefined) {
+      this.#chunks = [];
+      this.#bytes = 0;
+    }
+    this.#balance();
+    this.#wake?.();
+  }
+
+  /** The next bytes; undefined at the end. One reader only. */
+  async next(): Promise<Buffer | undefined> {
+    while (this.#chunks.length === 0) {
+      if (this.#over?.error !== undefined) throw this.#over.error;
+      if (this.#over !== undefined) return undefined;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    let count = 0;
+    let bytes = 0;
+    for (const chunk of this.#chunks) {
+      if (count > 0 && bytes + chunk.length > MAX_AT_ONCE) break;
+      bytes += chunk.length;
+      count++;
+    }
+    const taken = this.#chunks.splice(0, count);
+    this.#bytes -= bytes;
+    this.#balance();
+    const [first] = taken;
+    return taken.length === 1 ? first : Buffer.concat(taken, bytes);
+  }
+
+  #balance(): void {
+    const wait =
+      this.#over === undefined && this.#bytes > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
+    if (wait === this.#paused) return;
+    this.#paused = wait;
+    if (wait) this.#flow?.pause();
+    else this.#flow?.resume();
   }
 }

@@ -1,45 +1,50 @@
+import { isUtf8 } from "node:buffer";
+import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
+import { quote } from "../base/shell-quote.ts";
+
 /**
- * What scripts end with where they know what is wrong. Numbers that the tools
- * do not use themselves.
+ * Exit codes of scripts that know what is wrong. The tools themselves do not use
+ * these numbers.
  */
 export const EXIT = {
   missing: 40,
-  /** Something on the way is no directory. */
+  /** Something on the path is not a directory. */
   notDirectory: 41,
   forbidden: 42,
-  /** It is there, and of another kind than the operation needs. */
+  /** It exists, and is of another kind than the operation needs. */
   kind: 43,
   exists: 44,
   notEmpty: 45,
   beyondEnd: 46,
   /** A tool is missing; its name is the last line of stderr. */
   noTool: 47,
-  /** stdin ended before all of it had come. */
+  /** stdin ended too early. */
   incomplete: 48,
-  /** A directory is to be moved into itself. */
+  /** A directory cannot be moved into itself. */
   intoItself: 49,
   /** A file has large holes, which the tool would write in full; its name is the last line of stderr. */
   holes: 50,
 } as const;
 
 /**
- * What every script begins with; plain `sh` of dash, bash and busybox. Scripts
+ * What every script starts with; plain `sh` of dash, bash and busybox. Scripts
  * find out by tests what is wrong, because messages differ between tools; what
- * tests cannot tell (no space, a busy mount) is read from the words of the C
+ * tests cannot find (no space, a busy mount) is read from the messages of the C
  * library, which `LC_ALL=C` keeps the same.
  *
  * - `need TOOL` ends the script where the image lacks the tool.
- * - `reach PATH` ends it with the reason why the way to PATH cannot be walked.
+ * - `reach PATH` ends it with the reason why the directories above PATH cannot be entered.
  * - `fail TOOL PATH` ends it after TOOL failed on PATH.
  * - `regular PATH` and `directory PATH` end it where PATH, links followed, is something else.
  * - `enter PATH` goes into a directory that may be read.
  * - `place PATH` ends it where nothing can be put at PATH.
- * - `parents PATH` makes the directories on the way.
- * - `filled PATH` tells whether a directory holds anything.
+ * - `parents PATH` creates the directories above PATH.
+ * - `filled PATH` succeeds when a directory holds anything.
  *
- * A test and what follows it are two steps: a process of the sandbox that
- * changes the path in between spoils its own sandbox's operation and nothing
- * else. A FIFO put there just then blocks the script until its time is up.
+ * A test and what follows it are two steps: a process of the sandbox that changes
+ * the path in between breaks the operation on its own sandbox and nothing else. A
+ * FIFO put there just then blocks the script until its timeout.
  */
 const PRELUDE = `export LC_ALL=C TZ=UTC0 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\${PATH:+:$PATH}
 unset CDPATH POSIXLY_CORRECT TAR_OPTIONS
@@ -70,4 +75,161 @@ filled() { ls -A "$1" | read -r x; }
 /** Puts a script together. */
 export function script(...parts: readonly string[]): string {
   return PRELUDE + parts.join("");
+}
+
+/** Sets a shell variable to any bytes but NUL. A script is text, so what is not UTF-8 goes through `printf`. */
+export function assign(variable: string, value: ByteString): string {
+  const bytes = toBytes(value);
+  if (isUtf8(bytes)) return `${variable}=${quote(bytes.toString("utf8"))}\n`;
+  // The slash keeps a newline at the end, which `$()` would strip.
+  return `${variable}=$(printf ${printfFormat(bytes)}/)\n${variable}=\${${variable}%/}\n`;
+}
+
+/** Sets the positional parameters. */
+export function assignAll(values: readonly ByteString[]): string {
+  const before: string[] = [];
+  const words = values.map((value, index) => {
+    const bytes = toBytes(value);
+    if (isUtf8(bytes)) return quote(bytes.toString("utf8"));
+    before.push(assign(`v${index}`, value));
+    return `"$v${index}"`;
+  });
+  return `${before.join("")}set -- ${words.join(" ")}\n`;
+}
+
+/**
+ * A quoted format that makes `printf` write exactly these bytes. Valid UTF-8 stays
+ * as it is; else every byte beyond ASCII is escaped.
+ */
+export function printfFormat(bytes: Buffer): string {
+  const text = isUtf8(bytes) ? bytes.toString("utf8") : bytes.toString("latin1");
+  const escaped = isUtf8(bytes) ? TAKES_ESCAPE : TAKES_ESCAPE_OR_NO_ASCII;
+  return `'${text.replace(escaped, octal)}'`;
+}
+
+const TAKES_ESCAPE = /^-|[\0-\x08\x0b-\x1f'\\%\x7f]/g;
+const TAKES_ESCAPE_OR_NO_ASCII = /^-|[\0-\x08\x0b-\x1f'\\%\x7f-\xff]/g;
+
+function octal(character: string): string {
+  return `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`;
+}
+
+/** What an operation was about, for the error when it fails. */
+export interface Subject {
+  readonly path: ByteString;
+  /** What the path has to be, as in "a regular file". */
+  readonly wanted?: string;
+}
+
+/** How a script ended that did not succeed. */
+export interface ScriptFailure {
+  readonly code: number;
+  /** The end of what it wrote to stderr. */
+  readonly stderr: string;
+}
+
+/** The ends of tools' error messages, in glibc's words and musl's. */
+const WORDS = {
+  missing: /: (no such file( or directory)?|nonexistent directory|directory nonexistent)$/im,
+  forbidden: /: (permission denied|operation not permitted|read-only file system)$/im,
+  noSpace: /: (no space left on device|disk quota exceeded|quota exceeded|file too large)$/im,
+  busy: /: ((device or )?resource busy)$/im,
+  exhausted:
+    /(cannot fork|can't fork|resource temporarily unavailable|(cannot allocate|out of) memory|retry: )/i,
+};
+
+/** The complaint of a tool that goes on without a vanished file. */
+const VANISHED = /: no such file or directory$/i;
+
+const MAX_WORDS = 300;
+
+/** Turns the failure of a script into the caller's error. */
+export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): BerthError {
+  const name = JSON.stringify(toText(path));
+  const { code, stderr } = failure;
+  const metadata = { path: toText(path) };
+  const error = (reason: BerthError["reason"], message: string): BerthError =>
+    new BerthError(reason, `${name}: ${message}`, { metadata });
+  const forbidden = () =>
+    error("FILE_PERMISSION", "the user has no right to do this, or the file system is read-only.");
+  switch (code) {
+    case EXIT.missing:
+      // A directory behind a link may hide what lies in it.
+      return WORDS.forbidden.test(stderr)
+        ? forbidden()
+        : error("FILE_NOT_FOUND", "there is no such file or directory.");
+    case EXIT.notDirectory:
+      return error("FILE_KIND", "something on the path is not a directory.");
+    case EXIT.forbidden:
+      return forbidden();
+    case EXIT.kind:
+      return error("FILE_KIND", `it is not ${wanted ?? "of the kind that this needs"}.`);
+    case EXIT.exists:
+      return error("FILE_EXISTS", "something exists there already.");
+    case EXIT.notEmpty:
+      return error("DIRECTORY_NOT_EMPTY", "the directory is not empty.");
+    case EXIT.beyondEnd:
+      return error("OFFSET_OUT_OF_RANGE", "the offset lies beyond the end of the file.");
+    case EXIT.intoItself:
+      return error("INVALID_ARGUMENT", "a directory cannot be moved into itself.");
+    case EXIT.holes:
+      return error(
+        "UNSUPPORTED",
+        `the file ${JSON.stringify(words(stderr.slice(stderr.lastIndexOf("\n") + 1)))} has large holes, and the image's tar would write them in full. Use an image with GNU tar.`,
+      );
+    case EXIT.noTool:
+      return missingTool(stderr.slice(stderr.lastIndexOf("\n") + 1));
+  }
+  if (WORDS.noSpace.test(stderr)) return error("NO_SPACE", "no space is left for it in the sandbox.");
+  if (WORDS.forbidden.test(stderr)) return forbidden();
+  if (WORDS.busy.test(stderr)) return error("FILE_KIND", "it is in use as a mount point.");
+  if (WORDS.exhausted.test(stderr)) {
+    return error("TOO_MANY_OPERATIONS", "the sandbox has reached its limit of processes or memory.");
+  }
+  if (WORDS.missing.test(stderr)) return error("FILE_NOT_FOUND", "there is no such file or directory.");
+  return error("UNSUPPORTED", `it failed in the sandbox (exit code ${code}). ${words(stderr)}`);
+}
+
+/** The error for a tool that the image lacks. */
+export function missingTool(tool: string): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The sandbox's image has no ${words(tool)}, which this needs. Use an image that has it.`,
+    { metadata: { tool: words(tool) } },
+  );
+}
+
+/** The error output of a tool, without its complaints about files that vanished meanwhile. */
+export function withoutVanished(stderr: string): string {
+  return stderr
+    .split("\n")
+    .filter((line) => line !== "" && !VANISHED.test(line))
+    .join("\n");
+}
+
+/** The output of a tool of the sandbox, fit for a message. */
+function words(stderr: string): string {
+  return stderr
+    .replace(/[^\x20-\x7e]+/g, " ")
+    .trim()
+    .slice(-MAX_WORDS);
+}
+
+/** Names whose bytes fit into one script that a lane takes. */
+const NAMES_BYTES_PER_SCRIPT = 16 * 1024;
+
+/** Names in parts that fit into one script each. */
+export function* inParts(names: readonly ByteString[]): Generator<ByteString[]> {
+  let part: ByteString[] = [];
+  let bytes = 0;
+  for (const name of names) {
+    if (bytes > 0 && bytes + name.length > NAMES_BYTES_PER_SCRIPT) {
+      yield part;
+      part = [];
+      bytes = 0;
+    }
+    part.push(name);
+    bytes += name.length + "'./' ".length;
+  }
+  if (part.length > 0) yield part;
 }

@@ -7,19 +7,17 @@ import { readTar } from "./tar/tar-reader.ts";
 
 const OWNER_BITS = 0o700;
 
-/** What {@link unpackEntries} is told. */
-export interface UnpackOptions {
-  /** Says of an entry that it is not to be unpacked, nor checked. Default none. */
+interface UnpackOptions {
+  /** Whether to skip an entry, which is then not checked either. Default: none. */
   readonly leaveOut?: (entry: TarEntry) => boolean;
-  /** Called with the bytes of the regular files so far, before each is unpacked; throws to end it. */
+  /** Called with the bytes of the regular files so far, before each is unpacked; may throw to stop. */
   readonly onSize?: (sizeBytes: number) => void;
-  /** Aborted: it ends. */
   readonly signal?: AbortSignal;
 }
 
 /** What was unpacked. */
-export interface UnpackedEntries {
-  /** In the order of the tar; they are open to their owner, whatever their modes. */
+interface UnpackedEntries {
+  /** In the order of the tar. Until {@link finishDirectories} they are open to their owner, whatever their modes. */
   readonly directories: readonly PlainTarEntry[];
   /** Entries, directories and links included. */
   readonly entryCount: number;
@@ -28,10 +26,10 @@ export interface UnpackedEntries {
 }
 
 /**
- * Unpacks a tar that nobody vouches for into an empty directory of this machine
- * that is nobody else's: each entry is checked, and none lies below a link.
- * Modes are what the tar says within the process's umask.
- * @throws `ARCHIVE_REJECTED`, and what the system says.
+ * Unpacks an untrusted tar into an empty directory of this machine that nobody
+ * else uses: each entry is checked, and none lies below a link. Modes are the
+ * tar's within the process's umask.
+ * @throws `ARCHIVE_REJECTED`, and the system's errors.
  */
 export async function unpackEntries(
   root: ByteString,
@@ -64,7 +62,7 @@ export async function unpackEntries(
           directories.push(entry);
           continue;
         }
-        // A tar may tell of a file twice; the last one counts.
+        // A tar may contain a file twice; the last one counts.
         await rm(place, { force: true });
         if (entry.kind === "symlink") await symlink(toBytes(entry.linkName), place);
         else if (entry.kind === "hard-link") await link(toBytes(`${root}/${entry.linkName}`), place);
@@ -78,7 +76,7 @@ export async function unpackEntries(
   }
 }
 
-/** A file on its way out of a tar. Holes stay holes. */
+/** A file that is being unpacked. Holes stay holes. */
 class UnpackedFile {
   readonly #handle: FileHandle;
   readonly #entry: PlainTarEntry;
@@ -110,7 +108,7 @@ class UnpackedFile {
   }
 }
 
-/** Gives directories their times, and their modes where those close them to their owner. */
+/** Sets the times of directories, and their modes where those close them to their owner. */
 export async function finishDirectories(
   directories: readonly PlainTarEntry[],
   root: ByteString,

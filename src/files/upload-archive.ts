@@ -1,16 +1,16 @@
-import type { ByteString } from "../base/byte-string.ts";
-import type { BerthError } from "../base/errors.ts";
+import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
+import { BerthError } from "../base/errors.ts";
+import { quote } from "../base/shell-quote.ts";
 import { ArchiveCheck } from "./archive-check.ts";
-import { scriptError } from "./failure.ts";
-import { LateHoles } from "./late-holes.ts";
-import { LateModes } from "./late-modes.ts";
 import type { Operation } from "./operation.ts";
-import { EXIT, script } from "./script.ts";
-import { assign } from "./shell-words.ts";
-import type { PlainTarEntry } from "./tar/tar-entry.ts";
+import { assign, EXIT, script, scriptError } from "./script.ts";
+import type { PlainTarEntry, SparseMap } from "./tar/tar-entry.ts";
 import { readTar } from "./tar/tar-reader.ts";
-import { END_OF_TAR, encodeEntry, padding } from "./tar/tar-writer.ts";
+import { END_OF_TAR, encodeEntry, gather, padding } from "./tar/tar-writer.ts";
 import { until } from "./until.ts";
+
+/** Small pieces are joined into chunks of this size. */
+const CHUNK_BYTES = 64 * 1024;
 
 /** What was unpacked. */
 export interface UnpackedArchive {
@@ -20,15 +20,12 @@ export interface UnpackedArchive {
   readonly sizeBytes: number;
 }
 
-/** Small pieces are put together up to so many bytes. */
-const CHUNK_BYTES = 64 * 1024;
-
 /**
- * Unpacks a tar into a directory. Each entry is checked and written anew, so
- * that the image's tar reads only what this file wrote, into a temporary
- * directory beside; once all of it is there, it is moved into place.
+ * Unpacks a tar into a directory. Each entry is checked and rewritten, so that the
+ * image's tar reads only what this file wrote, into a temporary directory beside;
+ * once everything is there, it is moved into place.
  * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`, and what `chunks`
- *   throws; nothing has then been unpacked, but for a failure while it was moved into place.
+ *   throws; nothing is unpacked then, unless moving into place fails.
  */
 export async function uploadArchive(
   op: Operation,
@@ -40,7 +37,10 @@ export async function uploadArchive(
   const running = await op.start(unpackScript(path, createParents, nonce), { stdin: true });
   const check = new ArchiveCheck();
   try {
-    for await (const chunk of gather(rewrite(until(progressing(op, chunks), running.ended), check, nonce))) {
+    for await (const chunk of gather(
+      rewrite(until(progressing(op, chunks), running.ended), check, nonce),
+      CHUNK_BYTES,
+    )) {
       if (running.over) break;
       await running.write(chunk);
     }
@@ -50,7 +50,7 @@ export async function uploadArchive(
     const end = await running.ended;
     if (end.code !== 0) throw unpackError(path, end);
   } catch (error) {
-    // Where the script has ended by itself, that is why the archive broke off.
+    // If the script has ended by itself, that is why the upload broke off.
     const end = running.over && !op.signal.aborted ? await running.ended : undefined;
     const cause = end !== undefined && end.code !== 0 ? unpackError(path, end) : error;
     await op.abandon(
@@ -70,8 +70,8 @@ async function* progressing<T>(op: Operation, items: AsyncIterable<T>): AsyncGen
 }
 
 /**
- * Checks every entry and writes it anew, in the dialect that small tars read
- * too. The last entry is a mark: only a complete archive ends with it.
+ * Checks every entry and rewrites it in the dialect that small tars read too. The
+ * last entry is a marker: only a complete archive ends with it.
  */
 async function* rewrite(
   chunks: AsyncIterable<Uint8Array>,
@@ -103,32 +103,17 @@ function markEntry(name: ByteString, size: number): PlainTarEntry {
   return { name, kind: "file", linkName: "", size, ...numbers };
 }
 
-async function* gather(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  let held: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of parts) {
-    held.push(part);
-    bytes += part.length;
-    if (bytes < CHUNK_BYTES) continue;
-    yield held.length === 1 ? part : Buffer.concat(held, bytes);
-    held = [];
-    bytes = 0;
-  }
-  yield Buffer.concat(held, bytes);
-}
-
-/** Others than root cannot remove what lies in a directory that is closed to them. */
+/** Users other than root cannot remove what is in a directory that is closed to them. */
 const REMOVE_TEMPORARY = `rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -rf "$t"; }`;
 
 /**
- * Works in the temporary directory; the target is `..`, whatever it is called
- * by then.
+ * Works in the temporary directory; the target is `..`, whatever its name is by
+ * then.
  *
- * - `clash DIR` ends the script where an entry would replace something of
- *   another kind, or would go through a link. It looks no deeper than both are.
- * - `merge DIR` moves what is new, and files over files, by renaming. A
- *   directory that its owner may not write to, cannot be moved by others than
- *   root: it may until it is moved.
+ * - `clash DIR` ends the script where an entry would replace something of another
+ *   kind, or would go through a link. It descends only where both have a directory.
+ * - `merge DIR` moves what is new, and files over files, by renaming. Only root can
+ *   move a directory that its owner may not write to: it is writable until then.
  */
 function unpackScript(path: ByteString, createParents: boolean, nonce: string): string {
   const entries = '"./$1"/* "./$1"/.[!.]* "./$1"/..?*';
@@ -139,7 +124,7 @@ function unpackScript(path: ByteString, createParents: boolean, nonce: string): 
     `need tar; need mv; need find; t=${nonce}\n`,
     `give_up() { trap '' HUP INT TERM; cd ..; ${REMOVE_TEMPORARY}; exit $1; }\n`,
     `mkdir -m 700 $t && cd $t || exit 1; trap 'give_up 1' HUP INT TERM\n`,
-    // Nothing is taken from the modes: every directory is told.
+    // Modes stay as they are: the archive contains every directory.
     `umask 0; tar -xpof - || give_up 1; umask 022\n`,
     `[ -f $t ] || give_up ${EXIT.incomplete}; . ./$t || give_up 1; rm $t\n`,
     `clash() { for f in ${entries}; do [ -e "$f" ] || [ -L "$f" ] || continue; n=../\${f#./}\n`,
@@ -165,4 +150,93 @@ function unpackError(path: ByteString, end: { readonly code: number; readonly st
       ? `fit for the archive: its entry ${JSON.stringify(entry)} would replace something of another kind, or go through a link`
       : "a directory";
   return scriptError({ path, wanted }, end);
+}
+
+/** Of all files together; each costs a process in the sandbox. */
+const MAX_PARTS = 10_000;
+const OWNER_FILE_BITS = 0o600;
+
+/**
+ * Files with holes. Their data is unpacked without the holes, since not every tar
+ * knows them, and moved to its place once everything is unpacked.
+ */
+class LateHoles {
+  readonly #files = new Map<ByteString, { readonly mode: number; readonly map: SparseMap }>();
+  #parts = 0;
+
+  /** The entry to unpack first. @throws `ARCHIVE_REJECTED` for too many parts. */
+  close(entry: PlainTarEntry): PlainTarEntry {
+    const { name, mode, sparse: map } = entry;
+    // A tar may contain a file twice; the last one counts.
+    this.#files.delete(name);
+    if (map === undefined) return entry;
+    this.#parts += map.segments.length;
+    if (this.#parts > MAX_PARTS) {
+      throw new BerthError(
+        "ARCHIVE_REJECTED",
+        `The archive was refused, and nothing of it unpacked: its sparse files have more than ${MAX_PARTS} parts.`,
+        { metadata: { entry: toText(name) } },
+      );
+    }
+    this.#files.set(name, { mode, map });
+    return { ...entry, mode: mode | OWNER_FILE_BITS, sparse: undefined };
+  }
+
+  /** What a shell runs in the target; `$t` is a name that is free there. */
+  script(): Buffer {
+    const lines = Array.from(this.#files).flatMap(([name, { mode, map }]) => {
+      let skip = 0;
+      const moves = map.segments.map(({ offset, length }) => {
+        const move = `dd if=$t.d of="$f" bs=64k iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none skip=${skip} count=${length} seek=${offset} || return\n`;
+        skip += length;
+        return move;
+      });
+      return [
+        `f=${quote(`./${name}`)}; cat "$f" >$t.d && touch -r "$f" $t.m && : >"$f" || return\n`,
+        ...moves,
+        `dd if=/dev/null of="$f" bs=1 seek=${map.realSize} status=none && touch -r $t.m "$f" && chmod ${mode.toString(8)} "$f" || return\n`,
+      ];
+    });
+    if (lines.length > 0) lines.push("rm -f $t.d $t.m\n");
+    return toBytes(lines.join(""));
+  }
+}
+
+/** What lets the owner of a directory create files in it. */
+const OWNER_DIRECTORY_BITS = 0o700;
+/** Directories per `chmod`. */
+const AT_ONCE = 100;
+
+/**
+ * Modes that directories get once everything is unpacked: not every tar waits until
+ * a directory is filled before it closes it to its owner, or changes the mode of an
+ * existing one.
+ */
+class LateModes {
+  readonly #seen = new Set<ByteString>();
+  readonly #late = new Map<ByteString, number>();
+
+  /** The entry to unpack first. */
+  open(entry: PlainTarEntry): PlainTarEntry {
+    if (entry.kind !== "directory") return entry;
+    const mode = entry.mode | OWNER_DIRECTORY_BITS;
+    if (mode !== entry.mode || this.#seen.has(entry.name)) this.#late.set(entry.name, entry.mode);
+    this.#seen.add(entry.name);
+    return { ...entry, mode };
+  }
+
+  /** What a shell runs in the target to set the modes, the deepest first. */
+  script(): Buffer {
+    const lines: string[] = [];
+    const names = [...this.#late.keys()].sort().reverse();
+    for (let at = 0; at < names.length; ) {
+      const mode = this.#late.get(names[at] ?? "") ?? 0;
+      let end = at + 1;
+      while (end < names.length && end - at < AT_ONCE && this.#late.get(names[end] ?? "") === mode) end++;
+      const words = names.slice(at, end).map((name) => quote(`./${name}`));
+      lines.push(`chmod ${mode.toString(8)} ${words.join(" ")} || return\n`);
+      at = end;
+    }
+    return toBytes(lines.join(""));
+  }
 }

@@ -1,26 +1,22 @@
 import { type ByteString, fromBytes, toText } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
-import { type FileInfo, parseStatLine } from "./file-info.ts";
+import { statFile } from "./entries.ts";
+import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import { childPath } from "./path.ts";
-import { script } from "./script.ts";
-import { assign } from "./shell-words.ts";
-import { type Difference, Snapshot } from "./snapshot.ts";
-import { statFile } from "./stat.ts";
-import { RECORD_FORMAT } from "./stat-records.ts";
+import { assign, script } from "./script.ts";
 
 /** How a directory is watched. */
 export interface WatchOptions {
-  /** Whether directories below it are watched too; symbolic links are not followed. */
+  /** Whether to watch directories below it too; symbolic links are not followed. */
   readonly recursive: boolean;
   readonly intervalMs: number;
 }
 
-/** What happened to a file. */
 export type ChangeType = Difference["type"];
 
-/** What a watch tells. */
+/** What a watch reports. */
 export type WatchItem =
   | { readonly type: "started"; readonly entryCount: number }
   | {
@@ -34,16 +30,16 @@ export type WatchItem =
     };
 
 const MAX_FILES = 100_000;
-/** What that many files may take to tell of. */
+/** Bound on the records of that many files. */
 const MAX_BYTES = 64 * 1024 * 1024;
-/** A look at a large directory takes long; the next waits so many times as long at least. */
+/** The pause after a look at a directory is at least this many times as long as the look took. */
 const REST_FACTOR = 2;
 const WANTED = "a directory";
 
 /**
- * Tells what changes in a directory, by looking at it every interval. Never
- * ends by itself, but with an error.
- * @throws `FILE_NOT_FOUND`, also when the directory goes; `FILE_KIND`; `UNSUPPORTED` where it holds too much.
+ * Reports what changes in a directory, by looking at it every interval. Ends only
+ * with an error.
+ * @throws `FILE_NOT_FOUND`, also when the directory vanishes; `FILE_KIND`; `UNSUPPORTED` where it holds too much.
  */
 export async function* watchDirectory(
   op: Operation,
@@ -75,7 +71,7 @@ export async function* watchDirectory(
   }
 }
 
-/** Records of the directory and of all in it; what goes meanwhile, and what may not be looked into, is left out. */
+/** Records of the directory and of all in it; what vanishes meanwhile, and what may not be read, is left out. */
 async function readTree(op: Operation, path: ByteString, recursive: boolean): Promise<ByteString> {
   const text = script(
     assign("p", path),
@@ -97,7 +93,7 @@ async function readTree(op: Operation, path: ByteString, recursive: boolean): Pr
   return fromBytes(Buffer.concat(chunks));
 }
 
-/** What is known of a changed file; a symbolic link's target has to be asked for. */
+/** Attributes of a changed file; a symbolic link's target takes another script. */
 async function infoOf(op: Operation, path: ByteString, line: string): Promise<FileInfo> {
   const info = parseStatLine(line);
   if (info.kind !== "SYMLINK") return info;
@@ -116,5 +112,80 @@ function tooLarge(path: ByteString): BerthError {
 }
 
 function gone(path: ByteString): BerthError {
-  return new BerthError("FILE_NOT_FOUND", `${JSON.stringify(toText(path))}: the directory has gone.`);
+  return new BerthError("FILE_NOT_FOUND", `${JSON.stringify(toText(path))}: the directory no longer exists.`);
+}
+
+/** How a file differs between two looks. */
+export interface Difference {
+  readonly type: "CREATED" | "MODIFIED" | "REMOVED";
+  readonly name: ByteString;
+  /** Its line from `stat` now; undefined for REMOVED. */
+  readonly line: string | undefined;
+}
+
+/** What was in a directory at one moment: for each file its line from `stat`. */
+export class Snapshot {
+  readonly #text: ByteString;
+  readonly #lines: ReadonlyMap<ByteString, string>;
+
+  /**
+   * @param text records of the directory and all in it
+   * @param last the look before; equal text is not parsed again
+   */
+  constructor(text: ByteString, last?: Snapshot) {
+    this.#text = text;
+    this.#lines =
+      last !== undefined && last.#text === text
+        ? last.#lines
+        : new Map(Array.from(parseRecords(text), ({ name, line }) => [name, line]));
+  }
+
+  /** Files, without the directory itself. */
+  get size(): number {
+    return this.#lines.size - (this.#lines.has(ROOT) ? 1 : 0);
+  }
+
+  /** Names the directory itself in its file system. */
+  get inode(): string | undefined {
+    return this.#lines.get(ROOT)?.split(" ")[INODE];
+  }
+
+  /** What changed since an earlier look: removed files first, then the rest, each in order of the names. */
+  since(earlier: Snapshot): Difference[] {
+    if (earlier.#lines === this.#lines) return [];
+    const gone: Difference[] = [];
+    const rest: Difference[] = [];
+    for (const [name, line] of earlier.#lines) {
+      const now = this.#lines.get(name);
+      if (now === undefined || kindOf(now) !== kindOf(line))
+        gone.push({ type: "REMOVED", name, line: undefined });
+    }
+    for (const [name, line] of this.#lines) {
+      const before = earlier.#lines.get(name);
+      if (name === ROOT || before === line) continue;
+      if (before === undefined || kindOf(before) !== kindOf(line)) rest.push({ type: "CREATED", name, line });
+      else if (hasChanged(before, line)) rest.push({ type: "MODIFIED", name, line });
+    }
+    return [...gone.sort(byName), ...rest.sort(byName)];
+  }
+}
+
+const ROOT = ".";
+const INODE = 4;
+const DIRECTORY = 0o04;
+
+/** The kind of a file, from a line that starts with the mode in hexadecimal. */
+function kindOf(line: string): number {
+  return Number.parseInt(line, 16) >> 12;
+}
+
+/** The size and time of a directory change with its entries, which are compared themselves. */
+function hasChanged(before: string, after: string): boolean {
+  if (kindOf(after) !== DIRECTORY) return true;
+  const [a, b] = [before.split(" "), after.split(" ")];
+  return [0, 2, 3, INODE].some((field) => a[field] !== b[field]);
+}
+
+function byName(a: Difference, b: Difference): number {
+  return a.name < b.name ? -1 : 1;
 }

@@ -1,29 +1,26 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { type BerthError, invalidArgument } from "../base/errors.ts";
-import { type FileInfo, STAT_FORMAT } from "./file-info.ts";
+import { type FileInfo, parseStatAnswer, STAT_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
-import { EXIT, script } from "./script.ts";
-import { assign, printfFormat } from "./shell-words.ts";
-import { parseStatAnswer } from "./stat.ts";
+import { assign, EXIT, printfFormat, script } from "./script.ts";
 import { until } from "./until.ts";
 
-/** How a file is to be written. */
 export interface WriteOptions {
-  /** 0 to 07777 octal; undefined: that of the file that is there, 0644 for a new one. */
+  /** 0 to 07777 octal; undefined: that of the existing file, 0644 for a new one. */
   readonly mode: number | undefined;
-  /** Whether missing parents are made. */
+  /** Whether to create missing parents. */
   readonly createParents: boolean;
 }
 
 /** A format of more characters makes the script too long for a lane; the content then goes through stdin. */
 const MAX_INLINE = 24 * 1024;
-/** Bytes of the mark that follows uploaded content. */
+/** Bytes of the marker that follows uploaded content. */
 const MARK_BYTES = 64;
 
 /**
- * Puts content into the place of a file's, or of nothing, in one step.
- * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE` and what any path may end in; what was there is then still there.
+ * Creates a file or replaces its content, in one step.
+ * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `NO_SPACE` and what any path may end in; the old content is then still there.
  */
 export async function writeFile(
   op: Operation,
@@ -43,7 +40,7 @@ export async function writeFile(
   return parseStatAnswer(await op.run(text, { path, wanted: WANTED }));
 }
 
-/** Adds content at the end of a file, or makes one. @throws as {@link writeFile}; a part may have been added. */
+/** Adds content at the end of a file, or creates one. @throws as {@link writeFile}; a part may have been added. */
 export async function appendFile(
   op: Operation,
   path: ByteString,
@@ -61,8 +58,8 @@ export async function appendFile(
 }
 
 /**
- * Like {@link writeFile}, with content that comes bit by bit. Nothing is
- * written when the source fails, or ends with other than `sizeBytes`.
+ * Like {@link writeFile}, with a stream of content. Nothing is written if the
+ * source fails, or its size is not `sizeBytes`.
  */
 export async function uploadFile(
   op: Operation,
@@ -116,7 +113,7 @@ r=$(readlink -n "$p"; echo /); r=\${r%/}; case $r in /*) p=$r;; *) p=\${p%/*}/$r
 
 /**
  * Writes a temporary file beside the target and renames it. A shell's own
- * `printf` does not say why it failed, so `cat` tries again.
+ * `printf` does not report why it failed, so `cat` tries again.
  */
 function replaceScript(
   path: ByteString,
@@ -145,9 +142,9 @@ function replaceScript(
 }
 
 /**
- * Only a complete upload ends with the mark: the end of stdin alone may be a
- * connection, or a server, that broke. The mark is cut off, and the content is
- * made to reach the disk.
+ * Only a complete upload ends with the marker: the end of stdin alone may be a
+ * broken connection or server. The marker is cut off, and the content is synced
+ * to the disk.
  */
 function checkMark(nonce: string): string {
   return (

@@ -3,26 +3,27 @@ import { BerthError } from "../base/errors.ts";
 import type { Engine, OutsideControl } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { Job, Leader } from "./shell/job.ts";
-import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/lane-script.ts";
+import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/script.ts";
 
-/** Answers questions with the builtins of a shell inside a sandbox. */
+/** Probes a sandbox with the builtins of a shell inside it. */
 export interface Shells {
   /**
-   * @param within aborted when no answer is waited for any longer. Default: never.
-   * @throws `ENGINE_UNAVAILABLE` when no shell answers, which says nothing of
-   * the sandbox; `SANDBOX_TERMINATED` when the engine says that it has ended.
+   * Runs `probe`, which may run several commands and returns what it makes of their answers.
+   * @param within aborts the wait for answers. Default: never.
+   * @throws `ENGINE_UNAVAILABLE` when no shell answers, which says nothing about
+   * the sandbox; `SANDBOX_TERMINATED` when the engine reports that it has ended.
    */
   ask<T>(
     sandbox: LeasedSandbox,
     user: string,
-    questions: (ask: (command: string) => Promise<string>) => Promise<T>,
+    probe: (ask: (command: string) => Promise<string>) => Promise<T>,
     within?: AbortSignal,
   ): Promise<T>;
 }
 
-/** When a sandbox is not given up after all. */
-export interface GiveUpOptions {
-  /** Whether only one operation may be at work in it: then no timeout of another can free it. */
+/** When a sandbox may be given up. */
+interface GiveUpOptions {
+  /** Only where no other operation runs in it, whose timeout could free it. */
   readonly ifAlone: boolean;
 }
 
@@ -30,7 +31,7 @@ export interface GiveUpOptions {
 export interface ControlParts {
   readonly shells: Shells;
   readonly engine: Pick<Engine, "outside">;
-  /** Ends a sandbox whose processes cannot be ended, for the given reason. Returns whether that could be begun. */
+  /** Ends a sandbox whose processes cannot be ended, for the given reason. Returns whether that has started. */
   readonly giveUp: (sandbox: LeasedSandbox, why: string, options?: GiveUpOptions) => boolean;
 }
 
@@ -38,16 +39,16 @@ export interface ControlParts {
 const SHOW_MS = 1_000;
 /** How long shells may take, beyond the grace, to end a tree that is not seen from outside. */
 const INSIDE_KILL_MS = 800;
-/** How long a shell may take to count. */
+/** How long a shell may take to count the kernel's kills. */
 const COUNT_MS = 1_000;
 
 /**
- * Acts on the processes of a sandbox: from outside it where the engine can, by
- * shells inside, with the rights of the user they run as, where it cannot.
+ * Acts on the processes of a sandbox: from outside it where the engine can, else
+ * through shells inside, with the rights of the user they run as.
  */
 export class ProcessControl {
   readonly #parts: ControlParts;
-  /** Kills for want of memory that each sandbox's control group had counted when last asked, by ref. 0 at its start. */
+  /** Out-of-memory kills that each sandbox's control group had counted when last asked, by ref. 0 at its start. */
   readonly #oomKillsSeen = new Map<string, number>();
 
   constructor(parts: ControlParts) {
@@ -67,9 +68,9 @@ export class ProcessControl {
 
   /**
    * Ends a job's whole process tree: SIGTERM, then SIGKILL when `graceMs` has
-   * passed or the job's end is told. Returns when nothing of it is left, a
-   * second after the grace at the latest. Where that cannot be done, the sandbox is ended.
-   * @throws `ENGINE_UNAVAILABLE` when it could not be done.
+   * passed or the job has ended. Returns when nothing of it is left, a second
+   * after the grace at the latest. If that fails, the sandbox is ended.
+   * @throws `ENGINE_UNAVAILABLE` when it failed.
    */
   async killTree(
     sandbox: LeasedSandbox,
@@ -91,7 +92,7 @@ export class ProcessControl {
     } catch (error) {
       // A paused sandbox ends nothing, and one that has ended needs no end.
       const isOwn = error instanceof BerthError && /^SANDBOX_(?!LIMIT)/.test(error.reason);
-      const why = "Its processes could not be ended: code in it keeps everything from being done there.";
+      const why = "Its processes could not be ended: code in it blocks every operation.";
       if (!isOwn) this.#parts.giveUp(sandbox, why);
       throw error;
     } finally {
@@ -100,9 +101,9 @@ export class ProcessControl {
   }
 
   /**
-   * Whether the kernel killed in the sandbox for want of memory since the last
-   * time this was asked, as its control group counts. False where the sandbox
-   * shows no such count, undefined where the sandbox itself is ending or no shell of it answers.
+   * Whether the kernel killed a process of the sandbox for want of memory since
+   * the last call, as its control group counts. False where the sandbox shows no
+   * such count, undefined where it is ending or none of its shells answers.
    */
   async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
     const outside = await this.outside(sandbox);
@@ -115,7 +116,7 @@ export class ProcessControl {
     return count > seen;
   }
 
-  /** The sandbox's processes from outside; undefined where they are not to be seen from there, or not in time. */
+  /** The sandbox's processes from outside; undefined where they cannot be seen from there, or not in time. */
   async outside({ ref }: LeasedSandbox): Promise<OutsideControl | undefined> {
     return this.#parts.engine.outside(ref, AbortSignal.timeout(SHOW_MS)).catch(() => undefined);
   }

@@ -1,10 +1,10 @@
 import type { CancelTimer, Clock } from "../base/clock.ts";
-import type { ProcessOptions } from "./options.ts";
+import type { ProcessOptions } from "./record.ts";
 
 /**
- * Who follows a running process, and what becomes of it when they leave. Those
- * that started it keep it; those that attached hold off the grace that it has
- * once its last keeper has gone.
+ * Who follows a running process, and what happens to it when they leave. Callers
+ * that started it keep it; callers that attached only hold off the grace period
+ * that starts when its last keeper leaves.
  */
 export class DisconnectPolicy {
   readonly #options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">;
@@ -15,7 +15,7 @@ export class DisconnectPolicy {
   #cancelGrace: CancelTimer | undefined;
   #over = false;
 
-  /** @param onLost called when nobody is left who would keep it, and the grace has passed. */
+  /** @param onLost called when no keeper is left and the grace has passed. */
   constructor(
     options: Pick<ProcessOptions, "onDisconnect" | "disconnectGraceMs">,
     clock: Clock,
@@ -26,7 +26,7 @@ export class DisconnectPolicy {
     this.#onLost = onLost;
   }
 
-  /** Counts one that started it, or asked for it again by its request id. Returns how it says that it has gone. */
+  /** Counts a caller that started it, or asked for it again by its request id. Call the result when it leaves. */
   join(): () => void {
     this.#keepers++;
     this.#cancelGrace?.();
@@ -37,9 +37,9 @@ export class DisconnectPolicy {
   }
 
   /**
-   * Counts one that attached. It may be the lost one that has come back, also
+   * Counts a caller that attached. It may be the lost one that has come back, even
    * before its old connection is known to be lost: the grace does not run while
-   * it is there. Returns how it says that it has gone.
+   * it is there. Call the result when it leaves.
    */
   follow(): () => void {
     this.#followers++;
@@ -50,7 +50,7 @@ export class DisconnectPolicy {
     });
   }
 
-  /** Looks whether anybody is left who would keep it. */
+  /** Checks whether a keeper is left. */
   someoneLeft(): void {
     const { onDisconnect, disconnectGraceMs } = this.#options;
     if (this.#over || onDisconnect === "DETACH" || this.#keepers > 0) return;

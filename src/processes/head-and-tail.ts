@@ -36,7 +36,7 @@ export class HeadAndTail {
     if (dropped > 0) this.#tail = this.#tail.slice(dropped);
   }
 
-  /** Notes bytes that were lost before they came here. What was kept after the head goes with them. */
+  /** Counts bytes that were lost before they came here. What was kept after the head is dropped with them. */
   skip(bytes: number): void {
     this.#skipped += bytes + this.#tailBytes;
     this.#tail = [];

@@ -1,72 +1,32 @@
-import { deserialize, serialize } from "node:v8";
-import type { Engine } from "../engine/port.ts";
-import type { LeasedSandbox } from "../sandboxes/lease.ts";
+import { serialize } from "node:v8";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { Transaction } from "../state/database.ts";
-
-import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { Block } from "./block.ts";
-import type { ExitStatus } from "./exit-status.ts";
-import type { ProcessOptions, ProcessParts } from "./options.ts";
-import { Process, type ProcessInit } from "./process.ts";
-import type { JobTrace, LeaderId } from "./shell/job.ts";
-import type { ReattachedJob } from "./shell/reattached-job.ts";
-import type { SpillDirectory, StoredPlace } from "./spill.ts";
-import type { ProcessStore, StoredProcess } from "./store.ts";
-import type { Offsets } from "./transcript-reader.ts";
+import type { Process, ProcessParts } from "./process.ts";
+import { type RecoveryParts, recoverProcesses } from "./recover.ts";
+import type { ProcessFacts, StoredBlock, StoredProcess } from "./store.ts";
 
-/** How often what running processes wrote is kept. */
+/** How often the output of running processes is saved. */
 const SAVE_INTERVAL_MS = 1_000;
-/** What is in memory up to this size is kept in the store itself; more goes to a file. */
+/** Output in memory up to this size is kept in the store itself; more goes to a file. */
 const INLINE_BYTES = 8 * 1024;
 
-/** What is kept of a process beside its output. */
-interface Facts {
-  readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
-  readonly options: ProcessOptions;
-  readonly user: string;
-  readonly hasTerminal: boolean;
-  readonly startTimeMs: number;
-  /** In service time. */
-  readonly startedAt: number;
-  /** Undefined: it was not known yet to run. */
-  readonly leader: LeaderId | undefined;
-  /** Absent once it has ended. */
-  readonly trace?: JobTrace | undefined;
-  readonly status: ExitStatus | undefined;
-  readonly written: Offsets;
-}
-
-/** One that ran when the service ended. */
-interface Found {
-  readonly job: ReattachedJob;
-  readonly sandbox: LeasedSandbox;
-}
-
-/** A block of output: where it is on disk, or its bytes. */
-type StoredBlock = Omit<Block, "content"> & { readonly content: StoredPlace | Uint8Array };
-
 /** What a {@link ProcessJournal} writes to. */
-export interface ProcessJournalParts {
-  readonly store: ProcessStore;
+interface ProcessJournalParts extends RecoveryParts {
   readonly transaction: Transaction;
-  readonly time: ServiceTime;
   readonly writeBehind: WriteBehind;
-  readonly disk: SpillDirectory;
-  readonly engine: Pick<Engine, "recover">;
 }
 
 /**
- * Keeps processes and what they wrote, soon after it happened: nobody who runs
- * a command waits for it. What a service that is killed had not kept yet of a
- * running process's output is missing afterwards, and said to be.
+ * Saves processes and their output in the background: nobody who runs a command
+ * waits for it. If the service is killed, the output of running processes that
+ * was not saved yet is missing afterwards, and reported as missing.
  */
 export class ProcessJournal {
   readonly #parts: ProcessJournalParts;
-  /** Bytes that each had written when it was saved last. */
+  /** Bytes that each had written when last saved. */
   readonly #running = new Map<Process, number>();
-  /** Those that a request with an id asked for, which may be asked again. */
+  /** Started by a request with an id, which may be repeated. */
   readonly #identified = new WeakSet<Process>();
   readonly #saves = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
@@ -76,7 +36,7 @@ export class ProcessJournal {
     this.#parts = parts;
   }
 
-  /** Keeps at once that a process is about to be started, with `also` in the same go. @throws `NO_SPACE` */
+  /** Saves at once that a process is about to start, with `also` in the same transaction. @throws `NO_SPACE` */
   begin(process: Process, also: () => void): void {
     const { transaction, store } = this.#parts;
     transaction(() => {
@@ -86,18 +46,18 @@ export class ProcessJournal {
     this.#identified.add(process);
   }
 
-  /** Waits until the end of a process that {@link begin} kept is kept too: what its caller is told is what a retry hears. */
+  /** Waits until the end of a process that {@link begin} saved is saved too: a retry gets what its caller gets. */
   async kept(process: Process): Promise<void> {
     if (!this.#identified.has(process) || this.#stopped) return;
     await this.#saveSettled(process);
     this.#parts.writeBehind.flush();
   }
 
-  /** Keeps a process that runs, and how it ends. */
+  /** Saves a running process, and how it ends. */
   follow(process: Process): void {
     this.#running.set(process, 0);
     this.#save(process);
-    // What outlives its caller, and what its run ends, has to be found again, however soon the service ends.
+    // What outlives its caller, and what its run ends, must be recoverable however soon the service ends.
     const { onDisconnect, runId } = process.options;
     if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flush();
     this.#timer ??= setInterval(() => this.#saveRunning(), SAVE_INTERVAL_MS).unref();
@@ -109,88 +69,23 @@ export class ProcessJournal {
       .catch(() => {});
   }
 
-  /** Forgets a process. */
   forget({ id }: { readonly id: string }): void {
     if (!this.#stopped) this.#parts.writeBehind.add(keyOf(id), () => this.#parts.store.remove(id));
   }
 
-  /** Keeps what there is; what happens from now on is not kept any more. */
+  /** Saves everything as it is now, and nothing that happens later. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#saveRunning();
     this.#stopped = true;
     while (this.#saves.size > 0) await Promise.all(this.#saves);
-    // What waits to be written is what a process is when that happens: still running, at this moment.
+    // The write reads each process when it happens, so it has to happen while they still count as running.
     this.#parts.writeBehind.flush();
   }
 
   /** The processes of earlier runs of the service, in the order of their ends. */
-  async recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
-    const stored = this.#parts.store.load();
-    stored.sort((a, b) => (a.endedAt ?? Number.MAX_VALUE) - (b.endedAt ?? Number.MAX_VALUE));
-    const found: Found[] = [];
-    const processes = stored.map((process) => this.#recallOne(process, sandboxes, parts, found));
-    await this.#parts.disk.sweep();
-    await this.#recover(found, parts);
-    return processes;
-  }
-
-  #recallOne(stored: StoredProcess, sandboxes: SandboxManager, parts: ProcessParts, found: Found[]): Process {
-    const { trace, ...facts } = JSON.parse(stored.facts) as Facts;
-    const init: ProcessInit = {
-      ...facts,
-      id: stored.processId,
-      startedAt: this.#parts.time.toMonotonic(facts.startedAt),
-      wrote: { written: facts.written, blocks: this.#blocks(stored.transcript) },
-    };
-    if (facts.status !== undefined) return Process.ended(init, sandboxOf(facts), parts, facts.status);
-    const lease = sandboxes.recoverLease(facts.sandbox);
-    if (lease === undefined || facts.leader === undefined) {
-      lease?.release();
-      const lost = Process.ended(init, sandboxOf(facts), parts, this.#lost(facts, init, parts));
-      this.#save(lost);
-      return lost;
-    }
-    const { process, job } = Process.found(init, lease, parts, { leader: facts.leader, trace });
-    found.push({ job, sandbox: lease.sandbox });
-    return process;
-  }
-
-  /** Takes over what still runs. */
-  async #recover(found: readonly Found[], { control }: ProcessParts): Promise<void> {
-    const sandboxes = new Map(found.map(({ sandbox }) => [sandbox.ref, sandbox]));
-    // What the kernel killed before is not to be blamed on what ends from now on.
-    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
-    const left = found.flatMap(({ job, sandbox }) =>
-      job.trace ? [{ job, ref: sandbox.ref, handle: job.trace.handle, sink: job.sink }] : [],
-    );
-    const recovered = await this.#parts.engine.recover(left);
-    const spawned = new Map(left.map(({ job }, index) => [job, recovered[index]]));
-    for (const { job } of found) job.follow(spawned.get(job), control);
-  }
-
-  #lost({ written, leader }: Facts, { startedAt }: ProcessInit, { clock }: ProcessParts): ExitStatus {
-    return {
-      cause: "ENGINE_LOST",
-      exitCode: -1,
-      signal: 0,
-      durationMs: clock.monotonicMs() - startedAt,
-      stdoutBytes: written.stdout,
-      stderrBytes: written.stderr,
-      message:
-        leader === undefined
-          ? "The service ended as it was being started: whether it ran is not known."
-          : "The service was restarted while it ran, and its sandbox has ended.",
-    };
-  }
-
-  #blocks(transcript: Uint8Array): Block[] {
-    const { disk } = this.#parts;
-    const stored = deserialize(transcript) as StoredBlock[];
-    return stored.map(({ content, ...block }) => ({
-      ...block,
-      content: content instanceof Uint8Array ? Buffer.from(content) : disk.recover(content, block.length),
-    }));
+  recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<Process[]> {
+    return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
 
   #saveRunning(): void {
@@ -206,7 +101,7 @@ export class ProcessJournal {
   }
 
   async #saveSettled(process: Process): Promise<void> {
-    // A disk that takes no more leaves what there is in memory, within the transcript's bound.
+    // If the disk is full the output stays in memory, within the transcript's bound.
     if (process.transcript.memoryBytes > INLINE_BYTES) await process.transcript.settle().catch(() => {});
     this.#save(process);
   }
@@ -231,7 +126,7 @@ export class ProcessJournal {
     };
     const { owner, sandboxId, generation } = process.sandbox;
     const { time } = this.#parts;
-    const facts: Facts = {
+    const facts: ProcessFacts = {
       sandbox: { owner, sandboxId, generation },
       options,
       user,
@@ -257,12 +152,7 @@ export class ProcessJournal {
   }
 }
 
-/** Of an ended process, which is asked for nothing but whose it was. */
-function sandboxOf({ sandbox }: Facts): LeasedSandbox {
-  return sandbox as LeasedSandbox;
-}
-
-/** What is in memory beyond the bound is left out: it goes to disk with the next save. */
+/** Output in memory beyond the bound is left out: it goes to disk with the next save. */
 function storedBlocks({ transcript }: Process): StoredBlock[] {
   const blocks: StoredBlock[] = [];
   let room = INLINE_BYTES;

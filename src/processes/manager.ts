@@ -7,18 +7,16 @@ import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { RequestLog, RequestProgress } from "../state/request-log.ts";
-import type { ExitStatus } from "./exit-status.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { ProcessJournal } from "./journal.ts";
-import type { Command, ProcessParts, StartOptions } from "./options.ts";
-import { Process } from "./process.ts";
+import { Process, type ProcessParts } from "./process.ts";
+import type { Command, ExitStatus, StartOptions } from "./record.ts";
 import { ProcessRegistry } from "./registry.ts";
-import type { JobRequest } from "./shell/job.ts";
-import { orSandboxEnd } from "./shell/shell-gone.ts";
-import { resolveWorkingDir } from "./shell/working-dir.ts";
+import { orSandboxEnd } from "./shell/errors.ts";
+import { type JobRequest, resolveWorkingDir } from "./shell/job.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 
-/** A caller's wish to run a command. Unset values are the sandbox's. */
+/** A request to run a command. Unset values are the sandbox's. */
 export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
@@ -48,10 +46,10 @@ export interface CollectedOutput {
 }
 
 /** How the process manager is set up. */
-export interface ProcessManagerSettings {
+interface ProcessManagerSettings {
   /** Running processes in one sandbox. */
   readonly maxProcessesPerSandbox: number;
-  /** After how long without an event a stream carries a keepalive. */
+  /** After how long without an event a stream sends a keepalive. */
   readonly keepaliveMs: number;
 }
 
@@ -63,7 +61,7 @@ export interface RunStates {
   assertRunning(owner: string, runId: string): void;
 }
 
-/** Starts processes, streams what they write, keeps how they ended. */
+/** Starts processes, streams their output, keeps how they ended. */
 export class ProcessManager {
   readonly #settings: ProcessManagerSettings;
   readonly #sandboxes: SandboxManager;
@@ -89,7 +87,7 @@ export class ProcessManager {
     this.#registry = new ProcessRegistry(parts.clock, (process) => parts.journal.forget(process));
   }
 
-  /** Takes up the processes of an earlier run of the service: those that ended, and those that run on in sandboxes that live. */
+  /** Recovers the processes of earlier runs of the service: those that ended, and those that still run in live sandboxes. */
   async recover(): Promise<void> {
     for (const process of await this.#journal.recover(this.#sandboxes, this.#parts)) {
       this.#registry.add(process);
@@ -99,8 +97,8 @@ export class ProcessManager {
 
   /**
    * Starts a process and streams it: `started`, output, `exited`. The process
-   * waits for this stream. When the caller leaves, which the signal tells, the
-   * process is stopped or let go, as the request says.
+   * waits for this stream. When the caller leaves, which aborts the signal, the
+   * process is stopped or detached, as the request says.
    * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `RUN_STATE`.
    */
   async *exec(request: CommandRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
@@ -111,8 +109,8 @@ export class ProcessManager {
   }
 
   /**
-   * Runs a process to its end and returns head and tail of what it wrote. When the caller leaves, which the signal
-   * tells, it is stopped or goes on, as the request says.
+   * Runs a process to its end and returns head and tail of its output. When the caller leaves, which aborts the
+   * signal, it is stopped or goes on, as the request says.
    */
   async run(request: CommandRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
     const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
@@ -127,7 +125,7 @@ export class ProcessManager {
     return { processId: process.id, status: await process.ended, ...collected };
   }
 
-  /** Streams the transcript of a process from the given offsets on, then follows it. The process does not wait for it. */
+  /** Streams the transcript of a process from the given offsets on, then follows it. The process does not wait for this stream. */
   async *attach(
     owner: string,
     processId: string,
@@ -165,7 +163,7 @@ export class ProcessManager {
     );
   }
 
-  /** Lets go of every process that still runs, without ending it: the next run of the service finds it again. */
+  /** Detaches every process that still runs without ending it: the next run of the service recovers it. */
   async detach(): Promise<void> {
     await this.#journal.stop();
     for (const process of this.#registry.allRunning()) process.detach();
@@ -221,9 +219,9 @@ export class ProcessManager {
         runId,
       };
       const id = newId("prc");
-      const keep = (begun: Process): void => {
-        // Only who can ask for it again waits for the disk.
-        if (request.requestId !== "") this.#journal.begin(begun, () => progress.begin(id));
+      const keep = (starting: Process): void => {
+        // Only a caller that can repeat the request waits for the disk.
+        if (request.requestId !== "") this.#journal.begin(starting, () => progress.begin(id));
         failpoint("exec.intended");
       };
       const process = await Process.start(id, lease, job, options, this.#parts, signal, keep).catch(
@@ -235,7 +233,7 @@ export class ProcessManager {
       failpoint("exec.started");
       this.#registry.add(process, place);
       this.#journal.follow(process);
-      // The run may have ended meanwhile, and not have found it.
+      // The run may have ended meanwhile, without finding this process.
       if (runId !== "" && !this.#runs.has(sandbox.owner, runId)) process.stop("CANCELED");
       return process;
     } catch (error) {
@@ -253,7 +251,7 @@ export class ProcessManager {
     signal: AbortSignal,
   ): AsyncGenerator<ProcessEvent> {
     const { transcript } = process;
-    // A generator that waits in `yield` hears of nothing: the signal tells of a caller that left.
+    // A generator that waits in `yield` notices nothing else: the signal reports a caller that left.
     signal.addEventListener("abort", leave, { once: true });
     try {
       if (signal.aborted) return;
@@ -275,12 +273,12 @@ export class ProcessManager {
     }
   }
 
-  /** A process that is frozen does not end: its sandbox goes on, where it is paused. */
+  /** A frozen process does not end: resumes its sandbox where that is paused. */
   async #resume({ sandbox, signal }: Lease): Promise<void> {
     try {
       if (this.#sandboxes.get(sandbox).state === "PAUSED") await this.#sandboxes.resume(sandbox, signal);
     } catch {
-      // It ends, and its processes with it; or the engine is away, and whoever waits gives up.
+      // It ends, and its processes with it; or the engine is unavailable, and whoever waits gives up.
     }
   }
 

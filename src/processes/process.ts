@@ -1,26 +1,50 @@
-import type { CancelTimer } from "../base/clock.ts";
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
 import type { OutputStream, TerminalSize } from "../engine/port.ts";
 import type { Lease, LeasedSandbox } from "../sandboxes/lease.ts";
+import type { ProcessControl } from "./control.ts";
 import { DisconnectPolicy } from "./disconnect-policy.ts";
-import type { ExitCause, ExitStatus } from "./exit-status.ts";
-import { mayBeOutOfMemory, signalOf } from "./exit-status.ts";
-import type { ProcessOptions, ProcessParts, StartOptions } from "./options.ts";
-import type { Job, JobEnd, JobRequest, JobTrace, LeaderId } from "./shell/job.ts";
+import {
+  type ExitCause,
+  type ExitStatus,
+  mayBeOutOfMemory,
+  type ProcessOptions,
+  type StartOptions,
+  signalOf,
+} from "./record.ts";
+import { sandboxEnd } from "./shell/errors.ts";
+import type { Job, JobEnd, JobRequest, JobRunner, JobTrace, LeaderId } from "./shell/job.ts";
 import { ReattachedJob } from "./shell/reattached-job.ts";
-import { sandboxEnd } from "./shell/shell-gone.ts";
+import type { Spill } from "./spill.ts";
 import { StdinWriter } from "./stdin-writer.ts";
-import { READING_MS, Transcript, type Wrote } from "./transcript.ts";
+import { READING_MS, Transcript, type TranscriptLimits, type Wrote } from "./transcript.ts";
+import type { TranscriptBudget } from "./transcript-budget.ts";
 import type { TranscriptReader } from "./transcript-reader.ts";
 
-/** How far a program at a terminal may be ahead: who presses Ctrl-C is not to watch what was written long ago. */
+/** How far a program at a terminal may be ahead: after Ctrl-C nobody should watch what was written long ago. */
 const TERMINAL_AHEAD_BYTES = 128 * 1024;
-/** How long the end of a process may take in all, once it is to end, or its time is over. */
+/** How long the end of a process may take in all, from its stop or timeout on. */
 const END_MS = 2_600;
-/** How long a killed job may take to tell how it ended, and has at least. */
-const AFTER_KILL_MS = { most: 2_000, least: 100 };
+/** How long a killed job may take to report how it ended, and the time it has at least. */
+const AFTER_KILL_MS = { max: 2_000, min: 100 };
 
-/** What a process begins as. */
+/** What processes share. */
+export interface ProcessParts {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Omit<TranscriptLimits, "keepRead" | "aheadBytes">;
+  /** What the transcripts of all processes may hold. */
+  readonly transcripts: TranscriptBudget;
+  /** Where output goes that memory should not hold; undefined: nowhere. */
+  readonly openSpill: (() => Spill) | undefined;
+  /** How long a process tree has between SIGTERM and SIGKILL. */
+  readonly killGraceMs: number;
+}
+
+/** What a process starts as. */
 export interface ProcessInit {
   readonly id: string;
   readonly options: ProcessOptions;
@@ -29,13 +53,13 @@ export interface ProcessInit {
   readonly startTimeMs: number;
   /** On the monotonic clock. */
   readonly startedAt: number;
-  /** What is there of what it wrote in an earlier run of the service. */
+  /** What is left of its output in an earlier run of the service. */
   readonly wrote?: Wrote;
 }
 
 /**
- * One process in a sandbox: what it writes, how it is stopped, how it ended.
- * It holds the sandbox's lease until it has ended.
+ * One process in a sandbox: its output, its stop, its end. It holds the sandbox's
+ * lease until it has ended.
  */
 export class Process {
   readonly id: string;
@@ -57,7 +81,7 @@ export class Process {
   /** Why it is being ended; the first reason stays. */
   #ending: ExitCause | undefined;
   #status: ExitStatus | undefined;
-  /** Undefined before it is known to run and after its end, since a shell and its connection hang on it. */
+  /** Undefined before it is known to run and after its end, since it keeps a shell and a connection alive. */
   #job: Job | undefined;
   #leader: LeaderId | undefined;
   #stdin: StdinWriter | undefined;
@@ -92,7 +116,7 @@ export class Process {
 
   /**
    * Starts a process. On failure the lease is still the caller's.
-   * @param before called when nothing has been started yet; what it throws prevents that.
+   * @param before called before anything starts; if it throws, nothing does.
    */
   static async start(
     id: string,
@@ -132,8 +156,8 @@ export class Process {
     return process;
   }
 
-  /** One of an earlier run of the service that may still run, in the job returned. Its callers have gone with that. */
-  static found(
+  /** One of an earlier run of the service that may still run, in the job returned. Its callers are gone. */
+  static reattach(
     init: ProcessInit,
     lease: Lease,
     parts: ProcessParts,
@@ -144,7 +168,7 @@ export class Process {
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);
     const job = new ReattachedJob({ ...known, sandbox, user: init.user }, output);
     process.#follow(job, new Uint8Array(), lease);
-    // It may have ended by itself, which is then what is told of it.
+    // It may have ended by itself, which is then reported.
     void job.runs.then((runs) => runs && process.abandon());
     return { process, job };
   }
@@ -154,7 +178,7 @@ export class Process {
     return this.#leader;
   }
 
-  /** By what a later run of the service finds it; undefined where none can, and when it has ended. */
+  /** How a later run of the service reattaches to it; undefined where none can, and when it has ended. */
   get trace(): JobTrace | undefined {
     return this.#job?.trace;
   }
@@ -206,7 +230,7 @@ export class Process {
     await job.resize(size);
   }
 
-  /** Makes `reader`, of the caller that started it, the one the process waits for. Returns how that caller says that it has gone. */
+  /** Makes the process wait for `reader`, of the caller that started it. Call the result when that caller leaves. */
   keep(reader: TranscriptReader): () => void {
     this.transcript.setLossless(reader);
     const leave = this.join();
@@ -216,17 +240,17 @@ export class Process {
     };
   }
 
-  /** Counts a caller that asked for the same process again, by its request id, as one that started it. Returns how it says that it has gone. */
+  /** Counts a caller that asked for the same process again, by its request id, as one that started it. Call the result when it leaves. */
   join(): () => void {
     return this.#disconnectPolicy?.join() ?? nothing;
   }
 
-  /** Counts a caller that attached. Returns how it says that it has gone. */
+  /** Counts a caller that attached. Call the result when it leaves. */
   follow(): () => void {
     return this.#disconnectPolicy?.follow() ?? nothing;
   }
 
-  /** Says that the caller it was started for had gone before it could be told. */
+  /** The caller that started it left before it got the process. */
   abandon(): void {
     this.#disconnectPolicy?.someoneLeft();
   }
@@ -235,23 +259,23 @@ export class Process {
   stop(cause: ExitCause): void {
     if (this.#status !== undefined || this.#ending !== undefined) return;
     this.#ending = cause;
-    // Its first bytes may be too many before it is known to have begun: then it is ended as it begins.
+    // Its first bytes may exceed the limit before it is known to run: then it is ended as it starts.
     if (this.#job !== undefined) this.#beginKill(cause);
   }
 
   #beginKill(cause: ExitCause): void {
     const { killGraceMs, clock } = this.#parts;
-    // One that began late has no time left.
+    // One that started late has no time left.
     const dueMs = this.startedAt + this.options.timeoutMs + killGraceMs - clock.monotonicMs();
     const graceMs = cause === "OUTPUT_LIMIT" ? 0 : Math.max(0, Math.min(killGraceMs, dueMs));
     this.#killing = this.#kill(graceMs).catch((error: unknown) => {
       if (this.#status !== undefined) return;
-      this.#parts.logger.error({ processId: this.id, err: error }, "a process tree could not be ended");
+      this.#parts.logger.error({ processId: this.id, err: error }, "cannot end a process tree");
       this.#finish({ exitCode: -1, message: "It could not be killed, and may still run in the sandbox." });
     });
   }
 
-  /** Lets go of it without ending it: nothing more is learnt of it. For a service that stops and leaves its sandboxes. */
+  /** Stops following it without ending it. For a service that stops and leaves its sandboxes. */
   detach(): void {
     this.#ending ??= "ENGINE_LOST";
     this.#finish({ exitCode: -1, message: "The service stopped and left it running." });
@@ -270,7 +294,7 @@ export class Process {
     if (open || stdin.length > 0) this.#stdin = new StdinWriter(job);
     if (stdin.length > 0) {
       this.#stdin?.write(0, stdin, !open, signal).catch(() => {
-        // The job does not read it all: as a pipe's writer would learn, and a command's caller need not.
+        // The job does not read all of it, which concerns a pipe's writer but not a command's caller.
       });
     }
     const onSandboxEnd = (): void => {
@@ -284,12 +308,9 @@ export class Process {
     job.end
       .then((end) => this.#jobEnded(end))
       .catch((error: unknown) => {
-        this.#parts.logger.error(
-          { processId: this.id, err: error },
-          "the end of a process could not be told",
-        );
+        this.#parts.logger.error({ processId: this.id, err: error }, "cannot record the end of a process");
         this.#ending ??= "ENGINE_LOST";
-        this.#finish({ exitCode: -1, message: "Its end could not be told." });
+        this.#finish({ exitCode: -1, message: "Its end could not be recorded." });
       });
   }
 
@@ -314,7 +335,7 @@ export class Process {
     else this.#job.resume();
   }
 
-  /** A reader that stops gives the process more room, and nothing else tells of it. */
+  /** A reader that stops gives the process more room, without any event. */
   #relook(): void {
     this.#lookAgain = undefined;
     this.#balance();
@@ -322,7 +343,7 @@ export class Process {
 
   async #kill(graceMs: number): Promise<void> {
     const { control, clock } = this.#parts;
-    // One that began late is late for its end as well.
+    // One that started late is late for its end as well.
     const endBy = Math.min(clock.monotonicMs(), this.startedAt + this.options.timeoutMs) + END_MS;
     const job = this.#assertRunning();
     const release = job.hold();
@@ -332,9 +353,9 @@ export class Process {
     } finally {
       release();
     }
-    // What it wrote before its end is still on the way; nobody needs to be waited for any more.
+    // Output from before its end is still on the way; no reader holds it back any more.
     job.resume();
-    const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.least), AFTER_KILL_MS.most);
+    const leftMs = Math.min(Math.max(endBy - clock.monotonicMs(), AFTER_KILL_MS.min), AFTER_KILL_MS.max);
     clock.setTimer(leftMs, () => this.#finish({ exitCode: -1, message: "" }));
   }
 
@@ -344,14 +365,14 @@ export class Process {
       this.#ending ??= end.error.reason === "SANDBOX_TERMINATED" ? "SANDBOX_TERMINATED" : "ENGINE_LOST";
       return this.#finish({ exitCode: -1, message: end.error.message });
     }
-    // Told only when the whole tree is gone, where Berth is ending it.
+    // Reported only when the whole tree is gone, where Berth is ending it.
     await this.#killing;
     const lease = this.#lease;
     const unexplained = this.#ending === undefined && mayBeOutOfMemory(end.code);
     if (unexplained && lease !== undefined) {
       const kills = await this.#parts.control.newOomKills(this.sandbox);
       if (kills) this.#ending ??= "OUT_OF_MEMORY";
-      // No shell answers where the sandbox has ended too; that is told soon, and then as the cause.
+      // No shell answers where the sandbox has ended too; that is reported soon, and then as the cause.
       else if (kills === undefined) await sandboxEnd(lease);
     }
     this.#finish({ exitCode: end.code, message: end.message ?? "" });
@@ -381,7 +402,7 @@ export class Process {
     this.transcript.end();
     this.#lease?.release();
     this.#resolveEnded(status);
-    // It is kept for a day: what it needed while it ran is not to be kept with it.
+    // It stays readable for a day, without what it needed while it ran.
     this.#cancelTimeout = nothing;
     this.#disconnectPolicy?.end();
     this.#disconnectPolicy = undefined;

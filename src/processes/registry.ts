@@ -8,14 +8,14 @@ import type { Process } from "./process.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MAX_ENDED = 10_000;
-/** What the commands of ended processes may come to, which stay in memory. */
+/** Bound on the commands of ended processes, which stay in memory. */
 const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 /** What an argument costs beside its characters. */
 const ARGUMENT_COST_BYTES = 32;
 
 /**
- * Every process that can be read: those that run, and those that ended in the
- * last 24 hours. Of too many ended ones the oldest of the owner with the most
+ * Every readable process: those that run, and those that ended in the last 24
+ * hours. Beyond the bound on ended ones, the oldest of the owner with the most
  * go first.
  */
 export class ProcessRegistry {
@@ -25,7 +25,7 @@ export class ProcessRegistry {
   readonly #readable = new OrderedIndex<Process>(positionOf);
   readonly #running = new OrderedIndex<Process>(positionOf);
   readonly #allRunning = new Set<Process>();
-  /** Places taken in each sandbox, by processes that run and by those being started. */
+  /** Running processes of each sandbox, and those being started. */
   readonly #taken = new Map<string, number>();
   /** When each ended process may be forgotten, oldest first. */
   readonly #ended = new Map<Process, number>();
@@ -33,14 +33,14 @@ export class ProcessRegistry {
   readonly #commandShares = new FairShare<Process>();
   readonly #onForget: (process: Process) => void;
 
-  /** @param onForget called with each ended process that is readable no more. */
+  /** @param onForget called with each ended process that is no longer readable. */
   constructor(clock: Clock, onForget: (process: Process) => void) {
     this.#clock = clock;
     this.#onForget = onForget;
   }
 
   /**
-   * A place for a process that is about to be started: {@link add} takes it over, or it is released.
+   * Reserves a place for a process that is about to start: {@link add} takes it over, or the caller releases it.
    * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of running processes.
    */
   reserve(owner: string, sandboxId: string, limit: number): Reservation {
@@ -53,7 +53,7 @@ export class ProcessRegistry {
     );
   }
 
-  /** @param place what {@link reserve} gave; by default one beyond the limit, for what runs already. */
+  /** @param place from {@link reserve}; by default one beyond the limit, for what runs already. */
   add(process: Process, place: Reservation = this.#take(keyOf(process))): void {
     const key = keyOf(process);
     this.#processes.set(process.id, process);

@@ -3,7 +3,7 @@ import path from "node:path";
 import { BerthError } from "../base/errors.ts";
 import { randomBase32 } from "../base/ids.ts";
 
-/** Bytes in one file; a file goes as a whole when nothing in it is needed any more. */
+/** Bytes in one file, which is removed as a whole when nothing in it is needed any more. */
 const SEGMENT_BYTES = 8 * 1024 * 1024;
 
 /** Where bytes are on disk. */
@@ -13,24 +13,24 @@ export interface StoredPlace {
   readonly position: number;
 }
 
-/** Bytes that were put on disk. */
+/** Bytes on disk. */
 export interface StoredBytes {
   readonly place: StoredPlace;
   /** Reads from place `from` to `to`, counted within these bytes. */
   read(from: number, to: number): Promise<Buffer>;
-  /** Says that they are not needed any more. */
+  /** They are not needed any more. */
   drop(): void;
 }
 
-/** A place on disk for output that memory is not to hold. One for each transcript. */
+/** A place on disk for output that memory should not hold. One per transcript. */
 export interface Spill {
-  /** Appends pieces, all or none of them. One write at a time. Rejects where the disk takes no more. */
+  /** Appends pieces, all or none of them. One write at a time. Rejects where the disk is full. */
   write(pieces: readonly Uint8Array[]): Promise<StoredBytes[]>;
-  /** Gives back what only writing needs. */
+  /** Releases what only writing needs. */
   seal(): Promise<void>;
 }
 
-/** The directory that transcripts are in: of this service alone. What is in it outlives the service. */
+/** The directory of transcripts, which this service alone uses and which outlives it. */
 export class SpillDirectory {
   readonly #path: string;
   /** Files of earlier runs, opened again. */
@@ -41,8 +41,8 @@ export class SpillDirectory {
   }
 
   /**
-   * Makes it where it is missing.
-   * @throws `NO_SPACE` or `NOT_ALLOWED` where that cannot be, saying what to change.
+   * Creates it where it is missing.
+   * @throws `NO_SPACE` or `NOT_ALLOWED` where that fails, with what to change.
    */
   static async create(directory: string): Promise<SpillDirectory> {
     try {
@@ -58,12 +58,12 @@ export class SpillDirectory {
     }
   }
 
-  /** A place for one transcript; nothing is made before it is written to. */
+  /** A place for one transcript; no file exists before the first write. */
   open(): Spill {
     return new SegmentedFile(this.#path);
   }
 
-  /** The bytes that an earlier run put at a place; reading fails where they are not there any more. */
+  /** The bytes that an earlier run put at a place; reading fails where they are gone. */
   recover({ file, position }: StoredPlace, length: number): StoredBytes {
     const name = path.basename(file);
     const segment = this.#recovered.get(name) ?? Segment.recover(path.join(this.#path, name));
@@ -71,17 +71,17 @@ export class SpillDirectory {
     return segment.piece(position, length);
   }
 
-  /** Removes what belongs to nothing that was recalled. To be called before anything is written. */
+  /** Removes every file that {@link recover} was not called for. Call it before anything is written. */
   async sweep(): Promise<void> {
     const names = await readdir(this.#path);
     const unused = names.filter((name) => !this.#recovered.has(name));
-    // Directories of what others put here are left alone.
+    // Directories are not Berth's, and stay.
     await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
     this.#recovered.clear();
   }
 }
 
-/** A file in pieces, so that its beginning can go while its end is written. */
+/** A file in segments, so that the first can be removed while the last is written. */
 class SegmentedFile implements Spill {
   readonly #directory: string;
   /** Chosen when there is something to write: most transcripts stay in memory. */
@@ -135,11 +135,11 @@ class Segment {
     if (handle === undefined) throw new Error("the segment is sealed");
     const total = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const { bytesWritten } = await handle.writev(pieces, this.size);
-    if (bytesWritten < total) throw Object.assign(new Error("the disk took a part only"), { code: "ENOSPC" });
+    if (bytesWritten < total) throw Object.assign(new Error("the disk took only a part"), { code: "ENOSPC" });
     return pieces.map((piece) => this.piece(this.size, piece.length));
   }
 
-  /** A piece of the file that is not to go before it is dropped. */
+  /** A piece of the file, which stays at least until the piece is dropped. */
   piece(start: number, length: number): StoredBytes {
     this.#pieces++;
     this.size = Math.max(this.size, start + length);
@@ -192,7 +192,7 @@ class Segment {
   #removeIfUnused(): void {
     if (this.#handle !== undefined || this.#pieces > 0 || this.#readers > 0) return;
     rm(this.#path, { force: true }).catch(() => {
-      // The directory goes with the service; a file that stays till then costs its room.
+      // The next start sweeps the file.
     });
   }
 }

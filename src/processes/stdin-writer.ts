@@ -2,20 +2,20 @@ import { untilAborted } from "../base/async.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Job } from "./shell/job.ts";
 
-/** Handed to the job at once. So much of a write that is given up may still be on its way. */
+/** Handed to the job at once. This much of a write that was given up may still be on its way. */
 const PIECE_BYTES = 256 * 1024;
 
-/** What is known of the room that the job has for more. */
+/** Whether the job has room for more. */
 type Room =
   | { readonly state: "free" }
-  /** `wake`, of the writer that waits, is called when there is room again, or there will be none. */
+  /** `wake` of the waiting writer is called when there is room again, or never will be. */
   | { readonly state: "full"; wake: (() => void) | undefined }
   | { readonly state: "failed"; readonly error: unknown };
 
 /** Writes a job's stdin in order, each byte once. */
 export class StdinWriter {
   readonly #job: Job;
-  /** Those who wait for their turn, in order. A turn lasts for one write, so that the next knows how far it got. */
+  /** Writes that wait, in order: one runs at a time, so that the next knows how far it got. */
   readonly #waiting = new Set<() => void>();
   #writing = false;
   #room: Room = { state: "free" };
@@ -28,10 +28,10 @@ export class StdinWriter {
   }
 
   /**
-   * Writes `data`, which begins at `offset` of all that is written; bytes taken
-   * before are skipped. Resolves with the offset of the next write once the job
-   * has room for more. A write that is given up has handed over a part of its
-   * data or none: the same write again goes on after that.
+   * Writes `data`, which starts at `offset` in stdin; bytes taken before are
+   * skipped. Resolves with the offset of the next write once the job has room for
+   * more. A write that is given up has handed over a part of its data or none: the
+   * same write again continues from there.
    * @throws `OFFSET_OUT_OF_RANGE` when bytes before `offset` are missing, `PROCESS_STATE` when stdin is closed;
    *   what the signal is aborted with.
    */
@@ -51,7 +51,7 @@ export class StdinWriter {
       }
       for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
         const piece = fresh.subarray(at, at + PIECE_BYTES);
-        // A part that is on its way is not to keep the whole.
+        // A part on its way must not keep the whole in memory.
         await this.#hand(fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece, signal);
       }
       if (close && !this.#closed) {
@@ -72,7 +72,7 @@ export class StdinWriter {
     try {
       await this.#untilRoom(signal);
     } catch (error) {
-      // Whether the job got it is not known: a retry is to fail as this did.
+      // Whether the job got it is not known: a retry must fail as this did.
       if (!signal.aborted) this.#taken -= piece.length;
       throw error;
     }
@@ -91,7 +91,7 @@ export class StdinWriter {
     );
   }
 
-  /** Each wait has a promise of its own: one that they shared would keep what every wait that was given up refers to. */
+  /** Each wait has a promise of its own: a shared one would keep everything that abandoned waits refer to. */
   async #untilRoom(signal: AbortSignal): Promise<void> {
     throwIfAborted(signal);
     const room = this.#room;
@@ -115,7 +115,7 @@ export class StdinWriter {
     }
     const turn = Promise.withResolvers<void>();
     const onAbort = (): void => {
-      // Its turn may have come already.
+      // It may be its turn already.
       if (this.#waiting.delete(turn.resolve)) turn.reject(abortError(signal));
     };
     this.#waiting.add(turn.resolve);

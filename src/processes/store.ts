@@ -1,22 +1,47 @@
+import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { Database } from "../state/database.ts";
+import type { ExitStatus, ProcessOptions } from "./record.ts";
+import type { JobTrace, LeaderId } from "./shell/job.ts";
+import type { StoredPlace } from "./spill.ts";
+import type { Block, Offsets } from "./transcript-reader.ts";
 
-/** A process as it is kept. */
+/** A process as it is stored. */
 export interface StoredProcess {
   readonly processId: string;
-  /** In service time, milliseconds; undefined: it runs, as far as is known. */
+  /** In service time, milliseconds; undefined: it runs, as far as known. */
   readonly endedAt: number | undefined;
-  /** What it is and how it ended, as text of the process layer's. */
+  /** {@link ProcessFacts} as JSON. */
   readonly facts: string;
-  /** Where what it wrote is, as bytes of the process layer's. */
+  /** {@link StoredBlock}s, serialized by `node:v8`. */
   readonly transcript: Uint8Array;
 }
+
+/** What is stored of a process beside its output. */
+export interface ProcessFacts {
+  readonly sandbox: Pick<LeasedSandbox, "owner" | "sandboxId" | "generation">;
+  readonly options: ProcessOptions;
+  readonly user: string;
+  readonly hasTerminal: boolean;
+  readonly startTimeMs: number;
+  /** In service time. */
+  readonly startedAt: number;
+  /** Undefined: not known to run yet. */
+  readonly leader: LeaderId | undefined;
+  /** Absent once it has ended. */
+  readonly trace?: JobTrace | undefined;
+  readonly status: ExitStatus | undefined;
+  readonly written: Offsets;
+}
+
+/** A block of output: where it is on disk, or its bytes. */
+export type StoredBlock = Omit<Block, "content"> & { readonly content: StoredPlace | Uint8Array };
 
 const PUT = `
   INSERT INTO processes (process_id, ended_at, facts, transcript) VALUES (?, ?, ?, ?)
   ON CONFLICT (process_id) DO UPDATE SET
     ended_at = excluded.ended_at, facts = excluded.facts, transcript = excluded.transcript`;
 
-/** Keeps processes, also past the end of the service. Writes may throw `NO_SPACE`, and have changed nothing then. */
+/** The SQL of processes. A write that throws `NO_SPACE` has changed nothing. */
 export class ProcessStore {
   readonly #database: Database;
 

@@ -1,30 +1,29 @@
 import type { Transcript } from "./transcript.ts";
 
-/** What all transcripts may hold, in bytes. */
-export interface TranscriptBounds {
-  /** In memory and on disk, all together. */
+/** Bounds of all transcripts, in bytes. */
+interface TranscriptBounds {
+  /** In memory and on disk, in total. */
   readonly bytes: number;
   /** The same, of one owner. */
   readonly ownerBytes: number;
-  /** In memory, all together; what is beyond goes to disk. */
+  /** In memory, in total; more goes to disk. */
   readonly memoryBytes: number;
 }
 
 /** What transcripts hold, in bytes. */
-export interface TranscriptUsage {
+interface TranscriptUsage {
   readonly bytes: number;
   readonly memoryBytes: number;
 }
 
-/** After it could not make enough room, how long it takes what comes without looking for more. */
+/** How long to wait before the next attempt after it could not make enough room. */
 const LOOK_AGAIN_MS = 50;
 
 /**
- * Bounds what the transcripts of all processes hold, and those of each owner.
- * Where they hold too much, the owner's that holds most gives way: processes
- * that have ended first, the oldest first, windows before heads; then the
- * largest window of one that runs. Readers see a gap. What a lossless reader
- * has not read stays: its process waits instead.
+ * Bounds the transcripts of all processes, and those of each owner. Beyond a
+ * bound, the owner that holds most gives way: ended processes first, the oldest
+ * first, windows before heads; then the largest window of a running one. Readers
+ * see a gap. What a lossless reader has not read stays: its process waits instead.
  */
 export class TranscriptBudget {
   readonly bounds: TranscriptBounds;
@@ -73,7 +72,7 @@ export class TranscriptBudget {
     });
   }
 
-  /** How much more than they may the owner's transcripts hold, or all. */
+  /** By how many bytes the owner's transcripts, or all of them, exceed their bound. */
   #excess(owner: string): number {
     const { bytes, ownerBytes } = this.bounds;
     return Math.max(this.ownerBytes(owner) - ownerBytes, this.#bytes - bytes);
@@ -86,7 +85,7 @@ export class TranscriptBudget {
       const account = this.#largest();
       const before = this.#bytes;
       account?.giveWay(account.bytes - (before - bytes));
-      // What is left is for readers to read.
+      // The rest is still to be read.
       if (this.#bytes === before) break;
     }
     if (this.#excess(owner) > 0) this.#lookAfter = performance.now() + LOOK_AGAIN_MS;
@@ -109,14 +108,14 @@ export class TranscriptBudget {
       if (left <= 0) return;
       left -= transcript.memoryBytes;
       this.#settling.add(transcript);
-      // A disk that takes no more leaves it in memory, within its own bound.
+      // If the disk is full the output stays in memory, within its own bound.
       const settled = transcript.settle().catch(() => {});
       void settled.then(() => this.#settling.delete(transcript));
     }
   }
 }
 
-/** What the transcripts of one owner hold. */
+/** The transcripts of one owner. */
 class Account {
   bytes = 0;
   readonly #held = new Map<Transcript, TranscriptUsage>();
@@ -130,7 +129,7 @@ class Account {
     return this.#held.size === 0;
   }
 
-  /** Takes note of what a transcript holds now; returns what that is more than before. */
+  /** Records what a transcript holds now; returns how much that grew. */
   update(transcript: Transcript): TranscriptUsage {
     const before = this.#held.get(transcript) ?? { bytes: 0, memoryBytes: 0 };
     const now = { bytes: transcript.heldBytes, memoryBytes: transcript.memoryBytes };
@@ -168,7 +167,7 @@ class Account {
     }
   }
 
-  /** Those that hold memory, in the order in which they are to go to disk. */
+  /** Those that hold memory, in the order in which they go to disk. */
   *inMemory(): Generator<Transcript> {
     const live = [...this.#live].sort((a, b) => b.memoryBytes - a.memoryBytes);
     for (const transcript of [...this.#whole, ...this.#heads, ...live]) {

@@ -1,5 +1,5 @@
 import type { OutputStream } from "../engine/port.ts";
-import type { Block } from "./block.ts";
+import type { StoredBytes } from "./spill.ts";
 
 /** What a reader gets. */
 export type TranscriptItem =
@@ -11,11 +11,11 @@ export type TranscriptItem =
     }
   | { readonly type: "gap"; readonly stream: OutputStream; readonly from: number; readonly to: number };
 
-/** A place in each stream, in bytes from its begin. */
+/** A place in each stream, in bytes from its start. */
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
 /** What a reader needs of its transcript. */
-export interface ReaderSource {
+interface ReaderSource {
   /** The first block held whose sequence is larger. */
   after(sequence: number): Block | undefined;
   /** The block that may still grow. */
@@ -51,7 +51,7 @@ export class TranscriptReader {
       const at = this.#offsets[stream];
       const end = block.offset + block.length;
       if (at < block.offset) return this.#skipTo(stream, block.offset);
-      // A block that may still grow is not left behind before something follows it.
+      // A block that may still grow is passed only when something follows it.
       if (block !== source.last()) this.#sequence = block.sequence;
       if (at < end) return this.#take(block, at, end);
       if (block === source.last()) return undefined;
@@ -70,12 +70,12 @@ export class TranscriptReader {
     if (!(data instanceof Promise)) return { type: "output", stream, offset: at, data };
     return data.then(
       (bytes) => ({ type: "output", stream, offset: at, data: bytes }),
-      // What the disk does not give back is missing, and said to be.
+      // Bytes that the disk does not return are missing, and reported so.
       () => ({ type: "gap", stream, from: at, to: end }),
     );
   }
 
-  /** Where the newest output was dropped, nothing follows it to show the gap. */
+  /** Where the newest output was dropped, no block follows to reveal the gap. */
   #missingEnd(): TranscriptItem | undefined {
     const { written } = this.#source;
     for (const stream of ["stdout", "stderr"] as const) {
@@ -89,5 +89,72 @@ export class TranscriptReader {
     this.#offsets[stream] = to;
     this.#source.onRead(this);
     return { type: "gap", stream, from, to };
+  }
+}
+
+/** Consecutive bytes of one stream, in the order they came. */
+export interface Block {
+  /** Place among all blocks of the transcript. */
+  readonly sequence: number;
+  readonly stream: OutputStream;
+  readonly offset: number;
+  length: number;
+  /** In memory, perhaps with room to grow; or on disk. */
+  content: Buffer | StoredBytes;
+}
+
+/** What a block costs beside its bytes, so that a flood of tiny ones stays bounded. */
+const BLOCK_COST_BYTES = 160;
+
+/** What a block takes of the window. */
+export function costOf(block: Block): number {
+  return (Buffer.isBuffer(block.content) ? block.content.length : block.length) + BLOCK_COST_BYTES;
+}
+
+/** What a block takes of memory. */
+export function memoryOf(block: Block): number {
+  return Buffer.isBuffer(block.content) ? block.content.length : 0;
+}
+
+/** Frees what a block takes of the disk. */
+export function drop(block: Block): void {
+  if (!Buffer.isBuffer(block.content)) block.content.drop();
+}
+
+/** Blocks in their order, removed at the front and added at the end. */
+export class BlockQueue {
+  #blocks: (Block | undefined)[] = [];
+  /** Places before this one are empty; the array is cut now and then. */
+  #start = 0;
+
+  get first(): Block | undefined {
+    return this.#blocks[this.#start];
+  }
+
+  push(block: Block): void {
+    this.#blocks.push(block);
+  }
+
+  shift(): void {
+    this.#blocks[this.#start++] = undefined;
+    if (this.#start < 64 || this.#start * 2 < this.#blocks.length) return;
+    this.#blocks = this.#blocks.slice(this.#start);
+    this.#start = 0;
+  }
+
+  *[Symbol.iterator](): Generator<Block> {
+    for (let at = this.#start; at < this.#blocks.length; at++) yield this.#blocks[at] as Block;
+  }
+
+  /** The first block whose sequence is larger. */
+  after(sequence: number): Block | undefined {
+    let low = this.#start;
+    let high = this.#blocks.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#blocks[middle] as Block).sequence > sequence) high = middle;
+      else low = middle + 1;
+    }
+    return this.#blocks[low];
   }
 }

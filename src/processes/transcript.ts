@@ -1,8 +1,15 @@
 import { BerthError } from "../base/errors.ts";
 import type { OutputStream } from "../engine/port.ts";
-import { type Block, BlockQueue, costOf, drop, memoryOf } from "./block.ts";
 import type { Spill } from "./spill.ts";
-import { type Offsets, TranscriptReader } from "./transcript-reader.ts";
+import {
+  type Block,
+  BlockQueue,
+  costOf,
+  drop,
+  memoryOf,
+  type Offsets,
+  TranscriptReader,
+} from "./transcript-reader.ts";
 
 /** How much a transcript holds, in bytes. */
 export interface TranscriptLimits {
@@ -12,11 +19,11 @@ export interface TranscriptLimits {
   readonly aheadBytes?: number;
   /** Of the oldest output of each stream, kept for good. */
   readonly headBytes: number;
-  /** Of the window in memory; what is beyond goes to disk, where there is one. */
+  /** Of the window in memory; more goes to disk, where there is one. */
   readonly memoryBytes: number;
   /**
-   * Whether what the lossless reader has read stays for as long as the window
-   * has room, since its caller may come back for it; otherwise only while memory has.
+   * Whether what the lossless reader has read stays as long as the window has
+   * room, since its caller may come back for it; otherwise only while memory has.
    */
   readonly keepRead: boolean;
 }
@@ -28,7 +35,7 @@ export interface Wrote {
   readonly blocks: readonly Block[];
 }
 
-/** Chunks of this size or more are kept as they came; smaller ones are gathered. */
+/** Chunks of at least this size are kept as they came; smaller ones are gathered. */
 const OWN_BLOCK_BYTES = 8 * 1024;
 const MAX_BLOCK_BYTES = 64 * 1024;
 const FIRST_BLOCK_BYTES = 512;
@@ -36,9 +43,9 @@ const FIRST_BLOCK_BYTES = 512;
 export const READING_MS = 50;
 /** Written to disk in one go. */
 const SPILL_AT_ONCE_BYTES = 1024 * 1024;
-/** How many times over its bound the memory may be while the disk catches up. */
+/** How many times its bound the memory may be while the disk catches up. */
 const MEMORY_SLACK = 4;
-/** How far a process may be ahead of its lossless reader however little room all transcripts have left. */
+/** How far a process may always be ahead of its lossless reader, however little room all transcripts have left. */
 const MIN_AHEAD_BYTES = 256 * 1024;
 
 /**
@@ -48,7 +55,7 @@ const MIN_AHEAD_BYTES = 256 * 1024;
  * the streams interleaved as Berth did.
  *
  * One reader may be lossless: what it has not read is never dropped, and
- * {@link full} tells when the process is to wait for it.
+ * {@link full} says when the process has to wait for it.
  */
 export class Transcript {
   readonly #limits: TranscriptLimits;
@@ -77,12 +84,12 @@ export class Transcript {
   onRoom: () => void = () => {};
   /** Called when what it holds may have changed. */
   onHeld: () => void = () => {};
-  /** Whether all transcripts together have no room left: the process is then to keep close to its lossless reader. */
+  /** Whether all transcripts together have no room left: the process then has to keep close to its lossless reader. */
   pressed: () => boolean = () => false;
 
   /**
-   * @param spill where the window goes that memory is not to hold; undefined: nowhere.
-   * @param wrote what it begins with; nothing by default.
+   * @param spill where the window goes that memory should not hold; undefined: nowhere.
+   * @param wrote what it starts with; nothing by default.
    */
   constructor(limits: TranscriptLimits, spill?: Spill, wrote?: Wrote) {
     this.#limits = limits;
@@ -112,10 +119,10 @@ export class Transcript {
   }
 
   /**
-   * Whether the process is to wait, for its lossless reader or for the disk;
-   * once it does, until half of the room is free again. A reader that keeps
-   * reading is not run away from farther than memory holds, which saves the way
-   * over the disk; one that has stopped is, up to the window.
+   * Whether the process has to wait, for its lossless reader or for the disk;
+   * once it does, until half of the room is free again. It gets ahead of a reader
+   * that keeps reading only as far as memory holds, which saves the way over the
+   * disk; of one that has stopped, as far as the window.
    */
   get full(): boolean {
     const { memoryBytes, aheadBytes = Number.POSITIVE_INFINITY } = this.#limits;
@@ -151,7 +158,7 @@ export class Transcript {
     this.#wake();
   }
 
-  /** Says that nothing more will come. */
+  /** Nothing more will come. */
   end(): void {
     this.#ended = true;
     if (this.#last !== undefined) this.#seal(this.#last);
@@ -235,7 +242,7 @@ export class Transcript {
     });
   }
 
-  /** Makes a reader the lossless one, or with undefined lets it go. */
+  /** Makes a reader the lossless one; undefined: there is none. */
   setLossless(reader: TranscriptReader | undefined): void {
     this.#lossless = reader;
     this.#trim();
@@ -307,7 +314,7 @@ export class Transcript {
     return block.offset < this.#limits.headBytes;
   }
 
-  /** Gives back the room a block will not use. */
+  /** Frees the room that a block will not use. */
   #seal(block: Block): void {
     if (memoryOf(block) > block.length) this.#resize(block, block.length);
   }
@@ -326,9 +333,9 @@ export class Transcript {
     this.#windowMemory += grown;
   }
 
-  /** Drops the oldest blocks of the window, as far as the bounds ask and the lossless reader allows. */
+  /** Drops the oldest blocks of the window, as far as the bounds require and the lossless reader allows. */
   #trim(): void {
-    // Without a disk, memory has to do; with one, the process waits for it.
+    // Without a disk, memory has its own bound; with one, the process waits for it.
     const memoryLimit =
       this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
     this.#dropDownTo(this.#windowLimit, memoryLimit);
@@ -375,7 +382,7 @@ export class Transcript {
       const before = batch.map(memoryOf);
       await this.#store(batch);
       batch.forEach((block, index) => {
-        // A block that was dropped meanwhile is out of the account already.
+        // A block that was dropped meanwhile is no longer counted.
         if (this.#window.after(block.sequence - 1) !== block) drop(block);
         else this.#windowMemory -= (before[index] ?? 0) - memoryOf(block);
       });
@@ -389,14 +396,14 @@ export class Transcript {
     const before = blocks.map(memoryOf);
     await this.#store(blocks);
     blocks.forEach((block, index) => {
-      // One that was dropped meanwhile is out of the account already.
+      // One that was dropped meanwhile is no longer counted.
       if (this.#head.after(block.sequence - 1) !== block) drop(block);
       else this.#headMemory -= (before[index] ?? 0) - memoryOf(block);
     });
     this.onHeld();
   }
 
-  /** The oldest blocks that are not on disk, as many as are written well at once. */
+  /** The oldest blocks that are not on disk, as many as one write takes. */
   #nextBatch(): Block[] {
     const batch: Block[] = [];
     let bytes = 0;
@@ -421,17 +428,17 @@ export class Transcript {
         block.content = stored[index] ?? block.content;
       });
     } catch {
-      // A disk that takes no more: from here on memory has to do, with its own bound.
+      // The disk is full: from here on only memory is used, with its own bound.
       this.#sealSpill();
       this.#spill = undefined;
       this.#trim();
     }
   }
 
-  /** Gives back what only writing needs; a later write opens it again. */
+  /** Releases what only writing needs; a later write opens it again. */
   #sealSpill(after: Promise<void> = Promise.resolve()): void {
     const spill = this.#spill;
-    // What cannot be closed is the system's to take back.
+    // The system frees what cannot be closed.
     after.then(() => spill?.seal()).catch(() => {});
   }
 

@@ -61,7 +61,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a start runs although its caller has gone before it reached the engine",
-    changes: [{ file: "src/processes/shell/plain-runner.ts", from: "        dropSignal: signal,\n", to: "" }],
+    changes: [{ file: "src/processes/shell/plain-job.ts", from: "        dropSignal: signal,\n", to: "" }],
     test: {
       file: "test/integration/processes/cancelled-starts.test.ts",
       title: "a start whose caller has gone before it reached the engine is dropped",
@@ -71,7 +71,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     name: "a waiting shell is waited for without a limit",
     changes: [
       {
-        file: "src/processes/shell/prestarted-shell.ts",
+        file: "src/processes/shell/prestarted-shells.ts",
         from: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)])",
         to: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs + 30_000)])",
       },

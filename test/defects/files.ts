@@ -8,7 +8,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     name: "an archive of a tree in use fails at a file that vanishes",
     changes: [
       {
-        file: "src/files/tar/tar-complaints.ts",
+        file: "src/files/tar/restate.ts",
         from: "|Exiting with failure status.*)$/i;",
         to: "|Exiting with failure status.*)$/;",
       },
@@ -22,7 +22,7 @@ export const FILE_DEFECTS: readonly Defect[] = [
     name: "a small tar's archive breaks off at a file that shrinks",
     changes: [
       {
-        file: "src/files/small-tar.ts",
+        file: "src/files/download-archive.ts",
         from: "if (!running.over || !isShort(await running.ended)) throw error;",
         to: "if (error || isShort(await running.ended)) throw error;",
       },

@@ -94,7 +94,7 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "what a command leaves behind dies when its pipes are dropped",
     changes: [
       {
-        file: "src/processes/shell/lane-text.ts",
+        file: "src/processes/shell/script.ts",
         from: "1<>/proc/self/fd/3 2<>/proc/self/fd/4",
         to: ">/proc/self/fd/3 2>/proc/self/fd/4",
       },
@@ -108,8 +108,8 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     name: "an end that waits behind what nobody wants is not waited for",
     changes: [
       {
-        file: "src/processes/shell/plain-job.ts",
-        from: "        if (this.#trickles) this.resume();\n",
+        file: "src/processes/shell/shell-job.ts",
+        from: "      if (this.#trickles) this.resume();\n",
         to: "",
       },
     ],

@@ -58,7 +58,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/processes/transcript-budget.test.ts",
-      title: "of those that run the largest gives way, and keeps its head and its newest output",
+      title: "of running processes the largest gives way, and keeps its head and its newest output",
     },
   },
   {
@@ -90,7 +90,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "what a command told is dropped as its shell goes, while no service is there",
     changes: [
       {
-        file: "src/processes/shell/shell-text.ts",
+        file: "src/processes/shell/script.ts",
         from: '": </proc/self/fd/0"',
         to: '":"',
       },
@@ -104,9 +104,9 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "an earlier kill for want of memory is blamed on what is found after a restart",
     changes: [
       {
-        file: "src/processes/journal.ts",
-        from: "    await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
-        to: "    void sandboxes;\n",
+        file: "src/processes/recover.ts",
+        from: "  await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
+        to: "  void sandboxes;\n",
       },
     ],
     test: {
@@ -119,7 +119,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/shell/reattached-job.ts",
-        from: "spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit))",
+        from: "spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit))",
         to: "undefined as JobEnd | undefined",
       },
     ],

@@ -1,16 +1,16 @@
-/** Takes bytes in any amounts out of chunks of any size. */
+/** Reads any number of bytes from chunks of any size. */
 export class ByteSource {
   readonly #chunks: AsyncIterator<Uint8Array>;
   readonly #brokenOff: () => Error;
   #held: Buffer = Buffer.alloc(0);
 
-  /** @param brokenOff makes the error for chunks that end too early */
+  /** @param brokenOff creates the error for chunks that end too early */
   constructor(chunks: AsyncIterable<Uint8Array>, brokenOff: () => Error) {
     this.#chunks = chunks[Symbol.asyncIterator]();
     this.#brokenOff = brokenOff;
   }
 
-  /** Exactly so many bytes; undefined at the end. Throws where a part of them is there. */
+  /** Exactly so many bytes; undefined at the end. Throws where only a part of them is there. */
   async take(count: number): Promise<Buffer | undefined> {
     if (this.#held.length < count) {
       const parts = [this.#held];
@@ -30,27 +30,27 @@ export class ByteSource {
   }
 
   /** What is there, at least one and at most so many bytes. Throws at the end. */
-  async some(most: number): Promise<Buffer> {
+  async some(max: number): Promise<Buffer> {
     while (this.#held.length === 0) {
       const next = await this.#next();
       if (next === undefined) throw this.#brokenOff();
       this.#held = next;
     }
-    const taken = this.#held.subarray(0, most);
+    const taken = this.#held.subarray(0, max);
     this.#held = this.#held.subarray(taken.length);
     return taken;
   }
 
-  /** Leaves so many bytes out. Throws where there are fewer. */
+  /** Skips so many bytes. Throws where there are fewer. */
   async skip(count: number): Promise<void> {
     for (let left = count; left > 0; ) left -= (await this.some(left)).length;
   }
 
-  /** Leaves out all that comes, up to so many bytes; tells whether there were no more. */
-  async skipRest(most: number): Promise<boolean> {
+  /** Skips the rest, up to so many bytes; false where there is more. */
+  async skipRest(max: number): Promise<boolean> {
     let bytes = this.#held.length;
     this.#held = Buffer.alloc(0);
-    while (bytes <= most) {
+    while (bytes <= max) {
       const next = await this.#next();
       if (next === undefined) return true;
       bytes += next.length;

@@ -3,39 +3,28 @@ import { BerthError } from "../../base/errors.ts";
 import { Placing } from "./sparse-map.ts";
 import type { PlainTarEntry, SparseMap, TarEntry } from "./tar-entry.ts";
 import { readTar, type TarItem } from "./tar-reader.ts";
-import { END_OF_TAR, encodeEntry, padding } from "./tar-writer.ts";
+import { END_OF_TAR, encodeEntry, gather, padding } from "./tar-writer.ts";
 
-/** Small pieces are put together up to so many bytes. */
+/** Small pieces are joined into chunks of this size. */
 const CHUNK_BYTES = 256 * 1024;
-/** Holes of a file that are fewer bytes in all are written as zeros, which every tar reads. */
+/** Where the holes of a file are smaller in total, they are written as zeros, which every tar reads. */
 const MIN_HOLE_BYTES = 1024 * 1024;
 
 /**
- * Writes a tar of a directory, as any tool made it of `.`, anew in the standard
- * dialect: with names relative to the directory.
- * @param whose what the tool is called where it writes what cannot be understood.
- * @throws `UNSUPPORTED` then.
+ * Rewrites a tar that any tool made of the directory `.` in the standard dialect,
+ * with names relative to the directory.
+ * @param whose names the tool's owner in the error for a tar that cannot be parsed.
+ * @throws `UNSUPPORTED` for such a tar.
  */
 export function restateTar(chunks: AsyncIterable<Uint8Array>, whose: string): AsyncGenerator<Buffer> {
   return restateItems(readTar(chunks), whose);
 }
 
-/** {@link restateTar} of what was read already. */
-export async function* restateItems(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
-  let parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of restate(items, whose)) {
-    parts.push(part);
-    bytes += part.length;
-    if (bytes < CHUNK_BYTES) continue;
-    yield Buffer.concat(parts, bytes);
-    parts = [];
-    bytes = 0;
-  }
-  yield Buffer.concat(parts, bytes);
+/** {@link restateTar} of items that were already read. */
+export function restateItems(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
+  return gather(restate(items, whose), CHUNK_BYTES);
 }
 
-/** Writes every entry anew. */
 async function* restate(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
   let size = 0;
   let filled: FilledHoles | undefined;
@@ -51,13 +40,13 @@ async function* restate(items: AsyncIterable<TarItem>, whose: string): AsyncGene
       const entry = relative(item.entry, whose);
       filled =
         entry?.sparse && isNearlyWhole(entry.sparse, entry.size) ? new FilledHoles(entry.sparse) : undefined;
-      const told = filled && entry ? { ...entry, size: filled.realSize, sparse: undefined } : entry;
-      size = told?.size ?? 0;
-      if (told !== undefined) yield encodeEntry(told, "pax");
+      const written = filled && entry ? { ...entry, size: filled.realSize, sparse: undefined } : entry;
+      size = written?.size ?? 0;
+      if (written !== undefined) yield encodeEntry(written, "pax");
     }
   } catch (error) {
     if (!(error instanceof BerthError && error.reason === "ARCHIVE_REJECTED")) throw error;
-    throw new BerthError("UNSUPPORTED", `The tar of ${whose} cannot be understood. ${error.message}`);
+    throw new BerthError("UNSUPPORTED", `The tar of ${whose} cannot be parsed. ${error.message}`);
   }
   if (filled !== undefined) yield* filled.rest();
   yield padding(size);
@@ -95,7 +84,7 @@ class FilledHoles {
   }
 }
 
-/** An entry without the `./` that its name, and that of a hard link's target, begins with; undefined for the directory itself. */
+/** An entry without the leading `./` of its name and of a hard link's target; undefined for the directory itself. */
 function relative(entry: TarEntry, whose: string): PlainTarEntry | undefined {
   const { kind } = entry;
   if (kind === "other") {
@@ -109,4 +98,20 @@ function relative(entry: TarEntry, whose: string): PlainTarEntry | undefined {
 
 function stripDot(name: ByteString): ByteString {
   return name === "." ? "" : name.replace(/^\.\/+/, "");
+}
+
+/** What GNU's and busybox's tar write of files that they rightly leave out, or take as they are at that moment. */
+const LEFT_OUT =
+  /(socket ignored|unknown file type(; file ignored)?|file (removed before|changed as) we read it|shrank by .*|error exit delayed.*|Exiting with failure status.*)$/i;
+
+/** What a tar writes of a file that vanished, or became something else, between two looks at it. */
+const CHANGED =
+  /: (no such file or directory|not a directory|is a directory|too many levels of symbolic links|invalid argument|no such device or address|stale file handle)$/i;
+
+/** GNU's tar ends with 1 or 2, busybox's with 1. */
+export const LAST_CODE_OF_TAR = 2;
+
+/** The complaints of a tar, without those of files that it rightly left out or that changed meanwhile. */
+export function complaintsOf(stderr: string): string[] {
+  return stderr.split("\n").filter((line) => line !== "" && !LEFT_OUT.test(line) && !CHANGED.test(line));
 }

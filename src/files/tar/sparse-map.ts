@@ -1,6 +1,5 @@
 import type { ByteSource } from "./byte-source.ts";
-import { BLOCK_BYTES, type Segment, type SparseMap } from "./tar-entry.ts";
-import { decodeNumber, notTar } from "./tar-header.ts";
+import { BLOCK_BYTES, decodeNumber, notTar, type Segment, type SparseMap } from "./tar-entry.ts";
 
 /** A file of so many parts is at least 400 MB on the disk. */
 const MAX_SEGMENTS = 100_000;
@@ -11,7 +10,7 @@ const OLD_GNU = { at: 386, count: 4, extendedAt: 482, realSizeAt: 483 };
 const OLD_GNU_MORE = { at: 0, count: 21, extendedAt: 504 };
 const OLD_GNU_NUMBER = 12;
 
-/** Reads the map that begins in a header of type `S`, as GNU's tar writes it. @throws `ARCHIVE_REJECTED`. */
+/** Reads the map that starts in a header of type `S`, as GNU's tar writes it. @throws `ARCHIVE_REJECTED`. */
 export async function readOldGnuMap(source: ByteSource, header: Buffer, size: number): Promise<SparseMap> {
   const segments: Segment[] = [];
   const read = (block: Buffer, { at, count, extendedAt }: typeof OLD_GNU_MORE): boolean => {
@@ -32,9 +31,9 @@ export async function readOldGnuMap(source: ByteSource, header: Buffer, size: nu
 }
 
 /**
- * Reads the map of pax's form 1.0, which comes before the data: decimal
- * numbers, each with a newline, filled up to whole blocks. Returns the bytes
- * that follow it too.
+ * Reads the map of pax's form 1.0, which comes before the data: decimal numbers,
+ * each with a newline, padded to whole blocks. Returns the size of the data after
+ * it too.
  * @throws `ARCHIVE_REJECTED`.
  */
 export async function readPaxMap(
@@ -65,17 +64,17 @@ export async function readPaxMap(
   return { map: checked({ realSize, segments }, left), size: left };
 }
 
-/** Writes a map in pax's form 1.0, filled up to whole blocks. */
+/** Writes a map in pax's form 1.0, padded to whole blocks. */
 export function encodePaxMap({ realSize, segments }: SparseMap): Buffer {
   const last = segments.at(-1);
   // Some tars make a file as long as its last segment.
-  const told = last?.offset === realSize ? segments : [...segments, { offset: realSize, length: 0 }];
-  const lines = told.flatMap(({ offset, length }) => [offset, length]);
-  const text = Buffer.from(`${[told.length, ...lines].join("\n")}\n`);
+  const written = last?.offset === realSize ? segments : [...segments, { offset: realSize, length: 0 }];
+  const lines = written.flatMap(({ offset, length }) => [offset, length]);
+  const text = Buffer.from(`${[written.length, ...lines].join("\n")}\n`);
   return Buffer.concat([text], Math.ceil(text.length / BLOCK_BYTES) * BLOCK_BYTES);
 }
 
-/** Gives each piece of an entry's data its place in the file. */
+/** Finds the place of each piece of an entry's data in the file. */
 export class Placing {
   readonly #segments: readonly Segment[];
   #index = 0;

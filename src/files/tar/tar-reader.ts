@@ -1,9 +1,16 @@
 import type { ByteString } from "../../base/byte-string.ts";
 import { ByteSource } from "./byte-source.ts";
-import { decodePax } from "./pax-records.ts";
 import { readOldGnuMap, readPaxMap } from "./sparse-map.ts";
-import { BLOCK_BYTES, paddingOf, type TarEntry } from "./tar-entry.ts";
-import { decodeHeader, kindOf, notTar, type RawHeader } from "./tar-header.ts";
+import {
+  BLOCK_BYTES,
+  decodeHeader,
+  decodePax,
+  kindOf,
+  notTar,
+  paddingOf,
+  type RawHeader,
+  type TarEntry,
+} from "./tar-entry.ts";
 
 /** What a tar consists of: an entry, then its content. */
 export type TarItem =
@@ -27,8 +34,8 @@ interface Extension {
 /**
  * Reads a tar of any dialect as it comes: v7, ustar, GNU with its long names
  * and large numbers, pax. Of files with holes it reads GNU's old form and pax's
- * form 1.0. Names keep their bytes. What follows the end mark is not looked at.
- * @throws `ARCHIVE_REJECTED` for what is no tar or breaks off; what the source throws.
+ * form 1.0. Names keep their bytes. What follows the end marker is ignored.
+ * @throws `ARCHIVE_REJECTED` for what is not a tar or breaks off; what the source throws.
  */
 export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TarItem> {
   const source = new ByteSource(chunks, () => notTar("it breaks off"));
@@ -38,7 +45,7 @@ export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerato
     if (block === undefined || isZero(block)) {
       if (block === undefined && count === 0) throw notTar("it is empty");
       if (extension.bytes > 0) throw notTar("it breaks off");
-      // The rest is drained, so that whoever sends it is not left waiting. Tars fill their last record up.
+      // The rest is drained, so that its sender does not block. Tars pad their last record.
       if (!(await source.skipRest(MAX_REST_BYTES))) throw notTar("too much follows its end");
       return;
     }
@@ -77,7 +84,7 @@ async function readExtension(source: ByteSource, header: RawHeader, extension: E
     case "g": {
       const keys = decodePax(body).keys();
       if ([...keys].some((key) => PER_ENTRY.has(key))) throw notTar("a global header names a file");
-      // The rest, such as a comment, is about nothing that is kept.
+      // The rest, such as a comment, is not needed.
       extension.bytes = 0;
       break;
     }
@@ -92,7 +99,7 @@ const PER_ENTRY: ReadonlySet<string> = new Set(["path", "linkpath", "size"]);
 function combine(header: RawHeader, extension: Extension): TarEntry {
   const { pax } = extension;
   const name = pax?.get(SPARSE.name) ?? pax?.get("path") ?? extension.name ?? header.name;
-  // v7 tars tell directories by the slash at the end of their names.
+  // v7 tars mark directories by the slash at the end of their names.
   const kind = header.type === "0" && name.endsWith("/") ? "directory" : kindOf(header.type);
   const size = paxNumber(pax, "size") ?? header.size;
   if (size < 0) throw notTar("a size is negative");
@@ -107,7 +114,7 @@ function combine(header: RawHeader, extension: Extension): TarEntry {
     uid: paxNumber(pax, "uid") ?? header.uid,
     gid: paxNumber(pax, "gid") ?? header.gid,
     modifyTime: Math.floor(paxNumber(pax, "mtime") ?? header.modifyTime),
-    // Some tars tell the size of the file that a link leads to; no content follows.
+    // Some tars write the size of the file that a link leads to; no content follows.
     size: kind === "file" || kind === "other" ? size : 0,
   };
 }

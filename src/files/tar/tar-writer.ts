@@ -1,16 +1,22 @@
 import { isUtf8 } from "node:buffer";
 import { type ByteString, toBytes } from "../../base/byte-string.ts";
-import { encodePax } from "./pax-records.ts";
 import { encodePaxMap } from "./sparse-map.ts";
-import { BLOCK_BYTES, type PlainTarEntry, paddingOf, type SparseMap, type TarEntry } from "./tar-entry.ts";
+import {
+  BLOCK_BYTES,
+  encodePax,
+  type PlainTarEntry,
+  paddingOf,
+  type SparseMap,
+  type TarEntry,
+} from "./tar-entry.ts";
 
-/** How what does not fit into a header is written: `pax` is the standard; `gnu` is what every small tar reads too. */
+/** How to write what does not fit into a header: `pax` is the standard; `gnu` is what every small tar reads too. */
 export type TarDialect = "pax" | "gnu";
 
 /** What ends a tar. */
 export const END_OF_TAR = Buffer.alloc(2 * BLOCK_BYTES);
 
-/** The bytes that fill the last block of a content up. */
+/** The bytes that pad the last block of a content. */
 export function padding(size: number): Buffer {
   return END_OF_TAR.subarray(0, paddingOf(size));
 }
@@ -38,7 +44,7 @@ const NAME_BYTES = 100;
 const MAX_OCTAL_7 = 0o7777777;
 const MAX_OCTAL_11 = 0o77777777777;
 
-/** In the form 1.0 of GNU's tar: whoever does not know it finds a file of another name. */
+/** In the form 1.0 of GNU's tar: a tool that does not know it finds a file with another name. */
 function encodeSparse(entry: PlainTarEntry, map: SparseMap): Buffer {
   const { name } = entry;
   const text = encodePaxMap(map);
@@ -78,7 +84,7 @@ function gnuExtension(entry: TarEntry): Buffer[] {
   return [...long("K", entry.linkName), ...long("L", entry.name)];
 }
 
-/** An entry of its own that speaks of the next one. */
+/** An entry of its own that extends the next one. */
 function extension(type: string, dialect: TarDialect, body: Buffer): Buffer[] {
   const own: TarEntry = {
     name: dialect === "pax" ? "PaxHeader" : "././@LongLink",
@@ -115,7 +121,7 @@ function header(entry: TarEntry, dialect: TarDialect, type: string): Buffer {
   return block;
 }
 
-/** In octal digits where they suffice, else, as GNU's tar began and all read, in two's complement. */
+/** In octal digits where they suffice, else in two's complement, which GNU's tar introduced and all read. */
 function writeNumber(block: Buffer, at: number, length: number, value: number): void {
   const digits = value.toString(8).padStart(length - 1, "0");
   if (value >= 0 && digits.length < length) {
@@ -129,4 +135,19 @@ function writeNumber(block: Buffer, at: number, length: number, value: number): 
     rest >>= 8n;
   }
   if (value >= 0) block[at] = 0x80;
+}
+
+/** Joins parts into chunks of at least so many bytes, the last one aside. */
+export async function* gather(parts: AsyncIterable<Buffer>, chunkBytes: number): AsyncGenerator<Buffer> {
+  let held: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of parts) {
+    held.push(part);
+    bytes += part.length;
+    if (bytes < chunkBytes) continue;
+    yield held.length === 1 ? part : Buffer.concat(held, bytes);
+    held = [];
+    bytes = 0;
+  }
+  yield Buffer.concat(held, bytes);
 }

@@ -1,4 +1,5 @@
-import type { BerthError } from "../../base/errors.ts";
+import { posix } from "node:path";
+import { type BerthError, invalidArgument } from "../../base/errors.ts";
 import type { OutputStream, TerminalSize } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
@@ -12,12 +13,12 @@ export interface JobRequest {
   readonly workingDir: string;
   /** Empty: the engine's default. */
   readonly user: string;
-  /** Whether anything will be written to stdin; otherwise it is /dev/null. */
+  /** Whether stdin will be written to; otherwise it is /dev/null. */
   readonly stdin: boolean;
   readonly terminal: TerminalSize | undefined;
-  /** How long it may run, which bounds how long it may take to begin. Default: that it may take 30 s. */
+  /** Its timeout, which also bounds how long it may take to start: 30 s at most, and by default. */
   readonly timeoutMs?: number;
-  /** Aborted when nobody waits for it to begin any more. */
+  /** Aborted when nobody waits for it to start any more. */
   readonly limit?: AbortSignal;
 }
 
@@ -25,30 +26,30 @@ export interface JobRequest {
 export type JobEnd =
   /** Its exit code is known; 128 + n where signal n ended it. */
   | { readonly kind: "exited"; readonly code: number; readonly message?: string }
-  /** Nobody can tell: the engine lost it, or its sandbox ended. */
+  /** Not known: the engine lost it, or its sandbox ended. */
   | { readonly kind: "lost"; readonly error: BerthError };
 
 /** Takes what a job writes, exactly and in the order of each stream. */
 export type JobOutput = (stream: OutputStream, chunk: Buffer) => void;
 
-/** What the process that leads the process group and session of a job is known by in its sandbox. */
+/** Identifies, in its sandbox, the process that leads a job's process group and session. */
 export interface LeaderId {
   readonly pid: number;
-  /** When the kernel started it, as /proc counts that: tells it from a later process of the same pid. */
+  /** When the kernel started it, as in /proc: distinguishes it from a later process with the same pid. */
   readonly startTime: string;
 }
 
-/** A {@link LeaderId} that is to be acted on. */
+/** A {@link LeaderId} to act on. */
 export interface Leader extends LeaderId {
-  /** Whether the pid may be another's by now: then it is looked at before anything is done to it. */
+  /** Whether the pid may be another process's by now: then it is checked before anything is done to it. */
   readonly unsure: boolean;
 }
 
-/** By what a later run of the service finds a job, and learns how it ends. */
+/** How a later run of the service finds a job, and learns how it ends. */
 export interface JobTrace {
   /** The {@link SpawnedProcess.handle} of the process it runs in. */
   readonly handle: string;
-  /** What its shell marks its end with; undefined where its end is that of the process. */
+  /** Marks its end; undefined where its end is that of the process. */
   readonly nonce: string | undefined;
 }
 
@@ -58,10 +59,10 @@ export interface Job extends Leader {
   readonly trace: JobTrace | undefined;
   /** Resolves when the command itself has ended and all it wrote has been passed on. Never rejects. */
   readonly end: Promise<JobEnd>;
-  /** Stops the flow of output soon; the job then waits as for a full pipe. */
+  /** Soon stops the flow of output; the job then waits as on a full pipe. */
   pause(): void;
   resume(): void;
-  /** Lets output flow slowly, since nobody wants it, until {@link pause} or {@link resume} is called. */
+  /** Lets unwanted output flow slowly until {@link pause} or {@link resume} is called. */
   trickle(): void;
   /** Resolves when more may be written. */
   writeStdin(data: Uint8Array): Promise<void>;
@@ -69,12 +70,12 @@ export interface Job extends Leader {
   closeStdin(): void;
   resize(size: TerminalSize): Promise<void>;
   /**
-   * Keeps {@link Leader.pid} this job's alone, even past its end, until the returned
-   * function is called; undefined when it has ended. Whoever acts on the pid
-   * holds the job meanwhile, so that what comes after it is not hit.
+   * Reserves {@link Leader.pid} for this job, even past its end, until the returned
+   * function is called; undefined when it has ended. Hold a job while acting on its
+   * pid, so that a later job is not hit.
    */
   hold(): (() => void) | undefined;
-  /** Lets go of the job without ending it; `end` settles soon. Idempotent. */
+  /** Detaches from the job without ending it; `end` settles soon. Idempotent. */
   close(): void;
 }
 
@@ -83,9 +84,34 @@ export interface JobRunner {
   /**
    * Starts a job; resolves when it exists. The signal ends the wait for a
    * shell, and a start that has not reached the engine; a job that has been
-   * handed to either is started all the same, and returned, so that nothing runs
-   * that nobody knows of.
+   * handed to either starts all the same, and is returned, so that nothing runs
+   * unnoticed.
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
+}
+
+/**
+ * Where a command starts: the sandbox's directory, an absolute path, or one
+ * below the sandbox's directory.
+ * @throws `INVALID_ARGUMENT` for a relative path that leaves it, and for /proc,
+ *   through which a path can name what is not the sandbox's own.
+ */
+export function resolveWorkingDir(sandboxDir: string, asked: string | undefined): string {
+  if (asked === undefined) return sandboxDir;
+  const path = posix.resolve(sandboxDir, asked);
+  if (
+    !asked.startsWith("/") &&
+    path !== sandboxDir &&
+    !path.startsWith(`${sandboxDir === "/" ? "" : sandboxDir}/`)
+  ) {
+    throw invalidArgument(
+      "working_dir",
+      `${JSON.stringify(asked)} leaves the sandbox's directory. Give an absolute path instead.`,
+    );
+  }
+  if (path === "/proc" || path.startsWith("/proc/")) {
+    throw invalidArgument("working_dir", "a command cannot start below /proc.");
+  }
+  return path;
 }

@@ -8,13 +8,13 @@ import { Lane, type LaneOwner } from "./lane.ts";
 export interface LanePoolSettings {
   /** Idle lanes kept ready. */
   readonly spare: number;
-  /** Lanes of one sandbox in all; those beyond are not opened. */
-  readonly most: number;
+  /** Lanes of one sandbox in total. */
+  readonly max: number;
   /** After how long lanes beyond the spare ones are closed. */
   readonly idleMs: number;
 }
 
-/** Lanes opened at the same time; more only make the engine slower. */
+/** Lanes opened at the same time; more would only slow the engine down. */
 const OPENING_AT_ONCE = 4;
 const FIRST_RECHECK_MS = 200;
 const MAX_RECHECK_MS = 10_000;
@@ -37,7 +37,7 @@ export class LanePool implements LaneOwner {
   readonly #all = new Set<Lane>();
   readonly #waiters: Waiter[] = [];
   readonly #rechecks = new Map<Lane, NodeJS.Timeout>();
-  readonly #most: number;
+  readonly #max: number;
   #opening = 0;
   #shrinkTimer: NodeJS.Timeout | undefined;
 
@@ -46,14 +46,14 @@ export class LanePool implements LaneOwner {
     this.#sandbox = sandbox;
     this.#settings = settings;
     this.#logger = logger;
-    this.#most = Math.max(
+    this.#max = Math.max(
       1,
-      Math.min(settings.most, Math.floor(sandbox.spec.resources.pidsLimit / PIDS_PER_LANE)),
+      Math.min(settings.max, Math.floor(sandbox.spec.resources.pidsLimit / PIDS_PER_LANE)),
     );
     this.#refill();
   }
 
-  /** Lanes there are, in whatever state. */
+  /** Lanes in any state. */
   get size(): number {
     return this.#all.size;
   }
@@ -62,7 +62,7 @@ export class LanePool implements LaneOwner {
   async take(signal: AbortSignal): Promise<Lane | undefined> {
     const ready = this.takeIdle();
     if (ready !== undefined) return ready;
-    if (this.#all.size + this.#opening >= this.#most && !this.#isAnyComing) return undefined;
+    if (this.#all.size + this.#opening >= this.#max && !this.#isAnyComing) return undefined;
     const { promise, resolve } = Promise.withResolvers<Lane | undefined>();
     const waiter: Waiter = { resolve };
     this.#waiters.push(waiter);
@@ -86,7 +86,7 @@ export class LanePool implements LaneOwner {
     return entry?.lane;
   }
 
-  /** Returns a lane that was taken and not used, or is idle again. */
+  /** Takes back a lane that was not used, or is idle again. */
   giveBack(lane: Lane): void {
     if (lane.state === "idle") this.freed(lane);
   }
@@ -115,7 +115,7 @@ export class LanePool implements LaneOwner {
     this.#refill();
   }
 
-  /** Lets go of every lane. For a sandbox that has ended. */
+  /** Gives up every lane. For a sandbox that has ended. */
   close(): void {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new BerthError("SANDBOX_TERMINATED", "The sandbox has ended."));
@@ -124,12 +124,12 @@ export class LanePool implements LaneOwner {
     this.#turnAway();
   }
 
-  /** Has those that wait go another way. */
+  /** Those that wait get no lane, and start plain jobs. */
   #turnAway(): void {
     for (const waiter of this.#waiters.splice(0)) waiter.resolve(undefined);
   }
 
-  /** Lanes that are idle soon. */
+  /** Lanes that will be idle soon. */
   get #renewing(): number {
     let count = 0;
     for (const { state } of this.#all) if (state === "renewing") count++;
@@ -144,7 +144,7 @@ export class LanePool implements LaneOwner {
   #refill(): void {
     if (this.#closing.signal.aborted) return;
     const wanted = this.#settings.spare + this.#waiters.length - this.#idle.length - this.#renewing;
-    while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#most)
+    while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#max)
       this.#open();
   }
 
@@ -161,11 +161,8 @@ export class LanePool implements LaneOwner {
         (error: unknown) => {
           this.#opening--;
           if (this.#closing.signal.aborted) return;
-          this.#logger.debug(
-            { sandboxId: this.#sandbox.sandboxId, err: error },
-            "a lane could not be opened",
-          );
-          // Those that wait go another way; the next job tries to open one again.
+          this.#logger.debug({ sandboxId: this.#sandbox.sandboxId, err: error }, "cannot open a lane");
+          // Those that wait start plain jobs; the next job tries to open a lane again.
           this.#turnAway();
         },
       )
@@ -174,9 +171,7 @@ export class LanePool implements LaneOwner {
         // A lane that is busy may stay so for hours: where no other may be opened, nobody waits.
         if (!this.#isAnyComing) this.#turnAway();
       })
-      .catch((error: unknown) =>
-        this.#logger.error({ err: error }, "the lanes of a sandbox are out of order"),
-      );
+      .catch((error: unknown) => this.#logger.error({ err: error }, "cannot refill the lanes of a sandbox"));
   }
 
   #recheckLater(lane: Lane, delayMs: number): void {

@@ -3,46 +3,45 @@ import { untilAborted } from "../../base/async.ts";
 import { abortError, BerthError } from "../../base/errors.ts";
 import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { shellGone } from "./errors.ts";
 import type { Leader } from "./job.ts";
+import { MarkerScanner, newNonce } from "./markers.ts";
 import {
   askCommand,
   LANE_BOOT,
   PLAIN_START,
   PRELOADED_START,
+  parseLeader,
   preloadingShell,
   RECHECK_COMMAND,
   readyCommand,
   renewCommand,
   renewedCommand,
-} from "./lane-script.ts";
-import { parseLeader } from "./leader-text.ts";
-import { MarkerScanner } from "./marker-scanner.ts";
-import { newNonce } from "./nonce.ts";
-import { shellGone } from "./shell-gone.ts";
-import type { ShellText } from "./shell-text.ts";
+  type ShellText,
+} from "./script.ts";
 
 /** What a lane is doing. */
-export type LaneState =
-  /** Waits for a job or a question. */
+type LaneState =
+  /** Waits for a job or a probe. */
   | "idle"
-  /** Runs a job, answers a question, or is held by its last job's owner. */
+  /** Runs a job, answers a probe, or is held by its last job's owner. */
   | "busy"
-  /** Its last job is over, and could have changed it; it becomes a new shell, and idle with that. */
+  /** Its last job is over and could have changed it; it becomes a new shell, and then idle. */
   | "renewing"
   /** Something its last job left behind still holds its pipes. */
   | "parked"
   | "dead";
 
-/** Takes the bytes of a lane's streams while it is not idle. */
+/** Receives the bytes of a lane's streams while it is not idle. */
 export interface LaneTask {
   data(stream: OutputStream, chunk: Buffer): void;
   /** The lane has died; `lost` is the connection's error, if it was that. */
   died(lost: Error | undefined): void;
 }
 
-/** Whom a lane tells of what becomes of it. */
+/** Is notified of a lane's state. */
 export interface LaneOwner {
-  /** It is idle, and proven clean. */
+  /** It is idle and proven clean. */
   freed(lane: Lane): void;
   /** Its last job left something behind that holds its pipes. */
   parked(lane: Lane): void;
@@ -57,9 +56,9 @@ const SIGKILL = 9;
 
 /**
  * A shell inside a sandbox, opened ahead of need, that runs one job at a time
- * as its child and is used again when the job is proven to have left nothing
- * behind. Ends of jobs come as markers, apart from their output: a nonce that
- * is new for each job and known to the shell alone.
+ * as its child and is reused when the job is proven to have left nothing behind.
+ * Markers, apart from the output, report the end of a job: a nonce that is new
+ * for each job and known to the shell alone. See README.md.
  */
 export class Lane implements Leader {
   /** The shell's process, session and process group in the sandbox. */
@@ -73,9 +72,9 @@ export class Lane implements Leader {
   #spent = false;
   #task: LaneTask | undefined;
   readonly #outside: OutsideControl | undefined;
-  /** Whether its jobs are kept from its memory and its pipes. */
+  /** Whether its jobs cannot reach its memory and its pipes. */
   readonly #undumpable: boolean;
-  /** What was seen from outside when it was last by itself; undefined where that cannot be seen. */
+  /** What was seen from outside when it was last on its own; undefined where that cannot be seen. */
   #seclusion: Seclusion | undefined;
 
   private constructor(
@@ -104,9 +103,9 @@ export class Lane implements Leader {
     const nonce = newNonce();
     const ready = Promise.withResolvers<string>();
     ready.promise.catch(() => {});
-    let said = "";
+    let output = "";
     const scanner = new MarkerScanner(nonce, (chunk) => {
-      said = (said + chunk.toString("latin1")).slice(0, 1024);
+      output = (output + chunk.toString("latin1")).slice(0, 1024);
     });
     let lane: Lane | undefined;
     const limit = AbortSignal.any([signal, AbortSignal.timeout(OPEN_TIMEOUT_MS)]);
@@ -132,7 +131,7 @@ export class Lane implements Leader {
           if (found !== undefined) ready.resolve(found.text.slice(1));
         },
         end: (error) => {
-          ready.reject(shellGone(said, error));
+          ready.reject(shellGone(output, error));
           if (lane !== undefined) lane.#die(error);
         },
       },
@@ -154,7 +153,7 @@ export class Lane implements Leader {
     return this.#state;
   }
 
-  /** Hands the shell a task and the text that begins it. The lane must be idle; the task then decides what becomes of it. */
+  /** Hands the shell a task and the text that starts it. The lane must be idle; the task then decides what happens to it. */
   give(task: LaneTask, text: ShellText): void {
     this.#begin(task);
     this.#write(text);
@@ -162,8 +161,8 @@ export class Lane implements Leader {
 
   /**
    * Has the shell itself run a command of builtins, which needs no new process,
-   * and returns what it answered. The lane must be idle, and is idle afterwards.
-   * @param within aborted when no answer is waited for any longer. Default: never.
+   * and returns its answer. The lane must be idle, and is idle afterwards.
+   * @param within aborts the wait for the answer. Default: never.
    * @throws `ENGINE_UNAVAILABLE` when it ends, or does not answer in time; the lane is then dead.
    */
   async ask(command: string, within?: AbortSignal): Promise<string> {
@@ -190,7 +189,7 @@ export class Lane implements Leader {
     }
   }
 
-  /** Looks whether a parked lane has become clean. Tells its owner when it has; otherwise it stays parked. */
+  /** Checks whether a parked lane has become clean, and notifies its owner then; otherwise it stays parked. */
   async recheck(): Promise<void> {
     if (this.#state !== "parked") return;
     if (!this.#undumpable) {
@@ -207,17 +206,17 @@ export class Lane implements Leader {
   }
 
   /**
-   * For the job that runs: its process group is being acted on, and this
-   * shell's with it, which may be hit later than the job ends. So it runs no other.
+   * For the job that runs: something acts on its process group, and so on this
+   * shell's, and may hit it after the job's end. So the lane runs no other job.
    */
   spend(): void {
     this.#spent = true;
   }
 
   /**
-   * For the job that ran: the shell says that it left nothing behind, and nobody holds it. A job that can read and
-   * write the shell's memory may have forged that. Then the lane is free again when the shell has become another one
-   * and, where that can be seen, is by itself as seen from outside.
+   * For the job that ran: the shell reports that it left nothing behind, and nobody holds it. A job that can read and
+   * write the shell's memory may have forged that. Then the lane is idle again only when the shell has become a new
+   * one and, where that can be seen, is on its own as seen from outside.
    */
   release(): void {
     if (this.#state === "dead") return;
@@ -250,7 +249,7 @@ export class Lane implements Leader {
     this.spawned.closeStdin();
   }
 
-  /** Gives the lane up. What runs in it is not ended. */
+  /** Gives the lane up without ending what runs in it. */
   discard(): void {
     this.#die(undefined);
     this.spawned.close();
@@ -262,14 +261,14 @@ export class Lane implements Leader {
     if (before !== undefined && (await outside?.seclusion(this, before)) === undefined) return this.park();
     const [going, there] = [newNonce(), newNonce()];
     const limit = AbortSignal.timeout(RENEW_TIMEOUT_MS);
-    await untilAborted(this.#told(going, ["stdout"], renewCommand(going)), limit);
+    await untilAborted(this.#reported(going, ["stdout"], renewCommand(going)), limit);
     await untilAborted(
-      this.#told(there, ["stdout", "stderr"], PLAIN_START + LANE_BOOT + renewedCommand(there)),
+      this.#reported(there, ["stdout", "stderr"], PLAIN_START + LANE_BOOT + renewedCommand(there)),
       limit,
     );
     if (before !== undefined) {
       const after = await outside?.seclusion(this, before);
-      // It said that it would become another shell, and has not.
+      // It reported that it would become a new shell, and has not.
       if (after === undefined || after.program === before.program) return this.#end();
       this.#seclusion = after;
     }
@@ -279,8 +278,8 @@ export class Lane implements Leader {
     this.#owner.freed(this);
   }
 
-  /** Writes a text, and resolves when each of the streams has told the nonce. What comes before that is nobody's. */
-  #told(nonce: string, streams: readonly OutputStream[], text: ShellText): Promise<void> {
+  /** Writes a text, and resolves when each of the streams has brought the nonce. What comes before that is nobody's. */
+  #reported(nonce: string, streams: readonly OutputStream[], text: ShellText): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting = new Map(streams.map((stream) => [stream, new MarkerScanner(nonce, () => {})]));
     this.#task = {
@@ -329,7 +328,7 @@ export class Lane implements Leader {
   }
 
   #write(text: ShellText): void {
-    // A write that fails is a lane that has died, and that is told by its streams.
+    // A write that fails is a lane that has died, which its streams report.
     this.spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
   }
 

@@ -3,26 +3,26 @@ import type { Engine, OutsideControl } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { POOL_OWNER } from "../../sandboxes/warm-pool.ts";
 import type { ControlParts, Shells } from "../control.ts";
+import { ShellGoneError } from "./errors.ts";
 import type { Job, JobOutput, JobRequest, JobRunner, LeaderId } from "./job.ts";
-import { workingDirMissing } from "./job-bounds.ts";
 import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
-import { signalCommand } from "./lane-script.ts";
-import { jobText } from "./lane-text.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
-import { noProcesses, orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
+import { signalCommand } from "./script.ts";
 
-/** What is longer goes the plain way: shells read long commands slowly. */
+import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
+
+/** Longer commands run as plain jobs: shells read them slowly. */
 const MAX_TEXT = 32 * 1024;
 const SIGKILL = 9;
 const READY_ANSWER_MS = 500;
-/** After how long a shell that has not begun its job is looked at, and looked at again. */
+/** How often a shell that has not started its job is checked. */
 const STUCK_MS = 250;
 const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
 
-/** Asks a shell, as often as it likes, and makes something of the answers. */
-type Questions<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
+/** Runs commands in a shell, one after another, and makes something of their answers. */
+type ShellProbe<T> = (ask: (command: string) => Promise<string>) => Promise<T>;
 
 /** What is kept ready in one sandbox. */
 interface ReadyShells {
@@ -31,9 +31,9 @@ interface ReadyShells {
 }
 
 /**
- * The shells of all sandboxes: runs jobs in them, and answers questions about
- * what happens inside. What they cannot do (a terminal, another user) and what
- * finds none ready is run the plain way.
+ * The shells of all sandboxes: runs jobs in them, and probes what happens inside.
+ * What they cannot do (a terminal, another user) and what finds none ready is
+ * run as a plain job.
  */
 export class Lanes implements JobRunner, Shells {
   readonly #engine: Engine;
@@ -65,11 +65,11 @@ export class Lanes implements JobRunner, Shells {
       forStdin: new PrestartedShells(this.#engine, sandbox, this.#logger),
     };
     this.#ready.set(sandbox.ref, ready);
-    // Whoever claims a sandbox that waits may want an interpreter at once.
+    // Whoever claims a sandbox from the warm pool may want an interpreter at once.
     if (sandbox.owner === POOL_OWNER) ready.forStdin.prepare();
   }
 
-  /** Lets go of the lanes of a sandbox that ends. */
+  /** Gives up the shells of a sandbox that ends. */
   close(ref: string): void {
     const ready = this.#ready.get(ref);
     this.#ready.delete(ref);
@@ -77,7 +77,7 @@ export class Lanes implements JobRunner, Shells {
     ready?.forStdin.close();
   }
 
-  /** Lets go of the lanes of every sandbox. The sandboxes stay. */
+  /** Gives up the shells of every sandbox. The sandboxes stay. */
   closeAll(): void {
     for (const ref of [...this.#ready.keys()]) this.close(ref);
   }
@@ -102,7 +102,7 @@ export class Lanes implements JobRunner, Shells {
     return watchStart(watch, start, signal);
   }
 
-  /** Starts a job in a shell that is ready; undefined when it is to be started another way. */
+  /** Starts a job in a shell that is ready; undefined where it needs a plain job. */
   async #startIn(
     sandbox: LeasedSandbox,
     ready: ReadyShells,
@@ -117,31 +117,28 @@ export class Lanes implements JobRunner, Shells {
     }
     const lane = ready.lanes.takeIdle() ?? (await ready.lanes.take(AbortSignal.any([signal, limit])));
     if (lane === undefined) return undefined;
-    const job = LaneJob.run(lane, jobText(request), output);
-    switch (await this.#unlessStuck(sandbox, lane, limit, job.started, () => job.hold())) {
-      case "started":
-        return job;
-      case "no-directory":
-        throw workingDirMissing(request);
-      case "no-child":
-        throw noProcesses();
-      case "lane-gone":
-        return undefined;
+    const job = LaneJob.run(lane, request, output);
+    try {
+      await this.#unlessStuck(sandbox, lane, limit, job.started, () => job.hold());
+      return job;
+    } catch (error) {
+      if (error instanceof ShellGoneError) return undefined;
+      throw error;
     }
   }
 
   /**
-   * Waits for what a shell makes of a job. One that a signal has stopped is
-   * continued; where it is stopped again it is killed, so that the job begins
-   * elsewhere. One that is not waited for any longer is killed too, so that it
-   * does not begin the job after all.
+   * Waits until a shell has started a job. A shell that a signal has stopped is
+   * continued; if it is stopped again it is killed, so that the job starts
+   * elsewhere. Once the limit aborts it is killed too, so that it does not
+   * start the job after all.
    * @param hold keeps the shell from another job while it is killed; undefined where it may have one already.
    */
   async #unlessStuck<T>(
     sandbox: LeasedSandbox,
     shell: LeaderId,
     limit: AbortSignal,
-    begun: Promise<T>,
+    started: Promise<T>,
     hold: () => (() => void) | undefined = () => () => {},
   ): Promise<T> {
     const fail = (error: unknown): void =>
@@ -150,7 +147,7 @@ export class Lanes implements JobRunner, Shells {
     let wasStopped = false;
     const help = async (): Promise<void> => {
       const outside = await this.#outside(sandbox);
-      // Its child may be what is stopped, before it has begun the job.
+      // Its child may be what is stopped, before it has started the job.
       const isStopped = (await outside?.isHeldUp(shell)) ?? false;
       if (over) return;
       if (isStopped && wasStopped) return kill();
@@ -172,7 +169,7 @@ export class Lanes implements JobRunner, Shells {
     const onLimit = (): void => void kill().catch(fail);
     limit.addEventListener("abort", onLimit, { once: true });
     try {
-      return await begun;
+      return await started;
     } finally {
       over = true;
       clearTimeout(looking);
@@ -185,35 +182,30 @@ export class Lanes implements JobRunner, Shells {
   }
 
   /**
-   * Has a shell of the given user answer questions: a lane that is ready, else
-   * one opened for it. A ready one may have been killed or stopped from within
-   * the sandbox; then a new one is asked from the beginning.
+   * Runs a probe in a shell of the given user: a lane that is ready, else one
+   * opened for it. A ready one may have been killed or stopped from within the
+   * sandbox; then the probe starts over in a new one.
    */
-  async ask<T>(
-    sandbox: LeasedSandbox,
-    user: string,
-    questions: Questions<T>,
-    within?: AbortSignal,
-  ): Promise<T> {
-    const begun = performance.now();
+  async ask<T>(sandbox: LeasedSandbox, user: string, probe: ShellProbe<T>, within?: AbortSignal): Promise<T> {
+    const startedAt = performance.now();
     try {
-      return await this.#ask(sandbox, user, questions, within);
+      return await this.#ask(sandbox, user, probe, within);
     } catch (error) {
-      throw await orObstacle(error, () => this.#outside(sandbox), performance.now() - begun);
+      throw await orObstacle(error, () => this.#outside(sandbox), performance.now() - startedAt);
     }
   }
 
   async #ask<T>(
     sandbox: LeasedSandbox,
     user: string,
-    questions: Questions<T>,
+    probe: ShellProbe<T>,
     within?: AbortSignal,
   ): Promise<T> {
     const pool = this.#ready.get(sandbox.ref)?.lanes;
     const ready = user === sandbox.user ? pool?.takeIdle() : undefined;
     if (ready !== undefined) {
       try {
-        return await questions((command) => ready.ask(command, within && soon(within)));
+        return await probe((command) => ready.ask(command, within && soon(within)));
       } catch (error) {
         if (ready.state !== "dead") throw error;
       } finally {
@@ -224,16 +216,16 @@ export class Lanes implements JobRunner, Shells {
     const never = new AbortController().signal;
     const lane = await Lane.open(this.#engine, sandbox, user, nobody, within ?? never);
     try {
-      // One that was stopped is not to do later what it was asked in vain.
+      // One that was stopped must not run later what it did not answer.
       if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL), within);
-      return await questions((command) => lane.ask(command, within));
+      return await probe((command) => lane.ask(command, within));
     } finally {
       lane.retire();
     }
   }
 }
 
-/** One that is ready and does not answer leaves time to ask another. */
+/** Leaves time to ask another shell where one that is ready does not answer. */
 function soon(within: AbortSignal): AbortSignal {
   return AbortSignal.any([within, AbortSignal.timeout(READY_ANSWER_MS)]);
 }

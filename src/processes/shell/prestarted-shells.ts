@@ -1,17 +1,21 @@
+import { abortError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
-import type { Engine } from "../../engine/port.ts";
+import type { Engine, OutputSink, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
-import { PrestartedShell } from "./prestarted-shell.ts";
+import { ShellGoneError, shellGone } from "./errors.ts";
+import type { Job, JobOutput, JobRequest, LeaderId } from "./job.ts";
+import { PlainJob } from "./plain-job.ts";
+import { PRESTARTED_SHELL, parseLeader, prestartedJobText } from "./script.ts";
 
-/** Sandboxes whose jobs read no stdin for this long keep no shell for it. */
+/** After how long without a job that reads stdin a sandbox keeps no shell for one. */
 const IDLE_MS = 60_000;
 
-/** A sandbox may have been made for this one job, and go with it. */
+/** A sandbox may have been created for this one job, and go with it. */
 const REOPEN_DELAY_MS = 30;
 
 /**
- * Keeps one {@link PrestartedShell} ready in a sandbox that has been asked for
- * one: most never are.
+ * Keeps one {@link PrestartedShell} ready in a sandbox once it has needed one:
+ * most never do.
  */
 export class PrestartedShells {
   readonly #engine: Engine;
@@ -29,7 +33,7 @@ export class PrestartedShells {
     this.#logger = logger;
   }
 
-  /** Opens one ahead of the first wish. */
+  /** Opens one ahead of the first need. */
   prepare(): void {
     this.#open();
   }
@@ -46,7 +50,7 @@ export class PrestartedShells {
     return shell;
   }
 
-  /** Lets go of it. For a sandbox that has ended. */
+  /** For a sandbox that has ended. */
   close(): void {
     this.#closing.abort();
     clearTimeout(this.#idleTimer);
@@ -66,7 +70,7 @@ export class PrestartedShells {
         if (this.#closing.signal.aborted) return;
         this.#logger.debug(
           { sandboxId: this.#sandbox.sandboxId, err: error },
-          "a waiting shell could not be opened",
+          "cannot open a prestarted shell",
         );
       })
       .finally(() => {
@@ -77,5 +81,96 @@ export class PrestartedShells {
   #retire(): void {
     this.#ready?.retire();
     this.#ready = undefined;
+  }
+}
+
+const OPEN_TIMEOUT_MS = 15_000;
+
+/** More than this is not what such a shell reports. */
+const MAX_READY = 64;
+
+/** A shell opened ahead of need for one job that reads stdin: its own stdin becomes the job's. */
+export class PrestartedShell implements LeaderId {
+  readonly #spawned: SpawnedProcess;
+  readonly pid: number;
+  readonly startTime: string;
+  #job: PlainJob | undefined;
+  #ended: { readonly error: Error | undefined } | undefined;
+
+  private constructor(spawned: SpawnedProcess, leader: LeaderId) {
+    this.#spawned = spawned;
+    this.pid = leader.pid;
+    this.startTime = leader.startTime;
+  }
+
+  /** Opens one; resolves when it waits for its job, and fails where that takes longer than `timeoutMs`. */
+  static async open(
+    engine: Engine,
+    sandbox: LeasedSandbox,
+    signal: AbortSignal,
+    timeoutMs = OPEN_TIMEOUT_MS,
+  ): Promise<PrestartedShell> {
+    const ready = Promise.withResolvers<void>();
+    ready.promise.catch(() => {});
+    let output = "";
+    let shell: PrestartedShell | undefined;
+    const sink: OutputSink = {
+      data: (stream, chunk) => {
+        if (shell !== undefined) return shell.#job?.sink.data(stream, chunk);
+        output = (output + chunk.toString("latin1")).slice(0, MAX_READY);
+        if (output.includes(";")) ready.resolve();
+      },
+      end: (error) => {
+        ready.reject(shellGone("", error));
+        if (shell !== undefined) shell.#end(error);
+      },
+    };
+    const request = { argv: ["/bin/sh", "-c", PRESTARTED_SHELL], user: sandbox.user, stdin: true };
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+    const onAbort = (): void => ready.reject(abortError(limit));
+    limit.addEventListener("abort", onAbort, { once: true });
+    const spawned = await engine.spawn(sandbox.ref, request, sink, limit);
+    try {
+      await ready.promise;
+    } catch (error) {
+      spawned.close();
+      throw error;
+    } finally {
+      limit.removeEventListener("abort", onAbort);
+    }
+    shell = new PrestartedShell(spawned, parseLeader(output.slice(1, output.indexOf(";"))));
+    return shell;
+  }
+
+  /** Whether it can still be given a job. */
+  get alive(): boolean {
+    return this.#ended === undefined;
+  }
+
+  /** Runs its one job; undefined where the shell ended before it started that. */
+  async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
+    const job = new PlainJob(request, output, this.startTime);
+    this.#job = job;
+    const text = prestartedJobText(request, job.nonce);
+    // A write that fails is a shell that has ended, which its streams report.
+    this.#spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
+    if (this.#ended !== undefined) job.sink.end(this.#ended.error);
+    try {
+      await job.begin(this.#spawned);
+      return job;
+    } catch (error) {
+      if (error instanceof ShellGoneError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Lets it end. */
+  retire(): void {
+    this.#spawned.closeStdin();
+  }
+
+  #end(error: Error | undefined): void {
+    this.#ended = { error };
+    this.#job?.sink.end(error);
   }
 }

@@ -3,21 +3,20 @@ import { BerthError } from "../../base/errors.ts";
 import type { OutputStream, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
+import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
-import { endAsEngineTells } from "./job-bounds.ts";
-import { MarkerScanner } from "./marker-scanner.ts";
-import { newNonce } from "./nonce.ts";
-import { sandboxEnd } from "./shell-gone.ts";
+import { MarkerScanner, newNonce } from "./markers.ts";
+import { endFromEngine } from "./shell-job.ts";
 
-/** How often it is asked whether it still runs. */
+/** How often Berth checks whether it still runs. */
 const LOOK_INTERVAL_MS = 1_000;
-/** How long the engine may take to tell how it ended. */
+/** How long the engine may take to report how it ended. */
 const ENGINE_MS = 10_000;
-/** An exit code above this says which signal ended a process. */
+/** An exit code above this names the signal that ended a process. */
 const LAST_OWN_CODE = 128;
 
-/** What is known of a job that an earlier run of the service started. */
-export interface FoundFacts {
+/** What is stored of a job that an earlier run of the service started. */
+interface ReattachedInit {
   readonly leader: LeaderId;
   readonly trace: JobTrace | undefined;
   readonly sandbox: LeasedSandbox;
@@ -25,10 +24,9 @@ export interface FoundFacts {
 }
 
 /**
- * A job that an earlier run of the service started. Its stdin went with that.
- * What it writes, and how it ends, comes from the pipes that it still has; where
- * there are none, the engine may tell its end. It is the process of its pid for
- * as long as that has its start time.
+ * A job that an earlier run of the service started, and whose stdin ended with that run. What it writes, and how it
+ * ends, comes from the pipes that it still has; where there are none, the engine may know its end. Its pid names it as
+ * long as that process has its start time.
  */
 export class ReattachedJob implements Job {
   readonly pid: number;
@@ -42,7 +40,7 @@ export class ReattachedJob implements Job {
       void this.#gone();
     },
   };
-  readonly #facts: FoundFacts;
+  readonly #init: ReattachedInit;
   readonly #output: JobOutput;
   readonly #scanners: Record<OutputStream, MarkerScanner>;
   readonly #codes = new Map<OutputStream, number>();
@@ -53,11 +51,11 @@ export class ReattachedJob implements Job {
   #streamsOver = false;
   #learning: Promise<void> | undefined;
 
-  constructor(facts: FoundFacts, output: JobOutput) {
-    this.#facts = facts;
-    this.pid = facts.leader.pid;
-    this.startTime = facts.leader.startTime;
-    this.trace = facts.trace;
+  constructor(init: ReattachedInit, output: JobOutput) {
+    this.#init = init;
+    this.pid = init.leader.pid;
+    this.startTime = init.leader.startTime;
+    this.trace = init.trace;
     this.#output = output;
     this.#scanners = { stdout: this.#scanner("stdout"), stderr: this.#scanner("stderr") };
   }
@@ -71,10 +69,10 @@ export class ReattachedJob implements Job {
     return this.#running.promise;
   }
 
-  /** Begins to look after it. @param spawned the process it runs in; undefined where the engine does not know that. */
+  /** Starts to follow it. @param spawned the process it runs in; undefined where the engine does not know that. */
   follow(spawned: SpawnedProcess | undefined, control: ProcessControl): void {
     this.#spawned = spawned;
-    // What was left in its pipes may have told its end already.
+    // What was left in its pipes may have reported its end already.
     if (this.#closed.signal.aborted) spawned?.close();
     void this.#watch(control);
   }
@@ -122,11 +120,11 @@ export class ReattachedJob implements Job {
     const found = this.#scanners[stream].push(chunk);
     if (found?.text[0] !== "E") return;
     this.#codes.set(stream, Number(found.text.slice(1)));
-    if (this.#codes.size === 2) this.#tell();
+    if (this.#codes.size === 2) this.#exitedAsReported();
   }
 
-  /** It has ended as its shell told. */
-  #tell(): void {
+  /** It has ended as its shell reported. */
+  #exitedAsReported(): void {
     const [first = -1] = this.#codes.values();
     this.#exited(this.#codes.get("stdout") ?? first);
   }
@@ -141,9 +139,9 @@ export class ReattachedJob implements Job {
 
   async #watch(control: ProcessControl): Promise<void> {
     const { signal } = this.#closed;
-    const { sandbox, user } = this.#facts;
+    const { sandbox, user } = this.#init;
     while (!signal.aborted) {
-      // While nobody answers it counts as running: the sandbox's end is told by others.
+      // While nobody answers it counts as running: the sandbox's end is reported elsewhere.
       const runs = await control.signal(sandbox, user, this, 0).catch(() => true);
       if (!runs) await this.#gone();
       this.#running.resolve(runs);
@@ -160,10 +158,10 @@ export class ReattachedJob implements Job {
   async #learnEnd(): Promise<void> {
     const limit = AbortSignal.any([this.#closed.signal, AbortSignal.timeout(ENGINE_MS)]);
     const spawned = this.#spawned;
-    const told = spawned && (await endAsEngineTells(spawned, () => this.#streamsOver, limit));
+    const end = spawned && (await endFromEngine(spawned, () => this.#streamsOver, limit));
     for (const scanner of Object.values(this.#scanners)) scanner.flush();
-    if (this.#codes.size > 0) return this.#tell();
-    if (told?.kind === "exited" && this.#isOwn(told.code)) return this.#exited(told.code);
+    if (this.#codes.size > 0) return this.#exitedAsReported();
+    if (end?.kind === "exited" && this.#isOwn(end.code)) return this.#exited(end.code);
     await sandboxEnd(this.#closed);
     this.#finish(lost("The service was restarted while it ran: how it ended is not known."));
   }

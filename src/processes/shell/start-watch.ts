@@ -1,45 +1,46 @@
 import { abortError, BerthError } from "../../base/errors.ts";
 import type { Obstacle, OutsideControl } from "../../engine/port.ts";
-import { BEGIN_TIMEOUT_MS } from "./job-bounds.ts";
+import { noProcesses } from "./errors.ts";
+import { START_TIMEOUT_MS } from "./shell-job.ts";
 
-/** After how long a job that has not begun is looked at from outside, first and at most. */
+/** How long until a job that has not started is first checked from outside, and the longest time between checks. */
 const FIRST_LOOK_MS = 300;
 const MAX_LOOK_MS = 1_000;
-/** An obstacle that is seen for so long is none that goes away by itself. */
+/** An obstacle that is seen for this long does not go away by itself. */
 const OBSTACLE_MS = 1_500;
 /** How much earlier the shell may have been started that a start waits for. */
 const EARLIER_MS = 15_000;
-/** How long a start may go on that nobody waits for any more: it may be just about to come to something. */
+/** How long a start may go on that nobody waits for any more: it may be about to succeed. */
 const LEFT_MS = 800;
 
 /** A loaded machine may need this long to start a command that may run for a moment only. */
-const MIN_BEGIN_MS = 10_000;
-/** How much later than its timeout a command may begin, to end at once. */
-const LATE_BEGIN_MS = 2_000;
+const MIN_START_MS = 10_000;
+/** How much later than its timeout a command may start, to end at once. */
+const LATE_START_MS = 2_000;
 
-/** What a start is watched with. */
+/** What {@link watchStart} needs. */
 export interface StartWatchParts {
   /** The sandbox's processes from outside; undefined where they are not seen. */
   readonly outside: () => Promise<OutsideControl | undefined>;
   /** Called where signals stop every shell that is started in the sandbox. */
   readonly onStopped: () => void;
-  /** How long the job may run; undefined: for as long as it likes. It need not begin where that is over. */
+  /** The job's timeout; undefined: none. After that it need not start any more. */
   readonly timeoutMs: number | undefined;
 }
 
 /**
- * Starts a job, which may take its time to begin and no longer. Where something
- * in the sandbox keeps it from that for good, as can be seen from outside, that
- * is said soon. The signal that `start` gets says that it is not waited for any more.
- * @param signal the caller's: once it is aborted, the start has a moment to come to something.
- * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its bound of processes; `DEADLINE_EXCEEDED`.
+ * Starts a job within a time limit. If something in the sandbox prevents the start
+ * for good, as seen from outside, it fails soon. The signal passed to `start` aborts
+ * when nobody waits for it any more.
+ * @param signal the caller's: once it is aborted, the start still has a moment to succeed.
+ * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of processes; `DEADLINE_EXCEEDED`.
  */
 export async function watchStart<T>(
-  { outside, onStopped, timeoutMs = BEGIN_TIMEOUT_MS }: StartWatchParts,
+  { outside, onStopped, timeoutMs = START_TIMEOUT_MS }: StartWatchParts,
   start: (limit: AbortSignal) => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const beginMs = Math.min(Math.max(timeoutMs + LATE_BEGIN_MS, MIN_BEGIN_MS), BEGIN_TIMEOUT_MS);
+  const startMs = Math.min(Math.max(timeoutMs + LATE_START_MS, MIN_START_MS), START_TIMEOUT_MS);
   const limit = new AbortController();
   const givenUp = Promise.withResolvers<never>();
   givenUp.promise.catch(() => {});
@@ -47,12 +48,12 @@ export async function watchStart<T>(
     limit.abort(error);
     givenUp.reject(error);
   };
-  const begun = performance.now();
+  const startedAt = performance.now();
   let seen: { readonly obstacle: Obstacle; readonly since: number } | undefined;
   let over = false;
   const look = async (): Promise<void> => {
     const view = await outside();
-    const sinceMs = performance.now() - begun + EARLIER_MS;
+    const sinceMs = performance.now() - startedAt + EARLIER_MS;
     const obstacle = await view?.obstacle(sinceMs);
     if (over) return;
     if (obstacle !== seen?.obstacle) seen = obstacle && { obstacle, since: performance.now() };
@@ -74,11 +75,11 @@ export async function watchStart<T>(
     look().then(next, next);
   };
   let looking = setTimeout(onLook, lookMs).unref();
-  const late = setTimeout(() => giveUp(tooLate(beginMs)), beginMs).unref();
+  const late = setTimeout(() => giveUp(tooLate(startMs)), startMs).unref();
   let left: NodeJS.Timeout | undefined;
   const onLeft = (): void => {
     left = setTimeout(async () => {
-      // Where it cannot be killed, it is to be known when it begins after all.
+      // A start that cannot be killed must stay known: it may still succeed.
       if ((await outside()) !== undefined && !over) giveUp(abortError(signal));
     }, LEFT_MS).unref();
   };
@@ -88,7 +89,7 @@ export async function watchStart<T>(
     return await Promise.race([start(limit.signal), givenUp.promise]);
   } catch (error) {
     if (limit.signal.aborted) throw error;
-    throw await orObstacle(error, outside, performance.now() - begun);
+    throw await orObstacle(error, outside, performance.now() - startedAt);
   } finally {
     over = true;
     signal.removeEventListener("abort", onLeft);
@@ -97,8 +98,8 @@ export async function watchStart<T>(
 }
 
 /**
- * The error of what may have failed because of an {@link Obstacle}, where there is one now; else the given one.
- * @param lastedMs how long ago it began.
+ * The error for the {@link Obstacle} that may have caused a failure, where there is one now; else the given error.
+ * @param lastedMs how long the failed operation took.
  */
 export async function orObstacle(
   error: unknown,
@@ -118,23 +119,14 @@ function errorOf(obstacle: Obstacle, cause?: unknown): BerthError {
 function stopped(cause: unknown): BerthError {
   return new BerthError(
     "DEADLINE_EXCEEDED",
-    "The command could not begin: something in the sandbox stops every process that is started there (SIGSTOP). End it, or delete the sandbox.",
+    "The command could not start: something in the sandbox stops every process that is started there (SIGSTOP). End it, or delete the sandbox.",
     { cause },
   );
 }
 
-/** The error for a command that found every place for a process taken. */
-export function noProcesses(cause?: unknown): BerthError {
-  return new BerthError(
-    "TOO_MANY_OPERATIONS",
-    "The command could not begin: the sandbox runs as many processes as its pids_limit allows. End some of them, for instance by ending the command that started them, or raise the limit.",
-    { cause, retryAfterMs: 1000 },
-  );
-}
-
-function tooLate(beginMs: number): BerthError {
+function tooLate(startMs: number): BerthError {
   return new BerthError(
     "DEADLINE_EXCEEDED",
-    `The command did not begin within ${beginMs / 1000} s: no shell of the sandbox answers. Its /bin/sh may be broken, or its processes may use up all of its CPU time.`,
+    `The command did not start within ${startMs / 1000} s: no shell of the sandbox answers. Its /bin/sh may be broken, or its processes may use all of its CPU time.`,
   );
 }

@@ -14,10 +14,9 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
 import type { OutputStream, TerminalSize } from "../../engine/port.ts";
-import type { ExitCause, ExitStatus } from "../../processes/exit-status.ts";
 import type { ProcessEvent } from "../../processes/manager.ts";
-import type { Command } from "../../processes/options.ts";
 import type { Process } from "../../processes/process.ts";
+import type { Command, ExitCause, ExitStatus } from "../../processes/record.ts";
 import { type Encoded, withEncoding } from "../../server/grpc-framing.ts";
 import { checkText, msToDuration, msToTimestamp } from "../validate/fields.ts";
 

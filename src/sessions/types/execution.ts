@@ -1,6 +1,5 @@
 import type { OutputStream } from "../../engine/port.ts";
-import { MarkerScanner } from "../../processes/shell/marker-scanner.ts";
-import { newNonce } from "../../processes/shell/nonce.ts";
+import { MarkerScanner, newNonce } from "../../processes/shell/markers.ts";
 
 /** How a turn of an interpreter ended, as it tells itself. */
 export interface ExecutionEnd {

@@ -1,5 +1,4 @@
-import { restateTar } from "../../files/tar/restate.ts";
-import { complaintsOf, LAST_CODE_OF_TAR } from "../../files/tar/tar-complaints.ts";
+import { complaintsOf, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
 import { stayOutOfMounts } from "./mounts.ts";
 import type { Tools } from "./tool.ts";
 import { toolFailure } from "./tool-failure.ts";

@@ -8,7 +8,7 @@ import type { RequestedPath } from "../../../src/files/path.ts";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { ProcessControl } from "../../../src/processes/control.ts";
 import { Lanes } from "../../../src/processes/shell/lanes.ts";
-import { PlainRunner } from "../../../src/processes/shell/plain-runner.ts";
+import { PlainRunner } from "../../../src/processes/shell/plain-job.ts";
 import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
 import type { SandboxManager as Manager, SandboxName } from "../../../src/sandboxes/manager.ts";
@@ -60,7 +60,7 @@ export class FileBench {
     const monitor = await EngineMonitor.connect(engine, log);
     const store = memoryStore();
     const state = new State(store, { clock, logger: log });
-    const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, most: 16, idleMs: 60_000 }, log);
+    const lanes = new Lanes(engine, new PlainRunner(engine), { spare: 1, max: 16, idleMs: 60_000 }, log);
     const control = new ProcessControl({ shells: lanes, engine, giveUp: () => false });
     const sandboxes = new SandboxManager(
       {

@@ -108,7 +108,7 @@ describe("refuses", () => {
     expect(() => check.admit(entry(["file", "one-more"]))).toThrow("more than 500000 entries");
   });
 
-  test("names that are too long in all, and deep trees take no time", () => {
+  test("names that are too long in total, and deep trees take no time", () => {
     const check = new ArchiveCheck();
     const deep = `${"d/".repeat(1900)}`;
     expect(() => {

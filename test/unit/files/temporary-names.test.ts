@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 
-test("a name is left behind where an earlier life of the same service made it", () => {
+test("a name is left behind if an earlier run of the same service made it", () => {
   const earlier = new TemporaryNames("instance").next();
   const now = new TemporaryNames("instance");
   expect(now.isLeftBehind(earlier)).toBe(true);

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { WHOLE } from "../../../src/base/ordered-index.ts";
 import { ProcessControl } from "../../../src/processes/control.ts";
-import type { Command, ProcessParts } from "../../../src/processes/options.ts";
-import { Process } from "../../../src/processes/process.ts";
+import { Process, type ProcessParts } from "../../../src/processes/process.ts";
+import type { Command } from "../../../src/processes/record.ts";
 import { ProcessRegistry } from "../../../src/processes/registry.ts";
 import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
@@ -71,7 +71,7 @@ function newRegistry() {
   return { registry, clock, add, forgotten };
 }
 
-test("what ended is readable for a day, and then forgotten", async () => {
+test("ended processes are readable for a day, and then forgotten", async () => {
   const { registry, clock, add, forgotten } = newRegistry();
   await add("first");
   await clock.advance(DAY_MS / 2);
@@ -85,7 +85,7 @@ test("what ended is readable for a day, and then forgotten", async () => {
   expect(registry.get("somebody else", "second")).toBeUndefined();
 });
 
-test("of more than 10,000 the oldest goes", async () => {
+test("beyond 10,000 ended processes the oldest is forgotten", async () => {
   const { add, forgotten } = newRegistry();
   for (let i = 0; i < 10_003; i++) await add(`${i}`);
   expect(forgotten).toEqual(["0", "1", "2"]);
@@ -101,7 +101,7 @@ test.each([
   expect(registry.list(OWNER, "box", true, WHOLE).items).toHaveLength(32);
 });
 
-test("an owner's flood of ended processes pushes out none of another's", async () => {
+test("an owner's flood of ended processes evicts none of another's", async () => {
   const { registry, add, forgotten } = newRegistry();
   await add("theirs", undefined, "another");
   for (let i = 0; i < 10_003; i++) await add(`${i}`);
@@ -109,7 +109,7 @@ test("an owner's flood of ended processes pushes out none of another's", async (
   expect(registry.get("another", "theirs")?.id).toBe("theirs");
 });
 
-test("an owner's flood of long commands pushes out none of another's", async () => {
+test("an owner's flood of long commands evicts none of another's", async () => {
   const { registry, add, forgotten } = newRegistry();
   const long: Command = { kind: "shell", line: "x".repeat(1024 * 1024) };
   await add("theirs", long, "another");

@@ -60,7 +60,7 @@ async function readAll(transcript: Transcript): Promise<{ bytes: number; gaps: n
   return sum;
 }
 
-test("where all hold too much, what has ended gives way first, the oldest first, and readers see a gap", async () => {
+test("beyond the bound, ended processes give way first, the oldest first, and readers see a gap", async () => {
   const budget = budgetOf(1024);
   const ended = [transcriptIn(budget), transcriptIn(budget), transcriptIn(budget)] as const;
   for (const transcript of ended) {
@@ -81,7 +81,7 @@ test("where all hold too much, what has ended gives way first, the oldest first,
   expect(await readAll(ended[0])).toEqual({ bytes: 0, gaps: 256 * KIB });
 });
 
-test("of those that run the largest gives way, and keeps its head and its newest output", async () => {
+test("of running processes the largest gives way, and keeps its head and its newest output", async () => {
   const budget = budgetOf(1024);
   const small = transcriptIn(budget);
   const large = transcriptIn(budget);
@@ -94,7 +94,7 @@ test("of those that run the largest gives way, and keeps its head and its newest
   expect(bytes + gaps).toBe(2048 * KIB);
 });
 
-test("an owner with too much gives way to itself, and whoever has most to the others", async () => {
+test("an owner beyond its bound gives way itself; beyond the total bound, the largest owner does", async () => {
   const budget = budgetOf(2048, 1024);
   const other = transcriptIn(budget, "other");
   await write(other, 512);
@@ -108,7 +108,7 @@ test("an owner with too much gives way to itself, and whoever has most to the ot
   expect(budget.ownerBytes("third 7")).toBeGreaterThan(192 * KIB);
 });
 
-test("a process waits where its lossless reader is behind and there is no room, and no byte is lost", async () => {
+test("a process waits when its lossless reader is behind and there is no room, and no byte is lost", async () => {
   const budget = budgetOf(1024);
   const transcript = transcriptIn(budget);
   const reader = transcript.reader(NONE);
@@ -130,7 +130,7 @@ test("a process waits where its lossless reader is behind and there is no room, 
   expect(transcript.full).toBe(false);
 });
 
-test("what memory is not to hold goes to disk", async () => {
+test("output beyond the memory bound goes to disk", async () => {
   const budget = budgetOf(8192, 8192, 512);
   const transcripts = [transcriptIn(budget), transcriptIn(budget)];
   for (const transcript of transcripts) await write(transcript, 512);
@@ -139,7 +139,7 @@ test("what memory is not to hold goes to disk", async () => {
     expect(await readAll(transcript)).toEqual({ bytes: 512 * KIB, gaps: 0 });
 });
 
-test("what is cleared counts no more", async () => {
+test("cleared transcripts no longer count", async () => {
   const budget = budgetOf(1024);
   const transcript = transcriptIn(budget);
   await write(transcript, 512);

@@ -154,7 +154,7 @@ test("a live reader gets the exact bytes or an explicit gap, from any offset, an
   );
 });
 
-test("the head stays and the gap after it is told", async () => {
+test("the head stays and the gap after it is reported", async () => {
   const transcript = transcriptOf({ windowBytes: 100_000, headBytes: 10_000 });
   const data = Buffer.alloc(1_000_000, "0123456789");
   for (let i = 0; i < data.length; i += 10_000)
@@ -170,7 +170,7 @@ test("the head stays and the gap after it is told", async () => {
   expect(read.stdout.subarray(to).equals(data.subarray(to))).toBe(true);
 });
 
-test("tells how far the process is ahead of its lossless reader", async () => {
+test("reports how far the process is ahead of its lossless reader", async () => {
   const transcript = transcriptOf({ windowBytes: 1000, headBytes: 0 });
   const reader = transcript.reader({ stdout: 0, stderr: 0 });
   transcript.setLossless(reader);
@@ -184,7 +184,7 @@ test("tells how far the process is ahead of its lossless reader", async () => {
   expect(transcript.ahead).toBe(0);
 });
 
-test("makes the process wait at a bound of its own, below the window's, until half of it is read", async () => {
+test("makes the process wait at its own bound, below the window's, until half of it is read", async () => {
   for (const onDisk of [false, true]) {
     const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 0, aheadBytes: 1000 }, onDisk);
     const reader = transcript.reader({ stdout: 0, stderr: 0 });
@@ -225,7 +225,7 @@ test("an ended process's transcript that shrinks keeps what its lossless reader 
   expect(await drain(transcript.reader({ stdout: 0, stderr: 0 }), empty())).toHaveLength(1);
 });
 
-test("a disk that takes no more costs no byte of a lossless reader", async () => {
+test("a full disk costs a lossless reader no byte", async () => {
   let room = 3;
   const spill = disk.open();
   const transcript = new Transcript(

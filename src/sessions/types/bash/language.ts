@@ -1,4 +1,4 @@
-import { newNonce } from "../../../processes/shell/nonce.ts";
+import { newNonce } from "../../../processes/shell/markers.ts";
 import type { InterpreterLanguage } from "../interpreter-process.ts";
 import type { OutputChannel } from "../output-channel.ts";
 

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { abortError } from "../../../base/errors.ts";
-import { resolveWorkingDir } from "../../../processes/shell/working-dir.ts";
+import { resolveWorkingDir } from "../../../processes/shell/job.ts";
 import {
   defineTool,
   type SessionBackend,

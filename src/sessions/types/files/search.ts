@@ -1,7 +1,7 @@
 import { posix } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { BerthError, throwIfAborted } from "../../../base/errors.ts";
-import { withoutVanished } from "../../../files/failure.ts";
+import { withoutVanished } from "../../../files/script.ts";
 import type { ProcessManager } from "../../../processes/manager.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";

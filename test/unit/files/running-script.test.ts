@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
-import { OutputQueue } from "../../../src/files/output-queue.ts";
+import { OutputQueue } from "../../../src/files/running-script.ts";
 
 const MIB = 1024 * 1024;
 
@@ -34,7 +34,7 @@ test("bytes come out in order, before and after the reader waits", async () => {
   expect(await queue.next()).toBeUndefined();
 });
 
-test("a source that is far ahead is held back, and let go on at half of that", async () => {
+test("a source that is far ahead is paused, and resumed at half of that", async () => {
   const queue = new OutputQueue();
   const flow = new RecordedFlow();
   for (let count = 0; count < 20; count++) queue.push(Buffer.alloc(MIB / 4));
@@ -46,7 +46,7 @@ test("a source that is far ahead is held back, and let go on at half of that", a
   expect(flow.calls).toEqual(["pause", "resume"]);
 });
 
-test("an error drops what waits and lets the source go on", async () => {
+test("an error drops the queue and resumes the source", async () => {
   const queue = new OutputQueue();
   const flow = new RecordedFlow();
   queue.attach(flow);
@@ -57,7 +57,7 @@ test("an error drops what waits and lets the source go on", async () => {
   await expect(queue.next()).rejects.toThrow("gone");
 });
 
-test("a reader that waits learns of the error", async () => {
+test("a waiting reader gets the error", async () => {
   const queue = new OutputQueue();
   const waiting = queue.next();
   queue.end(new BerthError("CANCELED", "gone"));

@@ -1,10 +1,10 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { SmallestNames } from "../../../src/files/smallest-names.ts";
+import { SmallestNames } from "../../../src/files/listings.ts";
 
 const name = fc.string({ unit: fc.constantFrom("a", "b", "\n", "-", "\xff"), minLength: 1, maxLength: 4 });
 
-test("it gives what sorting all of them would give, however the output is cut", () => {
+test("returns what sorting all names would, however the output is cut", () => {
   fc.assert(
     fc.property(
       fc.uniqueArray(name, { maxLength: 60 }),
@@ -26,7 +26,7 @@ test("it gives what sorting all of them would give, however the output is cut", 
   );
 });
 
-test("past its memory it keeps the first ones, and says that there are more", () => {
+test("beyond its memory bound it keeps the first names, and reports that there are more", () => {
   const all = Array.from({ length: 100_000 }, (_, index) => `name-${(index * 7919) % 100_000}`);
   const wanted = all.toSorted();
   const most = 500_000;
@@ -47,7 +47,7 @@ test("past its memory it keeps the first ones, and says that there are more", ()
   expect(reads).toBeLessThan(30);
 });
 
-test("a name that a tool tells twice comes once", () => {
+test("a name that a tool prints twice is returned once", () => {
   const smallest = new SmallestNames(undefined, 1_000);
   smallest.push("./b\0./a\0./b\0");
   expect(smallest.take(10)).toEqual(["a", "b"]);

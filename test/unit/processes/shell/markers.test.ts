@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type Found, MarkerScanner } from "../../../../src/processes/shell/marker-scanner.ts";
+import { type Found, MarkerScanner } from "../../../../src/processes/shell/markers.ts";
 
 const NONCE = "0123456789abcdef0123456789abcdef";
 
@@ -58,7 +58,7 @@ test("passes on everything where no marker comes", () => {
   );
 });
 
-test("holds back no more than could begin the marker", () => {
+test("holds back no more than could start the marker", () => {
   const data: Buffer[] = [];
   const scanner = new MarkerScanner(NONCE, (chunk) => data.push(Buffer.from(chunk)));
   scanner.push(Buffer.from(`hello ${NONCE.slice(0, 5)}`));

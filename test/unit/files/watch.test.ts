@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Snapshot } from "../../../src/files/snapshot.ts";
+import { Snapshot } from "../../../src/files/watch.ts";
 
 const ROOT = "41ed 4096 0 0 1 2026-01-01 00:00:00.0 +0000";
 
@@ -18,7 +18,7 @@ function file(
   return `${mode} ${size} ${uid} 0 ${inode} 2026-01-01 ${time} +0000`;
 }
 
-test("what is new, different and gone is told, what is gone first", () => {
+test("reports what is new, different and removed, the removed first", () => {
   const before = snapshot({ same: file(2), content: file(3), gone: file(4), "z/deep": file(5) });
   const after = snapshot({ same: file(2), content: file(3, { size: 2 }), new: file(6) }, before);
   expect(after.since(before).map(({ type, name }) => `${type} ${name}`)).toEqual([
@@ -39,20 +39,20 @@ test.each([
   expect(snapshot({ a: line }, before).since(before)).toEqual([{ type: "MODIFIED", name: "a", line }]);
 });
 
-test("another kind is one file gone and another there", () => {
+test("a file of another kind is one removed and one created", () => {
   const before = snapshot({ a: file(2) });
   const after = snapshot({ a: file(2, { mode: "41ed" }) }, before);
   expect(after.since(before).map(({ type }) => type)).toEqual(["REMOVED", "CREATED"]);
 });
 
-test("of a directory, the time and size tell nothing of itself", () => {
+test("the time and size of a directory are ignored", () => {
   const before = snapshot({ d: file(2, { mode: "41ed" }) });
   const touched = file(2, { mode: "41ed", time: "00:00:09.0", size: 8192 });
   expect(snapshot({ d: touched }, before).since(before)).toEqual([]);
   expect(snapshot({ d: file(2, { mode: "41c0" }) }, before).since(before)).toHaveLength(1);
 });
 
-test("the directory itself is no entry", () => {
+test("the directory itself is not an entry", () => {
   const before = snapshot({});
   expect(before.size).toBe(0);
   expect(before.inode).toBe("1");

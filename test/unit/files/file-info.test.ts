@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { parseStatLine } from "../../../src/files/file-info.ts";
-import { parseRecords } from "../../../src/files/stat-records.ts";
+import { parseRecords, parseStatLine } from "../../../src/files/file-info.ts";
 
 const LINE = "81a4 12 0 0 852477 2026-11-20 10:45:30.575676792 +0000";
 
@@ -26,7 +25,7 @@ test("a name that looks like a record is a name", () => {
 });
 
 test.each(["junk", `//${LINE}`, `//${LINE}//./a`, `//${LINE}//a\n`])("%j is refused", (text) => {
-  expect(() => [...parseRecords(text)]).toThrow("cannot be read");
+  expect(() => [...parseRecords(text)]).toThrow("cannot be parsed");
 });
 
 test.each([
@@ -40,7 +39,7 @@ test.each([
   expect(parseStatLine(`81a4 1 2 3 4 ${text}`).modifyTime).toEqual(time);
 });
 
-test("a line tells kind, mode, size, owner and inode", () => {
+test("a line has kind, mode, size, owner and inode", () => {
   expect(parseStatLine("4fff 4096 1000 100 77 1970-01-01 00:00:00.0 +0000", "x")).toMatchObject({
     kind: "DIRECTORY",
     mode: 0o7777,
@@ -58,5 +57,5 @@ test.each([
   "zzzz 1 2 3 4 1970-01-01 00:00:00.0 +0000",
   "0 1 2 3 4 1970-01-01 00:00:00.0 +0000",
 ])("the line %j is refused", (line) => {
-  expect(() => parseStatLine(line)).toThrow("cannot be read");
+  expect(() => parseStatLine(line)).toThrow("cannot be parsed");
 });

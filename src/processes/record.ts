@@ -1,3 +1,27 @@
+/** The command as the caller gave it. */
+export type Command =
+  | { readonly kind: "shell"; readonly line: string }
+  | { readonly kind: "argv"; readonly args: readonly string[] };
+
+/** How a process runs. Times in milliseconds. */
+export interface ProcessOptions {
+  readonly command: Command;
+  readonly timeoutMs: number;
+  readonly keepStdinOpen: boolean;
+  /** What happens when the caller that started it goes away. */
+  readonly onDisconnect: "KILL" | "DETACH";
+  readonly disconnectGraceMs: number;
+  /** Undefined: no limit. */
+  readonly outputLimitBytes: number | undefined;
+  readonly runId: string;
+}
+
+/** How a process starts. */
+export interface StartOptions extends ProcessOptions {
+  /** Not stored: a process is readable for a day, and its input would be too. */
+  readonly stdin: Uint8Array;
+}
+
 /** Why a process ended. */
 export type ExitCause =
   | "EXITED"
@@ -32,7 +56,7 @@ export function signalOf(exitCode: number): number {
   return signal >= 1 && signal <= LAST_SIGNAL ? signal : 0;
 }
 
-/** Whether an exit code is what a kill for want of memory leaves behind. */
+/** Whether an exit code is what an out-of-memory kill leaves behind. */
 export function mayBeOutOfMemory(exitCode: number): boolean {
   return signalOf(exitCode) === SIGKILL;
 }

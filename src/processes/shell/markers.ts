@@ -1,9 +1,11 @@
+import { randomUUID } from "node:crypto";
+
 const NOTHING = Buffer.alloc(0);
 const SEMICOLON = 0x3b;
-/** A marker's text is a short word; more than this before its `;` is no marker of ours. */
+/** A marker's text is a short word; more than this before its `;` is not a marker. */
 const MAX_TEXT = 32;
 
-/** What {@link MarkerScanner.push} found. */
+/** A marker in a stream. */
 export interface Found {
   /** The text between the nonce and the `;`. */
   readonly text: string;
@@ -13,9 +15,9 @@ export interface Found {
 
 /**
  * Finds one marker, `<nonce><text>;`, in a stream of bytes and passes on
- * everything before it unchanged. It holds back only a suffix that could begin
- * the marker, and no longer than until the next chunk decides. The nonce is
- * random and unknown to the job, so nothing a job writes is taken for it.
+ * everything before it unchanged. It holds back only a suffix that could start
+ * the marker, and only until the next chunk. The nonce is random and unknown to
+ * the job, so nothing that a job writes is taken for it.
  */
 export class MarkerScanner {
   readonly #nonce: Buffer;
@@ -47,7 +49,7 @@ export class MarkerScanner {
     return { text: bytes.toString("latin1", textAt, end), rest: bytes.subarray(end + 1) };
   }
 
-  /** Passes on what was held back, when no marker can come any more. */
+  /** Passes on what was held back. For when no marker can come any more. */
   flush(): void {
     if (this.#held.length > 0) this.#onData(this.#held);
     this.#held = NOTHING;
@@ -62,7 +64,7 @@ export class MarkerScanner {
 
   #suffixThatMayBegin(bytes: Buffer): number {
     let length = Math.min(this.#nonce.length - 1, bytes.length);
-    // Looked for by its first byte, since this is done once for every chunk of output.
+    // Searched by its first byte, since this runs for every chunk of output.
     for (; length > 0; length--) {
       const at = bytes.indexOf(this.#nonce[0] ?? 0, bytes.length - length);
       if (at < 0) return 0;
@@ -71,4 +73,10 @@ export class MarkerScanner {
     }
     return 0;
   }
+}
+
+/** A word that nobody can guess: 32 hexadecimal digits, 122 of whose bits are random. */
+export function newNonce(): string {
+  // Gets randomness from the system for many at a time, where randomBytes asks for each.
+  return randomUUID().replaceAll("-", "");
 }
