@@ -34,8 +34,7 @@ import {
 import { ownerOf } from "../server/call.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import type { WorkspaceEnsurer } from "../workspaces/ensure.ts";
-import type { WorkspaceManager } from "../workspaces/manager.ts";
-import type { WorkspaceReferences } from "../workspaces/references.ts";
+import type { WorkspaceManager, WorkspaceReferences } from "../workspaces/manager.ts";
 import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
 import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";

@@ -1,6 +1,5 @@
-import { BerthError } from "../base/errors.ts";
-import type { RunFeed, RunWatchItem } from "./feed.ts";
-import type { Run, RunMessage, RunState, RunStep } from "./run.ts";
+import { abortError, BerthError } from "../base/errors.ts";
+import type { Run, RunEvent, RunMessage, RunState, RunStep } from "./run.ts";
 import type { RunStore } from "./store.ts";
 
 /** A run with all that belongs to it. */
@@ -72,5 +71,97 @@ export class RunCatalog {
   ): AsyncGenerator<RunWatchItem> {
     this.find(owner, runId);
     return this.#feed.watch(runId, afterSequence, signal);
+  }
+}
+
+/** What a watcher of a run gets: an event, or the news that events from..to are gone. */
+export type RunWatchItem =
+  | { readonly type: "event"; readonly event: RunEvent }
+  | { readonly type: "trimmed"; readonly from: number; readonly to: number };
+
+interface Watchers {
+  readonly wake: Set<() => void>;
+  /** The rest of the history of a run that was deleted. */
+  rest: readonly RunEvent[] | undefined;
+}
+
+/** Read at once, so that a slow watcher holds little. */
+const BATCH = 100;
+
+/** Tells watchers what happens to runs; what they have not read yet stays in the store. */
+export class RunFeed {
+  readonly #store: RunStore;
+  readonly #watched = new Map<string, Watchers>();
+
+  constructor(store: RunStore) {
+    this.#store = store;
+  }
+
+  /** Says that the store has more of a run. */
+  tell(runId: string): void {
+    for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
+  }
+
+  /** Says that a run is about to be removed from the store: its watchers get the rest of its history, and end. */
+  tellLast(runId: string): void {
+    const watchers = this.#watched.get(runId);
+    if (watchers === undefined) return;
+    watchers.rest = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+    this.#watched.delete(runId);
+    for (const wake of watchers.wake) wake();
+  }
+
+  /**
+   * The kept events of a run after `afterSequence`, then what happens, until it
+   * is deleted or the signal is aborted: then it throws the signal's error.
+   * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
+   */
+  async *watch(runId: string, afterSequence: number, signal: AbortSignal): AsyncGenerator<RunWatchItem> {
+    const newest = this.#store.newestEvent(runId);
+    if (afterSequence > newest) {
+      throw new BerthError(
+        "OFFSET_OUT_OF_RANGE",
+        `after_sequence: ${afterSequence} lies beyond the newest event of the run (${newest}).`,
+        { metadata: { newest: String(newest) } },
+      );
+    }
+    const watchers = this.#watched.get(runId) ?? { wake: new Set(), rest: undefined };
+    this.#watched.set(runId, watchers);
+    let wake = (): void => {};
+    const onWake = (): void => wake();
+    watchers.wake.add(onWake);
+    signal.addEventListener("abort", onWake);
+    let last = afterSequence;
+    try {
+      while (true) {
+        if (signal.aborted) throw abortError(signal);
+        const { rest } = watchers;
+        const events =
+          rest === undefined
+            ? this.#store.events(runId, last, BATCH)
+            : rest.filter(({ sequence }) => sequence > last);
+        for (const event of events) {
+          if (event.sequence > last + 1) yield { type: "trimmed", from: last + 1, to: event.sequence - 1 };
+          last = event.sequence;
+          yield { type: "event", event };
+          if (signal.aborted) throw abortError(signal);
+        }
+        if (rest !== undefined) return;
+        // What came while the last one was handed over is read before anything is waited for.
+        if (watchers.rest !== undefined || events.length > 0) continue;
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    } finally {
+      watchers.wake.delete(onWake);
+      signal.removeEventListener("abort", onWake);
+      if (watchers.wake.size === 0 && this.#watched.get(runId) === watchers) this.#watched.delete(runId);
+    }
+  }
+
+  /** How many watchers there are. */
+  get watchers(): number {
+    return [...this.#watched.values()].reduce((sum, { wake }) => sum + wake.size, 0);
   }
 }

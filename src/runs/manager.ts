@@ -8,11 +8,7 @@ import type { Transaction } from "../state/database.ts";
 
 import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
-import { RunCatalog, type RunView } from "./catalog.ts";
-import type { RunProcesses } from "./cleanup.ts";
-import { RunCleanup } from "./cleanup.ts";
-import { RunFeed } from "./feed.ts";
-import { lossText, RunFollower, type StartOfRun } from "./follower.ts";
+import { RunCatalog, RunFeed, type RunView } from "./catalog.ts";
 import {
   assertStartable,
   carriedOn,
@@ -36,7 +32,9 @@ import {
   type RunStep,
 } from "./run.ts";
 import type { RunningRuns, StartingRun } from "./running-runs.ts";
-import { takeSandbox } from "./start.ts";
+import { lossText, RunFollower, type StartOfRun } from "./running-runs.ts";
+import type { RunProcesses } from "./sandbox.ts";
+import { RunCleanup, takeSandbox } from "./sandbox.ts";
 import type { RunChange, RunStore } from "./store.ts";
 
 /** How many runs that are not RUNNING are kept of each owner. */

@@ -1,6 +1,6 @@
 import type { SQLOutputValue } from "node:sqlite";
 import type { Database } from "../state/database.ts";
-import { MAX_MESSAGES } from "./conversation.ts";
+import { MAX_MESSAGES } from "./machine.ts";
 import {
   currentStep,
   type Run,

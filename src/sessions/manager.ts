@@ -9,17 +9,16 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionType } from "./backend.ts";
-import { SessionEnder } from "./ender.ts";
-import { SessionJournal, USE_KEPT_EVERY_MS } from "./journal.ts";
-import { SessionMaker } from "./maker.ts";
-import { SessionNamer } from "./name.ts";
+import { SessionMaker, SessionNamer } from "./create.ts";
+import { SessionEnder } from "./end.ts";
+import { SessionTurns, type SessionUse } from "./execute.ts";
 import { type SessionInit, SessionRecord } from "./record.ts";
 import { restoreSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
 import type { SessionStore } from "./store.ts";
+import { SessionJournal, USE_KEPT_EVERY_MS } from "./store.ts";
 import { parseWith, type ToolCatalog } from "./tool-catalog.ts";
-import { SessionTurns, type SessionUse } from "./turns.ts";
 
 /** How the manager is set up. */
 export interface SessionManagerSettings {
@@ -322,7 +321,7 @@ export class SessionManager {
       record.resource = await this.#maker.initialize(record, record.place, signal);
       record.state = "ACTIVE";
       record.touch();
-      if (!init.temporary) this.#journal.keep(record, record.place);
+      if (!init.temporary) this.#journal.keep(record.stored(record.place));
       return record;
     } catch (error) {
       const ended = this.#ender.end(record, 0);

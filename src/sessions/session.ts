@@ -3,6 +3,14 @@ import type { JsonObject } from "../base/json.ts";
 /** Where a session stands, in the names of the wire. */
 export type SessionState = "INITIALIZING" | "ACTIVE" | "DESTROYING";
 
+/** What a session is called. */
+export interface SessionNames {
+  /** `{type}_{worker}_{NNN}`, and `_{custom}` where there is one. */
+  readonly name: string;
+  /** The name, `_` and 8 hexadecimal digits. */
+  readonly sessionId: string;
+}
+
 /** What a creator asks for: well-formed, with everything it left out undefined. */
 export interface RequestedSession {
   readonly resourceType: string;

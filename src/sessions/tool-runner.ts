@@ -3,9 +3,9 @@ import { randomBase32 } from "../base/ids.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
 import { TOOL_CODE, type ToolOutput, type ToolResult } from "./backend.ts";
+import type { SessionUse } from "./execute.ts";
 import type { SessionManager } from "./manager.ts";
 import { type CatalogTool, parseWith, type ToolCatalog } from "./tool-catalog.ts";
-import type { SessionUse } from "./turns.ts";
 
 /** Which tool to run, for whom. */
 export interface ToolRequest {
@@ -126,4 +126,61 @@ export class ToolRunner {
 function shortest(...given: readonly (number | undefined)[]): number | undefined {
   const known = given.filter((ms) => ms !== undefined);
   return known.length === 0 ? undefined : Math.min(...known);
+}
+
+/** How the calls of a batch are run. */
+export interface BatchOptions {
+  /** Whether they run at once; those on one session still run one after the other, in their order. */
+  readonly parallel: boolean;
+  /** Whether no further call is begun once one has failed. */
+  readonly stopOnError: boolean;
+  /** The trace of calls that name none; undefined: a new one. */
+  readonly traceId: string | undefined;
+}
+
+/** What became of one call. */
+export type BatchResult =
+  | { readonly kind: "report"; readonly report: ToolReport }
+  /** It was kept from running, or lost its session. */
+  | { readonly kind: "failure"; readonly failure: unknown }
+  | { readonly kind: "skipped" };
+
+/** Calls of a batch that run at once. */
+const AT_ONCE = 16;
+
+/** Runs the calls of a batch; a result for each, in their order. */
+export async function runBatch(
+  runner: ToolRunner,
+  requests: readonly ToolRequest[],
+  options: BatchOptions,
+  signal: AbortSignal,
+): Promise<BatchResult[]> {
+  const traceId = options.traceId ?? newTraceId();
+  const results = requests.map((): BatchResult => ({ kind: "skipped" }));
+  const queue = [...requests.entries()];
+  let stopped = false;
+  const work = async (): Promise<void> => {
+    for (let next = queue.shift(); next !== undefined && !stopped; next = queue.shift()) {
+      const [index, request] = next;
+      const result = await runOne(runner, { ...request, traceId: request.traceId ?? traceId }, signal);
+      results[index] = result;
+      stopped ||= options.stopOnError && hasFailed(result);
+    }
+  };
+  await Promise.all(Array.from({ length: options.parallel ? AT_ONCE : 1 }, work));
+  return results;
+}
+
+async function runOne(runner: ToolRunner, request: ToolRequest, signal: AbortSignal): Promise<BatchResult> {
+  try {
+    return { kind: "report", report: await runner.run(request, NO_OBSERVER, signal) };
+  } catch (failure) {
+    if (signal.aborted) throw failure;
+    return { kind: "failure", failure };
+  }
+}
+
+function hasFailed(result: BatchResult): boolean {
+  if (result.kind !== "report") return result.kind === "failure";
+  return result.report.code !== TOOL_CODE.success || result.report.programFailed;
 }

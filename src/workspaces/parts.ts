@@ -7,21 +7,18 @@ import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { MountSources } from "../sandboxes/mount-sources.ts";
-import { WorkspaceDeleter } from "./deleter.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
-import { diagnoseQuota } from "./host/diagnose-quota.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
 import { Layout } from "./host/layout.ts";
-import { sharedRootExposure } from "./host/shared-root.ts";
-import { WorkspaceManager } from "./manager.ts";
-import { WorkspaceMounts } from "./mounts.ts";
+import { diagnoseQuota } from "./host/project-quota.ts";
+import { sharedRootExposure } from "./host/shared-directories.ts";
+import { WorkspaceManager, WorkspaceReferences } from "./manager.ts";
+import { SharedDirectories, WorkspaceMounts } from "./mounts.ts";
 import { WorkspaceQuota } from "./quota.ts";
-import { WorkspaceReferences } from "./references.ts";
 import { WorkspaceSandboxes } from "./sandboxes.ts";
-import { SharedDirectories } from "./shared-directories.ts";
 import type { WorkspaceStore } from "./store.ts";
 import { WorkspaceSweep } from "./sweep.ts";
-import { Workspaces } from "./workspaces.ts";
+import { WorkspaceDeleter, Workspaces } from "./workspaces.ts";
 
 /** Settings of workspaces. */
 export interface WorkspaceSettings {

@@ -2,7 +2,7 @@ import { BerthError } from "../base/errors.ts";
 import type { WorkspaceEventBody } from "../sandboxes/event.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxState, SandboxView } from "../sandboxes/sandbox.ts";
-import { mountsShared } from "./shared-directories.ts";
+import { mountsShared } from "./mounts.ts";
 import type { WorkspaceRecord } from "./store.ts";
 import { isShared, type WorkspaceName } from "./workspace.ts";
 

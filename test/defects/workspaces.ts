@@ -12,14 +12,14 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "after a restart, a remove wipes all persisted references",
     changes: [
       {
-        file: "src/workspaces/references.ts",
+        file: "src/workspaces/manager.ts",
         from: "      this.#store.removeRef(name, traceId, this.#clock.wallMs());",
         to: `      for (const ref of this.#store.refs(name)) {
         if (ref === traceId || !this.added?.has(ref)) this.#store.removeRef(name, ref, this.#clock.wallMs());
       }`,
       },
       {
-        file: "src/workspaces/references.ts",
+        file: "src/workspaces/manager.ts",
         from: "      const previous = this.#store.addRef(",
         to: "      (this.added ??= new Set()).add(traceId);\n      const previous = this.#store.addRef(",
       },
@@ -56,7 +56,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "removing a reference of an absent workspace creates it",
     changes: [
       {
-        file: "src/workspaces/references.ts",
+        file: "src/workspaces/manager.ts",
         from: "      this.#workspaces.find(name);",
         to: "      await this.#workspaces.make(name);",
       },
@@ -140,7 +140,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "force leaves the containers that use the directory",
     changes: [
       {
-        file: "src/workspaces/deleter.ts",
+        file: "src/workspaces/workspaces.ts",
         from: "      await this.#sandboxes.removeUsers(record, graceMs);\n",
         to: "",
       },
@@ -151,7 +151,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "force deletes the directory under a live container",
     changes: [
       {
-        file: "src/workspaces/deleter.ts",
+        file: "src/workspaces/workspaces.ts",
         from: `      await this.#sandboxes.removeUsers(record, graceMs);
       await this.#files.discard(record);`,
         to: `      await this.#files.discard(record);
@@ -167,7 +167,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what keeps files from being deleted is hidden",
     changes: [
       {
-        file: "src/workspaces/host/trash.ts",
+        file: "src/workspaces/host/trees.ts",
         from: '    if (end.code !== 0) throw toolFailure("rm", end, "deleted");\n',
         to: "",
       },
@@ -201,7 +201,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "references are kept in memory, and on the disk a while later",
     changes: [
       {
-        file: "src/workspaces/references.ts",
+        file: "src/workspaces/manager.ts",
         from: `      const previous = this.#store.addRef(name, traceId, this.#clock.wallMs());
       const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
       return { workspace: this.#workspaces.view(name), previousWorkspaceId };`,
@@ -219,7 +219,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a service that is not root cannot read or delete what a sandbox closed to its own user",
     changes: [
       {
-        file: "src/workspaces/host/tool.ts",
+        file: "src/workspaces/host/tools.ts",
         from: "new Tools(status === 0 ? how : PLAIN)",
         to: "new Tools(status === 0 && !how.enters ? how : PLAIN)",
       },

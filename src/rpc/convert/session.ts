@@ -14,8 +14,7 @@ import {
 import { invalidArgument } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
 import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
-import type { BatchResult } from "../../sessions/tool-batch.ts";
-import type { ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
+import type { BatchResult, ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
 import { callerId, optionalCallerId } from "../validate/caller-id.ts";
 import { durationToMs, msToDuration, msToTimestamp } from "../validate/duration.ts";
 import { integer } from "../validate/integer.ts";

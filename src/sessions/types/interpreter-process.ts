@@ -8,8 +8,7 @@ import { mayBeOutOfMemory } from "../../processes/exit-status.ts";
 import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
-import { OutputChannel } from "./output-channel.ts";
-import { holdersProbe, interruptProbe } from "./shell-probes.ts";
+import { holdersProbe, interruptProbe, OutputChannel } from "./output-channel.ts";
 
 /** What interpreters are run with. */
 export interface InterpreterHost {

@@ -6,17 +6,12 @@ import { makePrivate } from "../../base/private-directory.ts";
 import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../files-port.ts";
 import { isShared, type Quota, type WorkspaceName, workspaceBroken } from "../workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
-import { exportDirectory } from "./export.ts";
+import { stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
-import { measureDirectory } from "./measure.ts";
-import { ProjectQuota } from "./project-quota.ts";
-import { QuotaHold } from "./quota-hold.ts";
-import { SharedDirectories } from "./shared-directories.ts";
-import { SANDBOX_DIRECTORY_MODE } from "./shared-root.ts";
-import { stageImport } from "./stage.ts";
-import { sweepDirectory } from "./sweep.ts";
-import { Tools } from "./tool.ts";
-import { Trash } from "./trash.ts";
+import { ProjectQuota, QuotaHold } from "./project-quota.ts";
+import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.ts";
+import { Tools } from "./tools.ts";
+import { exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
 
 /** Where the directories are, and how large they may become. */
 export interface WorkspaceDirectoriesOptions {

@@ -1,9 +1,11 @@
 import { createHash } from "node:crypto";
-import { realpathSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
 import { mkdtemp, rmdir } from "node:fs/promises";
 import path from "node:path";
+import type { Finding } from "../../base/diagnosis.ts";
+import type { WorkspacePlace } from "../files-port.ts";
 import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
-import type { Tools } from "./tool.ts";
+import { Tools } from "./tools.ts";
 
 /** A file system that can hold a directory to a number of bytes. */
 interface QuotaMount {
@@ -127,4 +129,76 @@ export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | 
   return options.some((option) => option === "prjquota" || option === "pquota")
     ? { type, mountPoint: point }
     : undefined;
+}
+
+/**
+ * Holds directories to one quota each by their file system. What is being imported
+ * counts as the workspace's from its first byte, since nothing can be moved
+ * from one hold into another; so there is as much room once more meanwhile.
+ */
+export class QuotaHold {
+  readonly #quota: ProjectQuota;
+  readonly #bytes: number;
+  /** Imports on their way in, by the workspace's number. */
+  readonly #imports = new Map<number, number>();
+
+  constructor(quota: ProjectQuota, bytes: number) {
+    this.#quota = quota;
+    this.#bytes = bytes;
+  }
+
+  /** Holds an empty directory, and what will be in it. Idempotent. */
+  async hold({ number }: WorkspacePlace, directory: string): Promise<void> {
+    await this.#quota.assign(directory, number);
+    await this.#limit(number);
+  }
+
+  /** Bounds what is held already. Idempotent. */
+  async bound({ number }: WorkspacePlace): Promise<void> {
+    await this.#limit(number);
+  }
+
+  /** Makes room for an import, until {@link end}. */
+  async begin({ number }: WorkspacePlace): Promise<void> {
+    this.#imports.set(number, this.#importsOf(number) + 1);
+    await this.#limit(number);
+  }
+
+  /** Takes the room of an import back, moved in or not. */
+  async end({ number }: WorkspacePlace): Promise<void> {
+    const left = this.#importsOf(number) - 1;
+    if (left > 0) this.#imports.set(number, left);
+    else this.#imports.delete(number);
+    await this.#limit(number);
+  }
+
+  #importsOf(number: number): number {
+    return this.#imports.get(number) ?? 0;
+  }
+
+  #limit(number: number): Promise<void> {
+    return this.#quota.limit(number, this.#bytes * (1 + this.#importsOf(number)));
+  }
+}
+
+/** Looks whether the file system of a root, which may not be there yet, would hold a quota. Changes nothing. */
+export async function diagnoseQuota(
+  option: string,
+  quotaBytes: number | undefined,
+  root: string,
+): Promise<Finding[]> {
+  if (quotaBytes === undefined) return [];
+  const subject = `--${option}`;
+  let directory = root;
+  while (!existsSync(directory)) directory = path.dirname(directory);
+  const problem = await ProjectQuota.problemOf(directory, Tools.find());
+  if (problem === undefined) return [{ subject, status: "ok", found: "the file system can enforce it" }];
+  return [
+    {
+      subject,
+      status: "limited",
+      found: `it would be watched, not enforced: ${problem}`,
+      mend: `Have ${root} on ext4 or xfs mounted with prjquota, run the service as root, and install chattr and setquota (ext4) or xfs_quota (xfs).`,
+    },
+  ];
 }

@@ -1,11 +1,13 @@
 import { describe, expect, test } from "vitest";
 import type { BerthError } from "../../../src/base/errors.ts";
-import { extended, isStuck, promptOf } from "../../../src/runs/conversation.ts";
 import {
   carriedOn,
   ended,
+  extended,
   isRepeated,
+  isStuck,
   newRun,
+  promptOf,
   renewed,
   reported,
   reset,

@@ -3,9 +3,9 @@ import { BerthError } from "../base/errors.ts";
 import { untilAborted } from "../base/until.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SessionBackend } from "./backend.ts";
-import type { SessionCall } from "./calls.ts";
-import type { SessionEnder } from "./ender.ts";
-import type { SessionMaker } from "./maker.ts";
+import type { SessionMaker } from "./create.ts";
+import type { SessionEnder } from "./end.ts";
+import type { SessionCall } from "./record.ts";
 import { type SessionRecord, sessionLost } from "./record.ts";
 
 /** A session as a call uses it. */

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
-import { abortError, throwIfAborted } from "../../base/errors.ts";
+import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import { PinnedDirectory } from "./pinned.ts";
 
 /** What a tool of the host says at most that is kept. */
@@ -158,4 +158,26 @@ async function endOf(tool: StartedTool["tool"]): Promise<ToolEnd> {
   });
   const [code] = (await once(tool, "close")) as [number | null];
   return { code: code ?? undefined, stderr };
+}
+
+/** What tools say of files that they may not touch. */
+const FORBIDDEN =
+  /^\w+: (.*(?:Permission denied|Operation not permitted|Device or resource busy|different device))$/m;
+const MAX_SAID = 300;
+
+/** What a tool said of the first file that it may not touch; undefined: it said nothing of the kind. */
+export function forbidden({ stderr }: Pick<ToolEnd, "stderr">): string | undefined {
+  return FORBIDDEN.exec(stderr)?.[1]?.slice(0, MAX_SAID);
+}
+
+/** Makes the error for a tool that could not do what it was to do with the files of a workspace. */
+export function toolFailure(tool: string, end: ToolEnd, done: "deleted" | "read"): Error {
+  const cause = new Error(`${tool} ended with ${end.code}: ${end.stderr.slice(-1000)}`);
+  const complaint = forbidden(end);
+  if (complaint === undefined) return cause;
+  return new BerthError(
+    "WORKSPACE_BROKEN",
+    `Not all files of the workspace can be ${done} (${complaint}): they belong to somebody else than the server's user, or something is mounted on them. The operator has to mend that, or to run the server as root.`,
+    { cause },
+  );
 }

@@ -1,16 +1,15 @@
 import { mkdir, mkdtemp, rename } from "node:fs/promises";
 import path from "node:path";
-import { fromText } from "../../base/byte-string.ts";
+import { type ByteString, fromText, toText } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
 import type { StagedImport, WorkspacePlace } from "../files-port.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
-import { findClash, mergeTree } from "./merge.ts";
 import { PinnedDirectory } from "./pinned.ts";
-import type { QuotaHold } from "./quota-hold.ts";
-import type { Tools } from "./tool.ts";
-import { openToOwner, type Trash } from "./trash.ts";
+import type { QuotaHold } from "./project-quota.ts";
+import type { Tools } from "./tools.ts";
+import { openToOwner, type Trash } from "./trees.ts";
 
 /** What {@link stageImport} works with. */
 export interface StageParts {
@@ -137,4 +136,62 @@ async function replace(
   }
   // It has been replaced; what is left of the old one goes at the next start at the latest.
   await trash.purge(old).catch(() => {});
+}
+
+/**
+ * Looks for an entry that cannot be moved from one tree into another: it would
+ * take the place of something of another kind, or go through a link. Looks no
+ * deeper than both trees are. Returns its path; undefined: there is none.
+ */
+export async function findClash(
+  from: PinnedDirectory,
+  to: PinnedDirectory,
+  prefix: ByteString = "",
+): Promise<string | undefined> {
+  for (const name of await from.names()) {
+    const [comes, stands] = [await from.stat(name), await to.stat(name)];
+    if (comes === undefined || stands === undefined) continue;
+    const fits = comes.isDirectory()
+      ? stands.isDirectory()
+      : comes.isSymbolicLink()
+        ? stands.isSymbolicLink()
+        : stands.isFile();
+    if (!fits) return toText(prefix + name);
+    if (!comes.isDirectory()) continue;
+    await using below = await from.child(name);
+    await using into = await to.child(name);
+    const clash = await findClash(below, into, `${prefix}${name}/`);
+    if (clash !== undefined) return clash;
+  }
+  return undefined;
+}
+
+/** Moves all that is in one tree into another: files replace files of the same name, others stay. */
+export async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Promise<void> {
+  for (const name of await from.names()) {
+    const isDirectory = (await from.stat(name))?.isDirectory();
+    const stands = isDirectory && (await to.stat(name)) !== undefined;
+    try {
+      if (!stands) await from.moveTo(name, to);
+      else {
+        await using below = await from.child(name);
+        await using into = await to.child(name);
+        await mergeTree(below, into);
+      }
+    } catch (error) {
+      if (CHANGED.has(codeOf(error) ?? "")) throw changed(name, error);
+      throw error;
+    }
+  }
+}
+
+/** What it looks like when a sandbox puts something else in place meanwhile. */
+const CHANGED = new Set(["ENOTDIR", "EISDIR", "ENOTEMPTY", "EEXIST", "ELOOP", "ENOENT"]);
+
+function changed(name: ByteString, cause: unknown): BerthError {
+  return new BerthError(
+    "FILE_KIND",
+    `A sandbox changed ${JSON.stringify(toText(name))} while the archive was moved into place: a part of it is there. Import it again.`,
+    { metadata: { entry: toText(name) }, cause },
+  );
 }

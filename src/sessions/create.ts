@@ -1,9 +1,11 @@
+import { randomBytes } from "node:crypto";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { SessionBackend } from "./backend.ts";
-import type { SessionJournal } from "./journal.ts";
 import { type SessionPlace, type SessionRecord, sessionLost } from "./record.ts";
+import type { SessionNames } from "./session.ts";
+import type { SessionJournal } from "./store.ts";
 
 /** Where a workspace appears in a session's sandbox. */
 const WORKSPACE_TARGET = "/workspace";
@@ -41,7 +43,7 @@ export class SessionMaker {
       owned: true,
     });
     const keepWith = (sandbox: { sandboxId: string; generation: number }): void =>
-      this.#journal.keep(record, placeOf(sandbox));
+      this.#journal.keep(record.stored(placeOf(sandbox)));
     return placeOf(await this.#sandboxes.create(owner, spec, { signal, keepWith }));
   }
 
@@ -92,5 +94,34 @@ export class SessionMaker {
       ]);
     } else await resource?.cleanup(false).catch(note);
     return failure;
+  }
+}
+
+const LAST_NUMBER = 999;
+
+/** Names sessions. Names and ids are shown and compared, and never a path. */
+export class SessionNamer {
+  /** How many sessions of a type each worker has had, since the service began. */
+  readonly #counts = new Map<string, number>();
+
+  readonly #limit: number;
+
+  /** @param limit how many workers' counts are kept; the oldest begin anew. */
+  constructor(limit = 10_000) {
+    this.#limit = limit;
+  }
+
+  next(owner: string, workerId: string, type: string, customName: string): SessionNames {
+    const key = JSON.stringify([owner, workerId, type]);
+    const number = ((this.#counts.get(key) ?? 0) % LAST_NUMBER) + 1;
+    this.#counts.delete(key);
+    this.#counts.set(key, number);
+    if (this.#counts.size > this.#limit) {
+      const oldest = this.#counts.keys().next();
+      if (!oldest.done) this.#counts.delete(oldest.value);
+    }
+    const parts = [type, workerId, String(number).padStart(3, "0"), ...(customName ? [customName] : [])];
+    const name = parts.join("_");
+    return { name, sessionId: `${name}_${randomBytes(4).toString("hex")}` };
   }
 }

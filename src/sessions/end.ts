@@ -1,10 +1,10 @@
 import type { Clock } from "../base/clock.ts";
 import type { Logger } from "../base/logger.ts";
 import { atMost } from "../base/until.ts";
-import type { SessionJournal } from "./journal.ts";
-import type { SessionMaker } from "./maker.ts";
+import type { SessionMaker } from "./create.ts";
 import { type SessionRecord, sessionLost } from "./record.ts";
 import type { SessionRegistry } from "./registry.ts";
+import type { SessionJournal } from "./store.ts";
 
 /** How long calls have to let go once they were aborted. */
 const ABORT_WAIT_MS = 5_000;
