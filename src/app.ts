@@ -115,7 +115,7 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     observer,
     mounts,
   });
-  const running = new RunningRuns();
+  const running = new RunningRuns(clock, state.time);
   const workspaces = assembly.finish(sandboxes, monitor);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },

@@ -14,18 +14,35 @@ export interface RunPage {
   /** Empty: in every state. */
   readonly states: ReadonlySet<RunState>;
   readonly limit: number;
-  /** {@link RunCatalog.list} told it of the page before. Undefined: the first page. */
+  /** `next` of the page before. Undefined: the first page. */
   readonly before: number | undefined;
 }
 
-/** The runs there are, for who reads of them. Every method names the owner; what is another owner's is `RUN_NOT_FOUND`. */
+/** What a watcher of a run gets: an event, or the sequences from..to of events that are kept no more. */
+export type RunWatchItem =
+  | { readonly type: "event"; readonly event: RunEvent }
+  | { readonly type: "trimmed"; readonly from: number; readonly to: number };
+
+interface Watchers {
+  readonly wake: Set<() => void>;
+  /** The rest of the history of a run that was deleted. */
+  rest: readonly RunEvent[] | undefined;
+}
+
+/** Read at once, so that a slow watcher holds little. */
+const BATCH = 100;
+
+/**
+ * Reads and watches runs. A watcher holds little: what it has not read yet stays
+ * in the store. Every method names the owner; another owner's run is `RUN_NOT_FOUND`.
+ */
 export class RunCatalog {
   readonly #store: RunStore;
-  readonly #feed: RunFeed;
+  /** By run id. */
+  readonly #watched = new Map<string, Watchers>();
 
-  constructor(store: RunStore, feed: RunFeed) {
+  constructor(store: RunStore) {
     this.#store = store;
-    this.#feed = feed;
   }
 
   /** @throws `RUN_NOT_FOUND`. */
@@ -49,7 +66,7 @@ export class RunCatalog {
     return this.#store.messages(runId);
   }
 
-  /** Runs of an owner, newest first, without their steps; and where the next page begins, if there is one. */
+  /** Runs of an owner, newest first, without their steps; and the start of the next page, if there is one. */
   list(
     owner: string,
     page: RunPage,
@@ -62,7 +79,11 @@ export class RunCatalog {
     };
   }
 
-  /** What happened to a run after a sequence, and what happens. @throws `RUN_NOT_FOUND`, `OFFSET_OUT_OF_RANGE`. */
+  /**
+   * The kept events of a run after `afterSequence`, then what happens, until it
+   * is deleted or the signal is aborted: then it throws the signal's error.
+   * @throws `RUN_NOT_FOUND`; `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
+   */
   watch(
     owner: string,
     runId: string,
@@ -70,40 +91,16 @@ export class RunCatalog {
     signal: AbortSignal,
   ): AsyncGenerator<RunWatchItem> {
     this.find(owner, runId);
-    return this.#feed.watch(runId, afterSequence, signal);
-  }
-}
-
-/** What a watcher of a run gets: an event, or the news that events from..to are gone. */
-export type RunWatchItem =
-  | { readonly type: "event"; readonly event: RunEvent }
-  | { readonly type: "trimmed"; readonly from: number; readonly to: number };
-
-interface Watchers {
-  readonly wake: Set<() => void>;
-  /** The rest of the history of a run that was deleted. */
-  rest: readonly RunEvent[] | undefined;
-}
-
-/** Read at once, so that a slow watcher holds little. */
-const BATCH = 100;
-
-/** Tells watchers what happens to runs; what they have not read yet stays in the store. */
-export class RunFeed {
-  readonly #store: RunStore;
-  readonly #watched = new Map<string, Watchers>();
-
-  constructor(store: RunStore) {
-    this.#store = store;
+    return this.#watch(runId, afterSequence, signal);
   }
 
-  /** Says that the store has more of a run. */
-  tell(runId: string): void {
+  /** Wakes the watchers of a run: the store has more of it. */
+  changed(runId: string): void {
     for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
   }
 
-  /** Says that a run is about to be removed from the store: its watchers get the rest of its history, and end. */
-  tellLast(runId: string): void {
+  /** Gives the watchers of a run that is about to be removed from the store the rest of its history, and ends them. */
+  removing(runId: string): void {
     const watchers = this.#watched.get(runId);
     if (watchers === undefined) return;
     watchers.rest = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
@@ -111,12 +108,7 @@ export class RunFeed {
     for (const wake of watchers.wake) wake();
   }
 
-  /**
-   * The kept events of a run after `afterSequence`, then what happens, until it
-   * is deleted or the signal is aborted: then it throws the signal's error.
-   * @throws `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
-   */
-  async *watch(runId: string, afterSequence: number, signal: AbortSignal): AsyncGenerator<RunWatchItem> {
+  async *#watch(runId: string, afterSequence: number, signal: AbortSignal): AsyncGenerator<RunWatchItem> {
     const newest = this.#store.newestEvent(runId);
     if (afterSequence > newest) {
       throw new BerthError(
@@ -158,10 +150,5 @@ export class RunFeed {
       signal.removeEventListener("abort", onWake);
       if (watchers.wake.size === 0 && this.#watched.get(runId) === watchers) this.#watched.delete(runId);
     }
-  }
-
-  /** How many watchers there are. */
-  get watchers(): number {
-    return [...this.#watched.values()].reduce((sum, { wake }) => sum + wake.size, 0);
   }
 }

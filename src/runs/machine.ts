@@ -13,10 +13,10 @@ import {
   type StepOutcome,
 } from "./run.ts";
 
-/** After a restart of the service a lease runs on for so long at least. */
-const COME_BACK_MS = 10_000;
+/** After a restart of the service a lease runs for at least this long. */
+const MIN_LEASE_AFTER_RESTART_MS = 10_000;
 
-/** What a caller says of a step. */
+/** A caller's report of a step. */
 export interface StepReport {
   readonly step: number;
   /** Empty: for whichever start. */
@@ -24,11 +24,11 @@ export interface StepReport {
   readonly messages: readonly RunMessage[];
   readonly result: string;
   readonly outcome: StepOutcome;
-  /** Equal exactly for reports that say the same. */
+  /** Equal only for reports that are equal. */
   readonly fingerprint: string;
 }
 
-/** What a report made of a run. */
+/** A run after a report. */
 export interface Reported {
   readonly run: Run;
   /** The step, to be added to the run's. */
@@ -76,7 +76,7 @@ export function started(run: Run, startId: string, sandbox: HeldSandbox | undefi
 /**
  * RUNNING → RUNNING with the next step, FINISHED, ERROR, or IDLE where that was
  * the last step allowed.
- * @param messages what was said until now; what the report adds is not yet in it.
+ * @param messages the conversation before the report.
  * @throws `RUN_STATE` where the step is not under way.
  */
 export function reported(
@@ -108,7 +108,7 @@ export function reported(
   return { run: { ...after(), lastReport }, step };
 }
 
-/** Whether the report is the newest one again, so that its answer is due again. Only told for one that names its start. */
+/** Whether the report repeats the newest one, so that it gets the same answer. Only a report that names its start can. */
 export function isRepeated(run: Run, report: StepReport): boolean {
   const { lastReport } = run;
   return (
@@ -132,12 +132,12 @@ export function renewed(run: Run, step: number, startId: string, now: Moment): R
 
 /**
  * A run that is RUNNING after a restart of the service: its caller has a while
- * to come back, however little was left of the lease.
+ * to come back, however short the rest of its lease is.
  */
-export function carriedOn(run: Run, now: Moment): Run {
+export function recovered(run: Run, now: Moment): Run {
   const phase = assertRunning(run);
-  const least = Math.min(run.settings.stepTimeoutMs, COME_BACK_MS);
-  return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, least)) } };
+  const minMs = Math.min(run.settings.stepTimeoutMs, MIN_LEASE_AFTER_RESTART_MS);
+  return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, minMs)) } };
 }
 
 /** RUNNING → FINISHED, IDLE after MAX_STEPS, or ERROR. @throws `RUN_STATE` for a run that is not RUNNING. */
@@ -228,7 +228,7 @@ export const MAX_MESSAGES = 100;
 const WARNING =
   "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted.";
 
-/** The conversation after more was said, cut to the newest {@link MAX_MESSAGES}. */
+/** The conversation with more messages, cut to the newest {@link MAX_MESSAGES}. */
 export function extended(
   messages: readonly RunMessage[],
   more: readonly RunMessage[],
@@ -237,8 +237,8 @@ export function extended(
 }
 
 /**
- * Whether an agent goes round in circles: the last message, from whomever, says
- * exactly what at least `threshold` earlier messages of the assistant said.
+ * Whether an agent goes round in circles: the last message, whatever its role,
+ * equals at least `threshold` earlier messages of the assistant.
  */
 export function isStuck(messages: readonly RunMessage[], threshold: number): boolean {
   const last = messages.at(-1);
@@ -249,7 +249,7 @@ export function isStuck(messages: readonly RunMessage[], threshold: number): boo
   return same.length >= threshold;
 }
 
-/** What to ask an agent: the prompt of every step, below a warning where the last step left it stuck. */
+/** The prompt of the next step, below a warning where the last step left the agent stuck. */
 export function promptOf(nextStepPrompt: string, stuck: boolean): string {
   return stuck ? `${WARNING}\n${nextStepPrompt}` : nextStepPrompt;
 }

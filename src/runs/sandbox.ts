@@ -15,22 +15,37 @@ export interface TakenSandbox {
   readonly lease: Lease;
 }
 
-/** What {@link takeSandbox} works with. */
-export interface TakeSandboxParts {
+/** The processes that run in sandboxes on behalf of runs. */
+export interface RunProcesses {
+  /**
+   * Ends every process that was started for a run, with its whole tree; resolves when they have ended. Resumes a
+   * paused sandbox for that. Never rejects.
+   */
+  endRun(owner: string, runId: string): Promise<void>;
+}
+
+/** What the start of a run and its cleanup work with. */
+export interface RunSandboxParts {
   readonly store: RunStore;
   readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
+  readonly processes: RunProcesses;
   readonly clock: Clock;
+  readonly logger: Logger;
 }
+
+const RETRY_MS = 5_000;
+/** How long the processes of a run may take to end before a cleanup fails. */
+const PROCESSES_MS = 30_000;
 
 /**
  * Makes or takes the sandbox of a run that starts; undefined for one without.
  * On failure and on abort the run holds what it held, or what could not be
- * removed, as `STARTING`: it is then to be cleaned up.
+ * removed, as `STARTING`, which a cleanup removes.
  * @throws what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw; `SANDBOX_IN_USE`.
  */
 export async function takeSandbox(
   run: Run,
-  parts: TakeSandboxParts,
+  parts: RunSandboxParts,
   place: StartingRun,
   signal: AbortSignal,
 ): Promise<TakenSandbox | undefined> {
@@ -50,7 +65,7 @@ export async function takeSandbox(
 async function make(
   run: Run,
   spec: Parameters<SandboxManager["create"]>[1],
-  parts: TakeSandboxParts,
+  parts: RunSandboxParts,
   place: StartingRun,
   signal: AbortSignal,
 ): Promise<TakenSandbox> {
@@ -59,7 +74,7 @@ async function make(
   place.claim(sandboxId);
   const write = (sandbox: HeldSandbox | undefined): void =>
     store.save({ run: { ...run, sandbox }, events: [], timeMs: clock.wallMs() });
-  // Written before it is made: a service that dies meanwhile finds it again.
+  // Written before it is made, so that a service that dies meanwhile finds it.
   write({ sandboxId, generation: 1, use: "STARTING" });
   failpoint("run.starting");
   try {
@@ -80,46 +95,33 @@ function take(
   { owner }: Run,
   sandboxId: string,
   generation: number | undefined,
-  { sandboxes }: TakeSandboxParts,
+  { sandboxes }: RunSandboxParts,
 ): TakenSandbox {
   const name = { owner, sandboxId, ...(generation !== undefined && { generation }) };
   const lease = sandboxes.acquire(name, { watches: true });
   return { held: { sandboxId, generation: lease.sandbox.generation, use: "IN_USE" }, lease };
 }
 
-const RETRY_MS = 5_000;
-/** How long the processes of a run may take to end before it is tried again. */
-const PROCESSES_MS = 30_000;
-
-/** What {@link RunCleanup} works with. */
-export interface RunCleanupParts {
-  readonly store: RunStore;
-  readonly sandboxes: Pick<SandboxManager, "delete">;
-  readonly processes: RunProcesses;
-  readonly clock: Clock;
-  readonly logger: Logger;
-}
-
 /**
- * Takes away what a run that is not RUNNING leaves: its processes, and its
- * sandbox unless it is to be kept. Tries again until that is done. Only ever
- * the sandbox of the very generation that the run held is touched.
+ * Removes what a run that is not RUNNING leaves: its processes, and its sandbox
+ * unless that is kept. Retries until that is done. It deletes no generation of
+ * the sandbox but the one that the run held.
  */
 export class RunCleanup {
-  readonly #parts: RunCleanupParts;
+  readonly #parts: RunSandboxParts;
   /** Attempts under way, by run id. */
   readonly #attempts = new Map<string, Promise<boolean>>();
   /** Attempts to come, by run id. */
   readonly #retries = new Map<string, CancelTimer>();
   #stopped = false;
 
-  constructor(parts: RunCleanupParts) {
+  constructor(parts: RunSandboxParts) {
     this.#parts = parts;
   }
 
   /**
    * Cleans up after a run; joins an attempt that is under way. Returns whether
-   * all is gone; if not, it is tried again later. Never rejects.
+   * all is gone; if not, Berth keeps retrying. Never rejects.
    */
   settle(owner: string, runId: string): Promise<boolean> {
     const running = this.#attempts.get(runId);
@@ -131,7 +133,7 @@ export class RunCleanup {
     return attempt;
   }
 
-  /** Tries nothing again any more. */
+  /** Ends the retries. */
   stop(): void {
     this.#stopped = true;
     for (const cancel of this.#retries.values()) cancel();
@@ -144,7 +146,7 @@ export class RunCleanup {
     if (run === undefined || run.phase.state === "RUNNING") return true;
     failpoint("run.ended");
     try {
-      await Promise.all([this.#endProcesses(run), this.#letGo(run)]);
+      await Promise.all([this.#endProcesses(run), this.#deleteSandbox(run)]);
       failpoint("run.cleaned");
       const now = store.get(owner, runId);
       if (now?.sandbox !== undefined && now.sandbox.sandboxId === run.sandbox?.sandboxId) {
@@ -153,7 +155,7 @@ export class RunCleanup {
       return true;
     } catch (error) {
       if (this.#stopped) return false;
-      logger.warn({ runId, err: error }, "a run is not cleaned up yet; it is tried again soon");
+      logger.warn({ runId, err: error }, "a run could not be cleaned up; Berth keeps retrying");
       this.#retries.set(
         runId,
         clock.setTimer(RETRY_MS, () => void this.settle(owner, runId)),
@@ -175,14 +177,14 @@ export class RunCleanup {
     }
   }
 
-  async #letGo(run: Run): Promise<void> {
+  async #deleteSandbox(run: Run): Promise<void> {
     const { sandbox, owner } = run;
     if (sandbox === undefined || leftOf(run) !== undefined) return;
     const { sandboxId, generation } = sandbox;
     try {
       await this.#parts.sandboxes.delete({ owner, sandboxId, generation }, 0);
     } catch (error) {
-      // It is another one by now, and not this run's.
+      // Another generation is not this run's.
       if (!(error instanceof BerthError && error.reason === "SANDBOX_REPLACED")) throw error;
     }
   }
@@ -192,10 +194,4 @@ export class RunCleanup {
 function leftOf({ sandbox, settings }: Run): HeldSandbox | undefined {
   if (sandbox === undefined || sandbox.use === "STARTING") return undefined;
   return settings.onEnd === "KEEP" ? { ...sandbox, use: "LEFT" } : undefined;
-}
-
-/** What runs in sandboxes on behalf of runs. */
-export interface RunProcesses {
-  /** Ends every process that was started for a run, with its whole tree; resolves when they have ended. A sandbox that is paused goes on for that. Never rejects. */
-  endRun(owner: string, runId: string): Promise<void>;
 }
