@@ -36,7 +36,8 @@ import { SessionParts } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
-import { diagnoseRoots, WorkspaceAssembly } from "./workspaces/parts.ts";
+import { WorkspaceMounts } from "./workspaces/mounts.ts";
+import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
 
 /** A running service. */
 export interface RunningApp {
@@ -103,8 +104,8 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     },
   };
   const names = new TemporaryNames(store.instance);
-  const assembly = new WorkspaceAssembly(settings, { store: store.workspaces, names, clock, logger });
-  const { mounts } = assembly;
+  const directories = workspaceDirectories(settings, logger);
+  const mounts = new WorkspaceMounts(store.workspaces, directories, clock);
   const sandboxes = new SandboxManager(settings, {
     journal: new SandboxJournal({ ...state, store: store.sandboxes }),
     time: state.time,
@@ -116,7 +117,16 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     mounts,
   });
   const running = new RunningRuns(clock, state.time);
-  const workspaces = assembly.finish(sandboxes, monitor);
+  const workspaces = createWorkspaces(settings, {
+    store: store.workspaces,
+    directories,
+    mounts,
+    names,
+    sandboxes,
+    monitor,
+    clock,
+    logger,
+  });
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -261,7 +271,7 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     return left;
   };
   const start = async (): Promise<ListenAddress> => {
-    await assembly.prepare();
+    await directories.prepare();
     await sandboxes.recover();
     await processes.recover();
     sandboxes.start();

@@ -112,7 +112,10 @@ export class RunningRuns {
   /** Keeps the lease on a run's sandbox, whose end is the end of the run from now on. */
   hold(run: Run, lease: Lease): void {
     const running = this.#of(run);
-    if (running === undefined) return lease.release();
+    if (running === undefined) {
+      lease.release();
+      return;
+    }
     running.lease = lease;
     const onEnd = (): void => running.onLost(run, "ERROR", lossText(lease.signal.reason));
     lease.signal.addEventListener("abort", onEnd, { once: true });

@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { EngineMount } from "../engine/port.ts";
 import type { MountSources } from "../sandboxes/mount-sources.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
-import type { WorkspaceFiles } from "./files-port.ts";
+import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   sharedOf,
@@ -13,17 +13,20 @@ import {
   workspaceNotFound,
 } from "./workspace.ts";
 
-/** The mounts of sandboxes with workspaces: each one's directory, and the shared one. */
+/** Where the shared directory appears in every sandbox that has a workspace. */
+const SHARED_TARGET = "/shared";
+
+/** The mounts of sandboxes with workspaces: each one's directory, and the shared one of their owner. */
 export class WorkspaceMounts implements MountSources {
   readonly #store: WorkspaceStore;
-  readonly #files: WorkspaceFiles;
-  readonly #shared: SharedDirectories;
+  readonly #directories: WorkspaceDirectories;
+  readonly #clock: Clock;
   readonly #closed = new Set<string>();
 
-  constructor(store: WorkspaceStore, files: WorkspaceFiles, shared: SharedDirectories) {
+  constructor(store: WorkspaceStore, directories: WorkspaceDirectories, clock: Clock) {
     this.#store = store;
-    this.#files = files;
-    this.#shared = shared;
+    this.#directories = directories;
+    this.#clock = clock;
   }
 
   check(owner: string, spec: SandboxSpec): void {
@@ -32,7 +35,7 @@ export class WorkspaceMounts implements MountSources {
       if (this.#closed.has(workspaceKey(name))) {
         throw new BerthError(
           "WORKSPACE_IN_USE",
-          `The workspace ${JSON.stringify(name.workspaceId)} is being replaced by an import. Try again when that is done.`,
+          `An import is replacing the workspace ${JSON.stringify(name.workspaceId)}. Try again when it is done.`,
           { metadata: { workspace_id: name.workspaceId }, retryAfterMs: 1_000 },
         );
       }
@@ -42,16 +45,16 @@ export class WorkspaceMounts implements MountSources {
   async resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]> {
     this.check(owner, spec);
     for (const name of workspacesOf(owner, spec)) {
-      const problem = await this.#files.problemOf(name);
+      const problem = await this.#directories.problemOf(name);
       if (problem !== undefined) throw workspaceBroken(name, problem);
     }
     const mounts = spec.mounts.map(({ source, target, readOnly }): EngineMount => {
       if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
-      const hostPath = this.#files.pathOf({ owner, workspaceId: source.workspaceId });
+      const hostPath = this.#directories.pathOf({ owner, workspaceId: source.workspaceId });
       return { hostPath, target, readOnly, giveToUser: !readOnly, own: true };
     });
     if (!mountsShared(spec)) return mounts;
-    const hostPath = await this.#shared.pathOf(owner);
+    const hostPath = await this.sharedPathOf(owner);
     return [...mounts, { hostPath, target: SHARED_TARGET, readOnly: false, giveToUser: false, own: true }];
   }
 
@@ -65,41 +68,14 @@ export class WorkspaceMounts implements MountSources {
       this.#closed.delete(key);
     }
   }
-}
 
-/** The workspaces that a spec mounts. */
-export function workspacesOf(owner: string, spec: SandboxSpec): WorkspaceName[] {
-  return spec.mounts.flatMap(({ source }) =>
-    source.kind === "workspace" ? [{ owner, workspaceId: source.workspaceId }] : [],
-  );
-}
-
-/** Where the shared directory appears in every sandbox that has a workspace. */
-export const SHARED_TARGET = "/shared";
-
-/** Finds and makes what the sandboxes of each owner share. */
-export class SharedDirectories {
-  readonly #store: WorkspaceStore;
-  readonly #files: WorkspaceFiles;
-  readonly #clock: Clock;
-
-  constructor(parts: {
-    readonly store: WorkspaceStore;
-    readonly files: WorkspaceFiles;
-    readonly clock: Clock;
-  }) {
-    this.#store = parts.store;
-    this.#files = parts.files;
-    this.#clock = parts.clock;
+  /** Absolute path of an owner's shared directory, which is made where there is none. @throws `WORKSPACE_BROKEN`. */
+  async sharedPathOf(owner: string): Promise<string> {
+    return this.#directories.sharedPathOf(this.recordShared(owner));
   }
 
-  /** Absolute path of an owner's, which is made where there is none. @throws `WORKSPACE_BROKEN`. */
-  async pathOf(owner: string): Promise<string> {
-    return this.#files.sharedPathOf(this.know(owner));
-  }
-
-  /** Has the store know an owner's. */
-  know(owner: string): WorkspaceRecord {
+  /** The record of an owner's shared directory, which is added where there is none. */
+  recordShared(owner: string): WorkspaceRecord {
     const name = sharedOf(owner);
     return this.#store.find(name) ?? this.#store.insert(name, "ACTIVE", this.#clock.wallMs());
   }
@@ -110,5 +86,12 @@ export function mountsShared({ mounts }: Pick<SandboxSpec, "mounts">): boolean {
   return (
     mounts.some(({ source }) => source.kind === "workspace") &&
     mounts.every(({ target }) => target !== SHARED_TARGET)
+  );
+}
+
+/** The workspaces that a spec mounts. */
+function workspacesOf(owner: string, spec: SandboxSpec): WorkspaceName[] {
+  return spec.mounts.flatMap(({ source }) =>
+    source.kind === "workspace" ? [{ owner, workspaceId: source.workspaceId }] : [],
   );
 }

@@ -46,8 +46,8 @@ export class WorkspaceSandboxes {
       .items.filter((sandbox) => uses(sandbox, name));
   }
 
-  /** Tells {@link users} what became of it. */
-  tell(name: WorkspaceName, body: WorkspaceEventBody): void {
+  /** Emits an event of every sandbox of {@link users}. */
+  emit(name: WorkspaceName, body: WorkspaceEventBody): void {
     for (const sandbox of this.users(name)) this.#sandboxes.emit(sandbox, body);
   }
 

@@ -20,6 +20,12 @@ export function isShared({ workspaceId }: WorkspaceName): boolean {
   return workspaceId === "";
 }
 
+/** The directory of one workspace, or what an owner's sandboxes share ({@link sharedOf}). */
+export interface WorkspacePlace extends WorkspaceName {
+  /** Of its `WorkspaceRecord`. */
+  readonly number: number;
+}
+
 /** How a quota is held. */
 export type QuotaEnforcement = "NONE" | "ENFORCED" | "WATCHED";
 

@@ -13,15 +13,15 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      this.#store.removeRef(name, traceId, this.#clock.wallMs());",
-        to: `      for (const ref of this.#store.refs(name)) {
-        if (ref === traceId || !this.added?.has(ref)) this.#store.removeRef(name, ref, this.#clock.wallMs());
+        from: "      store.removeRef(name, traceId, clock.wallMs());",
+        to: `      for (const ref of store.refs(name)) {
+        if (ref === traceId || !this.added?.has(ref)) store.removeRef(name, ref, clock.wallMs());
       }`,
       },
       {
         file: "src/workspaces/manager.ts",
-        from: "      const previous = this.#store.addRef(",
-        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = this.#store.addRef(",
+        from: "      const previous = store.addRef(",
+        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = store.addRef(",
       },
     ],
     test: { file: REFERENCES, title: "references are there, and removing one leaves the others" },
@@ -57,8 +57,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      this.#workspaces.find(name);",
-        to: "      await this.#workspaces.make(name);",
+        from: "      workspaces.find(name);\n      store.removeRef",
+        to: "      await workspaces.make(name);\n      store.removeRef",
       },
     ],
     test: {
@@ -141,7 +141,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/workspaces.ts",
-        from: "      await this.#sandboxes.removeUsers(record, graceMs);\n",
+        from: "      await users.removeUsers(record, graceMs);\n",
         to: "",
       },
     ],
@@ -152,10 +152,10 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/workspaces.ts",
-        from: `      await this.#sandboxes.removeUsers(record, graceMs);
-      await this.#files.discard(record);`,
-        to: `      await this.#files.discard(record);
-      await this.#sandboxes.removeUsers(record, graceMs);`,
+        from: `      await users.removeUsers(record, graceMs);
+      await directories.discard(record);`,
+        to: `      await directories.discard(record);
+      await users.removeUsers(record, graceMs);`,
       },
     ],
     test: {
@@ -182,12 +182,12 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/workspaces.ts",
-        from: '      sandboxId: sandboxes.current(record)?.sandboxId ?? "",',
+        from: '      sandboxId: users.current(record)?.sandboxId ?? "",',
         to: `      sandboxId: (() => {
         const { existsSync, readFileSync } = process.getBuiltinModule("node:fs");
-        const meta = \`\${files.pathOf(record)}/.gateway/meta.json\`;
+        const meta = \`\${directories.pathOf(record)}/.gateway/meta.json\`;
         if (existsSync(meta)) return JSON.parse(readFileSync(meta, "utf8")).workspace_container_id;
-        return sandboxes.current(record)?.sandboxId ?? "";
+        return users.current(record)?.sandboxId ?? "";
       })(),`,
       },
     ],
@@ -202,11 +202,11 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: `      const previous = this.#store.addRef(name, traceId, this.#clock.wallMs());
+        from: `      const previous = store.addRef(name, traceId, clock.wallMs());
       const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
-      return { workspace: this.#workspaces.view(name), previousWorkspaceId };`,
-        to: `      setTimeout(() => this.#store.addRef(name, traceId, this.#clock.wallMs()), 200);
-      return { workspace: this.#workspaces.view(name), previousWorkspaceId: "" };`,
+      return { workspace: workspaces.view(name), previousWorkspaceId };`,
+        to: `      setTimeout(() => store.addRef(name, traceId, clock.wallMs()), 200);
+      return { workspace: workspaces.view(name), previousWorkspaceId: "" };`,
       },
     ],
     test: {
@@ -278,7 +278,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "    for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);\n",
+        from: "    for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);\n",
         to: "",
       },
     ],

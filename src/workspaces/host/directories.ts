@@ -3,10 +3,15 @@ import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
-import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../files-port.ts";
-import { isShared, type Quota, type WorkspaceName, workspaceBroken } from "../workspace.ts";
+import {
+  isShared,
+  type Quota,
+  type WorkspaceName,
+  type WorkspacePlace,
+  workspaceBroken,
+} from "../workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
-import { stageImport } from "./import.ts";
+import { type StagedImport, stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
 import { ProjectQuota, QuotaHold } from "./project-quota.ts";
 import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.ts";
@@ -26,8 +31,22 @@ export interface WorkspaceDirectoriesOptions {
 /** Nobody else goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
 const ROOT_MODE = 0o700;
 
-/** {@link WorkspaceFiles} on a local disk. */
-export class WorkspaceDirectories implements WorkspaceFiles {
+/** Something in a root that is nobody's workspace. */
+export interface Stray {
+  readonly path: string;
+  readonly message: string;
+}
+
+/**
+ * The directories of workspaces. Sandboxes write into them at any time, so
+ * nothing here follows a path inside one as the service.
+ *
+ * Every method fails with `NO_SPACE` where the disk or the quota is full, and
+ * with `WORKSPACE_BROKEN` where the roots or a directory are not what they
+ * should be, with what to do.
+ */
+export class WorkspaceDirectories {
+  /** Whether anything has a quota. */
   readonly hasQuotas: boolean;
   readonly #quotaBytes: number | undefined;
   readonly #layout: Layout;
@@ -52,6 +71,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     });
   }
 
+  /** The quota of a workspace, or of a shared directory. */
   quotaOf(name: WorkspaceName): Quota {
     if (isShared(name)) return this.#shared.quotaOf(name.owner);
     const quotaBytes = this.#quotaBytes;
@@ -59,6 +79,10 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     return { quotaBytes, quotaEnforcement: this.#hold === undefined ? "WATCHED" : "ENFORCED" };
   }
 
+  /**
+   * Makes the roots, removes what earlier runs left half done, and finds out how quotas can be enforced.
+   * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
+   */
   async prepare(): Promise<void> {
     const { root, trash, staging } = this.#layout;
     try {
@@ -79,15 +103,18 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
   }
 
+  /** Absolute path of a workspace's directory. */
   pathOf(name: WorkspaceName): string {
     return this.#layout.pathOf(name);
   }
 
+  /** Absolute path of an owner's shared directory, which is made where there is none. */
   async sharedPathOf(place: WorkspacePlace): Promise<string> {
     await this.#makeOwnerRoot(place.owner);
     return this.#shared.make(place);
   }
 
+  /** Makes a workspace's directory where there is none. `mayExist`: one that is there may be ours. */
   async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
     await this.#assertRoot();
     const directory = this.#layout.pathOf(place);
@@ -115,6 +142,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     }
   }
 
+  /** What is wrong with a workspace's directory; undefined: nothing. */
   async problemOf(name: WorkspaceName): Promise<string | undefined> {
     const directory = this.#layout.pathOf(name);
     try {
@@ -127,23 +155,31 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     }
   }
 
+  /** Removes a workspace's directory and all it holds, however deep and many. Idempotent. */
   discard(name: WorkspaceName): Promise<void> {
     return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
   }
 
+  /** Bytes on the disk, of a workspace or a shared directory. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const directory = isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
     return onDisk(() => measureDirectory(this.#tools, directory, signal));
   }
 
+  /**
+   * Removes everything with a name that `isLeftBehind` accepts from a directory that {@link pathOf} or
+   * {@link sharedPathOf} returned; follows no link. Returns how many names it found.
+   */
   sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number> {
     return onDisk(() => sweepDirectory(this.#tools, directory, isLeftBehind, signal));
   }
 
+  /** Streams the directory as a tar. */
   export(name: WorkspaceName, signal: AbortSignal): AsyncIterable<Buffer> {
     return exportDirectory(this.#tools, this.#layout.pathOf(name), signal);
   }
 
+  /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
   stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
@@ -159,6 +195,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     return stageImport(parts, place, chunks, signal);
   }
 
+  /** What is in an owner's root beside the workspaces of these ids. At most `limit`. */
   async strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]> {
     const root = this.#layout.ownerRoot(owner);
     const names = await readdir(root).catch((error: unknown) => {

@@ -3,7 +3,7 @@ import { existsSync, realpathSync } from "node:fs";
 import { mkdtemp, rmdir } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../../base/diagnosis.ts";
-import type { WorkspacePlace } from "../files-port.ts";
+import type { WorkspacePlace } from "../workspace.ts";
 import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
 import { Tools } from "./tools.ts";
 

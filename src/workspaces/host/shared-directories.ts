@@ -13,8 +13,7 @@ import {
   type PrivateDirectory,
   quote,
 } from "../../base/private-directory.ts";
-import type { WorkspacePlace } from "../files-port.ts";
-import type { Quota } from "../workspace.ts";
+import type { Quota, WorkspacePlace } from "../workspace.ts";
 import type { Layout } from "./layout.ts";
 import { ProjectQuota, QuotaHold } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
