@@ -13,12 +13,12 @@ import {
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import { type StagedImport, stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
-import { ProjectQuota, QuotaHold } from "./project-quota.ts";
+import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
 import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.ts";
 import { Tools } from "./tools.ts";
 import { exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
 
-/** Where the directories are, and how large they may become. */
+/** Where the directories are, and their quotas. */
 export interface WorkspaceDirectoriesOptions {
   readonly root: string;
   readonly sharedRoot: string;
@@ -28,7 +28,7 @@ export interface WorkspaceDirectoriesOptions {
   readonly sharedQuotaBytes: number | undefined;
 }
 
-/** Nobody else goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
+/** Closed to others, so that set-user-id files in workspaces give nothing to the host's users. */
 const ROOT_MODE = 0o700;
 
 /** Something in a root that is nobody's workspace. */
@@ -54,7 +54,7 @@ export class WorkspaceDirectories {
   readonly #tools: Tools;
   readonly #trash: Trash;
   readonly #shared: SharedDirectories;
-  #hold: QuotaHold | undefined;
+  #quota: DirectoryQuota | undefined;
 
   constructor(options: WorkspaceDirectoriesOptions, logger: Logger) {
     this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
@@ -76,7 +76,7 @@ export class WorkspaceDirectories {
     if (isShared(name)) return this.#shared.quotaOf(name.owner);
     const quotaBytes = this.#quotaBytes;
     if (quotaBytes === undefined) return { quotaBytes, quotaEnforcement: "NONE" };
-    return { quotaBytes, quotaEnforcement: this.#hold === undefined ? "WATCHED" : "ENFORCED" };
+    return { quotaBytes, quotaEnforcement: this.#quota === undefined ? "WATCHED" : "ENFORCED" };
   }
 
   /**
@@ -90,7 +90,7 @@ export class WorkspaceDirectories {
       for (const directory of [trash, staging]) await mkdir(directory, { recursive: true, mode: ROOT_MODE });
     } catch (error) {
       if (error instanceof BerthError) throw error;
-      // Whoever uses no workspaces does not need them.
+      // Not fatal: without workspaces nothing needs them.
       this.#logger.error(
         { root, err: error },
         "the workspaces root cannot be used; workspaces fail until it can",
@@ -99,8 +99,8 @@ export class WorkspaceDirectories {
     }
     const projects = await this.#findProjects();
     await this.#shared.prepare(projects);
-    await this.#mendReplacements();
-    this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
+    await this.#finishReplacements();
+    this.#purgeLeftovers().catch((error: unknown) => this.#logLeftover(error));
   }
 
   /** Absolute path of a workspace's directory. */
@@ -128,14 +128,14 @@ export class WorkspaceDirectories {
       if (!mayExist || (await this.problemOf(place)) !== undefined) {
         throw workspaceBroken(
           place,
-          "something that the server does not know is in its place. The operator has to move that away.",
+          "something that the server does not know is in its place. Ask the operator to move that away.",
         );
       }
     }
     try {
       // Regardless of the umask.
       await chmod(directory, SANDBOX_DIRECTORY_MODE);
-      await this.#hold?.hold(place, directory);
+      await this.#quota?.enforce(place, directory);
     } catch (error) {
       if (isNew) await rmdir(directory).catch(() => {});
       throw diskError(error);
@@ -189,8 +189,8 @@ export class WorkspaceDirectories {
       layout: this.#layout,
       tools: this.#tools,
       trash: this.#trash,
-      hold: this.#hold,
-      mostBytes: this.#quotaBytes,
+      quota: this.#quota,
+      maxBytes: this.#quotaBytes,
     };
     return stageImport(parts, place, chunks, signal);
   }
@@ -209,40 +209,40 @@ export class WorkspaceDirectories {
       .slice(0, limit)
       .map((name) => ({
         path: path.join(root, name),
-        message: "The server knows no workspace here and leaves it alone. The operator may move it away.",
+        message: "This is no workspace of the server, which leaves it alone. The operator may move it away.",
       }));
   }
 
-  /** Where the root is missing, its disk may be: nothing is made in its place. */
+  /** A missing root may be a missing disk: nothing is made in its place. */
   async #assertRoot(): Promise<void> {
     await onDisk(() => readdir(this.#layout.trash));
   }
 
-  /** Makes what holds the directories of an owner with a name. */
+  /** Makes the root of an owner with a name. */
   async #makeOwnerRoot(owner: string): Promise<void> {
     const { root, owners } = this.#layout;
     const ownerRoot = this.#layout.ownerRoot(owner);
     if (ownerRoot === root) return;
     await onDisk(async () => {
-      // Not the root itself: where that is missing, its disk may be.
+      // Not the root itself: where it is missing, its disk may be.
       await mkdir(owners, { mode: ROOT_MODE }).catch(unlessThere);
       await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
     });
   }
 
-  /** Finds out how quotas can be held in the root, where there are any; else says what is missing. */
+  /** Finds out how quotas can be enforced in the root, where there are any; else returns what is missing. */
   async #findProjects(): Promise<ProjectQuota | string> {
     if (!this.hasQuotas) return "there are no quotas";
     const { root, staging } = this.#layout;
     const found = await ProjectQuota.find(root, staging, this.#tools);
     if (this.#quotaBytes === undefined) return found;
-    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.#quotaBytes);
+    if (typeof found !== "string") this.#quota = new DirectoryQuota(found, this.#quotaBytes);
     else this.#logger.warn({ root }, `the workspace quota is watched, not enforced: ${found}`);
     return found;
   }
 
-  /** Ends replacements that a crash cut in two. */
-  async #mendReplacements(): Promise<void> {
+  /** Finishes replacements that a crash interrupted. */
+  async #finishReplacements(): Promise<void> {
     const { root, owners } = this.#layout;
     const named = await readdir(owners).catch(() => []);
     for (const directory of [root, ...named.map((name) => path.join(owners, name))]) {
@@ -256,12 +256,12 @@ export class WorkspaceDirectories {
           () => false,
         );
         if (!isThere) await rename(old, target);
-        else await this.#trash.purge(old).catch((error: unknown) => this.#tellLeftover(error));
+        else await this.#trash.purge(old).catch((error: unknown) => this.#logLeftover(error));
       }
     }
   }
 
-  #tellLeftover(error: unknown): void {
+  #logLeftover(error: unknown): void {
     this.#logger.warn({ err: error }, "what earlier runs left in the workspaces root could not be removed");
   }
 

@@ -7,7 +7,7 @@ import type { WorkspacePlace } from "../workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
 import { PinnedDirectory } from "./pinned.ts";
-import type { QuotaHold } from "./project-quota.ts";
+import type { DirectoryQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 import { openToOwner, type Trash } from "./trees.ts";
 
@@ -33,15 +33,15 @@ export interface StageParts {
   readonly layout: Layout;
   readonly tools: Tools;
   readonly trash: Trash;
-  /** Undefined where the file system holds no quotas. */
-  readonly hold: QuotaHold | undefined;
-  /** What an archive's files may take at most; undefined: no bound. Root's own writes are held by no quota. */
-  readonly mostBytes: number | undefined;
+  /** Undefined where the file system enforces no quotas. */
+  readonly quota: DirectoryQuota | undefined;
+  /** Limit of what an archive's files take; undefined: none. No quota limits root's own writes. */
+  readonly maxBytes: number | undefined;
 }
 
 /** Unpacks a tar into a directory of its own, on the workspaces' disk, where no sandbox sees it. */
 export async function stageImport(
-  { layout, tools, trash, hold, mostBytes }: StageParts,
+  { layout, tools, trash, quota, maxBytes }: StageParts,
   place: WorkspacePlace,
   chunks: AsyncIterable<Uint8Array>,
   signal: AbortSignal,
@@ -49,27 +49,27 @@ export async function stageImport(
   const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
   const tree = path.join(staging, "tree");
   const target = layout.pathOf(place);
-  let room = hold;
+  let room = quota;
   const discard = async (): Promise<void> => {
     await trash.purge(staging);
     const taken = room;
     room = undefined;
-    await taken?.end(place);
+    await taken?.endImport(place);
   };
   try {
-    await hold?.begin(place);
+    await quota?.beginImport(place);
     const { uid, gid, mode } = await ownerOf(target);
     await mkdir(tree, { mode: 0o700 });
-    await hold?.hold(place, tree);
+    await quota?.enforce(place, tree);
     const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
       signal,
       onSize: (bytes) => {
-        if (mostBytes !== undefined && bytes > mostBytes) throw tooLarge(mostBytes);
+        if (maxBytes !== undefined && bytes > maxBytes) throw tooLarge(maxBytes);
       },
     });
     if (uid !== process.getuid?.() || gid !== process.getgid?.())
       await give(tools, tree, `${uid}:${gid}`, signal);
-    // Who is not root could not move what is closed to its owner.
+    // Without root, what is closed to its owner could not be moved.
     if (process.getuid?.() === 0) await finishDirectories(directories, fromText(tree));
     return {
       entryCount,
@@ -84,15 +84,15 @@ export async function stageImport(
   }
 }
 
-function tooLarge(mostBytes: number): BerthError {
+function tooLarge(maxBytes: number): BerthError {
   return new BerthError(
     "NO_SPACE",
-    `Nothing was imported: the archive's files take more than ${mostBytes} bytes, the quota of a workspace.`,
-    { metadata: { quota_bytes: String(mostBytes) } },
+    `Nothing was imported: the archive's files take more than ${maxBytes} bytes, the quota of a workspace.`,
+    { metadata: { quota_bytes: String(maxBytes) } },
   );
 }
 
-/** What is imported belongs to whom the workspace belongs to: the user of its last sandbox. */
+/** Imported files get the owner of the workspace: the user of its last sandbox. */
 async function ownerOf(target: string): Promise<{ uid: number; gid: number; mode: number }> {
   await using directory = await PinnedDirectory.open(path.dirname(target));
   const stats = await directory.stat(fromText(path.basename(target)));
@@ -102,7 +102,7 @@ async function ownerOf(target: string): Promise<{ uid: number; gid: number; mode
 async function give(tools: Tools, tree: string, owner: string, signal: AbortSignal): Promise<void> {
   const argv = ["chown", "--no-dereference", "--recursive", "--", owner, "."] as const;
   const { code, stderr } = await tools.run({ argv, directory: tree, capabilities: ["chown"], signal });
-  // Who may not give files away keeps them: then its sandboxes are its own, too.
+  // Without root they stay the service's own, and so are its sandboxes.
   if (code !== 0 && process.getuid?.() === 0) throw new Error(`chown ended with ${code}: ${stderr}`);
 }
 
@@ -120,7 +120,7 @@ async function merge(tree: string, target: string): Promise<void> {
   await mergeTree(from, to);
 }
 
-/** Whoever is not root is kept out by what a sandbox has closed to its own user. */
+/** Without root, what a sandbox has closed to its own user cannot be entered. */
 function unlessClosed(error: unknown): never {
   if (codeOf(error) !== "EACCES") throw error;
   throw new BerthError(
@@ -130,7 +130,7 @@ function unlessClosed(error: unknown): never {
   );
 }
 
-/** In two steps, between which a crash is mended at the next start. */
+/** In two steps; the next start finishes what a crash interrupts between them. */
 async function replace(
   layout: Layout,
   trash: Trash,
@@ -151,14 +151,14 @@ async function replace(
     await rename(old, target);
     throw error;
   }
-  // It has been replaced; what is left of the old one goes at the next start at the latest.
+  // The replacement is done; the next start removes what is left of the old one.
   await trash.purge(old).catch(() => {});
 }
 
 /**
- * Looks for an entry that cannot be moved from one tree into another: it would
- * take the place of something of another kind, or go through a link. Looks no
- * deeper than both trees are. Returns its path; undefined: there is none.
+ * Finds an entry that cannot be moved from one tree into another: it would take
+ * the place of something of another kind, or go through a link. Goes no deeper
+ * than both trees do. Returns its path; undefined: there is none.
  */
 export async function findClash(
   from: PinnedDirectory,
@@ -202,7 +202,7 @@ export async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Pro
   }
 }
 
-/** What it looks like when a sandbox puts something else in place meanwhile. */
+/** Codes of failures where a sandbox puts something else in place meanwhile. */
 const CHANGED = new Set(["ENOTDIR", "EISDIR", "ENOTEMPTY", "EEXIST", "ELOOP", "ENOENT"]);
 
 function changed(name: ByteString, cause: unknown): BerthError {

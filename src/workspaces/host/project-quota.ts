@@ -7,7 +7,7 @@ import type { WorkspacePlace } from "../workspace.ts";
 import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
 import { Tools } from "./tools.ts";
 
-/** A file system that can hold a directory to a number of bytes. */
+/** A file system that can limit a directory to a number of bytes. */
 interface QuotaMount {
   readonly type: "ext4" | "xfs";
   readonly mountPoint: string;
@@ -20,8 +20,8 @@ const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
 const ID_BITS = 19;
 
 /**
- * Holds directories to a number of bytes by the file system's project quotas.
- * A directory's project goes on to whatever is made in it.
+ * Limits directories to a number of bytes by the file system's project quotas.
+ * Whatever is made in a directory inherits its project.
  */
 export class ProjectQuota {
   readonly #tools: Tools;
@@ -31,13 +31,13 @@ export class ProjectQuota {
   private constructor(tools: Tools, mount: QuotaMount, root: string) {
     this.#tools = tools;
     this.#mount = mount;
-    // Other services may hold workspaces on the same file system.
+    // Other services may have workspaces on the same file system.
     this.#bucket = 0x400 + (createHash("sha256").update(root).digest().readUInt16BE() & 0x3ff);
   }
 
   /**
-   * Finds out whether the root's file system can do it here; else says what is missing.
-   * @param directory where a directory is put under quota to try it; undefined: nowhere, since sandboxes write there
+   * Finds out whether the root's file system can do it here; else returns what is missing.
+   * @param directory where a probe is put under quota; undefined: nowhere, since sandboxes write there
    */
   static async find(
     root: string,
@@ -47,19 +47,19 @@ export class ProjectQuota {
     const mount = await mountOf(root, tools);
     if (typeof mount === "string") return mount;
     const quota = new ProjectQuota(tools, mount, root);
-    const trial = directory === undefined ? undefined : await mkdtemp(path.join(directory, "trial-"));
+    const probe = directory === undefined ? undefined : await mkdtemp(path.join(directory, "probe-"));
     try {
-      if (trial !== undefined) await quota.assign(trial, 0);
+      if (probe !== undefined) await quota.assign(probe, 0);
       await quota.limit(0, MIN_BYTES);
       return quota;
     } catch (error) {
-      return `a trial failed: ${error instanceof Error ? error.message : error}`;
+      return `a probe failed: ${error instanceof Error ? error.message : error}`;
     } finally {
-      if (trial !== undefined) await rmdir(trial);
+      if (probe !== undefined) await rmdir(probe);
     }
   }
 
-  /** What keeps {@link find} from holding quotas, as far as can be seen without a trial; undefined: nothing. */
+  /** Why {@link find} would fail, as far as can be seen without a probe; undefined: it would not. */
   static async problemOf(root: string, tools: Tools): Promise<string | undefined> {
     const found = await mountOf(root, tools);
     return typeof found === "string" ? found : undefined;
@@ -78,7 +78,7 @@ export class ProjectQuota {
     );
   }
 
-  /** Holds all that is under a number to so many bytes. */
+  /** Limits all that is under a number to so many bytes. */
   async limit(number: number, bytes: number): Promise<void> {
     const project = this.#projectOf(number);
     const kib = String(Math.max(1, Math.floor(bytes / KIB)));
@@ -101,7 +101,7 @@ export class ProjectQuota {
   }
 }
 
-/** The mount of a directory whose file system can hold quotas here; else what is missing. */
+/** The mount of a directory whose file system can enforce quotas here; else what is missing. */
 async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string> {
   if (process.getuid?.() !== 0) return "only root may set quotas";
   const mount = quotaMountOf(realpathSync(root), readMountinfo());
@@ -116,7 +116,7 @@ async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string>
   return mount;
 }
 
-/** The mount that a real path lies on, where it can hold project quotas. */
+/** The mount that a real path lies on, where it supports project quotas. */
 export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | undefined {
   let found: Mount | undefined;
   for (const mount of mountsIn(mountinfo)) {
@@ -132,14 +132,14 @@ export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | 
 }
 
 /**
- * Holds directories to one quota each by their file system. What is being imported
- * counts as the workspace's from its first byte, since nothing can be moved
- * from one hold into another; so there is as much room once more meanwhile.
+ * Puts directories under one quota each. What is being imported counts as the
+ * workspace's from its first byte, since nothing can be moved from one project
+ * into another; so the limit doubles meanwhile.
  */
-export class QuotaHold {
+export class DirectoryQuota {
   readonly #quota: ProjectQuota;
   readonly #bytes: number;
-  /** Imports on their way in, by the workspace's number. */
+  /** Imports under way, by the workspace's number. */
   readonly #imports = new Map<number, number>();
 
   constructor(quota: ProjectQuota, bytes: number) {
@@ -147,25 +147,25 @@ export class QuotaHold {
     this.#bytes = bytes;
   }
 
-  /** Holds an empty directory, and what will be in it. Idempotent. */
-  async hold({ number }: WorkspacePlace, directory: string): Promise<void> {
+  /** Puts an empty directory, and what will be in it, under its quota. Idempotent. */
+  async enforce({ number }: WorkspacePlace, directory: string): Promise<void> {
     await this.#quota.assign(directory, number);
     await this.#limit(number);
   }
 
-  /** Bounds what is held already. Idempotent. */
-  async bound({ number }: WorkspacePlace): Promise<void> {
+  /** Limits a directory that is in its project already. Idempotent. */
+  async limit({ number }: WorkspacePlace): Promise<void> {
     await this.#limit(number);
   }
 
-  /** Makes room for an import, until {@link end}. */
-  async begin({ number }: WorkspacePlace): Promise<void> {
+  /** Makes room for an import, until {@link endImport}. */
+  async beginImport({ number }: WorkspacePlace): Promise<void> {
     this.#imports.set(number, this.#importsOf(number) + 1);
     await this.#limit(number);
   }
 
-  /** Takes the room of an import back, moved in or not. */
-  async end({ number }: WorkspacePlace): Promise<void> {
+  /** Takes back the room of an import, moved in or not. */
+  async endImport({ number }: WorkspacePlace): Promise<void> {
     const left = this.#importsOf(number) - 1;
     if (left > 0) this.#imports.set(number, left);
     else this.#imports.delete(number);
@@ -181,7 +181,7 @@ export class QuotaHold {
   }
 }
 
-/** Looks whether the file system of a root, which may not be there yet, would hold a quota. Changes nothing. */
+/** Whether the file system of a root, which may not be there yet, would enforce a quota. Changes nothing. */
 export async function diagnoseQuota(
   option: string,
   quotaBytes: number | undefined,

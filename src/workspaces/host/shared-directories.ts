@@ -15,7 +15,7 @@ import {
 } from "../../base/private-directory.ts";
 import type { Quota, WorkspacePlace } from "../workspace.ts";
 import type { Layout } from "./layout.ts";
-import { ProjectQuota, QuotaHold } from "./project-quota.ts";
+import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 
 /** What {@link SharedDirectories} is built of. */
@@ -28,26 +28,26 @@ export interface SharedDirectoriesParts {
 }
 
 /**
- * What the sandboxes of each owner share: in the shared root for the owner
- * without a name, among their workspaces for others.
+ * The shared directory of each owner: in the shared root for the owner without
+ * a name, among their workspaces for others.
  */
 export class SharedDirectories {
   readonly #parts: SharedDirectoriesParts;
   /** In the shared root, once it is made. */
   #path: string | undefined;
-  /** Hold the directory in the shared root, and those of owners with names. */
-  #rootHold: QuotaHold | undefined;
-  #ownersHold: QuotaHold | undefined;
-  /** By owner: has the directory held for this life of the service. */
-  readonly #held = new Map<string, Promise<void>>();
+  /** Of the directory in the shared root, and of those of owners with names. */
+  #rootQuota: DirectoryQuota | undefined;
+  #ownersQuota: DirectoryQuota | undefined;
+  /** By owner: puts the directory under its quota, once in this life of the service. */
+  readonly #enforced = new Map<string, Promise<void>>();
 
   constructor(parts: SharedDirectoriesParts) {
     this.#parts = parts;
   }
 
   /**
-   * Makes the one in the shared root and finds out how quotas can be held.
-   * @param projects what holds quotas in the workspaces root, or why nothing does
+   * Makes the one in the shared root and finds out how quotas can be enforced.
+   * @param projects enforces quotas in the workspaces root; or why nothing does
    * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
    */
   async prepare(projects: ProjectQuota | string): Promise<void> {
@@ -59,38 +59,41 @@ export class SharedDirectories {
       if (error instanceof BerthError) throw error;
     }
     if (quotaBytes === undefined) return;
-    const hold = (found: ProjectQuota | string, root: string): QuotaHold | undefined => {
-      if (typeof found !== "string") return new QuotaHold(found, quotaBytes);
+    const enforcer = (found: ProjectQuota | string, root: string): DirectoryQuota | undefined => {
+      if (typeof found !== "string") return new DirectoryQuota(found, quotaBytes);
       logger.warn({ root }, `the quota of shared directories is watched, not enforced: ${found}`);
       return undefined;
     };
-    this.#ownersHold = hold(projects, layout.root);
+    this.#ownersQuota = enforcer(projects, layout.root);
     if (this.#path === undefined) return;
     const isElsewhere = statSync(this.#path).dev !== statSync(layout.root).dev;
-    this.#rootHold = isElsewhere
-      ? hold(await ProjectQuota.find(layout.sharedRoot, undefined, tools), layout.sharedRoot)
-      : this.#ownersHold;
+    this.#rootQuota = isElsewhere
+      ? enforcer(await ProjectQuota.find(layout.sharedRoot, undefined, tools), layout.sharedRoot)
+      : this.#ownersQuota;
   }
 
   quotaOf(owner: string): Quota {
     const { quotaBytes } = this.#parts;
     if (quotaBytes === undefined) return { quotaBytes, quotaEnforcement: "NONE" };
-    return { quotaBytes, quotaEnforcement: this.#holdOf(owner) === undefined ? "WATCHED" : "ENFORCED" };
+    return {
+      quotaBytes,
+      quotaEnforcement: this.#directoryQuotaOf(owner) === undefined ? "WATCHED" : "ENFORCED",
+    };
   }
 
-  /** Where an owner's is. @throws `WORKSPACE_BROKEN` where it was not made yet. */
+  /** Path of an owner's. @throws `WORKSPACE_BROKEN` where it was not made yet. */
   pathOf(owner: string): string {
     const path = this.#parts.layout.sharedPathOf(owner) ?? this.#path;
     if (path === undefined) throw broken();
     return path;
   }
 
-  /** Makes an owner's where there is none, has it held, and returns its path. @throws `WORKSPACE_BROKEN`. */
+  /** Makes an owner's where there is none, puts it under its quota, and returns its path. @throws `WORKSPACE_BROKEN`. */
   async make(place: WorkspacePlace): Promise<string> {
     try {
       const own = this.#parts.layout.sharedPathOf(place.owner);
       const path = own === undefined ? (this.#path ?? (await this.#openRoot())) : await makeOpen(own);
-      await this.#hold(place, path);
+      await this.#enforce(place, path);
       return path;
     } catch (error) {
       throw broken(error);
@@ -102,25 +105,25 @@ export class SharedDirectories {
     return this.#path;
   }
 
-  #holdOf(owner: string): QuotaHold | undefined {
+  #directoryQuotaOf(owner: string): DirectoryQuota | undefined {
     const isInRoot = this.#parts.layout.sharedPathOf(owner) === undefined;
-    return isInRoot ? this.#rootHold : this.#ownersHold;
+    return isInRoot ? this.#rootQuota : this.#ownersQuota;
   }
 
-  async #hold(place: WorkspacePlace, path: string): Promise<void> {
-    const hold = this.#holdOf(place.owner);
-    if (hold === undefined) return;
-    let held = this.#held.get(place.owner);
-    if (held === undefined) {
-      // What lies in a directory stays out of its hold, and could not be moved within it.
+  async #enforce(place: WorkspacePlace, path: string): Promise<void> {
+    const quota = this.#directoryQuotaOf(place.owner);
+    if (quota === undefined) return;
+    let enforced = this.#enforced.get(place.owner);
+    if (enforced === undefined) {
+      // What is in a directory already stays out of its project, and could not be moved within it.
       const isEmpty = foreignEntry(path, () => false) === undefined;
-      held = isEmpty ? hold.hold(place, path) : hold.bound(place);
-      this.#held.set(place.owner, held);
+      enforced = isEmpty ? quota.enforce(place, path) : quota.limit(place);
+      this.#enforced.set(place.owner, enforced);
     }
     try {
-      await held;
+      await enforced;
     } catch (error) {
-      this.#held.delete(place.owner);
+      this.#enforced.delete(place.owner);
       throw error;
     }
   }
@@ -129,16 +132,16 @@ export class SharedDirectories {
 function broken(cause?: unknown): BerthError {
   return new BerthError(
     "WORKSPACE_BROKEN",
-    "The server's shared directory (--shared-root) cannot be used. The operator has to mend that.",
+    "The server's shared directory (--shared-root) cannot be used. Ask the operator to fix this.",
     { cause },
   );
 }
 
-/** Sandboxes may have users of their own, several at one directory. */
+/** Sandboxes may have different users, several at one directory. */
 export const SANDBOX_DIRECTORY_MODE = 0o777;
 
 const OPTION = "shared-root";
-/** What sandboxes share, in a root that is closed for its sake. */
+/** The shared directory in a root that is closed for its sake. */
 const INSIDE = "shared";
 
 /**
@@ -157,7 +160,7 @@ export async function makeSharedRoot(root: string): Promise<string> {
   return makeOpen(path.join(root, INSIDE));
 }
 
-/** Looks whether {@link makeSharedRoot} would refuse the root. Changes nothing. */
+/** Why {@link makeSharedRoot} would refuse the root; undefined: it would not. Changes nothing. */
 export function sharedRootExposure(root: string): Exposure | undefined {
   try {
     return isShared(root) ? undefined : (unmovedContent(root) ?? exposureAt(asPrivate(root)));
@@ -184,7 +187,7 @@ function isShared(root: string): boolean {
   return !wasClosed && isBehindPrivate(realpathSync(root));
 }
 
-/** What a root holds of a time when sandboxes shared it itself, and would not see any more. */
+/** What a root holds from a time when sandboxes shared the root itself, which they would no longer see. */
 function unmovedContent(root: string): Exposure | undefined {
   const content = hasInside(root) ? undefined : foreignEntry(root, () => false);
   if (content === undefined) return undefined;

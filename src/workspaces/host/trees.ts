@@ -8,7 +8,7 @@ import { holdsMounts, stayOutOfMounts } from "./mounts.ts";
 import { PinnedDirectory } from "./pinned.ts";
 import { forbidden, type Tools, toolFailure } from "./tools.ts";
 
-/** What it looks like that there is no directory. */
+/** Codes of failures where there is no directory. */
 const NO_DIRECTORY = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
 /** Removes trees that sandboxes made, however deep and many, and whatever they hold. */
@@ -19,7 +19,7 @@ export class Trash {
     this.#tools = tools;
   }
 
-  /** Moves a thing out of everybody's sight, then removes it. Idempotent; goes on with what is there already. */
+  /** Moves a tree where nobody sees it, then removes it. Idempotent; first removes what an earlier call left there. */
   async discard(victim: string, place: string): Promise<void> {
     await this.purge(place);
     await openToOwner(victim);
@@ -32,7 +32,7 @@ export class Trash {
     await this.purge(place);
   }
 
-  /** Removes what is at a path in a directory that no sandbox can write to. Idempotent. */
+  /** Removes a tree in a directory that no sandbox can write to. Idempotent. */
   async purge(victim: string): Promise<void> {
     const name = `./${path.basename(victim)}`;
     const end = await this.#tools.run({
@@ -43,7 +43,7 @@ export class Trash {
   }
 }
 
-/** Whoever is not root could not move a directory that a sandbox has closed. */
+/** Opens a directory that a sandbox has closed to its owner: without root it could not be moved. */
 export async function openToOwner(place: string): Promise<void> {
   try {
     await using directory = await PinnedDirectory.open(place);
@@ -53,9 +53,9 @@ export async function openToOwner(place: string): Promise<void> {
   }
 }
 
-/** A walk that a moved directory has cut off is begun again so many times. */
+/** How often a walk is started that a moved directory cuts off. */
 const MAX_TRIES = 5;
-/** What du says where the directory that it was in has been moved. It gives no sum then. */
+/** The error of du where the directory that it was in has been moved. It gives no sum then. */
 const CUT_OFF =
   /^du: fts_read failed: .*: (No such file or directory|Not a directory|Too many levels of symbolic links)$/m;
 
@@ -107,14 +107,14 @@ async function* archive(tools: Tools, directory: string, signal: AbortSignal): A
   if (!isWhole || (end.code !== 0 && complaints.length > 0)) throw toolFailure("tar", end, "read");
 }
 
-/** Names that one look finds at most; the rest is found by the next. */
+/** Names that one sweep removes at most; the next one finds the rest. */
 const MAX_NAMES = 10_000;
 const NAMES_AT_ONCE = 100;
 
 /**
- * Removes what bears a name that `isLeftBehind` knows, from a tree that
+ * Removes everything with a name that `isLeftBehind` accepts from a tree that
  * sandboxes write to. `find` and `rm` go by open directories: no link that a
- * sandbox puts in the way is followed. Returns how many names were found.
+ * sandbox puts in the way is followed. Returns how many names it found.
  */
 export async function sweepDirectory(
   tools: Tools,
