@@ -32,7 +32,7 @@ import { showGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { ReceiveBudget } from "./server/receive-budget.ts";
 import { createRpcServer } from "./server/server.ts";
-import { SessionParts } from "./sessions/parts.ts";
+import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
@@ -163,7 +163,7 @@ async function assemble(settings: AppSettings, store: Store, logger: Logger): Pr
     time: state.time,
     logger,
   });
-  const { sessions, catalog, tools } = new SessionParts(settings, {
+  const { sessions, catalog, tools } = createSessions(settings, {
     sandboxes,
     processes,
     files,

@@ -1,34 +1,103 @@
 import { randomBytes } from "node:crypto";
-import { BerthError, throwIfAborted } from "../base/errors.ts";
+import type { Clock } from "../base/clock.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
-import type { SessionBackend } from "./backend.ts";
-import { type SessionPlace, type SessionRecord, sessionLost } from "./record.ts";
-import type { SessionNames } from "./session.ts";
+import type { SessionBackend, SessionType } from "./backend.ts";
+import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
+import type { SessionKey } from "./registry.ts";
+import type { RequestedSession, SessionNames } from "./session.ts";
 import type { SessionJournal } from "./store.ts";
+import { parseWith } from "./tool-catalog.ts";
 
 /** Where a workspace appears in a session's sandbox. */
 const WORKSPACE_TARGET = "/workspace";
 /**
- * A sandbox that is a session's own goes with it. Where that should fail, it
- * goes for want of use, this much later than the session would have.
+ * A session's own sandbox is deleted with it. Where that fails, the sandbox's
+ * idle timeout ends it, this much later than the session.
  */
 const OUTLIVES_MS = 60_000;
-/** As long as a duration may be. */
+/** The longest duration that Berth takes. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
+const MAX_NUMBER = 999;
 
-/** Brings what stands behind a session into being, and takes it away. */
-export class SessionMaker {
-  readonly #sandboxes: SandboxManager;
-  readonly #journal: SessionJournal;
+/** What {@link SessionCreator} works with. */
+export interface SessionCreatorParts {
+  readonly sandboxes: SandboxManager;
+  readonly journal: SessionJournal;
+  readonly clock: Clock;
+  /** Of a session whose creator gives none. */
+  readonly defaultTtlMs: number;
+}
 
-  constructor(sandboxes: SandboxManager, journal: SessionJournal) {
-    this.#sandboxes = sandboxes;
-    this.#journal = journal;
+/** Names sessions, makes their sandboxes and initializes their backends. */
+export class SessionCreator {
+  readonly #parts: SessionCreatorParts;
+  readonly #namer = new SessionNamer();
+
+  constructor(parts: SessionCreatorParts) {
+    this.#parts = parts;
   }
 
-  /** Makes the sandbox of a session's own. It is kept as that before there is anything of it. */
-  async makeSandbox(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
+  /** What a new session is. @throws `INVALID_ARGUMENT` for its config. */
+  init(
+    { owner, workerId }: SessionKey,
+    type: SessionType,
+    asked: Pick<RequestedSession, "config" | "customName" | "workspaceId" | "ttlMs">,
+    temporary: boolean,
+  ): SessionInit {
+    const config = parseConfig(type, asked.config ?? {});
+    const customName = asked.customName || customNameOf(config);
+    return {
+      ...this.#namer.next(owner, workerId, type.name, customName),
+      owner,
+      workerId,
+      type,
+      config,
+      customName,
+      workspaceId: asked.workspaceId,
+      ttlMs: asked.ttlMs ?? this.#parts.defaultTtlMs,
+      temporary,
+      createTimeMs: this.#parts.clock.wallMs(),
+    };
+  }
+
+  /**
+   * Places a session in a sandbox and initializes it. Where that fails, its end removes what there is of it.
+   * @param sandbox undefined: one of its own.
+   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`, and what {@link SandboxManager.create} and
+   *   {@link SessionType.initialize} throw.
+   */
+  async create(
+    record: SessionRecord,
+    sandbox: RequestedSession["sandbox"],
+    signal: AbortSignal,
+  ): Promise<SessionPlace> {
+    const place = sandbox
+      ? this.#findSandbox(record.init.owner, sandbox)
+      : await this.#makeSandbox(record, signal);
+    record.place = place;
+    record.backend = await this.initialize(record, place, signal);
+    record.state = "ACTIVE";
+    record.touch();
+    return place;
+  }
+
+  /** Initializes the backend of a session in its sandbox. */
+  async initialize(record: SessionRecord, place: SessionPlace, signal: AbortSignal): Promise<SessionBackend> {
+    const { type, config, workerId, sessionId } = record.init;
+    using lease = this.#parts.sandboxes.acquire(place.sandbox);
+    const both = AbortSignal.any([signal, lease.signal]);
+    const host = { workerId, sessionId, sandbox: lease.sandbox, name: place.sandbox };
+    const backend = await type.initialize(host, config, both);
+    if (both.aborted) await backend.cleanup(false);
+    throwIfAborted(both);
+    return backend;
+  }
+
+  /** Makes the sandbox of a session's own. The session is stored with it before it exists. */
+  async #makeSandbox(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
     const { owner, sessionId, type, ttlMs, workspaceId } = record.init;
     const spec: RequestedSpec = {
       ...type.sandbox,
@@ -43,77 +112,41 @@ export class SessionMaker {
       owned: true,
     });
     const keepWith = (sandbox: { sandboxId: string; generation: number }): void =>
-      this.#journal.keep(record.stored(placeOf(sandbox)));
-    return placeOf(await this.#sandboxes.create(owner, spec, { signal, keepWith }));
+      this.#parts.journal.keep(record.stored(placeOf(sandbox)));
+    return placeOf(await this.#parts.sandboxes.create(owner, spec, { signal, keepWith }));
   }
 
-  /** The sandbox that a session is to live in. @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`. */
-  findSandbox(owner: string, asked: { sandboxId: string; generation?: number }): SessionPlace {
-    using lease = this.#sandboxes.acquire({ owner, ...asked });
+  #findSandbox(owner: string, asked: { sandboxId: string; generation?: number }): SessionPlace {
+    using lease = this.#parts.sandboxes.acquire({ owner, ...asked });
     const { sandboxId, generation } = lease.sandbox;
     return { sandbox: { owner, sandboxId, generation }, owned: false };
   }
-
-  /** Why a session can be used no more: its sandbox is gone. Undefined where it is there, or is yet to be made. */
-  lossOf(record: SessionRecord): BerthError | undefined {
-    const { lost, place } = record;
-    if (lost !== undefined || place === undefined) return lost;
-    try {
-      const { state } = this.#sandboxes.get(place.sandbox);
-      if (state !== "DELETING" && state !== "TERMINATED") return undefined;
-    } catch (error) {
-      if (!(error instanceof BerthError)) throw error;
-    }
-    return sessionLost(record, "its sandbox is gone");
-  }
-
-  /** Initializes the resource of a session in its sandbox. */
-  async initialize(record: SessionRecord, place: SessionPlace, signal: AbortSignal): Promise<SessionBackend> {
-    const { type, config, workerId, sessionId } = record.init;
-    using lease = this.#sandboxes.acquire(place.sandbox);
-    const both = AbortSignal.any([signal, lease.signal]);
-    const host = { workerId, sessionId, sandbox: lease.sandbox, name: place.sandbox };
-    const resource = await type.initialize(host, config, both);
-    if (both.aborted) await resource.cleanup(false);
-    throwIfAborted(both);
-    return resource;
-  }
-
-  /** Cleans up a session's resource and deletes its own sandbox. Both are tried; returns what failed. */
-  async takeAway(record: SessionRecord): Promise<unknown> {
-    const { resource, place } = record;
-    let failure: unknown;
-    const note = (error: unknown): void => {
-      failure ??= error;
-    };
-    // What is inside a sandbox goes with it.
-    if (place?.owned) {
-      await Promise.all([
-        this.#sandboxes.delete(place.sandbox, 0).catch(note),
-        resource?.cleanup(true).catch(note),
-      ]);
-    } else await resource?.cleanup(false).catch(note);
-    return failure;
-  }
 }
 
-const LAST_NUMBER = 999;
+/** The custom name in a config; empty where it has none. */
+export function customNameOf({ custom_name: name }: JsonObject): string {
+  return typeof name === "string" ? name : "";
+}
+
+/** @throws `INVALID_ARGUMENT`. */
+export function parseConfig(type: SessionType, given: JsonObject): JsonObject {
+  return parseWith(type.config, "config", given) as JsonObject;
+}
 
 /** Names sessions. Names and ids are shown and compared, and never a path. */
 export class SessionNamer {
-  /** How many sessions of a type each worker has had, since the service began. */
+  /** How many sessions of a type each worker has had, since the service started. */
   readonly #counts = new Map<string, number>();
-
   readonly #limit: number;
 
-  /** @param limit how many workers' counts are kept; the oldest begin anew. */
+  /** @param limit how many workers' counts are kept; the oldest start again. */
   constructor(limit = 10_000) {
     this.#limit = limit;
   }
 
   next(owner: string, workerId: string, type: string, customName: string): SessionNames {
     const key = JSON.stringify([owner, workerId, type]);
-    const number = ((this.#counts.get(key) ?? 0) % LAST_NUMBER) + 1;
+    const number = ((this.#counts.get(key) ?? 0) % MAX_NUMBER) + 1;
     this.#counts.delete(key);
     this.#counts.set(key, number);
     if (this.#counts.size > this.#limit) {

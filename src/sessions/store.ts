@@ -23,9 +23,9 @@ export interface StoredSession {
   readonly lastUsedTimeMs: number;
   /** The same in service time: see `ServiceTime`. */
   readonly lastUsedAtMs: number;
-  /** Whether it belongs to one call, which has ended with the service that ran it. */
+  /** Whether it belongs to one call, which ended with the service that ran it. */
   readonly temporary: boolean;
-  /** Whether it was ready to be used; where not, nobody was told of it. */
+  /** Whether it was ready to be used; where not, no client knows it. */
   readonly initialized: boolean;
 }
 
@@ -81,7 +81,7 @@ export class SessionStore {
   }
 }
 
-/** What is kept of a session's last use may be older than its last use by this much. */
+/** The stored last use of a session may be older than its last use by this much. */
 export const USE_KEPT_EVERY_MS = 5_000;
 
 /** What a {@link SessionJournal} writes to. */
@@ -97,7 +97,7 @@ interface UsedSession {
   readonly lastUse: LastUse;
 }
 
-/** Keeps what is to be known of sessions after a restart. */
+/** Stores what a restart needs of sessions. */
 export class SessionJournal {
   readonly #parts: SessionJournalParts;
   readonly #usedAtMs = new WeakMap<UsedSession, number>();
@@ -111,12 +111,12 @@ export class SessionJournal {
     return this.#parts.store.all();
   }
 
-  /** Keeps a session. @throws `NO_SPACE` */
+  /** Stores a session. @throws `NO_SPACE` */
   keep(session: StoredSession): void {
     this.#parts.store.put(session);
   }
 
-  /** Keeps soon that a session was used, unless that was done a short while ago. */
+  /** Stores soon that a session was used, at most every {@link USE_KEPT_EVERY_MS}. */
   used(session: UsedSession): void {
     const now = this.#parts.clock.monotonicMs();
     if (now - (this.#usedAtMs.get(session) ?? Number.NEGATIVE_INFINITY) < USE_KEPT_EVERY_MS) return;
@@ -124,7 +124,7 @@ export class SessionJournal {
     this.keepLastUse(session);
   }
 
-  /** Keeps soon when a session was last used. */
+  /** Stores soon when a session was last used. */
   keepLastUse({ sessionId, lastUse }: UsedSession): void {
     const { store, writeBehind } = this.#parts;
     writeBehind.add(keyOf(sessionId), () => store.touch(sessionId, lastUse));
