@@ -5,14 +5,14 @@ import type { OutputStream } from "../../engine/port.ts";
 import type { Job, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
-/** Tells its pid and keeps its pipes open until it is let go of; what it is told meanwhile it tells both. */
+/** Prints its pid and keeps its pipes open until its stdin ends; copies its stdin to both. */
 const HOLD = `printf '%s\\n' $$; while read -r x; do printf %s "$x"; printf %s "$x" >&2; done`;
 const OPEN_TIMEOUT_MS = 30_000;
 
 /**
- * A pair of pipes that an interpreter writes a turn's output to, by opening
- * them anew under /proc. What comes between turns is of something that a turn
- * left behind, and goes nowhere; it comes slowly.
+ * A pair of pipes that an interpreter writes the output of an execution to, by
+ * reopening them under /proc. What comes between executions is of something that
+ * one left behind: it is dropped, and read slowly.
  */
 export class OutputChannel {
   /** Paths in the sandbox. */
@@ -28,7 +28,7 @@ export class OutputChannel {
     this.stderr = paths.stderr;
   }
 
-  /** Takes what is written. Undefined: nobody does. */
+  /** Takes the output. Undefined: it is dropped. */
   get taker(): ((stream: OutputStream, chunk: Buffer) => void) | undefined {
     return this.#taker;
   }
@@ -68,7 +68,7 @@ export class OutputChannel {
     gone.catch(() => {});
     const timer = new AbortController();
     const late = sleep(OPEN_TIMEOUT_MS, undefined, { signal: timer.signal, ref: false }).then(() => {
-      throw new BerthError("ENGINE_UNAVAILABLE", "A process in the sandbox did not begin in time.");
+      throw new BerthError("ENGINE_UNAVAILABLE", "A process in the sandbox did not start in time.");
     });
     late.catch(() => {});
     try {
@@ -117,7 +117,7 @@ export interface SignalPair {
 
 /**
  * Whether any process but those of `spare` holds one of two pipes: answers `y`
- * or `n`. Who hides its descriptors is taken for a holder.
+ * or `n`. A process that hides its descriptors counts as a holder.
  */
 export function holdersProbe(
   pipes: { readonly stdout: string; readonly stderr: string },
