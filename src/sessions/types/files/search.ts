@@ -175,7 +175,7 @@ function relativeTo(directory: string, path: string): string {
 }
 
 /**
- * The parts of an output that end with the separators in execution. Code of the
+ * The parts of an output that end with the separators in turn. Code of the
  * sandbox decides how many there are, so the event loop gets its turn between them.
  * @throws where the call was given up or has run out of time
  */
