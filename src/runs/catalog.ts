@@ -18,7 +18,7 @@ export interface RunPage {
   readonly before: number | undefined;
 }
 
-/** What a watcher of a run gets: an event, or the sequences from..to of events that are kept no more. */
+/** An item of a watch: an event, or the sequences from..to of events that are no longer kept. */
 export type RunWatchItem =
   | { readonly type: "event"; readonly event: RunEvent }
   | { readonly type: "trimmed"; readonly from: number; readonly to: number };
@@ -139,7 +139,7 @@ export class RunCatalog {
           if (signal.aborted) throw abortError(signal);
         }
         if (rest !== undefined) return;
-        // What came while the last one was handed over is read before anything is waited for.
+        // Events that came while the last one was yielded are read before it waits.
         if (watchers.rest !== undefined || events.length > 0) continue;
         await new Promise<void>((resolve) => {
           wake = resolve;

@@ -42,7 +42,7 @@ export interface RunSettings {
   readonly onEnd: "DELETE_SANDBOX" | "KEEP";
 }
 
-/** What a run works in: nothing, a sandbox made at each start, or one that is there. */
+/** The sandbox of a run: none, one made at each start, or an existing one. */
 export type RunSandbox =
   | { readonly kind: "none" }
   | { readonly kind: "made"; readonly spec: RequestedSpec }

@@ -16,7 +16,7 @@ import type { RequestedSpec } from "../sandboxes/spec.ts";
 export interface SessionType {
   /** Its name, for instance `bash`: lower-case letters and digits. */
   readonly name: string;
-  /** What it is, for a person or a model. */
+  /** For a person or a model. */
   readonly description: string;
   /** The schema of its config. What it parses to is the config in force. */
   readonly config: ZodType;
@@ -87,7 +87,7 @@ export interface ToolOutput {
   write(stream: OutputStream, chunk: Buffer): Promise<void> | undefined;
 }
 
-/** What a tool may report. */
+/** The codes of tool results. */
 export const TOOL_CODE = {
   success: 0,
   /** The tool's own failure. */
@@ -95,7 +95,6 @@ export const TOOL_CODE = {
   timeout: 5006,
 } as const;
 
-/** What a tool reports. */
 export type ToolCode = (typeof TOOL_CODE)[keyof typeof TOOL_CODE];
 
 /** What a tool returns besides its data, in binary. */

@@ -5,8 +5,7 @@ import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SessionBackend } from "./backend.ts";
 import type { SessionCreator } from "./create.ts";
 import type { SessionEnder } from "./end.ts";
-import type { SessionCall } from "./record.ts";
-import { type SessionRecord, sessionLost } from "./record.ts";
+import { type SessionCall, type SessionRecord, sessionLost } from "./record.ts";
 
 /** A session as a call uses it. */
 export interface SessionUse {

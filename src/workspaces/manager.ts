@@ -37,14 +37,14 @@ export interface WorkspacePage {
   readonly next: string | undefined;
 }
 
-/** What a cleanup did. */
+/** The result of a cleanup. */
 export interface CleanedUp {
   /** Undefined: it was deleted. */
   readonly workspace: WorkspaceView | undefined;
   readonly clearedRefs: number;
 }
 
-/** What an import did. */
+/** The result of an import. */
 export interface Imported {
   readonly workspace: WorkspaceView;
   /** Entries of the archive, directories and links included. */

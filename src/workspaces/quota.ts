@@ -13,7 +13,7 @@ import {
   workspaceKey,
 } from "./workspace.ts";
 
-/** What a directory takes of its quota. */
+/** The use of a quota. */
 export interface QuotaUsage {
   /** As last measured; undefined before the first measurement. */
   readonly sizeBytes: number | undefined;
@@ -78,7 +78,7 @@ export class WorkspaceQuota {
   }
 
   /**
-   * What an owner's shared directory takes of its quota, measured again with `measure`; undefined: it has none.
+   * The use of the quota of an owner's shared directory, measured again with `measure`; undefined: it has no quota.
    * @throws `WORKSPACE_BROKEN` where it cannot be measured.
    */
   async sharedUsage(
@@ -115,7 +115,7 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  /** Refuses to add so many bytes where that would pass the quota. @throws `NO_SPACE` */
+  /** Refuses an addition of `bytes` that would pass the quota. @throws `NO_SPACE` */
   async assertRoomFor(bytes: number, name: WorkspaceName, signal?: AbortSignal): Promise<void> {
     const { quotaBytes } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return;

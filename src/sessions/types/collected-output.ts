@@ -9,7 +9,7 @@ const MAX_BYTES = 512 * 1024;
 /** How much of output that is no text is shown as text; all of it comes as an attachment. */
 const MAX_MANGLED_BYTES = 64 * 1024;
 
-/** What a tool's program wrote: passed on as it comes, and kept for the result. */
+/** The output of a tool's program: passed on as it comes, and kept for the result. */
 export class CollectedOutput {
   readonly #call: ToolCall;
   readonly #kept = { stdout: new HeadAndTail(MAX_BYTES), stderr: new HeadAndTail(MAX_BYTES) };

@@ -16,7 +16,7 @@ interface QuotaMount {
 const KIB = 1024;
 const MIN_BYTES = 64 * KIB;
 const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
-/** A root has so many ids for itself; the bucket of the root's path is above them. */
+/** Bits of a project id for the directories of one root; the bucket of the root's path is above them. */
 const ID_BITS = 19;
 
 /**
@@ -78,7 +78,7 @@ export class ProjectQuota {
     );
   }
 
-  /** Limits all that is under a number to so many bytes. */
+  /** Limits everything under a number to `bytes`. */
   async limit(number: number, bytes: number): Promise<void> {
     const project = this.#projectOf(number);
     const kib = String(Math.max(1, Math.floor(bytes / KIB)));

@@ -26,7 +26,7 @@ const INTERPRETERS = {
 
 const executeParams = z.strictObject({
   code: z.string().describe("The program."),
-  language: z.enum(["python", "javascript", "bash"]).describe("What it is written in."),
+  language: z.enum(["python", "javascript", "bash"]).describe("Its language."),
   timeout: timeoutParam,
 });
 

@@ -1,6 +1,6 @@
 /**
  * Expands the braces of a glob as shells do: `a{b,c}`, `{1..9}`, `{01..10..3}`, `{a..e}`, nested.
- * @returns undefined where that makes more than so many patterns
+ * @returns undefined where that makes more than `max` patterns
  */
 export function expandBraces(pattern: string, max: number): string[] | undefined {
   const open = pattern.search(/(?<!\\)\{/);

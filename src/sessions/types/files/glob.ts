@@ -314,7 +314,7 @@ class Parser {
     return kind;
   }
 
-  /** What a set in brackets takes; undefined where none begins here. */
+  /** The test of a set in brackets; undefined where none starts here. */
   set(): ((codePoint: number) => boolean) | undefined {
     const found = /^\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]/su.exec(this.#text.slice(this.#at));
     if (found === null || found[2] === "") return undefined;

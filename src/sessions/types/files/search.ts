@@ -9,16 +9,16 @@ import { syntaxOf } from "./perl-syntax.ts";
 
 /** Names and lines of one search. */
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
-/** What is read of a tool's complaints. */
+/** How much of a tool's stderr is read. */
 const MAX_COMPLAINT_BYTES = 64 * 1024;
-/** What a search shows. */
+/** Results that a search shows. */
 export const MAX_FOUND = 1000;
 const MAX_LINE = 500;
 /** How long a search may hold the event loop. */
 const SLICE_MS = 10;
 const NUL = 0;
 const NEWLINE = 0x0a;
-/** What a grep says that lacks Perl's syntax, and busybox's of most options. */
+/** The error of a grep without Perl's syntax, and of busybox's for most options. */
 const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
 const FORBIDDEN = /: permission denied$/i;
 
@@ -162,7 +162,7 @@ function mixed(perl: string, extended: string): BerthError {
   );
 }
 
-/** Says of a file found below a path whether a glob matches it. One without a directory is for names, as tools have it. */
+/** Matches files found below a path with a glob. A glob without a directory matches names, as in other tools. */
 function nameMatcher(path: string, pattern: string): (file: string) => boolean {
   const glob = new Glob("params.glob", pattern);
   const ofName = !pattern.includes("/");
@@ -177,7 +177,7 @@ function relativeTo(directory: string, path: string): string {
 /**
  * The parts of an output that end with the separators in turn. Code of the
  * sandbox decides how many there are, so the event loop gets its turn between them.
- * @throws where the call was given up or has run out of time
+ * @throws where the call is aborted or its time is up
  */
 async function* slices(
   output: Buffer,

@@ -44,7 +44,7 @@ const write = defineTool({
   name: "write",
   description:
     "Replaces the content of a file, which is made with its directories where it is missing. Returns bytes_written and line_count.",
-  params: z.strictObject({ file_path: filePath, content: z.string().describe("What it is to hold.") }),
+  params: z.strictObject({ file_path: filePath, content: z.string().describe("The new content.") }),
   run: (files: Files, params, call) => files.write(params, call),
 });
 
