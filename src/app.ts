@@ -29,13 +29,13 @@ import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { showGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
-
 import { createRpcServer, type RpcServer } from "./server/server.ts";
-import { SessionParts } from "./sessions/parts.ts";
+import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
-import { diagnoseRoots, WorkspaceAssembly } from "./workspaces/parts.ts";
+import { WorkspaceMounts } from "./workspaces/mounts.ts";
+import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
 
 /** A running service. */
 export interface RunningApp {
@@ -83,7 +83,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 
   /** From the bottom up; what is recovered first serves what follows. */
   const recover = async (): Promise<void> => {
-    await service.assembly.prepare();
+    await service.directories.prepare();
     await service.sandboxes.recover();
     await service.processes.recover();
     service.sandboxes.start();
@@ -166,13 +166,21 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     },
   };
   const names = new TemporaryNames(store.instance);
-  const assembly = new WorkspaceAssembly(settings, { ...common, store: store.workspaces, names });
-  const { mounts } = assembly;
+  const directories = workspaceDirectories(settings, logger);
+  const mounts = new WorkspaceMounts(store.workspaces, directories, clock);
   const journal = new SandboxJournal({ ...state, store: store.sandboxes });
   const sandboxes = new SandboxManager(settings, { ...common, engine, monitor, journal, observer, mounts });
-  const workspaces = assembly.finish(sandboxes, monitor);
+  const workspaces = createWorkspaces(settings, {
+    ...common,
+    store: store.workspaces,
+    directories,
+    mounts,
+    names,
+    sandboxes,
+    monitor,
+  });
 
-  const running = new RunningRuns();
+  const running = new RunningRuns(clock, time);
   const transcripts = new TranscriptBudget({
     bytes: settings.transcriptQuotaBytes,
     ownerBytes: settings.transcriptOwnerQuotaBytes,
@@ -206,7 +214,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     processes,
     running,
   });
-  const { sessions, catalog, tools } = new SessionParts(settings, {
+  const { sessions, catalog, tools } = createSessions(settings, {
     ...common,
     sandboxes,
     processes,
@@ -217,7 +225,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { engine, monitor, state, lanes, transcripts, assembly };
+  const below = { engine, monitor, state, lanes, transcripts, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools };
 }
 

@@ -37,10 +37,10 @@ import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
 import { ownerOf } from "../server/call.ts";
 import type { SessionManager } from "../sessions/manager.ts";
-import { runBatch } from "../sessions/tool-batch.ts";
 import type { ToolCatalog } from "../sessions/tool-catalog.ts";
 import {
   NO_OBSERVER,
+  runBatch,
   type ToolObserver,
   type ToolRequest,
   type ToolRunner,

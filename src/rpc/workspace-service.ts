@@ -35,7 +35,6 @@ import { ownerOf } from "../server/call.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import type { WorkspaceEnsurer } from "../workspaces/ensure.ts";
 import type { WorkspaceManager } from "../workspaces/manager.ts";
-import type { WorkspaceReferences } from "../workspaces/references.ts";
 import type { WorkspaceName } from "../workspaces/workspace.ts";
 import { fromWireSpec, toWireSandbox } from "./convert/sandbox.ts";
 import { toWireBroken, toWireExportChunk, toWireWorkspace } from "./convert/workspace.ts";
@@ -46,7 +45,6 @@ import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 /** What {@link WorkspaceHandler} serves. */
 export interface WorkspaceHandlerParts {
   readonly workspaces: WorkspaceManager;
-  readonly references: WorkspaceReferences;
   readonly ensurer: WorkspaceEnsurer;
   readonly requests: RequestLog;
 }
@@ -54,13 +52,11 @@ export interface WorkspaceHandlerParts {
 /** The handlers of `berth.v1.WorkspaceService`: they check, convert and delegate. */
 export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
   readonly #workspaces: WorkspaceManager;
-  readonly #references: WorkspaceReferences;
   readonly #ensurer: WorkspaceEnsurer;
   readonly #requests: RequestLog;
 
   constructor(parts: WorkspaceHandlerParts) {
     this.#workspaces = parts.workspaces;
-    this.#references = parts.references;
     this.#ensurer = parts.ensurer;
     this.#requests = parts.requests;
   }
@@ -134,7 +130,9 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
     const key = requestKey(context, AddTraceRefRequestSchema, request);
-    const added = await this.#requests.run(key, context.signal, () => this.#references.add(name, traceId));
+    const added = await this.#requests.run(key, context.signal, () =>
+      this.#workspaces.addReference(name, traceId),
+    );
     return { workspace: toWireWorkspace(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
   }
 
@@ -145,13 +143,15 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
     const key = requestKey(context, RemoveTraceRefRequestSchema, request);
-    const view = await this.#requests.run(key, context.signal, () => this.#references.remove(name, traceId));
+    const view = await this.#requests.run(key, context.signal, () =>
+      this.#workspaces.removeReference(name, traceId),
+    );
     return { workspace: toWireWorkspace(view) };
   }
 
   lookupTrace(request: LookupTraceRequest, context: HandlerContext): { workspace: Workspace } {
     const traceId = callerId("trace_id", request.traceId);
-    return { workspace: toWireWorkspace(this.#references.lookup(ownerOf(context), traceId)) };
+    return { workspace: toWireWorkspace(this.#workspaces.lookupTrace(ownerOf(context), traceId)) };
   }
 
   async cleanupWorkspace(

@@ -1,6 +1,5 @@
-import { BerthError } from "../base/errors.ts";
-import type { RunFeed, RunWatchItem } from "./feed.ts";
-import type { Run, RunMessage, RunState, RunStep } from "./run.ts";
+import { abortError, BerthError } from "../base/errors.ts";
+import type { Run, RunEvent, RunMessage, RunState, RunStep } from "./run.ts";
 import type { RunStore } from "./store.ts";
 
 /** A run with all that belongs to it. */
@@ -15,18 +14,35 @@ export interface RunPage {
   /** Empty: in every state. */
   readonly states: ReadonlySet<RunState>;
   readonly limit: number;
-  /** {@link RunCatalog.list} told it of the page before. Undefined: the first page. */
+  /** `next` of the page before. Undefined: the first page. */
   readonly before: number | undefined;
 }
 
-/** The runs there are, for who reads of them. Every method names the owner; what is another owner's is `RUN_NOT_FOUND`. */
+/** An item of a watch: an event, or the sequences from..to of events that are no longer kept. */
+export type RunWatchItem =
+  | { readonly type: "event"; readonly event: RunEvent }
+  | { readonly type: "trimmed"; readonly from: number; readonly to: number };
+
+interface Watchers {
+  readonly wake: Set<() => void>;
+  /** The rest of the history of a run that was deleted. */
+  rest: readonly RunEvent[] | undefined;
+}
+
+/** Read at once, so that a slow watcher holds little. */
+const BATCH = 100;
+
+/**
+ * Reads and watches runs. A watcher holds little: what it has not read yet stays
+ * in the store. Every method names the owner; another owner's run is `RUN_NOT_FOUND`.
+ */
 export class RunCatalog {
   readonly #store: RunStore;
-  readonly #feed: RunFeed;
+  /** By run id. */
+  readonly #watched = new Map<string, Watchers>();
 
-  constructor(store: RunStore, feed: RunFeed) {
+  constructor(store: RunStore) {
     this.#store = store;
-    this.#feed = feed;
   }
 
   /** @throws `RUN_NOT_FOUND`. */
@@ -50,7 +66,7 @@ export class RunCatalog {
     return this.#store.messages(runId);
   }
 
-  /** Runs of an owner, newest first, without their steps; and where the next page begins, if there is one. */
+  /** Runs of an owner, newest first, without their steps; and the start of the next page, if there is one. */
   list(
     owner: string,
     page: RunPage,
@@ -63,7 +79,11 @@ export class RunCatalog {
     };
   }
 
-  /** What happened to a run after a sequence, and what happens. @throws `RUN_NOT_FOUND`, `OFFSET_OUT_OF_RANGE`. */
+  /**
+   * The kept events of a run after `afterSequence`, then what happens, until it
+   * is deleted or the signal is aborted: then it throws the signal's error.
+   * @throws `RUN_NOT_FOUND`; `OFFSET_OUT_OF_RANGE` when `afterSequence` lies beyond the newest event.
+   */
   watch(
     owner: string,
     runId: string,
@@ -71,6 +91,64 @@ export class RunCatalog {
     signal: AbortSignal,
   ): AsyncGenerator<RunWatchItem> {
     this.find(owner, runId);
-    return this.#feed.watch(runId, afterSequence, signal);
+    return this.#watch(runId, afterSequence, signal);
+  }
+
+  /** Wakes the watchers of a run: the store has more of it. */
+  changed(runId: string): void {
+    for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
+  }
+
+  /** Gives the watchers of a run that is about to be removed from the store the rest of its history, and ends them. */
+  removing(runId: string): void {
+    const watchers = this.#watched.get(runId);
+    if (watchers === undefined) return;
+    watchers.rest = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+    this.#watched.delete(runId);
+    for (const wake of watchers.wake) wake();
+  }
+
+  async *#watch(runId: string, afterSequence: number, signal: AbortSignal): AsyncGenerator<RunWatchItem> {
+    const newest = this.#store.newestEvent(runId);
+    if (afterSequence > newest) {
+      throw new BerthError(
+        "OFFSET_OUT_OF_RANGE",
+        `after_sequence: ${afterSequence} lies beyond the newest event of the run (${newest}).`,
+        { metadata: { newest: String(newest) } },
+      );
+    }
+    const watchers = this.#watched.get(runId) ?? { wake: new Set(), rest: undefined };
+    this.#watched.set(runId, watchers);
+    let wake = (): void => {};
+    const onWake = (): void => wake();
+    watchers.wake.add(onWake);
+    signal.addEventListener("abort", onWake);
+    let last = afterSequence;
+    try {
+      while (true) {
+        if (signal.aborted) throw abortError(signal);
+        const { rest } = watchers;
+        const events =
+          rest === undefined
+            ? this.#store.events(runId, last, BATCH)
+            : rest.filter(({ sequence }) => sequence > last);
+        for (const event of events) {
+          if (event.sequence > last + 1) yield { type: "trimmed", from: last + 1, to: event.sequence - 1 };
+          last = event.sequence;
+          yield { type: "event", event };
+          if (signal.aborted) throw abortError(signal);
+        }
+        if (rest !== undefined) return;
+        // Events that came while the last one was yielded are read before it waits.
+        if (watchers.rest !== undefined || events.length > 0) continue;
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    } finally {
+      watchers.wake.delete(onWake);
+      signal.removeEventListener("abort", onWake);
+      if (watchers.wake.size === 0 && this.#watched.get(runId) === watchers) this.#watched.delete(runId);
+    }
   }
 }

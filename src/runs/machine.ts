@@ -1,5 +1,4 @@
 import { BerthError } from "../base/errors.ts";
-import { extended, isStuck } from "./conversation.ts";
 import {
   currentStep,
   type HeldSandbox,
@@ -14,10 +13,10 @@ import {
   type StepOutcome,
 } from "./run.ts";
 
-/** After a restart of the service a lease runs on for so long at least. */
-const COME_BACK_MS = 10_000;
+/** After a restart of the service a lease runs for at least this long. */
+const MIN_LEASE_AFTER_RESTART_MS = 10_000;
 
-/** What a caller says of a step. */
+/** A caller's report of a step. */
 export interface StepReport {
   readonly step: number;
   /** Empty: for whichever start. */
@@ -25,11 +24,11 @@ export interface StepReport {
   readonly messages: readonly RunMessage[];
   readonly result: string;
   readonly outcome: StepOutcome;
-  /** Equal exactly for reports that say the same. */
+  /** Equal only for reports that are equal. */
   readonly fingerprint: string;
 }
 
-/** What a report made of a run. */
+/** A run after a report. */
 export interface Reported {
   readonly run: Run;
   /** The step, to be added to the run's. */
@@ -77,7 +76,7 @@ export function started(run: Run, startId: string, sandbox: HeldSandbox | undefi
 /**
  * RUNNING → RUNNING with the next step, FINISHED, ERROR, or IDLE where that was
  * the last step allowed.
- * @param messages what was said until now; what the report adds is not yet in it.
+ * @param messages the conversation before the report.
  * @throws `RUN_STATE` where the step is not under way.
  */
 export function reported(
@@ -109,7 +108,7 @@ export function reported(
   return { run: { ...after(), lastReport }, step };
 }
 
-/** Whether the report is the newest one again, so that its answer is due again. Only told for one that names its start. */
+/** Whether the report repeats the newest one, so that it gets the same answer. Only a report that names its start can. */
 export function isRepeated(run: Run, report: StepReport): boolean {
   const { lastReport } = run;
   return (
@@ -133,12 +132,12 @@ export function renewed(run: Run, step: number, startId: string, now: Moment): R
 
 /**
  * A run that is RUNNING after a restart of the service: its caller has a while
- * to come back, however little was left of the lease.
+ * to come back, however short the rest of its lease is.
  */
-export function carriedOn(run: Run, now: Moment): Run {
+export function recovered(run: Run, now: Moment): Run {
   const phase = assertRunning(run);
-  const least = Math.min(run.settings.stepTimeoutMs, COME_BACK_MS);
-  return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, least)) } };
+  const minMs = Math.min(run.settings.stepTimeoutMs, MIN_LEASE_AFTER_RESTART_MS);
+  return { ...run, phase: { ...phase, ...lease(now, Math.max(phase.leaseExpiresAt - now.at, minMs)) } };
 }
 
 /** RUNNING → FINISHED, IDLE after MAX_STEPS, or ERROR. @throws `RUN_STATE` for a run that is not RUNNING. */
@@ -221,4 +220,36 @@ function runState(run: Run, message: string): BerthError {
       ...(phase.state !== "RUNNING" && phase.end !== undefined && { outcome: phase.end.outcome }),
     },
   });
+}
+
+/** How many messages a run keeps: the newest. */
+export const MAX_MESSAGES = 100;
+
+const WARNING =
+  "Observed duplicate responses. Consider new strategies and avoid repeating ineffective paths already attempted.";
+
+/** The conversation with more messages, cut to the newest {@link MAX_MESSAGES}. */
+export function extended(
+  messages: readonly RunMessage[],
+  more: readonly RunMessage[],
+): readonly RunMessage[] {
+  return [...messages, ...more].slice(-MAX_MESSAGES);
+}
+
+/**
+ * Whether an agent goes round in circles: the last message, whatever its role,
+ * equals at least `threshold` earlier messages of the assistant.
+ */
+export function isStuck(messages: readonly RunMessage[], threshold: number): boolean {
+  const last = messages.at(-1);
+  if (messages.length < 2 || last === undefined || last.content === "") return false;
+  const same = messages
+    .slice(0, -1)
+    .filter(({ role, content }) => role === "ASSISTANT" && content === last.content);
+  return same.length >= threshold;
+}
+
+/** The prompt of the next step, below a warning where the last step left the agent stuck. */
+export function promptOf(nextStepPrompt: string, stuck: boolean): string {
+  return stuck ? `${WARNING}\n${nextStepPrompt}` : nextStepPrompt;
 }

@@ -1,24 +1,17 @@
-import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { newId, randomBase32 } from "../base/ids.ts";
-import type { Logger } from "../base/logger.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { Transaction } from "../state/database.ts";
-
 import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { RunCatalog, type RunView } from "./catalog.ts";
-import type { RunProcesses } from "./cleanup.ts";
-import { RunCleanup } from "./cleanup.ts";
-import { RunFeed } from "./feed.ts";
-import { lossText, RunFollower, type StartOfRun } from "./follower.ts";
 import {
   assertStartable,
-  carriedOn,
   ended,
   isRepeated,
   newRun,
+  recovered,
   renewed,
   reported,
   reset,
@@ -35,30 +28,25 @@ import {
   type RunSettings,
   type RunStep,
 } from "./run.ts";
-import type { RunningRuns, StartingRun } from "./running-runs.ts";
-import { takeSandbox } from "./start.ts";
-import type { RunChange, RunStore } from "./store.ts";
+import { lossText, type RunningRuns, type StartingRun, type StartOfRun } from "./running-runs.ts";
+import { RunCleanup, type RunSandboxParts, takeSandbox } from "./sandbox.ts";
+import type { RunChange } from "./store.ts";
 
-/** How many runs that are not RUNNING are kept of each owner. */
+/** Runs that are not RUNNING and are kept, of each owner. */
 const MAX_AT_REST = 10_000;
-/** When the end of a run is written again, where it could not be. */
-const END_AGAIN_MS = 5_000;
+/** Pause before Berth retries to write the end of a run. */
+const END_RETRY_MS = 5_000;
 
 /** What the manager is built of. */
-export interface RunManagerParts {
-  readonly store: RunStore;
+export interface RunManagerParts extends RunSandboxParts {
   readonly transaction: Transaction;
-  readonly sandboxes: Pick<SandboxManager, "create" | "acquire" | "delete">;
-  readonly processes: RunProcesses;
-  /** Told of every run that becomes or ceases to be RUNNING. */
+  /** Kept up to date with the runs that are RUNNING. */
   readonly running: RunningRuns;
-  readonly clock: Clock;
-  /** By which leases and deadlines go. */
+  /** The time of leases and deadlines. */
   readonly time: Pick<ServiceTime, "nowMs">;
-  readonly logger: Logger;
 }
 
-/** What a report came to. */
+/** The answer to a report. */
 export interface ReportAnswer {
   /** RUNNING with the next step, or ended and cleaned up. */
   readonly run: Run;
@@ -70,33 +58,29 @@ export interface ReportAnswer {
 /**
  * Supervises runs: counts their steps, keeps their time, cleans up after them.
  *
- * Every change is written before it is told, in one go, so a run goes on after
- * a restart where it stood. What takes long, a start and the cleaning up, holds
+ * Every change is written, in one transaction, before anyone sees it, so a run
+ * goes on after a restart where it stood. What takes long, a start and the cleaning up, holds
  * no lock: one start of a run is under way at a time, and a run that is not
  * RUNNING waits for its cleaning up before it starts again. Every method names
  * the owner; what is another owner's is `RUN_NOT_FOUND`.
  */
 export class RunManager {
-  /** The runs, to be read. */
+  /** Reads runs. */
   readonly catalog: RunCatalog;
   readonly #parts: RunManagerParts;
   readonly #cleanup: RunCleanup;
-  readonly #feed: RunFeed;
-  readonly #follower: RunFollower;
+  readonly #running: RunningRuns;
   readonly #starts = new Map<string, { readonly abort: AbortController; readonly done: Promise<unknown> }>();
   #stopped = false;
 
   constructor(parts: RunManagerParts) {
     this.#parts = parts;
     this.#cleanup = new RunCleanup(parts);
-    this.#feed = new RunFeed(parts.store);
-    this.catalog = new RunCatalog(parts.store, this.#feed);
-    this.#follower = new RunFollower(parts.running, parts.clock, parts.time, (...lost) =>
-      this.#lost(...lost),
-    );
+    this.#running = parts.running;
+    this.catalog = new RunCatalog(parts.store);
   }
 
-  /** Takes up what was under way when the service ended. To be called once, when the sandboxes are known and before any other call. */
+  /** Recovers what was under way when the service ended. Call it once, after the sandboxes have recovered and before any other method. */
   recover(): void {
     const { store, sandboxes } = this.#parts;
     for (const stored of store.unsettled()) {
@@ -104,13 +88,13 @@ export class RunManager {
         void this.#settle(stored.owner, stored.runId);
         continue;
       }
-      const run = carriedOn(stored, this.#now());
+      const run = recovered(stored, this.#now());
       this.#write({ run, events: [] });
-      this.#follower.follow(run);
+      this.#running.add(run, (...lost) => this.#lost(...lost));
       try {
         if (run.sandbox !== undefined) {
           const { sandboxId, generation } = run.sandbox;
-          this.#follower.hold(
+          this.#running.hold(
             run,
             sandboxes.acquire({ owner: run.owner, sandboxId, generation }, { paused: true, watches: true }),
           );
@@ -157,12 +141,12 @@ export class RunManager {
     progress: RequestProgress = NO_PROGRESS,
   ): Promise<RunView> {
     this.#assertOpen();
-    const found = this.catalog.find(owner, runId);
-    if (progress.subject !== undefined && progress.subject === found.startId)
+    const idle = this.catalog.find(owner, runId);
+    if (progress.subject !== undefined && progress.subject === idle.startId)
       return this.catalog.get(owner, runId);
-    assertStartable(found);
+    assertStartable(idle);
     this.#assertNotStarting(runId);
-    const place = this.#parts.running.reserve(owner, runId);
+    const place = this.#running.reserve(owner, runId);
     const abort = new AbortController();
     const done = this.#start(owner, runId, request, AbortSignal.any([signal, abort.signal]), progress, place);
     this.#starts.set(runId, { abort, done });
@@ -178,7 +162,7 @@ export class RunManager {
   }
 
   /**
-   * Records what a step came to; returns when the run has its next step, or is cleaned up.
+   * Records the outcome of a step; returns when the run has its next step, or is cleaned up.
    * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
    */
   async report(
@@ -205,7 +189,7 @@ export class RunManager {
       });
     });
     failpoint("report.kept");
-    if (run.phase.state === "RUNNING") this.#follower.renew(run);
+    if (run.phase.state === "RUNNING") this.#running.renew(run);
     return this.#answer(run, step.stuck);
   }
 
@@ -219,7 +203,7 @@ export class RunManager {
     const now = this.#now();
     const run = renewed(this.catalog.find(owner, runId), step, startId, now);
     this.#write({ run, events: [] });
-    this.#follower.renew(run);
+    this.#running.renew(run);
     return now.wallMs + run.settings.stepTimeoutMs;
   }
 
@@ -229,7 +213,7 @@ export class RunManager {
     return this.catalog.get(owner, runId);
   }
 
-  /** Makes a run IDLE as if it were new. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
+  /** Makes a run IDLE as if it was never started. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
   async reset(owner: string, runId: string): Promise<RunView> {
     reset(this.catalog.find(owner, runId));
     this.#assertNotStarting(runId);
@@ -240,7 +224,7 @@ export class RunManager {
     return this.catalog.get(owner, runId);
   }
 
-  /** Removes a run; ends it before. An unknown one is gone already. @throws `ENGINE_UNAVAILABLE` where it cannot be cleaned up yet. */
+  /** Removes a run; ends it before. Idempotent. @throws `ENGINE_UNAVAILABLE` where it cannot be cleaned up yet. */
   async delete(owner: string, runId: string): Promise<void> {
     const { store } = this.#parts;
     const found = store.get(owner, runId);
@@ -251,16 +235,16 @@ export class RunManager {
     if (run === undefined) return;
     if (run.phase.state === "RUNNING" || this.#starts.has(runId)) return this.delete(owner, runId);
     this.#write({ run, events: [{ type: "DELETED" }] });
-    this.#feed.tellLast(runId);
+    this.catalog.removing(runId);
     store.remove(runId);
   }
 
-  /** Takes no more work and lets no lease expire any more. Runs go on after the restart, as far as their sandboxes do. */
+  /** Takes no more work and lets no lease expire. Runs go on after the restart, as far as their sandboxes do. */
   stop(): void {
     this.#stopped = true;
     const stopping = shuttingDown();
     for (const { abort } of this.#starts.values()) abort.abort(stopping);
-    this.#follower.stop();
+    this.#running.stop();
     this.#cleanup.stop();
   }
 
@@ -289,21 +273,21 @@ export class RunManager {
       throw error;
     }
     failpoint("run.started");
-    this.#follower.follow(run);
-    if (taken !== undefined) this.#follower.hold(run, taken.lease);
+    this.#running.add(run, (...lost) => this.#lost(...lost));
+    if (taken !== undefined) this.#running.hold(run, taken.lease);
     return { run, steps: [], messageCount: store.messageCount(runId) };
   }
 
-  /** Ends a run on nobody's behalf: where that cannot be written, it is tried again. */
+  /** Ends a run without a call; retries until that is written. */
   #lost(run: StartOfRun, outcome: RunOutcome, message: string): void {
     const { clock, logger } = this.#parts;
     this.#endLost(run, outcome, message).catch((error: unknown) => {
       if (this.#stopped) return;
       logger.error(
         { runId: run.runId, err: error },
-        "the end of a run could not be written; it is tried again",
+        "the end of a run could not be written; Berth keeps retrying",
       );
-      clock.setTimer(END_AGAIN_MS, () => this.#lost(run, outcome, message));
+      clock.setTimer(END_RETRY_MS, () => this.#lost(run, outcome, message));
     });
   }
 
@@ -312,10 +296,10 @@ export class RunManager {
     if (run?.phase.state === "RUNNING" && run.startId === startId) await this.#end(run, outcome, message);
   }
 
-  /** Ends a start that is under way, and a run that is RUNNING; returns when it is cleaned up as far as may be now. */
+  /** Aborts a start that is under way and ends a run that is RUNNING; returns after an attempt to clean up. */
   async #cancel({ owner, runId }: Run, message: string): Promise<void> {
     const start = this.#starts.get(runId);
-    start?.abort.abort(new BerthError("CANCELED", `The start was given up. ${message}`));
+    start?.abort.abort(new BerthError("CANCELED", `The start was aborted. ${message}`));
     await start?.done.catch(() => {});
     const run = this.#parts.store.get(owner, runId);
     if (run?.phase.state === "RUNNING") await this.#end(run, "CANCELED", message);
@@ -334,20 +318,20 @@ export class RunManager {
     return { run, end: { end, steps: this.#parts.store.steps(run.runId) }, stuck };
   }
 
-  /** Writes a change and tells watchers. A run that is not RUNNING after it is followed no more. */
+  /** Writes a change and wakes watchers. A run that has ended by it leaves {@link RunningRuns}. */
   #write(change: Omit<RunChange, "timeMs">): void {
     const { store, clock } = this.#parts;
     const { run } = change;
     const end = endOf(run);
-    const ends = end !== undefined && this.#follower.has(run);
+    const ends = end !== undefined && this.#running.has(run.owner, run.runId);
     const events: RunEventBody[] = [...change.events];
     if (ends) events.push({ type: "ENDED", end });
     store.save({ ...change, events, timeMs: clock.wallMs() });
-    if (ends) this.#follower.drop(run);
-    if (events.length > 0) this.#feed.tell(run.runId);
+    if (ends) this.#running.remove(run);
+    if (events.length > 0) this.catalog.changed(run.runId);
   }
 
-  /** Cleans up after a run, unless a start has just made what would be taken away. */
+  /** Cleans up after a run, unless a start is under way, which makes what would be removed. */
   async #settle(owner: string, runId: string): Promise<boolean> {
     return this.#starts.has(runId) || this.#cleanup.settle(owner, runId);
   }
@@ -384,7 +368,7 @@ function shuttingDown(): BerthError {
 function notCleanedUp(): BerthError {
   return new BerthError(
     "ENGINE_UNAVAILABLE",
-    "The sandbox of the run's last pass could not be removed yet. The service tries it again; so may you.",
+    "The sandbox of the run's last pass could not be removed yet. Berth keeps retrying; try again later.",
     { retryAfterMs: 5_000 },
   );
 }

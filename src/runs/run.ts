@@ -1,12 +1,12 @@
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 
-/** Where a run stands, in the names of the wire. */
+/** The state of a run, in the names of the wire. */
 export type RunState = "IDLE" | "RUNNING" | "FINISHED" | "ERROR";
 
 /** How a run ended. */
 export type RunOutcome = "FINISHED" | "MAX_STEPS" | "ERROR" | "CANCELED" | "LEASE_EXPIRED" | "DEADLINE";
 
-/** What a step came to. */
+/** The outcome of a step. */
 export type StepOutcome = "CONTINUE" | "FINISHED" | "ERROR";
 
 /** One message of the conversation behind a run. */
@@ -27,7 +27,7 @@ export interface RunStep {
   readonly endTimeMs: number;
 }
 
-/** What a run is, every default filled in. Times in milliseconds. */
+/** The settings of a run, every default filled in. Times in milliseconds. */
 export interface RunSettings {
   readonly name: string;
   readonly maxSteps: number;
@@ -42,7 +42,7 @@ export interface RunSettings {
   readonly onEnd: "DELETE_SANDBOX" | "KEEP";
 }
 
-/** What a run works in: nothing, a sandbox made at each start, or one that is there. */
+/** The sandbox of a run: none, one made at each start, or an existing one. */
 export type RunSandbox =
   | { readonly kind: "none" }
   | { readonly kind: "made"; readonly spec: RequestedSpec }
@@ -56,15 +56,15 @@ export interface RunEnd {
   readonly timeMs: number;
 }
 
-/** A moment, by both clocks that runs go by: the wall clock for show, service time for what expires. */
+/** A moment by both clocks of runs: the wall clock for show, service time for what expires. */
 export interface Moment {
   readonly wallMs: number;
   readonly at: number;
 }
 
-/** Where a run stands, with what belongs to that place only. Times are wall milliseconds. */
+/** The state of a run with what belongs to it. Times are wall milliseconds. */
 export type RunPhase =
-  /** It can be started. It has an end where it reached its most steps. */
+  /** It can be started. It has an end where it reached its maximum of steps. */
   | { readonly state: "IDLE"; readonly end: RunEnd | undefined }
   | {
       readonly state: "RUNNING";
@@ -85,9 +85,9 @@ export type RunPhase =
 /**
  * The sandbox of a run, from before it is made until it is gone.
  *
- * - `STARTING`: a start makes it. Without that start it is to be removed.
- * - `IN_USE`: the run works in it. Once the run is not RUNNING, it is to be cleaned up.
- * - `LEFT`: the run has ended and left it, as it was told to.
+ * - `STARTING`: a start makes it. Without that start, the cleanup removes it.
+ * - `IN_USE`: the run works in it. Once the run is not RUNNING, it is cleaned up.
+ * - `LEFT`: the run has ended and kept it, as its settings say.
  */
 export interface HeldSandbox {
   readonly sandboxId: string;
@@ -95,10 +95,10 @@ export interface HeldSandbox {
   readonly use: "STARTING" | "IN_USE" | "LEFT";
 }
 
-/** The newest report, by which the same one is known again. */
+/** The newest report, by which Berth recognizes its repetition. */
 export interface LastReport {
   readonly step: number;
-  /** Equal exactly for reports that say the same. */
+  /** Equal only for reports that are equal. */
   readonly fingerprint: string;
 }
 
@@ -151,7 +151,7 @@ export function sandboxOf(run: Run): string | undefined {
   return run.sandbox?.use === "STARTING" ? undefined : run.sandbox?.sandboxId;
 }
 
-/** The steps in words: one line each, and how the run ended where that was its most steps. */
+/** The steps in words: one line each, and how the run ended where that was the maximum of steps. */
 export function summaryOf(run: Run, steps: readonly RunStep[]): string {
   const lines = steps.map(({ step, result }) => `Step ${step}: ${result}`);
   const end = endOf(run);

@@ -1,6 +1,10 @@
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { compositeKey } from "../base/ids.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
+import type { Lease } from "../sandboxes/lease.ts";
+import type { ServiceTime } from "../state/service-time.ts";
+import type { Run, RunOutcome } from "./run.ts";
 
 /** How many runs may be RUNNING at once. */
 const MAX_RUNNING = 10_000;
@@ -11,29 +15,41 @@ export interface StartingRun extends Reservation {
   claim(sandboxId: string): void;
 }
 
-/** Which runs are RUNNING, and in which sandboxes: what others may know of runs. */
+/** One start of a run. */
+export type StartOfRun = Pick<Run, "owner" | "runId" | "startId">;
+
+/** Called when a run has to end without a call: its time is up, or its sandbox has ended. */
+export type OnRunLost = (run: StartOfRun, outcome: RunOutcome, message: string) => void;
+
+/** A run that is RUNNING. */
+interface RunningRun {
+  /** Key of its sandbox; undefined without one. */
+  readonly sandbox: string | undefined;
+  readonly onLost: OnRunLost;
+  /** Undefined once the run's time is up. */
+  timers: { readonly cancelDeadline: CancelTimer; cancelLease: CancelTimer } | undefined;
+  /** On its sandbox. */
+  lease: Lease | undefined;
+}
+
+/**
+ * The runs that are RUNNING: their number, their time, and the sandboxes that
+ * they hold. What lets them expire is the monotonic clock.
+ */
 export class RunningRuns {
-  /** Key of the sandbox that each works in; undefined without one. By key of the run. */
-  readonly #runs = new Map<string, string | undefined>();
-  /** Runs that work in a sandbox, or are being started to. */
+  readonly #clock: Clock;
+  readonly #time: Pick<ServiceTime, "nowMs">;
+  /** By key of the run. */
+  readonly #runs = new Map<string, RunningRun>();
+  /** By key of the sandbox: the run that works in it, or is being started to. */
   readonly #bySandbox = new Map<string, string>();
-  readonly #most: number;
+  readonly #max: number;
   #starting = 0;
 
-  constructor(most = MAX_RUNNING) {
-    this.#most = most;
-  }
-
-  add(owner: string, runId: string, sandboxId: string | undefined): void {
-    const sandbox = sandboxId === undefined ? undefined : key(owner, sandboxId);
-    this.#runs.set(key(owner, runId), sandbox);
-    if (sandbox !== undefined) this.#bySandbox.set(sandbox, runId);
-  }
-
-  remove(owner: string, runId: string): void {
-    const sandbox = this.#runs.get(key(owner, runId));
-    this.#runs.delete(key(owner, runId));
-    if (sandbox !== undefined) this.#unclaim(sandbox, runId);
+  constructor(clock: Clock, time: Pick<ServiceTime, "nowMs">, max = MAX_RUNNING) {
+    this.#clock = clock;
+    this.#time = time;
+    this.#max = max;
   }
 
   has(owner: string, runId: string): boolean {
@@ -48,13 +64,13 @@ export class RunningRuns {
     });
   }
 
-  /** A place for a run that is about to be started. @throws `TOO_MANY_OPERATIONS` where no further run may be. */
+  /** Reserves a place for a run that is about to start. @throws `TOO_MANY_OPERATIONS` at the limit. */
   reserve(owner: string, runId: string): StartingRun {
-    if (this.#runs.size + this.#starting >= this.#most) {
+    if (this.#runs.size + this.#starting >= this.#max) {
       throw new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The server has reached its limit of ${this.#most} runs that are RUNNING. Wait for one to end.`,
-        { metadata: { limit: String(this.#most) } },
+        `The server has reached its limit of ${this.#max} runs that are RUNNING. Wait for one to end.`,
+        { metadata: { limit: String(this.#max) } },
       );
     }
     this.#starting++;
@@ -69,10 +85,73 @@ export class RunningRuns {
         if (!held) return;
         held = false;
         this.#starting--;
-        const works = claimed !== undefined && this.#runs.get(key(owner, runId)) === claimed;
+        const works = claimed !== undefined && this.#runs.get(key(owner, runId))?.sandbox === claimed;
         if (claimed !== undefined && !works) this.#unclaim(claimed, runId);
       },
     };
+  }
+
+  /** Adds a run: its lease and its deadline run from now on. `onLost` may be called until {@link remove}. */
+  add(run: Run, onLost: OnRunLost): void {
+    const { owner, runId, phase } = run;
+    const sandbox = run.sandbox && key(owner, run.sandbox.sandboxId);
+    const running: RunningRun = { sandbox, onLost, timers: undefined, lease: undefined };
+    this.#runs.set(key(owner, runId), running);
+    if (sandbox !== undefined) this.#bySandbox.set(sandbox, runId);
+    if (phase.state !== "RUNNING") return;
+    const now = this.#time.nowMs();
+    const { deadlineAt, leaseExpiresAt } = phase;
+    running.timers = {
+      cancelDeadline:
+        deadlineAt === undefined
+          ? () => {}
+          : this.#clock.setTimer(Math.max(0, deadlineAt - now), () => expire(run, running, "DEADLINE")),
+      cancelLease: this.#leaseTimer(run, running, Math.max(0, leaseExpiresAt - now)),
+    };
+  }
+
+  /** Keeps the lease on a run's sandbox, whose end is the end of the run from now on. */
+  hold(run: Run, lease: Lease): void {
+    const running = this.#of(run);
+    if (running === undefined) {
+      lease.release();
+      return;
+    }
+    running.lease = lease;
+    const onEnd = (): void => running.onLost(run, "ERROR", lossText(lease.signal.reason));
+    lease.signal.addEventListener("abort", onEnd, { once: true });
+    if (lease.signal.aborted) onEnd();
+  }
+
+  /** Restarts the run's lease, for its whole step timeout. */
+  renew(run: Run): void {
+    const running = this.#of(run);
+    if (running?.timers === undefined) return;
+    running.timers.cancelLease();
+    running.timers.cancelLease = this.#leaseTimer(run, running, run.settings.stepTimeoutMs);
+  }
+
+  /** Removes a run that has ended, and releases its sandbox. */
+  remove(run: Run): void {
+    const running = this.#of(run);
+    if (running === undefined) return;
+    this.#runs.delete(key(run.owner, run.runId));
+    if (running.sandbox !== undefined) this.#unclaim(running.sandbox, run.runId);
+    cancelTimers(running);
+    running.lease?.release();
+  }
+
+  /** Lets no run expire any more. */
+  stop(): void {
+    for (const running of this.#runs.values()) cancelTimers(running);
+  }
+
+  #of({ owner, runId }: Run): RunningRun | undefined {
+    return this.#runs.get(key(owner, runId));
+  }
+
+  #leaseTimer(run: Run, running: RunningRun, ms: number): CancelTimer {
+    return this.#clock.setTimer(ms, () => expire(run, running, "LEASE_EXPIRED"));
   }
 
   #claim(owner: string, sandboxId: string, runId: string): void {
@@ -91,6 +170,29 @@ export class RunningRuns {
   #unclaim(sandbox: string, runId: string): void {
     if (this.#bySandbox.get(sandbox) === runId) this.#bySandbox.delete(sandbox);
   }
+}
+
+/** The message of a run that lost its sandbox. */
+export function lossText(cause: unknown): string {
+  return `The run lost its sandbox. ${cause instanceof BerthError ? cause.message : "It ended."}`;
+}
+
+function expire(run: Run, running: RunningRun, outcome: "LEASE_EXPIRED" | "DEADLINE"): void {
+  const { stepTimeoutMs, maxDurationMs = 0 } = run.settings;
+  cancelTimers(running);
+  running.onLost(
+    run,
+    outcome,
+    outcome === "DEADLINE"
+      ? `The run exceeded its maximum duration of ${maxDurationMs / 1000} s.`
+      : `The caller was silent for ${stepTimeoutMs / 1000} s: the lease is lost.`,
+  );
+}
+
+function cancelTimers(running: RunningRun): void {
+  running.timers?.cancelLease();
+  running.timers?.cancelDeadline();
+  running.timers = undefined;
 }
 
 /** Ids are the owner's own: two owners may use the same one for a sandbox. */

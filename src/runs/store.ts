@@ -1,6 +1,6 @@
 import type { SQLOutputValue } from "node:sqlite";
 import type { Database } from "../state/database.ts";
-import { MAX_MESSAGES } from "./conversation.ts";
+import { MAX_MESSAGES } from "./machine.ts";
 import {
   currentStep,
   type Run,
@@ -12,21 +12,21 @@ import {
   sandboxOf,
 } from "./run.ts";
 
-/** What is written of a run at once: all of it or nothing. */
+/** A change of a run, written in one transaction. */
 export interface RunChange {
   readonly run: Run;
   /** What happened, in order; each becomes an event. */
   readonly events: readonly RunEventBody[];
   readonly timeMs: number;
-  /** Steps to forget before one is added. Default false. */
+  /** Whether to delete all steps before one is added. Default false. */
   readonly clearSteps?: boolean;
   readonly addStep?: RunStep;
-  /** Messages to forget before any are added. Default false. */
+  /** Whether to delete all messages before any are added. Default false. */
   readonly clearMessages?: boolean;
   readonly addMessages?: readonly RunMessage[];
 }
 
-/** Which runs a list is to show. */
+/** Selects runs for a list. */
 export interface RunQuery {
   readonly owner: string;
   /** Empty: every one. */
@@ -54,7 +54,7 @@ const LIST_STATE =
 
 type Row = Record<string, SQLOutputValue>;
 
-/** Where runs outlive the service. Every method is done when it returns. */
+/** Runs in the database. Every method is done when it returns. */
 export class RunStore {
   readonly #database: Database;
 
@@ -179,11 +179,11 @@ export class RunStore {
         JSON.stringify(change.addStep),
       );
     }
-    this.#say(change);
-    this.#tell(change);
+    this.#addMessages(change);
+    this.#addEvents(change);
   }
 
-  #say({ run: { runId }, clearMessages, addMessages = [] }: RunChange): void {
+  #addMessages({ run: { runId }, clearMessages, addMessages = [] }: RunChange): void {
     if (clearMessages) this.#run("DELETE FROM run_messages WHERE run_id = ?", runId);
     for (const { role, content } of addMessages) {
       this.#run("INSERT INTO run_messages (run_id, role, content) VALUES (?, ?, ?)", runId, role, content);
@@ -197,7 +197,7 @@ export class RunStore {
     );
   }
 
-  #tell({ run, events, timeMs }: RunChange): void {
+  #addEvents({ run, events, timeMs }: RunChange): void {
     let sequence = events.length === 0 ? 0 : this.newestEvent(run.runId);
     for (const body of events) {
       // A sandbox that goes with the end of its run is not its sandbox after it.
@@ -238,7 +238,7 @@ function record<T>(row: Row): T {
   return JSON.parse(String(row.record)) as T;
 }
 
-/** Whether a service that starts has to look after the run. */
+/** Whether a service that starts has to recover or clean up the run. */
 function unsettled({ phase, sandbox }: Run): number {
   return phase.state === "RUNNING" || (sandbox !== undefined && sandbox.use !== "LEFT") ? 1 : 0;
 }

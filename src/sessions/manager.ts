@@ -8,24 +8,22 @@ import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { SessionType } from "./backend.ts";
-import { SessionEnder } from "./ender.ts";
-import { SessionJournal, USE_KEPT_EVERY_MS } from "./journal.ts";
-import { SessionMaker } from "./maker.ts";
-import { SessionNamer } from "./name.ts";
-import { type SessionInit, SessionRecord } from "./record.ts";
-import { restoreSessions } from "./recover.ts";
+import { customNameOf, parseConfig, SessionCreator } from "./create.ts";
+import { SessionEnder } from "./end.ts";
+import { SessionExecutor, type SessionUse } from "./execute.ts";
+import { type SessionInit, SessionRecord, sessionLost } from "./record.ts";
+import { recoverSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
 import type { SessionStore } from "./store.ts";
-import { parseWith, type ToolCatalog } from "./tool-catalog.ts";
-import { SessionTurns, type SessionUse } from "./turns.ts";
+import { SessionJournal, USE_KEPT_EVERY_MS } from "./store.ts";
+import type { ToolCatalog } from "./tool-catalog.ts";
 
 /** How the manager is set up. */
 export interface SessionManagerSettings {
-  /** How long a session lives after its last call, where its creator does not say. */
+  /** How long a session lives after its last call, unless its creator says. */
   readonly sessionTtlMs: number;
-  /** How long an end lets calls under way run where its caller does not say. */
+  /** How long an end lets calls under way run, unless its caller says. */
   readonly deleteGraceMs: number;
 }
 
@@ -41,13 +39,13 @@ export interface SessionManagerParts {
 }
 
 /**
- * Makes, finds, uses, expires and ends sessions.
+ * Creates, finds, executes on, expires and ends sessions.
  *
  * What changes a session (create, reinitialize, destroy, expiry) happens under
- * the lock of its owner, worker and type, the resource's initialize and cleanup
- * included; nobody else ever waits for that. Calls take the lock only to find
- * the session and to queue for their turn on it. A temporary session is known
- * to its call alone.
+ * the lock of its owner, worker and type, the backend's initialize and cleanup
+ * included; no other session waits for that. Calls take the lock only to find
+ * the session and to queue for their turn on it. Only its call knows a
+ * temporary session.
  */
 export class SessionManager {
   readonly #settings: SessionManagerSettings;
@@ -56,10 +54,9 @@ export class SessionManager {
   readonly #journal: SessionJournal;
   readonly #clock: Clock;
   readonly #time: ServiceTime;
-  readonly #maker: SessionMaker;
+  readonly #creator: SessionCreator;
   readonly #ender: SessionEnder;
-  readonly #turns: SessionTurns;
-  readonly #namer = new SessionNamer();
+  readonly #executor: SessionExecutor;
   readonly #locks = new KeyedLock();
   readonly #registry = new SessionRegistry();
   readonly #closing = new AbortController();
@@ -71,19 +68,20 @@ export class SessionManager {
     this.#journal = new SessionJournal(parts);
     this.#clock = parts.clock;
     this.#time = parts.time;
-    this.#maker = new SessionMaker(parts.sandboxes, this.#journal);
-    this.#ender = new SessionEnder(this.#registry, this.#maker, { ...parts, journal: this.#journal });
-    this.#turns = new SessionTurns(parts.sandboxes, this.#maker, this.#ender, parts.clock);
+    const common = { ...parts, journal: this.#journal };
+    this.#creator = new SessionCreator({ ...common, defaultTtlMs: settings.sessionTtlMs });
+    this.#ender = new SessionEnder({ ...common, registry: this.#registry });
+    this.#executor = new SessionExecutor(parts.sandboxes, this.#creator, this.#ender, parts.clock);
   }
 
   /**
-   * Takes up the sessions that the store knows, once the sandboxes are there:
-   * those whose sandbox lives go on, with their resource begun anew at the next
-   * call; the others end, and the next call on them says so.
+   * Recovers the sessions in the store, once the sandboxes have recovered: those
+   * whose sandbox lives go on, with a new backend from the next call on; the
+   * others end, and the next call on them says so.
    */
   recover(): void {
     const newRecord = (init: SessionInit): SessionRecord => this.#record(init);
-    const { records, leftovers } = restoreSessions(this.#journal.load(), newRecord, {
+    const { records, leftovers } = recoverSessions(this.#journal.load(), newRecord, {
       catalog: this.#catalog,
       sandboxes: this.#sandboxes,
       time: this.#time,
@@ -94,9 +92,9 @@ export class SessionManager {
   }
 
   /**
-   * Makes a session for each resource asked for, side by side. One that is there
-   * already is kept as it is and lives on, with its sandbox; one whose sandbox is
-   * gone is replaced. What fails is told and leaves nothing.
+   * Creates a session of each type asked for, concurrently. One that is there
+   * already is kept as it is and refreshed; one whose sandbox is gone is replaced.
+   * A failure is a result, and leaves nothing.
    */
   async create(
     owner: string,
@@ -120,7 +118,7 @@ export class SessionManager {
 
   /**
    * Runs `work` on the worker's session of a type when it is its turn, or on a
-   * temporary session that ends with it, whatever comes of it.
+   * temporary session that ends with the call.
    * @throws `SESSION_LOST` where the session is ended meanwhile or its sandbox is gone, `TOO_MANY_OPERATIONS`; for a
    *   temporary session what {@link create} may fail with; and what `work` throws.
    * @param timeoutMs how long the call may last. Default: the sandbox's command timeout.
@@ -137,20 +135,20 @@ export class SessionManager {
       const record = this.#live(key);
       return record && { record, call: record.calls.begin() };
     });
-    if (found === undefined) return this.#useTemporary(key, signal, work, timeoutMs);
+    if (found === undefined) return this.#withTemporary(key, signal, work, timeoutMs);
     const { record, call } = found;
     try {
-      return await this.#turns.run(record, call, signal, work, timeoutMs);
+      return await this.#executor.run(record, call, signal, work, timeoutMs);
     } finally {
       call.end();
     }
   }
 
-  /** Starts the time to live of sessions and the idle time of their sandboxes again. @param types empty: all that the worker has. */
+  /** Restarts the time to live of sessions and the idle time of their sandboxes. @param types empty: all that the worker has. */
   async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
     return this.#each(owner, workerId, types, async (key) => {
       const record = this.#live(key);
-      if (record === undefined || this.#maker.lossOf(record) !== undefined)
+      if (record === undefined || this.#lossOf(record) !== undefined)
         return { resourceType: key.resourceType, status: "NOT_FOUND" };
       this.#refresh(record);
       return { resourceType: key.resourceType, status: "REFRESHED", session: record.view() };
@@ -158,7 +156,7 @@ export class SessionManager {
   }
 
   /**
-   * Ends the worker's session of a type, where there is one, and makes another
+   * Ends the worker's session of a type, where there is one, and creates another
    * in its place: same custom name, workspace or sandbox and time to live.
    * @param config undefined: as it is. A custom name in it replaces the old one.
    * @throws `INVALID_ARGUMENT`, before anything is touched.
@@ -171,7 +169,7 @@ export class SessionManager {
   ): Promise<Reinitialized> {
     this.#assertOpen();
     const type = this.#catalog.type("resource_type", key.resourceType);
-    if (config !== undefined) configOf(type, config);
+    if (config !== undefined) parseConfig(type, config);
     return this.#locked(key, async () => {
       throwIfAborted(signal);
       const old = this.#live(key);
@@ -187,7 +185,7 @@ export class SessionManager {
       if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
       const oldSessionId = old?.sessionId ?? "";
       try {
-        const record = await this.#make(this.#init(key, type, asked, false), asked.sandbox, signal);
+        const record = await this.#make(this.#creator.init(key, type, asked, false), asked.sandbox, signal);
         return { oldSessionId, session: record.view() };
       } catch (failure) {
         return { oldSessionId, failure };
@@ -201,8 +199,7 @@ export class SessionManager {
     filter: { readonly workerId: string | undefined; readonly types: ReadonlySet<string> },
     slice: Slice = WHOLE,
   ): Sliced<SessionView> {
-    const usable = (record: SessionRecord): boolean =>
-      !record.expired && this.#maker.lossOf(record) === undefined;
+    const usable = (record: SessionRecord): boolean => !record.expired && this.#lossOf(record) === undefined;
     const { items, next } = this.#registry.list(owner, filter, slice, usable);
     return { items: items.map((record) => record.view()), next };
   }
@@ -224,8 +221,8 @@ export class SessionManager {
   }
 
   /**
-   * Takes no more work, and waits for every clean-up under way, up to
-   * `timeoutMs`. Sandboxes are not its business: unless they are left, the
+   * Takes no more work, and waits for every cleanup under way, up to
+   * `timeoutMs`. It deletes no sandboxes: unless these are left running, the
    * sessions end with them.
    */
   async shutdown({ leave, timeoutMs }: { leave: boolean; timeoutMs: number }): Promise<void> {
@@ -242,11 +239,11 @@ export class SessionManager {
   async #createOne(owner: string, workerId: string, asked: RequestedSession, signal: AbortSignal) {
     const type = this.#catalog.type("resource_type", asked.resourceType);
     const key = { owner, workerId, resourceType: type.name };
-    const init = this.#init(key, type, asked, false);
+    const init = this.#creator.init(key, type, asked, false);
     return this.#locked(key, async () => {
       throwIfAborted(signal);
       const existing = this.#live(key);
-      if (existing !== undefined && this.#maker.lossOf(existing) === undefined) {
+      if (existing !== undefined && this.#lossOf(existing) === undefined) {
         this.#refresh(existing);
         return { status: "EXISTS" as const, session: existing.view() };
       }
@@ -256,7 +253,7 @@ export class SessionManager {
     });
   }
 
-  async #useTemporary<T>(
+  async #withTemporary<T>(
     key: SessionKey,
     signal: AbortSignal,
     work: (use: SessionUse) => Promise<T>,
@@ -264,37 +261,15 @@ export class SessionManager {
   ): Promise<T> {
     const type = this.#catalog.type("tool", key.resourceType);
     const asked = { config: {}, customName: "", workspaceId: "", ttlMs: undefined };
-    const record = await this.#make(this.#init(key, type, asked, true), undefined, signal);
+    const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
     const call = record.calls.begin();
     try {
-      return await this.#turns.run(record, call, signal, work, timeoutMs);
+      return await this.#executor.run(record, call, signal, work, timeoutMs);
     } finally {
       call.end();
-      // Its caller need not wait until all is gone; a stop does.
+      // The caller does not wait for the cleanup; a shutdown does.
       this.#ender.track(this.#ender.end(record, 0));
     }
-  }
-
-  #init(
-    { owner, workerId }: SessionKey,
-    type: SessionType,
-    asked: Pick<RequestedSession, "config" | "customName" | "workspaceId" | "ttlMs">,
-    temporary: boolean,
-  ): SessionInit {
-    const config = configOf(type, asked.config ?? {});
-    const customName = asked.customName || customNameOf(config);
-    return {
-      ...this.#namer.next(owner, workerId, type.name, customName),
-      owner,
-      workerId,
-      type,
-      config,
-      customName,
-      workspaceId: asked.workspaceId,
-      ttlMs: asked.ttlMs ?? this.#settings.sessionTtlMs,
-      temporary,
-      createTimeMs: this.#clock.wallMs(),
-    };
   }
 
   #record(init: SessionInit): SessionRecord {
@@ -306,7 +281,7 @@ export class SessionManager {
     });
   }
 
-  /** Brings a session into being. The lock of its key is held, unless it is temporary. */
+  /** Creates a session. The lock of its key is held, unless it is temporary. */
   async #make(
     init: SessionInit,
     sandbox: RequestedSession["sandbox"],
@@ -316,13 +291,8 @@ export class SessionManager {
     const signal = AbortSignal.any([callerSignal, this.#closing.signal]);
     if (!init.temporary) this.#registry.add(record);
     try {
-      record.place = sandbox
-        ? this.#maker.findSandbox(init.owner, sandbox)
-        : await this.#maker.makeSandbox(record, signal);
-      record.resource = await this.#maker.initialize(record, record.place, signal);
-      record.state = "ACTIVE";
-      record.touch();
-      if (!init.temporary) this.#journal.keep(record, record.place);
+      const place = await this.#creator.create(record, sandbox, signal);
+      if (!init.temporary) this.#journal.keep(record.stored(place));
       return record;
     } catch (error) {
       const ended = this.#ender.end(record, 0);
@@ -332,13 +302,26 @@ export class SessionManager {
     }
   }
 
-  /** The session of a key that may be used. One that has expired is taken away. The lock of the key is held. */
+  /** The session of a key that may be used. Ends one that has expired. The lock of the key is held. */
   #live(key: SessionKey): SessionRecord | undefined {
     const record = this.#registry.get(key);
     if (record === undefined || !record.expired) return record;
     this.#registry.remove(record);
     this.#ender.track(this.#ender.end(record, 0));
     return undefined;
+  }
+
+  /** Why a session can be used no more: its sandbox is gone. Undefined where it is there, or not made yet. */
+  #lossOf(record: SessionRecord): BerthError | undefined {
+    const { lost, place } = record;
+    if (lost !== undefined || place === undefined) return lost;
+    try {
+      const { state } = this.#sandboxes.get(place.sandbox);
+      if (state !== "DELETING" && state !== "TERMINATED") return undefined;
+    } catch (error) {
+      if (!(error instanceof BerthError)) throw error;
+    }
+    return sessionLost(record, "its sandbox is gone");
   }
 
   async #expire(record: SessionRecord): Promise<void> {
@@ -352,14 +335,14 @@ export class SessionManager {
     if (!record.init.temporary && record.state === "ACTIVE") this.#journal.used(record);
   }
 
-  /** Its time to live and its sandbox's idle time begin again. */
+  /** Restarts its time to live and its sandbox's idle time. */
   #refresh(record: SessionRecord): void {
     record.touch();
     this.#onUse(record);
     try {
       if (record.place !== undefined) this.#sandboxes.keepAlive(record.place.sandbox);
     } catch (error) {
-      // The next call tells what is wrong with it.
+      // The next call reports what is wrong with it.
       if (!(error instanceof BerthError)) throw error;
     }
   }
@@ -386,15 +369,6 @@ export class SessionManager {
   #assertOpen(): void {
     if (this.#closing.signal.aborted) throw shuttingDown();
   }
-}
-
-/** The custom name that a config holds; empty where it holds none. */
-function customNameOf({ custom_name: name }: JsonObject): string {
-  return typeof name === "string" ? name : "";
-}
-
-function configOf(type: SessionType, given: JsonObject): JsonObject {
-  return parseWith(type.config, "config", given) as JsonObject;
 }
 
 function shuttingDown(): BerthError {

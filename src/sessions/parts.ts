@@ -17,7 +17,7 @@ import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
 
 /** What sessions are built of. */
-export interface SessionPartsInit {
+export interface SessionParts {
   readonly sandboxes: SandboxManager;
   readonly files: FileManager;
   readonly processes: ProcessManager;
@@ -31,20 +31,14 @@ export interface SessionPartsInit {
   readonly logger: Logger;
 }
 
-/** Sessions and their tools: the one place that knows the types there are. */
-export class SessionParts {
-  readonly catalog: ToolCatalog;
-  readonly sessions: SessionManager;
-  readonly tools: ToolRunner;
-
-  constructor(settings: SessionManagerSettings, parts: SessionPartsInit) {
-    this.catalog = new ToolCatalog([
-      bashType(parts),
-      codeType(parts.processes),
-      filesType(parts.files, parts.processes),
-      pythonType(parts),
-    ]);
-    this.sessions = new SessionManager(settings, { ...parts, catalog: this.catalog });
-    this.tools = new ToolRunner({ ...parts, catalog: this.catalog, sessions: this.sessions });
-  }
+/** Puts sessions and their tools together: the one place that names the session types. */
+export function createSessions(settings: SessionManagerSettings, parts: SessionParts) {
+  const catalog = new ToolCatalog([
+    bashType(parts),
+    codeType(parts.processes),
+    filesType(parts.files, parts.processes),
+    pythonType(parts),
+  ]);
+  const sessions = new SessionManager(settings, { ...parts, catalog });
+  return { catalog, sessions, tools: new ToolRunner({ ...parts, catalog, sessions }) };
 }

@@ -6,8 +6,8 @@ import type { SessionInit, SessionRecord } from "./record.ts";
 import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
-/** What {@link restoreSessions} needs. */
-export interface RestoreParts {
+/** What {@link recoverSessions} needs. */
+export interface RecoverParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
   readonly time: ServiceTime;
@@ -16,13 +16,13 @@ export interface RestoreParts {
 }
 
 /**
- * Makes records of what the store kept.
- * @returns `records`: what goes on, or whose next call says that it was lost; `leftovers`: what is to be ended.
+ * Makes records of the stored sessions.
+ * @returns `records`: those that go on, or whose next call says that they were lost; `leftovers`: those to end.
  */
-export function restoreSessions(
+export function recoverSessions(
   stored: readonly StoredSession[],
   newRecord: (init: SessionInit) => SessionRecord,
-  parts: RestoreParts,
+  parts: RecoverParts,
 ): { records: SessionRecord[]; leftovers: SessionRecord[] } {
   const records: SessionRecord[] = [];
   const leftovers: SessionRecord[] = [];
@@ -45,31 +45,19 @@ export function restoreSessions(
   return { records, leftovers };
 }
 
-function initOf(session: StoredSession, type: SessionType): SessionInit {
-  const {
-    sessionId,
-    name,
-    owner,
-    workerId,
-    config,
-    customName,
-    workspaceId,
-    ttlMs,
-    temporary,
-    createTimeMs,
-  } = session;
+function initOf(stored: StoredSession, type: SessionType): SessionInit {
   return {
-    sessionId,
-    name,
-    owner,
-    workerId,
+    sessionId: stored.sessionId,
+    name: stored.name,
+    owner: stored.owner,
+    workerId: stored.workerId,
     type,
-    config,
-    customName,
-    workspaceId,
-    ttlMs,
-    temporary,
-    createTimeMs,
+    config: stored.config,
+    customName: stored.customName,
+    workspaceId: stored.workspaceId,
+    ttlMs: stored.ttlMs,
+    temporary: stored.temporary,
+    createTimeMs: stored.createTimeMs,
   };
 }
 
@@ -88,7 +76,7 @@ function lossOf({ sessionId, owner, sandboxId, generation }: StoredSession, sand
   );
 }
 
-/** Stands for a type that this server does not offer any more, of a session that is to be ended. */
+/** Stands for a type that this server no longer offers, of a session that it ends. */
 function unknownType(name: string): SessionType {
   const unknown = (): never => {
     throw new BerthError("INTERNAL", `there is no resource type ${name}`);

@@ -1,9 +1,17 @@
 import type { JsonObject } from "../base/json.ts";
 
-/** Where a session stands, in the names of the wire. */
+/** The state of a session, in the names of the wire. */
 export type SessionState = "INITIALIZING" | "ACTIVE" | "DESTROYING";
 
-/** What a creator asks for: well-formed, with everything it left out undefined. */
+/** What a session is called. */
+export interface SessionNames {
+  /** `{type}_{worker}_{NNN}`, and `_{custom}` where there is one. */
+  readonly name: string;
+  /** The name, `_` and 8 hexadecimal digits. */
+  readonly sessionId: string;
+}
+
+/** A validated request for a session; what its creator left out is undefined. */
 export interface RequestedSession {
   readonly resourceType: string;
   /** Undefined: none given. */
@@ -18,7 +26,7 @@ export interface RequestedSession {
   readonly ttlMs: number | undefined;
 }
 
-/** A session as it was at one moment: what clients see. Times are wall milliseconds. */
+/** A snapshot of a session: what clients see. Times are wall milliseconds. */
 export interface SessionView {
   readonly sessionId: string;
   readonly name: string;
@@ -40,17 +48,17 @@ export interface SessionView {
   readonly activeCalls: number;
 }
 
-/** What a call did to one session. */
+/** The outcome of a call for one session. */
 export type SessionOutcome =
   | { readonly status: "CREATED" | "EXISTS" | "REFRESHED"; readonly session: SessionView }
   | { readonly status: "DESTROYED"; readonly session: SessionView; readonly failure: unknown }
   | { readonly status: "NOT_FOUND" }
   | { readonly status: "FAILED"; readonly failure: unknown };
 
-/** What became of one resource type. */
+/** The outcome for one resource type. */
 export type SessionResult = SessionOutcome & { readonly resourceType: string };
 
-/** What came of making a session in place of another. */
+/** The outcome of a reinitialize. */
 export type Reinitialized = { readonly oldSessionId: string } & (
   | { readonly session: SessionView }
   | { readonly failure: unknown }

@@ -1,5 +1,7 @@
+import type { Clock } from "../base/clock.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Database } from "../state/database.ts";
+import type { WriteBehind } from "../state/write-behind.ts";
 
 /** A session as it is kept over a restart. Times are wall milliseconds. */
 export interface StoredSession {
@@ -21,11 +23,14 @@ export interface StoredSession {
   readonly lastUsedTimeMs: number;
   /** The same in service time: see `ServiceTime`. */
   readonly lastUsedAtMs: number;
-  /** Whether it belongs to one call, which has ended with the service that ran it. */
+  /** Whether it belongs to one call, which ended with the service that ran it. */
   readonly temporary: boolean;
-  /** Whether it was ready to be used; where not, nobody was told of it. */
+  /** Whether it was ready to be used; where not, no client knows it. */
   readonly initialized: boolean;
 }
+
+/** When a session was last used: in wall time, and in service time. */
+type LastUse = Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">;
 
 /** What is kept of sessions. Synchronous: a write takes tens of microseconds. */
 export class SessionStore {
@@ -60,7 +65,7 @@ export class SessionStore {
   }
 
   /** Notes when a session was last used. */
-  touch(sessionId: string, use: Pick<StoredSession, "lastUsedTimeMs" | "lastUsedAtMs">): void {
+  touch(sessionId: string, use: LastUse): void {
     this.#database.transaction(() =>
       this.#database
         .prepare("UPDATE sessions SET used_ms = ?, used_at = ? WHERE session_id = ?")
@@ -74,4 +79,69 @@ export class SessionStore {
       this.#database.prepare("DELETE FROM sessions WHERE session_id = ?").run(sessionId),
     );
   }
+}
+
+/** The stored last use of a session may be older than its last use by this much. */
+export const USE_KEPT_EVERY_MS = 5_000;
+
+/** What a {@link SessionJournal} writes to. */
+export interface SessionJournalParts {
+  readonly store: SessionStore;
+  readonly writeBehind: WriteBehind;
+  readonly clock: Clock;
+}
+
+/** A session and its newest use. */
+interface UsedSession {
+  readonly sessionId: string;
+  readonly lastUse: LastUse;
+}
+
+/** Stores what a restart needs of sessions. */
+export class SessionJournal {
+  readonly #parts: SessionJournalParts;
+  readonly #usedAtMs = new WeakMap<UsedSession, number>();
+
+  constructor(parts: SessionJournalParts) {
+    this.#parts = parts;
+  }
+
+  /** The sessions of earlier runs, oldest first. */
+  load(): StoredSession[] {
+    return this.#parts.store.all();
+  }
+
+  /** Stores a session. @throws `NO_SPACE` */
+  keep(session: StoredSession): void {
+    this.#parts.store.put(session);
+  }
+
+  /** Stores soon that a session was used, at most every {@link USE_KEPT_EVERY_MS}. */
+  used(session: UsedSession): void {
+    const now = this.#parts.clock.monotonicMs();
+    if (now - (this.#usedAtMs.get(session) ?? Number.NEGATIVE_INFINITY) < USE_KEPT_EVERY_MS) return;
+    this.#usedAtMs.set(session, now);
+    this.keepLastUse(session);
+  }
+
+  /** Stores soon when a session was last used. */
+  keepLastUse({ sessionId, lastUse }: UsedSession): void {
+    const { store, writeBehind } = this.#parts;
+    writeBehind.add(keyOf(sessionId), () => store.touch(sessionId, lastUse));
+  }
+
+  /** Forgets a session that has ended: now, or where the disk takes nothing, as soon as it does. */
+  forget(sessionId: string): void {
+    const { store, writeBehind } = this.#parts;
+    try {
+      store.delete(sessionId);
+      writeBehind.drop(keyOf(sessionId));
+    } catch {
+      writeBehind.add(keyOf(sessionId), () => store.delete(sessionId));
+    }
+  }
+}
+
+function keyOf(sessionId: string): string {
+  return `session ${sessionId}`;
 }

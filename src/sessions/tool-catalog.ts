@@ -13,14 +13,14 @@ export interface CatalogTool {
   readonly paramsSchema: JsonObject;
 }
 
-/** A type of resource as clients see it. */
+/** A type of session as clients see it. */
 export interface CatalogType {
   readonly type: SessionType;
   /** JSON Schema of its config. */
   readonly configSchema: JsonObject;
 }
 
-/** What resource types there are, and their tools. */
+/** The types of sessions, and their tools. */
 export class ToolCatalog {
   /** In byte order of their names. */
   readonly types: readonly CatalogType[];
@@ -95,7 +95,7 @@ export class ToolCatalog {
 }
 
 /**
- * Takes what a caller gave as a schema says.
+ * Parses what a caller gave.
  * @param field of the request, for errors.
  * @throws `INVALID_ARGUMENT` that names each bad value and what it should be.
  */
@@ -107,13 +107,15 @@ export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown
   });
 }
 
-/** A request may be wrong in more ways than anyone wants to read. */
+/** Problems of a request that its error names. */
 const MAX_PROBLEMS = 5;
 
 function problems(field: string, { issues }: ZodError): string {
-  const told = issues.slice(0, MAX_PROBLEMS).map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
-  if (issues.length > MAX_PROBLEMS) told.push(`and ${issues.length - MAX_PROBLEMS} more`);
-  return told.join("; ");
+  const shown = issues
+    .slice(0, MAX_PROBLEMS)
+    .map(({ path, message }) => `${pathOf(field, path)}: ${message}`);
+  if (issues.length > MAX_PROBLEMS) shown.push(`and ${issues.length - MAX_PROBLEMS} more`);
+  return shown.join("; ");
 }
 
 function pathOf(field: string, path: readonly PropertyKey[]): string {

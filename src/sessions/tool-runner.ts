@@ -3,9 +3,9 @@ import { randomBase32 } from "../base/ids.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
 import { TOOL_CODE, type ToolOutput, type ToolResult } from "./backend.ts";
+import type { SessionUse } from "./execute.ts";
 import type { SessionManager } from "./manager.ts";
 import { type CatalogTool, parseWith, type ToolCatalog } from "./tool-catalog.ts";
-import type { SessionUse } from "./turns.ts";
 
 /** Which tool to run, for whom. */
 export interface ToolRequest {
@@ -30,7 +30,7 @@ export interface ToolMeta {
   readonly traceId: string;
 }
 
-/** What a tool reported, and how it was run. */
+/** The result of a tool, and how it was run. */
 export interface ToolReport extends ToolResult {
   readonly meta: ToolMeta & { readonly executionTimeMs: number };
 }
@@ -42,10 +42,10 @@ export interface ToolObserver {
   readonly output: ToolOutput;
 }
 
-/** Whoever asks for a response alone does not follow. */
+/** For callers that want the report alone. */
 export const NO_OBSERVER: ToolObserver = { started: () => {}, output: { write: () => undefined } };
 
-/** Makes the id of a trace that its caller does not name. */
+/** The id of a trace that its caller does not name. */
 export function newTraceId(): string {
   return `trace_${randomBase32(20)}`;
 }
@@ -71,15 +71,15 @@ export class ToolRunner {
 
   /**
    * Runs a tool on the worker's session of its type, or on a temporary one.
-   * What the tool itself comes to is a report, and no error.
-   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, and what {@link SessionManager.use} throws.
+   * A failure of the tool itself is a report, and no error.
+   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, and what {@link SessionManager.withSession} throws.
    */
   async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
     const { owner, workerId, traceId = newTraceId() } = request;
     const entry = this.#catalog.find(request.tool);
     const params = parseWith(entry.tool.params, "params", request.params);
     const key = { owner, workerId, resourceType: entry.type.name };
-    const givenMs = shortest(request.timeoutMs, entry.tool.timeoutMs?.(params));
+    const givenMs = minOf(request.timeoutMs, entry.tool.timeoutMs?.(params));
     const work = async (use: SessionUse): Promise<ToolReport> => {
       const meta: ToolMeta = {
         tool: entry.tool.name,
@@ -109,13 +109,13 @@ export class ToolRunner {
   ): Promise<ToolResult> {
     const timeout = new AbortController();
     const cancelTimer = this.#clock.setTimer(timeoutMs, () => timeout.abort());
-    const { signal, restarted, resource } = use;
+    const { signal, restarted, backend } = use;
     try {
       const call = { signal, timeout: timeout.signal, timeoutMs, restarted, output };
-      return await tool.run(resource, params, call);
+      return await tool.run(backend, params, call);
     } catch (error) {
       if (!timeout.signal.aborted || signal.aborted) throw error;
-      const message = `${fullName} ran longer than its timeout of ${timeoutMs} ms, and was stopped.`;
+      const message = `${fullName} exceeded its timeout of ${timeoutMs} ms, and was stopped.`;
       return { code: TOOL_CODE.timeout, message, data: null, attachments: [], programFailed: false };
     } finally {
       cancelTimer();
@@ -123,7 +123,64 @@ export class ToolRunner {
   }
 }
 
-function shortest(...given: readonly (number | undefined)[]): number | undefined {
+function minOf(...given: readonly (number | undefined)[]): number | undefined {
   const known = given.filter((ms) => ms !== undefined);
   return known.length === 0 ? undefined : Math.min(...known);
+}
+
+/** How the calls of a batch are run. */
+export interface BatchOptions {
+  /** Whether they run concurrently; those on one session still run one after the other, in their order. */
+  readonly parallel: boolean;
+  /** Whether no further call starts once one has failed. */
+  readonly stopOnError: boolean;
+  /** The trace of calls that name none; undefined: a new one. */
+  readonly traceId: string | undefined;
+}
+
+/** The result of one call. */
+export type BatchResult =
+  | { readonly kind: "report"; readonly report: ToolReport }
+  /** It could not run, or lost its session. */
+  | { readonly kind: "failure"; readonly failure: unknown }
+  | { readonly kind: "skipped" };
+
+/** Calls of a batch that run concurrently. */
+const MAX_PARALLEL = 16;
+
+/** Runs the calls of a batch; a result for each, in their order. */
+export async function runBatch(
+  runner: ToolRunner,
+  requests: readonly ToolRequest[],
+  options: BatchOptions,
+  signal: AbortSignal,
+): Promise<BatchResult[]> {
+  const traceId = options.traceId ?? newTraceId();
+  const results = requests.map((): BatchResult => ({ kind: "skipped" }));
+  const queue = [...requests.entries()];
+  let stopped = false;
+  const work = async (): Promise<void> => {
+    for (let next = queue.shift(); next !== undefined && !stopped; next = queue.shift()) {
+      const [index, request] = next;
+      const result = await runOne(runner, { ...request, traceId: request.traceId ?? traceId }, signal);
+      results[index] = result;
+      stopped ||= options.stopOnError && hasFailed(result);
+    }
+  };
+  await Promise.all(Array.from({ length: options.parallel ? MAX_PARALLEL : 1 }, work));
+  return results;
+}
+
+async function runOne(runner: ToolRunner, request: ToolRequest, signal: AbortSignal): Promise<BatchResult> {
+  try {
+    return { kind: "report", report: await runner.run(request, NO_OBSERVER, signal) };
+  } catch (failure) {
+    if (signal.aborted) throw failure;
+    return { kind: "failure", failure };
+  }
+}
+
+function hasFailed(result: BatchResult): boolean {
+  if (result.kind !== "report") return result.kind === "failure";
+  return result.report.code !== TOOL_CODE.success || result.report.programFailed;
 }

@@ -6,9 +6,9 @@ import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxSpec, SandboxView } from "../sandboxes/sandbox.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
+import { mountsShared } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
-import { mountsShared } from "./shared-directories.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
@@ -52,8 +52,8 @@ export class WorkspaceEnsurer {
   /**
    * Reuses the workspace's sandbox where it runs, resumes a paused one, and else
    * makes one: under the id of the last, one generation later.
-   * @throws as {@link Workspaces.make} and {@link SandboxManager.create}; `NO_SPACE` past a quota, of the workspace or
-   *   of what it would share.
+   * @throws what {@link Workspaces.make} and {@link SandboxManager.create} throw; `NO_SPACE` past the quota of the
+   *   workspace or of the shared directory.
    */
   async ensure(name: WorkspaceName, asked: RequestedSpec, signal: AbortSignal): Promise<Ensured> {
     const spec = this.#withWorkspace(name, asked);
@@ -101,7 +101,7 @@ export class WorkspaceEnsurer {
         return sandboxes.resume(current, signal);
       case "CREATING":
       case "DELETING":
-        // It is on its way out, or somebody else makes it: another one takes its place.
+        // It is ending, or another call makes it: a new one takes its place.
         await sandboxes.delete(current, 0);
     }
     return undefined;
@@ -113,7 +113,7 @@ export class WorkspaceEnsurer {
     if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
     const keeps = record.sandboxId !== "" && users.isFree(record);
     const sandboxId = keeps ? record.sandboxId : newId("sbx");
-    // Known before it is there: a crash between the two leaves no sandbox that nobody finds.
+    // Recorded before it is made: a crash between the two leaves no sandbox that is not found.
     store.setSandbox(record, sandboxId, clock.wallMs());
     return sandboxes.create(record.owner, spec, { sandboxId, signal });
   }

@@ -1,30 +1,32 @@
 import { forEachConcurrently } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import type { WorkspaceDeleter } from "./deleter.ts";
-import type { WorkspaceFiles } from "./files-port.ts";
+import type { Logger } from "../base/logger.ts";
+import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
-import type { SharedDirectories } from "./shared-directories.ts";
 import type { WorkspaceStore } from "./store.ts";
 import type { WorkspaceSweep } from "./sweep.ts";
-import type { BrokenWorkspace, WorkspaceName, WorkspaceView } from "./workspace.ts";
-import { workspaceNotFound } from "./workspace.ts";
+import {
+  type BrokenWorkspace,
+  type WorkspaceName,
+  type WorkspaceView,
+  workspaceNotFound,
+} from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
 
 /** What {@link WorkspaceManager} is built of. */
 export interface WorkspaceManagerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
-  readonly files: WorkspaceFiles;
-  readonly shared: SharedDirectories;
+  readonly directories: WorkspaceDirectories;
   readonly mounts: WorkspaceMounts;
   readonly quota: WorkspaceQuota;
   readonly sweep: WorkspaceSweep;
-  readonly deleter: WorkspaceDeleter;
   readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
+  readonly logger: Logger;
 }
 
 /** A page of workspaces. */
@@ -35,14 +37,14 @@ export interface WorkspacePage {
   readonly next: string | undefined;
 }
 
-/** What a cleanup did. */
+/** The result of a cleanup. */
 export interface CleanedUp {
   /** Undefined: it was deleted. */
   readonly workspace: WorkspaceView | undefined;
   readonly clearedRefs: number;
 }
 
-/** What an import did. */
+/** The result of an import. */
 export interface Imported {
   readonly workspace: WorkspaceView;
   /** Entries of the archive, directories and links included. */
@@ -51,7 +53,9 @@ export interface Imported {
   readonly sizeBytes: number;
 }
 
-/** Foreign things in the roots that a list tells of. */
+/** Traces that may use one workspace. */
+const MAX_REFS = 10_000;
+/** Foreign entries of a root that a list reports. */
 const MAX_STRAYS = 1_000;
 
 /** Creates, finds, fills and cleans up workspaces: directories that outlive the sandboxes they appear in. */
@@ -62,26 +66,32 @@ export class WorkspaceManager {
     this.#parts = parts;
   }
 
-  /** Goes on with what an earlier run of the service left half done, and begins to watch the quota. Never rejects. */
+  /** Recovers: finishes what an earlier run of the service left half done; then starts the quota watch and the sweep. Never rejects. */
   async start(): Promise<void> {
-    const { store, shared, workspaces, deleter, quota, sweep } = this.#parts;
+    const { store, mounts, workspaces, quota, sweep, logger } = this.#parts;
     const records = store.all();
-    for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);
-    const begun = records.filter(({ state }) => state !== "ACTIVE");
-    await forEachConcurrently(begun, (record) =>
+    for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
+    const unfinished = records.filter(({ state }) => state !== "ACTIVE");
+    await forEachConcurrently(unfinished, (record) =>
       workspaces
         .locked(record, async () => {
           const known = store.find(record);
-          if (known?.state === "DELETING") await deleter.finish(known, 0);
+          if (known?.state === "DELETING") await workspaces.finishDeletion(known, 0);
           else if (known?.state === "CREATING") await workspaces.make(known);
         })
-        .catch((error: unknown) => deleter.tell(record, error)),
+        .catch((error: unknown) => {
+          const { workspaceId } = record;
+          logger.warn(
+            { workspaceId, err: error },
+            "a workspace could not be recovered; the next call that names it retries",
+          );
+        }),
     );
     quota.start();
     sweep.start();
   }
 
-  /** Ends the watch and what the start began. */
+  /** Stops the quota watch and the sweep. */
   async stop(): Promise<void> {
     await Promise.all([this.#parts.quota.stop(), this.#parts.sweep.stop()]);
   }
@@ -95,7 +105,7 @@ export class WorkspaceManager {
     });
   }
 
-  /** @param options.measure whether its size is measured anew. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
+  /** @param options.measure whether its size is measured again. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async get(
     name: WorkspaceName,
     options: { readonly measure: boolean; readonly signal: AbortSignal },
@@ -106,34 +116,34 @@ export class WorkspaceManager {
     return workspaces.view(name);
   }
 
-  /** Workspaces of an owner in byte order of their ids, broken ones beside. */
+  /** A page of an owner's workspaces after the id `after`, in byte order of their ids; broken ones apart. */
   async list(owner: string, after: string, limit: number): Promise<WorkspacePage> {
-    const { store, files, workspaces, deleter } = this.#parts;
+    const { store, directories, workspaces } = this.#parts;
     const records = store.page(owner, after, limit + 1);
     const page = records.slice(0, limit);
     const found: WorkspaceView[] = [];
     const broken: BrokenWorkspace[] = [];
     for (const { workspaceId } of page) {
       const name = { owner, workspaceId };
-      const problem = await files.problemOf(name);
-      // It may be on its way in, or have gone while it was looked at.
+      const problem = await directories.problemOf(name);
+      // It may be in the making, or have gone meanwhile.
       const state = store.find(name)?.state;
-      const message = state === "DELETING" ? deleter.problemOf(name) : problem;
+      const message = state === "DELETING" ? workspaces.deletionProblemOf(name) : problem;
       if (state === "ACTIVE" && message === undefined) found.push(workspaces.view(name));
       else if ((state === "ACTIVE" || state === "DELETING") && message !== undefined)
-        broken.push({ workspaceId, path: files.pathOf(name), message });
+        broken.push({ workspaceId, path: directories.pathOf(name), message });
     }
     const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;
     if (next === undefined) {
-      const strays = await files.strays(owner, store.ids(owner), MAX_STRAYS);
+      const strays = await directories.strays(owner, store.ids(owner), MAX_STRAYS);
       broken.push(...strays.map((stray) => ({ workspaceId: "", ...stray })));
     }
     return { workspaces: found, broken, next };
   }
 
   /**
-   * Ends the use of a workspace: its sandboxes go, its references are cleared,
-   * and with `force` its directory and itself. Goes on when its caller leaves.
+   * Deletes the sandboxes of a workspace; with `force` also its references, its
+   * directory and itself. Goes on when its caller leaves.
    * @throws `WORKSPACE_NOT_FOUND`; `WORKSPACE_IN_USE` while traces refer to it, unless `force`; `ENGINE_UNAVAILABLE`.
    */
   cleanup(
@@ -145,13 +155,13 @@ export class WorkspaceManager {
       readonly requestId: string;
     },
   ): Promise<CleanedUp> {
-    const { workspaces, store, users, deleter } = this.#parts;
+    const { workspaces, store, users } = this.#parts;
     return workspaces.locked(name, async () => {
       const record = store.find(name);
       if (options.force) {
         const done = record
-          ? await deleter.remove(record, options)
-          : deleter.finished(name, options.requestId);
+          ? await workspaces.delete(record, options)
+          : workspaces.takeFinishedDeletion(name, options.requestId);
         if (done === undefined) throw workspaceNotFound(name);
         return { workspace: undefined, clearedRefs: done.clearedRefs };
       }
@@ -166,12 +176,12 @@ export class WorkspaceManager {
   /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async *export(name: WorkspaceName, signal: AbortSignal): AsyncGenerator<Buffer> {
     await this.#parts.workspaces.findWhole(name);
-    yield* this.#parts.files.export(name, signal);
+    yield* this.#parts.directories.export(name, signal);
   }
 
   /**
-   * Unpacks a tar into a workspace, which is made where there is none. Nobody
-   * waits while it comes: the workspace is only locked to move it into place.
+   * Unpacks a tar into a workspace, which is made where there is none. The
+   * workspace is not locked while the tar arrives, only to move it into place.
    * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`; with `replace`: `WORKSPACE_IN_USE`.
    */
   async import(
@@ -179,11 +189,11 @@ export class WorkspaceManager {
     chunks: AsyncIterable<Uint8Array>,
     options: { readonly replace: boolean; readonly signal: AbortSignal },
   ): Promise<Imported> {
-    const { workspaces, files, mounts, quota } = this.#parts;
+    const { workspaces, directories, mounts, quota } = this.#parts;
     const { record } = await workspaces.locked(name, () => workspaces.make(name));
     if (options.replace) this.#assertUnused(name);
     else await quota.assertRoom(record, options.signal);
-    const staged = await files.stage(record, chunks, options.signal);
+    const staged = await directories.stage(record, chunks, options.signal);
     try {
       return await workspaces.locked(name, async () => {
         throwIfAborted(options.signal);
@@ -204,6 +214,52 @@ export class WorkspaceManager {
     } finally {
       await staged.discard();
     }
+  }
+
+  /**
+   * Records that a trace uses the workspace, which is made where there is none. A trace uses one workspace of its
+   * owner at most: it leaves the one it used before.
+   * @throws `TOO_MANY_OPERATIONS` past 10,000 references; what {@link Workspaces.make} throws.
+   */
+  addReference(
+    name: WorkspaceName,
+    traceId: string,
+  ): Promise<{ readonly workspace: WorkspaceView; readonly previousWorkspaceId: string }> {
+    const { workspaces, store, clock } = this.#parts;
+    return workspaces.locked(name, async () => {
+      await workspaces.make(name);
+      const before = store.workspaceOf(name.owner, traceId);
+      if (before !== name.workspaceId && store.refCount(name) >= MAX_REFS) {
+        throw new BerthError(
+          "TOO_MANY_OPERATIONS",
+          `The workspace has reached its limit of ${MAX_REFS} references. Remove those that are done.`,
+          { metadata: { workspace_id: name.workspaceId, limit: String(MAX_REFS) } },
+        );
+      }
+      const previous = store.addRef(name, traceId, clock.wallMs());
+      const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
+      return { workspace: workspaces.view(name), previousWorkspaceId };
+    });
+  }
+
+  /** Records that a trace no longer uses the workspace. @throws `WORKSPACE_NOT_FOUND`. */
+  removeReference(name: WorkspaceName, traceId: string): Promise<WorkspaceView> {
+    const { workspaces, store, clock } = this.#parts;
+    return workspaces.locked(name, async () => {
+      workspaces.find(name);
+      store.removeRef(name, traceId, clock.wallMs());
+      return workspaces.view(name);
+    });
+  }
+
+  /** The workspace that a trace belongs to. @throws `TRACE_NOT_FOUND`. */
+  lookupTrace(owner: string, traceId: string): WorkspaceView {
+    const { workspaces, store } = this.#parts;
+    const workspaceId = store.workspaceOf(owner, traceId);
+    if (workspaceId !== undefined) return workspaces.view({ owner, workspaceId });
+    throw new BerthError("TRACE_NOT_FOUND", `The trace ${JSON.stringify(traceId)} belongs to no workspace.`, {
+      metadata: { trace_id: traceId },
+    });
   }
 
   #assertUnused(name: WorkspaceName): void {

@@ -1,23 +1,32 @@
+import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { EngineMount } from "../engine/port.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { MountSources } from "../sandboxes/spec.ts";
-import type { WorkspaceFiles } from "./files-port.ts";
-import { mountsShared, SHARED_TARGET, type SharedDirectories } from "./shared-directories.ts";
-import type { WorkspaceStore } from "./store.ts";
-import { type WorkspaceName, workspaceBroken, workspaceKey, workspaceNotFound } from "./workspace.ts";
+import type { WorkspaceDirectories } from "./host/directories.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import {
+  sharedOf,
+  type WorkspaceName,
+  workspaceBroken,
+  workspaceKey,
+  workspaceNotFound,
+} from "./workspace.ts";
 
-/** The mounts of sandboxes with workspaces: each one's directory, and the shared one. */
+/** Where the shared directory appears in every sandbox that has a workspace. */
+const SHARED_TARGET = "/shared";
+
+/** The mounts of sandboxes with workspaces: each one's directory, and the shared one of their owner. */
 export class WorkspaceMounts implements MountSources {
   readonly #store: WorkspaceStore;
-  readonly #files: WorkspaceFiles;
-  readonly #shared: SharedDirectories;
+  readonly #directories: WorkspaceDirectories;
+  readonly #clock: Clock;
   readonly #closed = new Set<string>();
 
-  constructor(store: WorkspaceStore, files: WorkspaceFiles, shared: SharedDirectories) {
+  constructor(store: WorkspaceStore, directories: WorkspaceDirectories, clock: Clock) {
     this.#store = store;
-    this.#files = files;
-    this.#shared = shared;
+    this.#directories = directories;
+    this.#clock = clock;
   }
 
   check(owner: string, spec: SandboxSpec): void {
@@ -26,7 +35,7 @@ export class WorkspaceMounts implements MountSources {
       if (this.#closed.has(workspaceKey(name))) {
         throw new BerthError(
           "WORKSPACE_IN_USE",
-          `The workspace ${JSON.stringify(name.workspaceId)} is being replaced by an import. Try again when that is done.`,
+          `An import is replacing the workspace ${JSON.stringify(name.workspaceId)}. Try again when it is done.`,
           { metadata: { workspace_id: name.workspaceId }, retryAfterMs: 1_000 },
         );
       }
@@ -36,16 +45,16 @@ export class WorkspaceMounts implements MountSources {
   async resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]> {
     this.check(owner, spec);
     for (const name of workspacesOf(owner, spec)) {
-      const problem = await this.#files.problemOf(name);
+      const problem = await this.#directories.problemOf(name);
       if (problem !== undefined) throw workspaceBroken(name, problem);
     }
     const mounts = spec.mounts.map(({ source, target, readOnly }): EngineMount => {
       if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
-      const hostPath = this.#files.pathOf({ owner, workspaceId: source.workspaceId });
+      const hostPath = this.#directories.pathOf({ owner, workspaceId: source.workspaceId });
       return { hostPath, target, readOnly, giveToUser: !readOnly, own: true };
     });
     if (!mountsShared(spec)) return mounts;
-    const hostPath = await this.#shared.pathOf(owner);
+    const hostPath = await this.sharedPathOf(owner);
     return [...mounts, { hostPath, target: SHARED_TARGET, readOnly: false, giveToUser: false, own: true }];
   }
 
@@ -59,10 +68,29 @@ export class WorkspaceMounts implements MountSources {
       this.#closed.delete(key);
     }
   }
+
+  /** Absolute path of an owner's shared directory, which is made where there is none. @throws `WORKSPACE_BROKEN`. */
+  async sharedPathOf(owner: string): Promise<string> {
+    return this.#directories.sharedPathOf(this.recordShared(owner));
+  }
+
+  /** The record of an owner's shared directory, which is added where there is none. */
+  recordShared(owner: string): WorkspaceRecord {
+    const name = sharedOf(owner);
+    return this.#store.find(name) ?? this.#store.insert(name, "ACTIVE", this.#clock.wallMs());
+  }
+}
+
+/** Whether the shared directory appears in a sandbox. */
+export function mountsShared({ mounts }: Pick<SandboxSpec, "mounts">): boolean {
+  return (
+    mounts.some(({ source }) => source.kind === "workspace") &&
+    mounts.every(({ target }) => target !== SHARED_TARGET)
+  );
 }
 
 /** The workspaces that a spec mounts. */
-export function workspacesOf(owner: string, spec: SandboxSpec): WorkspaceName[] {
+function workspacesOf(owner: string, spec: SandboxSpec): WorkspaceName[] {
   return spec.mounts.flatMap(({ source }) =>
     source.kind === "workspace" ? [{ owner, workspaceId: source.workspaceId }] : [],
   );

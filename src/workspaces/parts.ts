@@ -6,19 +6,15 @@ import { exposureAt, exposureFindings } from "../base/private-directory.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
-import type { MountSources } from "../sandboxes/spec.ts";
-import { WorkspaceDeleter } from "./deleter.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
-import { diagnoseQuota } from "./host/diagnose-quota.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
 import { Layout } from "./host/layout.ts";
-import { sharedRootExposure } from "./host/shared-root.ts";
+import { diagnoseQuota } from "./host/project-quota.ts";
+import { sharedRootExposure } from "./host/shared-directories.ts";
 import { WorkspaceManager } from "./manager.ts";
-import { WorkspaceMounts } from "./mounts.ts";
+import type { WorkspaceMounts } from "./mounts.ts";
 import { WorkspaceQuota } from "./quota.ts";
-import { WorkspaceReferences } from "./references.ts";
 import { WorkspaceSandboxes } from "./sandboxes.ts";
-import { SharedDirectories } from "./shared-directories.ts";
 import type { WorkspaceStore } from "./store.ts";
 import { WorkspaceSweep } from "./sweep.ts";
 import { Workspaces } from "./workspaces.ts";
@@ -37,7 +33,7 @@ export interface WorkspaceSettings {
   readonly dockerRequired: boolean;
 }
 
-/** What workspaces need to know of the service's other settings. */
+/** What workspaces need of the service's other settings. */
 interface ServiceSettings {
   readonly dataDir: string;
   readonly defaults: { readonly workingDir: string };
@@ -54,8 +50,8 @@ function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
 }
 
 /**
- * Looks which roots a start would refuse since the host's users may reach what sandboxes write there, and who would
- * hold the quotas. Changes nothing.
+ * Finds the roots that a start would refuse since the host's users may reach what sandboxes write there, and whether
+ * quotas would be enforced. Changes nothing.
  */
 export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]> {
   const { root, sharedRoot } = rootsOf(settings);
@@ -67,72 +63,40 @@ export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]
   ];
 }
 
-/** What sandboxes need of workspaces, and workspaces of sandboxes, which are made between the two. */
-export class WorkspaceAssembly {
-  readonly mounts: MountSources;
-  readonly #settings: WorkspaceSettings & ServiceSettings;
-  readonly #parts: {
+/** The directories of workspaces; `prepare()` them before the first call. */
+export function workspaceDirectories(settings: Roots & Quotas, logger: Logger): WorkspaceDirectories {
+  const { workspaceQuotaBytes: quotaBytes, sharedQuotaBytes } = settings;
+  return new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes, sharedQuotaBytes }, logger);
+}
+
+/** Puts workspaces together. `mounts` is made before, since sandboxes need it. */
+export function createWorkspaces(
+  settings: Pick<WorkspaceSettings, "dockerRequired"> & Pick<ServiceSettings, "defaults">,
+  parts: {
     readonly store: WorkspaceStore;
+    readonly directories: WorkspaceDirectories;
+    readonly mounts: WorkspaceMounts;
     readonly names: TemporaryNames;
+    readonly sandboxes: SandboxManager;
+    readonly monitor: EngineMonitor;
     readonly clock: Clock;
     readonly logger: Logger;
-  };
-  readonly #files: WorkspaceDirectories;
-  readonly #shared: SharedDirectories;
-  readonly #mounts: WorkspaceMounts;
-
-  constructor(
-    settings: WorkspaceSettings & ServiceSettings,
-    parts: {
-      readonly store: WorkspaceStore;
-      readonly names: TemporaryNames;
-      readonly clock: Clock;
-      readonly logger: Logger;
-    },
-  ) {
-    this.#settings = settings;
-    this.#parts = parts;
-    const { workspaceQuotaBytes: quotaBytes, sharedQuotaBytes } = settings;
-    const options = { ...rootsOf(settings), quotaBytes, sharedQuotaBytes };
-    this.#files = new WorkspaceDirectories(options, parts.logger);
-    this.#shared = new SharedDirectories({ ...parts, files: this.#files });
-    this.#mounts = new WorkspaceMounts(parts.store, this.#files, this.#shared);
-    this.mounts = this.#mounts;
-  }
-
-  /** Makes the directories ready; to be awaited before the first call. */
-  prepare(): Promise<void> {
-    return this.#files.prepare();
-  }
-
-  /** Puts the rest together. */
-  finish(sandboxes: SandboxManager, monitor: EngineMonitor) {
-    const files = this.#files;
-    const mounts = this.#mounts;
-    const shared = this.#shared;
-    const { store, names, clock, logger } = this.#parts;
-    const users = new WorkspaceSandboxes(sandboxes);
-    const deleter = new WorkspaceDeleter({ store, files, sandboxes: users, clock, logger });
-    const workspaces = new Workspaces({ store, files, shared, sandboxes: users, deleter, clock });
-    const quota = new WorkspaceQuota({ store, files, users, logger });
-    const sweep = new WorkspaceSweep({
-      store,
-      files,
-      isLeftBehind: (name) => names.isLeftBehind(name),
-      logger,
-    });
-    const common = { workspaces, store, files, shared, mounts, quota, sweep, deleter, users, clock, logger };
-    return {
-      workspaces: new WorkspaceManager(common),
+  },
+) {
+  const users = new WorkspaceSandboxes(parts.sandboxes);
+  const workspaces = new Workspaces({ ...parts, users });
+  const quota = new WorkspaceQuota({ ...parts, users });
+  const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
+  return {
+    workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users }),
+    quota,
+    ensurer: new WorkspaceEnsurer({
+      ...parts,
+      workspaces,
       quota,
-      references: new WorkspaceReferences(workspaces, store, clock),
-      ensurer: new WorkspaceEnsurer({
-        ...common,
-        sandboxes,
-        monitor,
-        engineRequired: this.#settings.dockerRequired,
-        workingDir: this.#settings.defaults.workingDir,
-      }),
-    };
-  }
+      users,
+      engineRequired: settings.dockerRequired,
+      workingDir: settings.defaults.workingDir,
+    }),
+  };
 }

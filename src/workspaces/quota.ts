@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { WorkspaceFiles } from "./files-port.ts";
+import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStore } from "./store.ts";
 import {
@@ -13,7 +13,7 @@ import {
   workspaceKey,
 } from "./workspace.ts";
 
-/** What a directory takes of its quota. */
+/** The use of a quota. */
 export interface QuotaUsage {
   /** As last measured; undefined before the first measurement. */
   readonly sizeBytes: number | undefined;
@@ -23,41 +23,41 @@ export interface QuotaUsage {
 
 /** Pause between two rounds over all directories. */
 const ROUND_MS = 60_000;
-/** After a measurement the watch rests for so many times what it took: it never takes more than a tenth of one CPU. */
+/** After a measurement the watch rests this many times as long as it took: it takes a tenth of one CPU at most. */
 const REST_FACTOR = 9;
 
 /**
- * Measures workspaces and shared directories, and keeps an eye on their quotas
- * where the file system does not hold them, or where a sandbox's root could take
- * files out of its hold.
+ * Measures workspaces and shared directories, and watches their quotas: where
+ * the file system does not enforce them, and where a sandbox's root could take
+ * files out of its project.
  */
 export class WorkspaceQuota {
   readonly #store: WorkspaceStore;
-  readonly #files: WorkspaceFiles;
+  readonly #directories: WorkspaceDirectories;
   readonly #users: WorkspaceSandboxes;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
-  /** Keys of those past the quota of which the log and their sandboxes have been told. */
-  readonly #told = new Set<string>();
+  /** Keys of those past the quota that are in the log and in events. */
+  readonly #reported = new Set<string>();
   /** Sizes of shared directories, by owner. */
   readonly #shared = new Map<string, number>();
   #watching: Promise<void> = Promise.resolve();
 
   constructor(parts: {
     readonly store: WorkspaceStore;
-    readonly files: WorkspaceFiles;
+    readonly directories: WorkspaceDirectories;
     readonly users: WorkspaceSandboxes;
     readonly logger: Logger;
   }) {
     this.#store = parts.store;
-    this.#files = parts.files;
+    this.#directories = parts.directories;
     this.#users = parts.users;
     this.#logger = parts.logger;
   }
 
-  /** Begins to watch, where there is a quota. */
+  /** Starts the watch, where there is a quota. */
   start(roundMs = ROUND_MS): void {
-    if (this.#files.hasQuotas) this.#watching = this.#watch(roundMs);
+    if (this.#directories.hasQuotas) this.#watching = this.#watch(roundMs);
   }
 
   /** Ends the watch. */
@@ -66,19 +66,19 @@ export class WorkspaceQuota {
     await this.#watching;
   }
 
-  /** Bytes that all shared directories take which have a quota, as last measured, and how many of them are past it. */
+  /** Bytes that all shared directories with a quota take, as last measured, and how many of them are past it. */
   get shared(): { readonly sizeBytes: number; readonly over: number } {
     let sizeBytes = 0;
     let over = 0;
     for (const [owner, bytes] of this.#shared) {
       sizeBytes += bytes;
-      if (isOverQuota({ sizeBytes: bytes, ...this.#files.quotaOf(sharedOf(owner)) })) over++;
+      if (isOverQuota({ sizeBytes: bytes, ...this.#directories.quotaOf(sharedOf(owner)) })) over++;
     }
     return { sizeBytes, over };
   }
 
   /**
-   * What an owner's shared directory takes of its quota, measured anew where that is asked for; undefined: it has none.
+   * The use of the quota of an owner's shared directory, measured again with `measure`; undefined: it has no quota.
    * @throws `WORKSPACE_BROKEN` where it cannot be measured.
    */
   async sharedUsage(
@@ -86,29 +86,28 @@ export class WorkspaceQuota {
     { measure, signal }: { readonly measure: boolean; readonly signal: AbortSignal },
   ): Promise<QuotaUsage | undefined> {
     const name = sharedOf(owner);
-    const { quotaBytes, quotaEnforcement } = this.#files.quotaOf(name);
+    const { quotaBytes, quotaEnforcement } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return undefined;
     const known = this.#store.find(name);
     const sizeBytes = measure && known ? await this.measure(name, signal) : known?.sizeBytes;
     return { sizeBytes, quotaBytes, quotaEnforcement };
   }
 
-  /** Measures a directory anew and remembers it. */
+  /** Measures a directory and records its size. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    const sizeBytes = await this.#files.measure(name, signal);
+    const sizeBytes = await this.#directories.measure(name, signal);
     this.#store.setSize(name, sizeBytes);
     if (isShared(name)) this.#shared.set(name.owner, sizeBytes);
-    this.#tell(name, sizeBytes);
+    this.#report(name, sizeBytes);
     return sizeBytes;
   }
 
   /**
-   * Refuses to go on with a directory past its quota. One that was measured so is
-   * measured anew first: files may have been deleted since.
+   * Refuses a directory past its quota. Measures it again where it was past it: files may have been deleted since.
    * @throws `NO_SPACE`
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    const { quotaBytes } = this.#files.quotaOf(name);
+    const { quotaBytes } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return;
     const known = this.#store.find(name)?.sizeBytes ?? 0;
     if (known <= quotaBytes) return;
@@ -116,34 +115,34 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  /** Refuses to add so many bytes where that would pass the quota. @throws `NO_SPACE` */
+  /** Refuses an addition of `bytes` that would pass the quota. @throws `NO_SPACE` */
   async assertRoomFor(bytes: number, name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    const { quotaBytes } = this.#files.quotaOf(name);
+    const { quotaBytes } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return;
     const sizeBytes = (await this.measure(name, signal)) + bytes;
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  #tell(name: WorkspaceName, sizeBytes: number): void {
-    const { quotaBytes, quotaEnforcement } = this.#files.quotaOf(name);
+  #report(name: WorkspaceName, sizeBytes: number): void {
+    const { quotaBytes, quotaEnforcement } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return;
     const kind = isShared(name) ? "SHARED" : "WORKSPACE";
     const key = workspaceKey(name);
     const { owner, workspaceId } = name;
     const usage = { workspaceId, sizeBytes, quotaBytes };
     if (!isOverQuota(usage)) {
-      if (this.#told.delete(key)) this.#users.tell(name, { type: `${kind}_WITHIN_QUOTA`, ...usage });
+      if (this.#reported.delete(key)) this.#users.emit(name, { type: `${kind}_WITHIN_QUOTA`, ...usage });
       return;
     }
-    if (this.#told.has(key)) return;
-    this.#told.add(key);
+    if (this.#reported.has(key)) return;
+    this.#reported.add(key);
     this.#logger.warn(
       { owner, ...usage, quotaEnforcement },
       kind === "SHARED"
         ? "a shared directory is past its quota: its owner's workspaces get no new sandboxes"
         : "a workspace is past its quota: it gets no new sandbox and no import",
     );
-    this.#users.tell(name, { type: `${kind}_OVER_QUOTA`, ...usage });
+    this.#users.emit(name, { type: `${kind}_OVER_QUOTA`, ...usage });
   }
 
   async #watch(roundMs: number): Promise<void> {
@@ -151,7 +150,7 @@ export class WorkspaceQuota {
     while (!signal.aborted) {
       for (const record of this.#store.all()) {
         if (signal.aborted) return;
-        if (record.state !== "ACTIVE" || this.#files.quotaOf(record).quotaBytes === undefined) continue;
+        if (record.state !== "ACTIVE" || this.#directories.quotaOf(record).quotaBytes === undefined) continue;
         const begin = performance.now();
         await this.measure(record, signal).catch((error: unknown) => {
           if (!signal.aborted)

@@ -1,7 +1,7 @@
 import { BerthError } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxState, SandboxView, WorkspaceEventBody } from "../sandboxes/sandbox.ts";
-import { mountsShared } from "./shared-directories.ts";
+import { mountsShared } from "./mounts.ts";
 import type { WorkspaceRecord } from "./store.ts";
 import { isShared, type WorkspaceName } from "./workspace.ts";
 
@@ -45,8 +45,8 @@ export class WorkspaceSandboxes {
       .items.filter((sandbox) => uses(sandbox, name));
   }
 
-  /** Tells {@link users} what became of it. */
-  tell(name: WorkspaceName, body: WorkspaceEventBody): void {
+  /** Emits an event of every sandbox of {@link users}. */
+  emit(name: WorkspaceName, body: WorkspaceEventBody): void {
     for (const sandbox of this.users(name)) this.#sandboxes.emit(sandbox, body);
   }
 

@@ -1,13 +1,13 @@
 import type { Database } from "../state/database.ts";
 import type { WorkspaceName } from "./workspace.ts";
 
-/** What is known of a workspace, or of a shared directory, beside itself. Times are wall milliseconds. */
+/** The record of a workspace, or of a shared directory. Times are wall milliseconds. */
 export interface WorkspaceRecord extends WorkspaceName {
   /** A small number that no other workspace ever had: its project in the file system's quota. */
   readonly number: number;
   /**
-   * CREATING: known, and its directory may not be there yet. DELETING: it is to
-   * go whatever happens; its references have gone already.
+   * CREATING: its directory may not be there yet. DELETING: it will go whatever
+   * happens; its references are gone already.
    */
   readonly state: "CREATING" | "ACTIVE" | "DELETING";
   /** The sandbox that was made for it last, which may have ended; empty: none. */
@@ -20,9 +20,9 @@ export interface WorkspaceRecord extends WorkspaceName {
 /** A deletion, kept for a while after its end so that a retry can be answered. */
 export interface WorkspaceDeletion {
   readonly clearedRefs: number;
-  /** Of the call that began it; empty: none. */
+  /** Of the call that started it; empty: none. */
   readonly requestId: string;
-  /** Whether a caller was told of its end. */
+  /** Whether a caller got the answer. */
   readonly answered: boolean;
   readonly timeMs: number;
 }
@@ -42,7 +42,7 @@ const COLUMNS = "number, owner, workspace_id, state, sandbox_id, size_bytes, cre
 const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id = ?)";
 
 /**
- * Keeps what is known of workspaces. Every method is one transaction: what it
+ * The records of workspaces. Every method is one transaction: what it
  * did stays, also when the service is killed right after.
  */
 export class WorkspaceStore {
@@ -108,7 +108,7 @@ export class WorkspaceStore {
     this.#update(name, "size_bytes = ?", sizeBytes);
   }
 
-  /** Takes it away, its references with it. */
+  /** Deletes it and its references. */
   remove({ owner, workspaceId }: WorkspaceName): void {
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
@@ -172,12 +172,12 @@ export class WorkspaceStore {
     return row && String(row.workspace_id);
   }
 
-  /** Puts it into DELETING and clears its references. One that is there already keeps what is known of its deletion. */
+  /** Puts it into DELETING and clears its references. One that is in it keeps the record of its deletion. */
   beginDeletion(name: WorkspaceName, requestId: string, timeMs: number): WorkspaceDeletion {
     const { owner, workspaceId } = name;
     return this.#db.transaction(() => {
-      const begun = this.#get(name).state === "DELETING" ? this.deletion(name) : undefined;
-      if (begun !== undefined) return begun;
+      const started = this.#get(name).state === "DELETING" ? this.deletion(name) : undefined;
+      if (started !== undefined) return started;
       const clearedRefs = this.refCount(name);
       this.#db
         .prepare(`DELETE FROM workspace_refs WHERE workspace_number = ${NUMBER}`)
@@ -192,7 +192,7 @@ export class WorkspaceStore {
     });
   }
 
-  /** What is known of the newest deletion under this name. */
+  /** The newest deletion under this name. */
   deletion({ owner, workspaceId }: WorkspaceName): WorkspaceDeletion | undefined {
     const row = this.#db
       .prepare(
@@ -209,7 +209,7 @@ export class WorkspaceStore {
     );
   }
 
-  /** A caller was told that it has gone. */
+  /** A caller got the answer that it is gone. */
   answerDeletion({ owner, workspaceId }: WorkspaceName): void {
     this.#db.transaction(() =>
       this.#db
@@ -218,7 +218,7 @@ export class WorkspaceStore {
     );
   }
 
-  /** Forgets deletions that began before a time. */
+  /** Forgets deletions that started before a time. */
   forgetDeletions(beforeMs: number): void {
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspace_deletions WHERE time_ms < ?").run(beforeMs),

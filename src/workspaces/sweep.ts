@@ -1,11 +1,19 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "../base/logger.ts";
-import type { WorkspaceFiles } from "./files-port.ts";
+import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceStore } from "./store.ts";
 import { isShared } from "./workspace.ts";
 
-/** After a look the sweep rests for so many times what it took. */
+/** After each directory the sweep rests this many times as long as it took. */
 const REST_FACTOR = 9;
+
+interface WorkspaceSweepParts {
+  readonly store: WorkspaceStore;
+  readonly directories: WorkspaceDirectories;
+  /** Whether the name of a file says that an earlier life of the service made it. */
+  readonly isLeftBehind: (name: string) => boolean;
+  readonly logger: Logger;
+}
 
 /**
  * Removes, after the start, the temporary files that earlier lives of the
@@ -13,26 +21,15 @@ const REST_FACTOR = 9;
  * sandboxes, were killed in the middle of a write.
  */
 export class WorkspaceSweep {
-  readonly #parts: {
-    readonly store: WorkspaceStore;
-    readonly files: WorkspaceFiles;
-    readonly isLeftBehind: (name: string) => boolean;
-    readonly logger: Logger;
-  };
+  readonly #parts: WorkspaceSweepParts;
   readonly #stop = new AbortController();
   #sweeping: Promise<void> = Promise.resolve();
 
-  constructor(parts: {
-    readonly store: WorkspaceStore;
-    readonly files: WorkspaceFiles;
-    /** Whether the name of a file says that an earlier life of the service made it. */
-    readonly isLeftBehind: (name: string) => boolean;
-    readonly logger: Logger;
-  }) {
+  constructor(parts: WorkspaceSweepParts) {
     this.#parts = parts;
   }
 
-  /** Begins; every workspace and shared directory is looked through once. */
+  /** Starts one pass over all workspaces and shared directories. */
   start(): void {
     this.#sweeping = this.#sweep();
   }
@@ -43,7 +40,7 @@ export class WorkspaceSweep {
   }
 
   async #sweep(): Promise<void> {
-    const { store, files, isLeftBehind, logger } = this.#parts;
+    const { store, directories, isLeftBehind, logger } = this.#parts;
     const { signal } = this.#stop;
     for (const record of store.all()) {
       if (signal.aborted) return;
@@ -51,8 +48,8 @@ export class WorkspaceSweep {
       const begin = performance.now();
       let directory: string | undefined;
       try {
-        directory = isShared(record) ? await files.sharedPathOf(record) : files.pathOf(record);
-        const count = await files.sweep(directory, isLeftBehind, signal);
+        directory = isShared(record) ? await directories.sharedPathOf(record) : directories.pathOf(record);
+        const count = await directories.sweep(directory, isLeftBehind, signal);
         if (count > 0) logger.info({ directory, count }, "removed temporary files of an earlier run");
       } catch (error) {
         if (!signal.aborted) logger.debug({ directory, err: error }, "a directory was not swept");

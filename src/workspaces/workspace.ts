@@ -9,8 +9,8 @@ export interface WorkspaceName {
 }
 
 /**
- * What an owner's sandboxes share, at `/shared`. It has a number, a size and a
- * quota as workspaces have, so it goes under the one id that no caller can give.
+ * The name of an owner's shared directory, `/shared`. It has a number, a size and
+ * a quota as workspaces have, so it has the one id that no caller can give.
  */
 export function sharedOf(owner: string): WorkspaceName {
   return { owner, workspaceId: "" };
@@ -21,14 +21,19 @@ export function isShared({ workspaceId }: WorkspaceName): boolean {
   return workspaceId === "";
 }
 
-/** How a quota is held. */
+/** The directory of one workspace, or what an owner's sandboxes share ({@link sharedOf}). */
+export interface WorkspacePlace extends WorkspaceName {
+  /** Of its `WorkspaceRecord`. */
+  readonly number: number;
+}
+
+/** How a quota is enforced. */
 export type QuotaEnforcement = "NONE" | "ENFORCED" | "WATCHED";
 
-/** What a directory may take. */
+/** The limit of a directory. */
 export interface Quota {
   /** Undefined: no bound. */
   readonly quotaBytes: number | undefined;
-  /** Who holds it. */
   readonly quotaEnforcement: QuotaEnforcement;
 }
 
@@ -68,14 +73,14 @@ export function workspaceKey({ owner, workspaceId }: WorkspaceName): string {
   return compositeKey(owner, workspaceId);
 }
 
-/** Makes the error for a workspace that is not known. */
+/** The error for an unknown workspace. */
 export function workspaceNotFound({ workspaceId }: WorkspaceName): BerthError {
   return new BerthError("WORKSPACE_NOT_FOUND", `There is no workspace ${JSON.stringify(workspaceId)}.`, {
     metadata: { workspace_id: workspaceId },
   });
 }
 
-/** Makes the error for a workspace whose directory is not what it should be. `problem` says what to do, too. */
+/** The error for a workspace whose directory is not what it should be. `problem` also says what to do. */
 export function workspaceBroken({ workspaceId }: WorkspaceName, problem: string): BerthError {
   return new BerthError(
     "WORKSPACE_BROKEN",

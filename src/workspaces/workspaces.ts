@@ -1,9 +1,9 @@
 import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
-import type { WorkspaceDeleter } from "./deleter.ts";
-import type { WorkspaceFiles } from "./files-port.ts";
+import type { WorkspaceDirectories } from "./host/directories.ts";
+import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
-import type { SharedDirectories } from "./shared-directories.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   type WorkspaceName,
@@ -13,26 +13,39 @@ import {
   workspaceNotFound,
 } from "./workspace.ts";
 
+/** How long Berth answers a retry of a deletion. */
+const KEEP_DELETIONS_MS = 24 * 3600 * 1000;
+
 /** What {@link Workspaces} is built of. */
 export interface WorkspacesParts {
   readonly store: WorkspaceStore;
-  readonly files: WorkspaceFiles;
-  readonly shared: SharedDirectories;
-  readonly sandboxes: WorkspaceSandboxes;
-  readonly deleter: WorkspaceDeleter;
+  readonly directories: WorkspaceDirectories;
+  readonly mounts: WorkspaceMounts;
+  readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
 }
 
+/** A finished deletion. */
+export interface FinishedDeletion {
+  readonly clearedRefs: number;
+}
+
 /**
- * Finds and makes workspaces.
+ * Finds, makes and deletes workspaces.
  *
  * {@link locked} is held across everything that changes one workspace, its
  * directory and its sandbox, the engine's calls included. It is not reentrant,
  * never nests, and no two workspaces wait for each other.
+ *
+ * A deletion goes in steps, each of which can be repeated: the store marks the
+ * workspace, so no sandbox mounts it any more; its sandboxes are removed; its
+ * directory; and last its record.
  */
 export class Workspaces {
   readonly #parts: WorkspacesParts;
   readonly #locks = new KeyedLock();
+  /** By key: why a deletion failed. */
+  readonly #failedDeletions = new Map<string, string>();
 
   constructor(parts: WorkspacesParts) {
     this.#parts = parts;
@@ -53,25 +66,25 @@ export class Workspaces {
   /** One whose directory is as it should be. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async findWhole(name: WorkspaceName): Promise<WorkspaceRecord> {
     const record = this.find(name);
-    const problem = await this.#parts.files.problemOf(name);
+    const problem = await this.#parts.directories.problemOf(name);
     if (problem !== undefined) throw workspaceBroken(name, problem);
     return record;
   }
 
   /** Makes it where there is none. Under its lock. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
-    const { store, files, shared, clock, deleter } = this.#parts;
+    const { store, directories, mounts, clock } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return { record: await this.findWhole(name), created: false };
     if (known?.state === "DELETING") {
-      await deleter.finish(known, 0);
+      await this.finishDeletion(known, 0);
       known = undefined;
     }
     const record = known ?? store.insert(name, "CREATING", clock.wallMs());
     try {
-      await shared.pathOf(name.owner);
-      // Known before it is there: a directory that is there and not known is somebody else's.
-      await files.make(record, { mayExist: known !== undefined });
+      await mounts.sharedPathOf(name.owner);
+      // Recorded before it is made: a directory without a record is not Berth's.
+      await directories.make(record, { mayExist: known !== undefined });
     } catch (error) {
       if (known === undefined) store.remove(name);
       throw error;
@@ -82,18 +95,64 @@ export class Workspaces {
 
   /** What clients see of it now. */
   view(name: WorkspaceName): WorkspaceView {
-    const { store, files, sandboxes } = this.#parts;
+    const { store, directories, users } = this.#parts;
     const record = this.find(name);
     return {
       owner: record.owner,
       workspaceId: record.workspaceId,
-      path: files.pathOf(record),
+      path: directories.pathOf(record),
       traceRefs: store.refs(record),
-      sandboxId: sandboxes.current(record)?.sandboxId ?? "",
+      sandboxId: users.current(record)?.sandboxId ?? "",
       sizeBytes: record.sizeBytes,
       createTimeMs: record.createTimeMs,
       updateTimeMs: record.updateTimeMs,
-      ...files.quotaOf(record),
+      ...directories.quotaOf(record),
     };
+  }
+
+  /** Deletes it, or continues a deletion; returns when nothing is left. Under its lock. */
+  async delete(
+    record: WorkspaceRecord,
+    options: { readonly requestId: string; readonly graceMs: number | undefined },
+  ): Promise<FinishedDeletion> {
+    const { store, clock } = this.#parts;
+    const now = clock.wallMs();
+    store.forgetDeletions(now - KEEP_DELETIONS_MS);
+    const { clearedRefs } = store.beginDeletion(record, options.requestId, now);
+    await this.finishDeletion(record, options.graceMs);
+    store.answerDeletion(record);
+    return { clearedRefs };
+  }
+
+  /** Continues a deletion that has started. Under its lock. */
+  async finishDeletion(record: WorkspaceRecord, graceMs: number | undefined): Promise<void> {
+    const { store, directories, users } = this.#parts;
+    const key = workspaceKey(record);
+    try {
+      await users.removeUsers(record, graceMs);
+      await directories.discard(record);
+    } catch (error) {
+      const problem = error instanceof BerthError ? error.message : "see the server's log.";
+      this.#failedDeletions.set(key, `its deletion failed: ${problem} Clean it up again.`);
+      throw error;
+    }
+    store.remove(record);
+    this.#failedDeletions.delete(key);
+  }
+
+  /** Why its deletion failed; undefined: it did not, or has not yet. */
+  deletionProblemOf(name: WorkspaceName): string | undefined {
+    return this.#failedDeletions.get(workspaceKey(name));
+  }
+
+  /** A finished deletion that no caller has an answer to yet, or that this request started. Counts as answered now. */
+  takeFinishedDeletion(name: WorkspaceName, requestId: string): FinishedDeletion | undefined {
+    const { store, clock } = this.#parts;
+    const deletion = store.deletion(name);
+    if (deletion === undefined || deletion.timeMs < clock.wallMs() - KEEP_DELETIONS_MS) return undefined;
+    const isRetry = requestId !== "" && deletion.requestId === requestId;
+    if (deletion.answered && !isRetry) return undefined;
+    store.answerDeletion(name);
+    return { clearedRefs: deletion.clearedRefs };
   }
 }

@@ -22,7 +22,7 @@ export const HOST_DEFECTS: readonly Defect[] = [
     name: "a shared root is made open to everybody wherever it lies",
     changes: [
       {
-        file: "src/workspaces/host/shared-root.ts",
+        file: "src/workspaces/host/shared-directories.ts",
         from: "if (isShared(root)) return makeOpen(root);",
         to: 'if (isShared(root) || root !== "") return makeOpen(root);',
       },

@@ -26,8 +26,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/runs/running-runs.ts",
-        from: "    if (this.#runs.size + this.#starting >= this.#most) {",
-        to: "    if (this.#runs.size >= this.#most) {",
+        from: "    if (this.#runs.size + this.#starting >= this.#max) {",
+        to: "    if (this.#runs.size >= this.#max) {",
       },
     ],
     test: { file: "test/unit/runs/manager.test.ts", title: "as many succeed as there are places" },

@@ -64,7 +64,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: MANAGER,
-        from: "!record.expired && this.#maker.lossOf(record) === undefined",
+        from: "!record.expired && this.#lossOf(record) === undefined",
         to: "!record.expired",
       },
     ],

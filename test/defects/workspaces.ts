@@ -12,16 +12,16 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "after a restart, a remove wipes all persisted references",
     changes: [
       {
-        file: "src/workspaces/references.ts",
-        from: "      this.#store.removeRef(name, traceId, this.#clock.wallMs());",
-        to: `      for (const ref of this.#store.refs(name)) {
-        if (ref === traceId || !this.added?.has(ref)) this.#store.removeRef(name, ref, this.#clock.wallMs());
+        file: "src/workspaces/manager.ts",
+        from: "      store.removeRef(name, traceId, clock.wallMs());",
+        to: `      for (const ref of store.refs(name)) {
+        if (ref === traceId || !this.added?.has(ref)) store.removeRef(name, ref, clock.wallMs());
       }`,
       },
       {
-        file: "src/workspaces/references.ts",
-        from: "      const previous = this.#store.addRef(",
-        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = this.#store.addRef(",
+        file: "src/workspaces/manager.ts",
+        from: "      const previous = store.addRef(",
+        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = store.addRef(",
       },
     ],
     test: { file: REFERENCES, title: "references are there, and removing one leaves the others" },
@@ -56,9 +56,9 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "removing a reference of an absent workspace creates it",
     changes: [
       {
-        file: "src/workspaces/references.ts",
-        from: "      this.#workspaces.find(name);",
-        to: "      await this.#workspaces.make(name);",
+        file: "src/workspaces/manager.ts",
+        from: "      workspaces.find(name);\n      store.removeRef",
+        to: "      await workspaces.make(name);\n      store.removeRef",
       },
     ],
     test: {
@@ -140,8 +140,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "force leaves the containers that use the directory",
     changes: [
       {
-        file: "src/workspaces/deleter.ts",
-        from: "      await this.#sandboxes.removeUsers(record, graceMs);\n",
+        file: "src/workspaces/workspaces.ts",
+        from: "      await users.removeUsers(record, graceMs);\n",
         to: "",
       },
     ],
@@ -151,11 +151,11 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "force deletes the directory under a live container",
     changes: [
       {
-        file: "src/workspaces/deleter.ts",
-        from: `      await this.#sandboxes.removeUsers(record, graceMs);
-      await this.#files.discard(record);`,
-        to: `      await this.#files.discard(record);
-      await this.#sandboxes.removeUsers(record, graceMs);`,
+        file: "src/workspaces/workspaces.ts",
+        from: `      await users.removeUsers(record, graceMs);
+      await directories.discard(record);`,
+        to: `      await directories.discard(record);
+      await users.removeUsers(record, graceMs);`,
       },
     ],
     test: {
@@ -167,7 +167,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "what keeps files from being deleted is hidden",
     changes: [
       {
-        file: "src/workspaces/host/trash.ts",
+        file: "src/workspaces/host/trees.ts",
         from: '    if (end.code !== 0) throw toolFailure("rm", end, "deleted");\n',
         to: "",
       },
@@ -182,12 +182,12 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/workspaces.ts",
-        from: '      sandboxId: sandboxes.current(record)?.sandboxId ?? "",',
+        from: '      sandboxId: users.current(record)?.sandboxId ?? "",',
         to: `      sandboxId: (() => {
         const { existsSync, readFileSync } = process.getBuiltinModule("node:fs");
-        const meta = \`\${files.pathOf(record)}/.gateway/meta.json\`;
+        const meta = \`\${directories.pathOf(record)}/.gateway/meta.json\`;
         if (existsSync(meta)) return JSON.parse(readFileSync(meta, "utf8")).workspace_container_id;
-        return sandboxes.current(record)?.sandboxId ?? "";
+        return users.current(record)?.sandboxId ?? "";
       })(),`,
       },
     ],
@@ -201,12 +201,12 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "references are kept in memory, and on the disk a while later",
     changes: [
       {
-        file: "src/workspaces/references.ts",
-        from: `      const previous = this.#store.addRef(name, traceId, this.#clock.wallMs());
+        file: "src/workspaces/manager.ts",
+        from: `      const previous = store.addRef(name, traceId, clock.wallMs());
       const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
-      return { workspace: this.#workspaces.view(name), previousWorkspaceId };`,
-        to: `      setTimeout(() => this.#store.addRef(name, traceId, this.#clock.wallMs()), 200);
-      return { workspace: this.#workspaces.view(name), previousWorkspaceId: "" };`,
+      return { workspace: workspaces.view(name), previousWorkspaceId };`,
+        to: `      setTimeout(() => store.addRef(name, traceId, clock.wallMs()), 200);
+      return { workspace: workspaces.view(name), previousWorkspaceId: "" };`,
       },
     ],
     test: {
@@ -219,7 +219,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a service that is not root cannot read or delete what a sandbox closed to its own user",
     changes: [
       {
-        file: "src/workspaces/host/tool.ts",
+        file: "src/workspaces/host/tools.ts",
         from: "new Tools(status === 0 ? how : PLAIN)",
         to: "new Tools(status === 0 && !how.enters ? how : PLAIN)",
       },
@@ -278,7 +278,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "    for (const owner of new Set(records.map(({ owner }) => owner))) shared.know(owner);\n",
+        from: "    for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);\n",
         to: "",
       },
     ],

@@ -17,7 +17,7 @@ import {
 } from "../../../gen/ts/berth/v1/run_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
 import type { RunView } from "../../runs/catalog.ts";
-import { MAX_MESSAGES, promptOf } from "../../runs/conversation.ts";
+import { MAX_MESSAGES, promptOf } from "../../runs/machine.ts";
 import {
   currentStep,
   endOf,

@@ -16,8 +16,7 @@ import type { JsonObject } from "../../base/json.ts";
 import type { Logger } from "../../base/logger.ts";
 import { internalError, toConnectError } from "../../server/error-conversion.ts";
 import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
-import type { BatchResult } from "../../sessions/tool-batch.ts";
-import type { ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
+import type { BatchResult, ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
 import {
   callerId,
   durationToMs,

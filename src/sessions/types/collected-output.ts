@@ -4,12 +4,12 @@ import type { OutputStream } from "../../engine/port.ts";
 import { HeadAndTail } from "../../processes/head-and-tail.ts";
 import type { Attachment, ToolCall } from "../backend.ts";
 
-/** Of each stream so much comes with the result: its head and its tail. */
+/** How much of each stream comes with the result: its head and its tail. */
 const MAX_BYTES = 512 * 1024;
-/** Of output that is no text so much is shown as text; all of it comes as an attachment. */
+/** How much of output that is no text is shown as text; all of it comes as an attachment. */
 const MAX_MANGLED_BYTES = 64 * 1024;
 
-/** What a tool's program wrote: passed on as it comes, and kept for the result. */
+/** The output of a tool's program: passed on as it comes, and kept for the result. */
 export class CollectedOutput {
   readonly #call: ToolCall;
   readonly #kept = { stdout: new HeadAndTail(MAX_BYTES), stderr: new HeadAndTail(MAX_BYTES) };
@@ -18,7 +18,7 @@ export class CollectedOutput {
     this.#call = call;
   }
 
-  /** Takes output; a promise says to wait before more is read. */
+  /** Takes output; a promise delays the next read. */
   write(stream: OutputStream, chunk: Buffer): Promise<void> | undefined {
     this.#kept[stream].append(chunk);
     return this.#call.output.write(stream, chunk);
@@ -56,10 +56,10 @@ export class CollectedOutput {
 
 /** Whether bytes are text but for characters that a cut at `cut` has split. */
 function isTextAround(data: Buffer, cut: number): boolean {
-  const LONGEST = 3;
-  for (let before = 0; before <= LONGEST; before++) {
+  const MAX_SPLIT = 3;
+  for (let before = 0; before <= MAX_SPLIT; before++) {
     if (!isUtf8(data.subarray(0, cut - before))) continue;
-    for (let after = 0; after <= LONGEST; after++) {
+    for (let after = 0; after <= MAX_SPLIT; after++) {
       if (isUtf8(data.subarray(cut + after))) return true;
     }
   }

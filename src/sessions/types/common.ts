@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { invalidArgument } from "../../base/errors.ts";
 
-/** Linux takes no longer string in an environment. */
-const MAX_VARIABLE = 128 * 1024;
+/** The longest string of an environment that Linux takes. */
+const MAX_VARIABLE_BYTES = 128 * 1024;
 
 /** What every type's config may hold. */
 export const baseConfig = z.strictObject({
@@ -26,8 +26,8 @@ export const envConfig = z
   .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
   .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
   .refine(
-    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < MAX_VARIABLE),
-    `a variable has at most ${MAX_VARIABLE} bytes`,
+    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < MAX_VARIABLE_BYTES),
+    `a variable has at most ${MAX_VARIABLE_BYTES} bytes`,
   )
   .describe("Environment variables, over the sandbox's.");
 
@@ -44,7 +44,7 @@ export function secondsToMs(seconds: number | undefined): number | undefined {
   return seconds === undefined ? undefined : Math.ceil(seconds * 1000);
 }
 
-/** Refuses text that no program can be given. @throws `INVALID_ARGUMENT`. */
+/** Refuses text that no program can take. @throws `INVALID_ARGUMENT`. */
 export function withoutNul(field: string, text: string): string {
   if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
   return text;

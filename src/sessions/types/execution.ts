@@ -1,21 +1,21 @@
 import type { OutputStream } from "../../engine/port.ts";
 import { MarkerScanner, newNonce } from "../../processes/shell/markers.ts";
 
-/** How a turn of an interpreter ended, as it tells itself. */
+/** The end of an execution, as the interpreter prints it. */
 export interface ExecutionEnd {
   /** What follows `E` or `S` in its marker: for a shell the exit status. */
   readonly status: string;
-  /** What it told beside its streams. */
+  /** What it printed beside its output. */
   readonly payload: Buffer;
 }
 
-/** More than an interpreter tells; what is more is cut. */
+/** More than an interpreter prints; the rest is cut. */
 const MAX_PAYLOAD_BYTES = 24 * 1024 * 1024;
 
-/** What becomes of a stream's bytes up to its next marker. */
+/** The meaning of a stream's bytes up to its next marker. */
 type Phase =
   | "output"
-  /** What is told beside the streams. */
+  /** What is printed beside the output. */
   | "payload"
   /** What comes between an end that does not count and the one that does. */
   | "ignored"
@@ -27,15 +27,15 @@ interface StreamState {
 }
 
 /**
- * One turn of an interpreter, as its two streams tell it. Output comes first,
- * as it is; then on each stream a marker, `E<status>` after the nonce of this
+ * One execution of code by an interpreter, read from its two streams. Output
+ * comes first, as it is; then on each stream a marker, `E<status>` after the nonce of this
  * execution, then on stdout the payload and the marker `P`. The interpreter reads the
  * nonce only when it is done with what it ran, so nothing that this writes is
  * taken for a marker.
  *
  * An interpreter that is interrupted may lose the rest of a line that it was
- * told. So after each interruption it is told another end, `S<number>`, and the
- * turn is over with the newest of these.
+ * sent. So after each interruption it is sent another end, `S<number>`, and the
+ * execution is over with the newest of these.
  */
 export class Execution {
   readonly nonce = newNonce();
@@ -58,7 +58,7 @@ export class Execution {
     return this.#end.promise;
   }
 
-  /** Says that the interpreter is interrupted once more, and returns the tag of the end it is to be told. */
+  /** Counts an interruption; returns the tag of the end to send the interpreter. */
   interrupt(): string {
     this.#interruption++;
     return `S${this.#interruption}`;
@@ -68,15 +68,15 @@ export class Execution {
     const state = this.#streams[stream];
     let rest: Buffer | undefined = chunk;
     while (rest !== undefined && rest.length > 0 && state.phase !== "over") {
-      const found = state.scanner.push(rest);
-      if (found === undefined) return;
-      rest = found.rest;
+      const marker = state.scanner.push(rest);
+      if (marker === undefined) return;
+      rest = marker.rest;
       state.scanner = this.#newScanner(stream);
-      this.#mark(stream, found.text);
+      this.#mark(stream, marker.text);
     }
   }
 
-  /** Nothing more will come: passes on what could still have begun a marker. */
+  /** Nothing more will come: passes on what could have been the start of a marker. */
   flush(): void {
     for (const { scanner } of Object.values(this.#streams)) scanner.flush();
   }

@@ -1,14 +1,14 @@
 import { untilAborted, within } from "../../base/async.ts";
-import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import type { ProcessControl, Shells } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/record.ts";
+
 import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
-import { OutputChannel } from "./output-channel.ts";
-import { holdersProbe, interruptProbe } from "./shell-probes.ts";
+import { holdersProbe, interruptProbe, OutputChannel } from "./output-channel.ts";
 
 /** What interpreters are run with. */
 export interface InterpreterHost {
@@ -18,17 +18,17 @@ export interface InterpreterHost {
   readonly logger: Logger;
 }
 
-/** How one kind of interpreter is started and spoken to. */
+/** The protocol with one kind of interpreter. */
 export interface InterpreterLanguage {
   readonly argv: readonly string[];
   /** What it reads first: it keeps its pipes, at the given paths, from what it runs. */
   readonly boot: string;
   /** Paths of its own pipes, once it has booted. */
   readonly pipes: { readonly stdout: string; readonly stderr: string };
-  /** What has it run `code` with its output to the channel, then tell the end. */
+  /** Makes it run `code` with its output to the channel, then print the end. */
   run(code: string, nonce: string, channel: OutputChannel): string;
-  /** What has it tell an end of the given tag: see {@link Execution}. */
-  tellEnd(nonce: string, tag: string, channel: OutputChannel): string;
+  /** Makes it print an end with the given tag: see {@link Execution}. */
+  printEnd(nonce: string, tag: string, channel: OutputChannel): string;
   /** Its pid, and the pids it sees in the sandbox, from the payload of an end. */
   pidsOf(payload: Buffer): { readonly own: number; readonly seen: readonly number[] };
 }
@@ -40,17 +40,17 @@ export interface InterpreterPlace {
   readonly workingDir: string;
 }
 
-/** How a turn ended. */
+/** How an execution ended. */
 export type ExecutionOutcome =
   | { readonly kind: "done"; readonly end: ExecutionEnd; readonly interrupted: boolean }
   /** The interpreter ended with it. */
   | { readonly kind: "gone"; readonly exitCode: number; readonly interrupted: boolean };
 
-/** What bounds a execution. */
-export interface TurnBounds {
-  /** Aborted when it is to be interrupted. */
+/** The bounds of an execution. */
+export interface ExecutionBounds {
+  /** Aborted to interrupt it. */
   readonly stop: AbortSignal;
-  /** Takes its output; a promise says to wait before more is read. */
+  /** Takes its output; a promise delays the next read. */
   readonly output: (stream: OutputStream, chunk: Buffer) => Promise<void> | undefined;
 }
 
@@ -63,22 +63,22 @@ const INTERRUPTIONS: readonly { readonly own: number; readonly children: number;
     ...[100, 200, 500].map((waitMs) => ({ own: SIGINT, children: SIGINT, waitMs })),
     ...[200, 300].map((waitMs) => ({ own: SIGINT, children: SIGKILL, waitMs })),
   ];
-/** How long interrupting may take in all, where shells of the sandbox do not answer: its end is to come soon after. */
+/** How long interrupting may take in all where shells of the sandbox do not answer. */
 const INTERRUPT_MS = 1_300;
 /** Between SIGTERM and SIGKILL, when it is ended. Interactive shells ignore SIGTERM. */
 const KILL_GRACE_MS = 300;
 /** How long its end may take after it was killed. */
 const AFTER_KILL_MS = 500;
-/** As shells tell of SIGKILL. */
+/** The exit code that shells give for SIGKILL. */
 const KILLED = 137;
-/** Outputs of earlier turns that something may still hold. Past them the newest is closed: who writes to it gets SIGPIPE. */
+/** Channels of earlier executions that something may still hold. Past them the newest is closed: its writers get SIGPIPE. */
 const MAX_HELD_CHANNELS = 16;
 
 /**
- * An interpreter at work in a sandbox: it runs one turn at a time, and is
- * interrupted where it can be. Output of a turn is told apart from what earlier
- * turns left behind: a channel that something else still holds after a turn is
- * not used for the next.
+ * An interpreter in a sandbox: it runs one execution at a time, and can be
+ * interrupted. Output of an execution is kept apart from what earlier ones left
+ * behind: a channel that something else still holds after an execution is not
+ * used for the next.
  */
 export class InterpreterProcess {
   readonly #host: InterpreterHost;
@@ -89,9 +89,9 @@ export class InterpreterProcess {
   readonly #held: OutputChannel[] = [];
   #channel: OutputChannel;
   #channelHeld = false;
-  /** What the last turn left behind is looked at when there is a next one. */
-  #unjudged: { readonly channel: OutputChannel; readonly end: ExecutionEnd } | undefined;
-  /** Under way where what a call began has outlasted it. */
+  /** The last execution; what it left behind is checked when there is a next one. */
+  #unchecked: { readonly channel: OutputChannel; readonly end: ExecutionEnd } | undefined;
+  /** Under way where something that a call started has outlasted it. */
   #emptying: Promise<void> | undefined;
   #pid = 0;
   /** Processes that hold none of its pipes, or may: those that were there before its first execution. */
@@ -158,10 +158,10 @@ export class InterpreterProcess {
     return this.#end === undefined && this.#closing === undefined;
   }
 
-  /** Runs code. One turn at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
-  async run(code: string, bounds: TurnBounds): Promise<ExecutionOutcome> {
+  /** Runs code, one execution at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
+  async run(code: string, bounds: ExecutionBounds): Promise<ExecutionOutcome> {
     const channel = await this.#freeChannel(bounds.stop).catch(async (error: unknown) => {
-      // One that is asked for nothing but a mark, and does not answer, would keep all later calls waiting too.
+      // One that was asked for nothing but a marker, and does not answer, would keep all later calls waiting too.
       if (this.#emptying !== undefined && bounds.stop.aborted) await within(this.#emptying, INTERRUPT_MS);
       if (this.#emptying !== undefined && bounds.stop.aborted) await this.close(false);
       throw error;
@@ -185,7 +185,7 @@ export class InterpreterProcess {
 
   /**
    * Ends it, and everything it started that still descends from it. Idempotent; never rejects.
-   * @param sandboxEnds who is in it ends with it.
+   * @param sandboxEnds whether the sandbox ends, with everything in it.
    */
   close(sandboxEnds: boolean): Promise<void> {
     this.#closing ??= this.#close(sandboxEnds);
@@ -206,17 +206,18 @@ export class InterpreterProcess {
     const channel = this.#channel;
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     for (const [stream, chunk] of early) execution.data(stream, chunk);
-    this.#write(this.#language.boot + this.#language.tellEnd(execution.nonce, "E0", channel));
+    this.#write(this.#language.boot + this.#language.printEnd(execution.nonce, "E0", channel));
     const limit = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);
-    const outcome = await Promise.race([
+    const started = Promise.race([
       execution.end,
       this.#job.end.then((end) => {
         execution.flush();
         return startFailure(this.#language.argv[0] ?? "", end, said);
       }),
-      aborted(limit),
     ]);
-    channel.taker = undefined;
+    const outcome = await untilAborted(started, limit).finally(() => {
+      channel.taker = undefined;
+    });
     if (outcome instanceof BerthError) throw outcome;
     const { own, seen } = this.#language.pidsOf(outcome.payload);
     this.#pid = own;
@@ -239,7 +240,7 @@ export class InterpreterProcess {
           return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
         }
         if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
-        // One that was killed with all its shells may leave nobody who knows how it ended.
+        // One that was killed with all its shells may leave no exit status.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
         await this.#drain(execution, channel);
         const exitCode = end.kind === "lost" ? KILLED : end.code;
@@ -259,8 +260,8 @@ export class InterpreterProcess {
     if (!over && stop.aborted) await this.#interrupt(execution, channel, result, () => over);
     const outcome = await result;
     if (outcome.kind === "done") {
-      this.#unjudged = { channel, end: outcome.end };
-      // What killed a program of a shell is not to be taken for what kills the shell later.
+      this.#unchecked = { channel, end: outcome.end };
+      // The out-of-memory kill of a shell's program must not count when the shell itself ends later.
       if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();
     }
     return outcome;
@@ -293,7 +294,7 @@ export class InterpreterProcess {
     await within(execution.end, AFTER_KILL_MS);
   }
 
-  /** Interrupts a execution, or kills the interpreter where that does not help. */
+  /** Interrupts an execution, or kills the interpreter where that does not help. */
   async #interrupt(
     execution: Execution,
     channel: OutputChannel,
@@ -304,14 +305,14 @@ export class InterpreterProcess {
     for (const { waitMs, ...signals } of INTERRUPTIONS) {
       if (limit.aborted || (await this.#isStopped())) break;
       const tag = execution.interrupt();
-      const question = interruptProbe(this.#pid, this.#known, signals);
-      const isAnswered = await this.#ask(question, limit).then(
+      const probe = interruptProbe(this.#pid, this.#known, signals);
+      const isAnswered = await this.#ask(probe, limit).then(
         () => true,
         () => false,
       );
       if (over()) return;
       if (!isAnswered) break;
-      this.#write(this.#language.tellEnd(execution.nonce, tag, channel));
+      this.#write(this.#language.printEnd(execution.nonce, tag, channel));
       await within(
         result.catch(() => {}),
         waitMs,
@@ -327,19 +328,19 @@ export class InterpreterProcess {
     return (await outside?.stateOf(this.#job)) === "stopped";
   }
 
-  /** Looks whether anything that the last turn left behind still holds its channel. */
-  async #judge(signal: AbortSignal): Promise<void> {
-    if (this.#unjudged === undefined) return;
-    const { channel, end } = this.#unjudged;
+  /** Checks whether anything that the last execution left behind still holds its channel. */
+  async #checkLeftovers(signal: AbortSignal): Promise<void> {
+    if (this.#unchecked === undefined) return;
+    const { channel, end } = this.#unchecked;
     const { seen } = this.#language.pidsOf(end.payload);
     if (seen.length > 0 && seen.every((pid) => this.#known.has(pid))) {
-      this.#unjudged = undefined;
+      this.#unchecked = undefined;
       if (seen.length < this.#known.size) this.#known = new Set(seen);
       return;
     }
     const spare = seen.length > 0 ? this.#known : this.#first;
     const held = await this.#isHeld(channel, spare, signal);
-    this.#unjudged = undefined;
+    this.#unchecked = undefined;
     this.#known = new Set([...seen, ...this.#first]);
     if (!held) return this.#empty(channel, signal);
     this.#held.push(channel);
@@ -347,7 +348,7 @@ export class InterpreterProcess {
     if (this.#held.length > MAX_HELD_CHANNELS) this.#dropNewest();
   }
 
-  /** Closes the output of what was left running last: whatever a session has running, it takes its next call. */
+  /** Closes the channel that was left behind last: however much a session has running, it takes its next call. */
   #dropNewest(): void {
     const place = this.#held.findLastIndex(({ job }) => job !== this.#job);
     for (const { job } of this.#held.splice(place, 1)) {
@@ -356,7 +357,7 @@ export class InterpreterProcess {
     }
   }
 
-  /** Drops what those wrote who held a channel until now: it may still be on its way. */
+  /** Drops what earlier holders of a channel wrote: it may still be on its way. */
   async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
     const execution = new Execution(() => {});
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
@@ -364,7 +365,7 @@ export class InterpreterProcess {
       channel.taker = undefined;
       this.#emptying = undefined;
     });
-    this.#write(this.#language.tellEnd(execution.nonce, "E0", channel));
+    this.#write(this.#language.printEnd(execution.nonce, "E0", channel));
     await untilAborted(this.#emptying, signal);
   }
 
@@ -372,7 +373,7 @@ export class InterpreterProcess {
   async #freeChannel(signal: AbortSignal): Promise<OutputChannel> {
     throwIfAborted(signal);
     if (this.#emptying !== undefined) await untilAborted(this.#emptying, signal);
-    await this.#judge(signal);
+    await this.#checkLeftovers(signal);
     if (!this.#channelHeld) return this.#channel;
     for (const channel of this.#held) {
       if (await this.#isHeld(channel, this.#first, signal)) continue;
@@ -404,12 +405,12 @@ export class InterpreterProcess {
     return { stdout: named(stdout), stderr: named(stderr) };
   }
 
-  #ask(question: string, within: AbortSignal): Promise<string> {
-    return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(question), within);
+  #ask(probe: string, within: AbortSignal): Promise<string> {
+    return this.#host.shells.ask(this.#sandbox, this.#sandbox.user, (ask) => ask(probe), within);
   }
 
   #write(text: string): void {
-    // Where nobody reads it any more, the end of the job tells.
+    // Where nothing reads it any more, the job ends.
     this.#job.writeStdin(Buffer.from(text)).catch(() => {});
   }
 
@@ -443,15 +444,6 @@ function startFailure(program: string, end: JobEnd, said: string): BerthError {
   const why =
     end.code === 127
       ? `The sandbox's image has no ${program}. Use an image that has it.`
-      : `${program} ended at once with exit code ${end.code}. ${said.trim()}`;
+      : `${program} exited at once with code ${end.code}. ${said.trim()}`;
   return new BerthError("SESSION_START_FAILED", why, { metadata: { program } });
-}
-
-/** Resolves when the signal is aborted, with why. */
-function aborted(signal: AbortSignal): Promise<BerthError> {
-  const { promise, resolve } = Promise.withResolvers<BerthError>();
-  const tell = (): void => resolve(abortError(signal));
-  if (signal.aborted) tell();
-  else signal.addEventListener("abort", tell, { once: true });
-  return promise;
 }

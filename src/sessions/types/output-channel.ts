@@ -5,14 +5,14 @@ import type { OutputStream } from "../../engine/port.ts";
 import type { Job, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 
-/** Tells its pid and keeps its pipes open until it is let go of; what it is told meanwhile it tells both. */
+/** Prints its pid and keeps its pipes open until its stdin ends; copies its stdin to both. */
 const HOLD = `printf '%s\\n' $$; while read -r x; do printf %s "$x"; printf %s "$x" >&2; done`;
 const OPEN_TIMEOUT_MS = 30_000;
 
 /**
- * A pair of pipes that an interpreter writes a turn's output to, by opening
- * them anew under /proc. What comes between turns is of something that a turn
- * left behind, and goes nowhere; it comes slowly.
+ * A pair of pipes that an interpreter writes the output of an execution to, by
+ * reopening them under /proc. What comes between executions is of something that
+ * one left behind: it is dropped, and read slowly.
  */
 export class OutputChannel {
   /** Paths in the sandbox. */
@@ -28,7 +28,7 @@ export class OutputChannel {
     this.stderr = paths.stderr;
   }
 
-  /** Takes what is written. Undefined: nobody does. */
+  /** Takes the output. Undefined: it is dropped. */
   get taker(): ((stream: OutputStream, chunk: Buffer) => void) | undefined {
     return this.#taker;
   }
@@ -68,7 +68,7 @@ export class OutputChannel {
     gone.catch(() => {});
     const timer = new AbortController();
     const late = sleep(OPEN_TIMEOUT_MS, undefined, { signal: timer.signal, ref: false }).then(() => {
-      throw new BerthError("ENGINE_UNAVAILABLE", "A process in the sandbox did not begin in time.");
+      throw new BerthError("ENGINE_UNAVAILABLE", "A process in the sandbox did not start in time.");
     });
     late.catch(() => {});
     try {
@@ -83,4 +83,57 @@ export class OutputChannel {
       timer.abort();
     }
   }
+}
+
+/**
+ * What lanes are asked about an interpreter's processes; plain `sh` of dash,
+ * bash and busybox, builtins alone. Each leaves its answer in $r.
+ */
+
+/**
+ * Signals the interpreter, then what descends from it and is not in `spare`:
+ * itself first, so that it takes the end of a child for an interruption.
+ */
+export function interruptProbe(pid: number, spare: Iterable<number>, signals: SignalPair): string {
+  const { own, children } = signals;
+  return `s=" ${pid} " v=" ${[...spare].join(" ")} " o=1
+while [ $o ]; do o=
+for d in /proc/[0-9]*; do q=\${d#/proc/}
+case "$s$v" in *" $q "*) continue;; esac
+x=; read -r x <$d/stat || continue
+set -- \${x##*) }
+case $s in *" $2 "*) s="$s$q " o=1;; esac
+done; done
+${own > 0 ? `kill -${own} ${pid}` : ":"}
+for q in $s; do [ $q = ${pid} ] || kill -${children} $q; done
+r=y`;
+}
+
+/** Which signals an interruption sends; 0: none. */
+export interface SignalPair {
+  readonly own: number;
+  readonly children: number;
+}
+
+/**
+ * Whether any process but those of `spare` holds one of two pipes: answers `y`
+ * or `n`. A process that hides its descriptors counts as a holder.
+ */
+export function holdersProbe(
+  pipes: { readonly stdout: string; readonly stderr: string },
+  spare: Iterable<number>,
+): string {
+  return `v=" $$ ${[...spare].join(" ")} " r=n l=
+while [ "$l" != "$v" ] && [ $r = n ]; do l=$v
+for d in /proc/[0-9]*; do q=\${d#/proc/}
+case $v in *" $q "*) continue;; esac
+k=y
+for f in $d/fd/*; do
+if [ $f -ef ${pipes.stdout} ] || [ $f -ef ${pipes.stderr} ]; then r=y; break 2; fi
+[ -e $f ] || [ -L $f ] || k=
+done
+if [ $k ]; then v="$v$q "
+elif [ -d $d ] && ! [ -r $d/fd ]; then r=y; break
+elif [ -d $d ]; then v="$v$q "; fi
+done; done`;
 }

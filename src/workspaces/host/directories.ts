@@ -3,22 +3,22 @@ import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
-import type { StagedImport, Stray, WorkspaceFiles, WorkspacePlace } from "../files-port.ts";
-import { isShared, type Quota, type WorkspaceName, workspaceBroken } from "../workspace.ts";
+import {
+  isShared,
+  type Quota,
+  type WorkspaceName,
+  type WorkspacePlace,
+  workspaceBroken,
+} from "../workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
-import { exportDirectory } from "./export.ts";
+import { type StagedImport, stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
-import { measureDirectory } from "./measure.ts";
-import { ProjectQuota } from "./project-quota.ts";
-import { QuotaHold } from "./quota-hold.ts";
-import { SharedDirectories } from "./shared-directories.ts";
-import { SANDBOX_DIRECTORY_MODE } from "./shared-root.ts";
-import { stageImport } from "./stage.ts";
-import { sweepDirectory } from "./sweep.ts";
-import { Tools } from "./tool.ts";
-import { Trash } from "./trash.ts";
+import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
+import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.ts";
+import { Tools } from "./tools.ts";
+import { exportDirectory, measureDirectory, sweepDirectory, Trash } from "./trees.ts";
 
-/** Where the directories are, and how large they may become. */
+/** Where the directories are, and their quotas. */
 export interface WorkspaceDirectoriesOptions {
   readonly root: string;
   readonly sharedRoot: string;
@@ -28,11 +28,25 @@ export interface WorkspaceDirectoriesOptions {
   readonly sharedQuotaBytes: number | undefined;
 }
 
-/** Nobody else goes through a root, so that set-user-id files in workspaces are no way up for the host's users. */
+/** Closed to others, so that set-user-id files in workspaces give nothing to the host's users. */
 const ROOT_MODE = 0o700;
 
-/** {@link WorkspaceFiles} on a local disk. */
-export class WorkspaceDirectories implements WorkspaceFiles {
+/** Something in a root that is nobody's workspace. */
+export interface Stray {
+  readonly path: string;
+  readonly message: string;
+}
+
+/**
+ * The directories of workspaces. Sandboxes write into them at any time, so
+ * nothing here follows a path inside one as the service.
+ *
+ * Every method fails with `NO_SPACE` where the disk or the quota is full, and
+ * with `WORKSPACE_BROKEN` where the roots or a directory are not what they
+ * should be, with what to do.
+ */
+export class WorkspaceDirectories {
+  /** Whether anything has a quota. */
   readonly hasQuotas: boolean;
   readonly #quotaBytes: number | undefined;
   readonly #layout: Layout;
@@ -40,7 +54,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
   readonly #tools: Tools;
   readonly #trash: Trash;
   readonly #shared: SharedDirectories;
-  #hold: QuotaHold | undefined;
+  #quota: DirectoryQuota | undefined;
 
   constructor(options: WorkspaceDirectoriesOptions, logger: Logger) {
     this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
@@ -57,13 +71,18 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     });
   }
 
+  /** The quota of a workspace, or of a shared directory. */
   quotaOf(name: WorkspaceName): Quota {
     if (isShared(name)) return this.#shared.quotaOf(name.owner);
     const quotaBytes = this.#quotaBytes;
     if (quotaBytes === undefined) return { quotaBytes, quotaEnforcement: "NONE" };
-    return { quotaBytes, quotaEnforcement: this.#hold === undefined ? "WATCHED" : "ENFORCED" };
+    return { quotaBytes, quotaEnforcement: this.#quota === undefined ? "WATCHED" : "ENFORCED" };
   }
 
+  /**
+   * Makes the roots, removes what earlier runs left half done, and finds out how quotas can be enforced.
+   * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
+   */
   async prepare(): Promise<void> {
     const { root, trash, staging } = this.#layout;
     try {
@@ -71,7 +90,7 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       for (const directory of [trash, staging]) await mkdir(directory, { recursive: true, mode: ROOT_MODE });
     } catch (error) {
       if (error instanceof BerthError) throw error;
-      // Whoever uses no workspaces does not need them.
+      // Not fatal: without workspaces nothing needs them.
       this.#logger.error(
         { root, err: error },
         "the workspaces root cannot be used; workspaces fail until it can",
@@ -80,19 +99,22 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     }
     const projects = await this.#findProjects();
     await this.#shared.prepare(projects);
-    await this.#mendReplacements();
-    this.#purgeLeftovers().catch((error: unknown) => this.#tellLeftover(error));
+    await this.#finishReplacements();
+    this.#purgeLeftovers().catch((error: unknown) => this.#logLeftover(error));
   }
 
+  /** Absolute path of a workspace's directory. */
   pathOf(name: WorkspaceName): string {
     return this.#layout.pathOf(name);
   }
 
+  /** Absolute path of an owner's shared directory, which is made where there is none. */
   async sharedPathOf(place: WorkspacePlace): Promise<string> {
     await this.#makeOwnerRoot(place.owner);
     return this.#shared.make(place);
   }
 
+  /** Makes a workspace's directory where there is none. `mayExist`: one that is there may be ours. */
   async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
     await this.#assertRoot();
     const directory = this.#layout.pathOf(place);
@@ -106,20 +128,21 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       if (!mayExist || (await this.problemOf(place)) !== undefined) {
         throw workspaceBroken(
           place,
-          "something that the server does not know is in its place. The operator has to move that away.",
+          "something that the server does not know is in its place. Ask the operator to move that away.",
         );
       }
     }
     try {
       // Regardless of the umask.
       await chmod(directory, SANDBOX_DIRECTORY_MODE);
-      await this.#hold?.hold(place, directory);
+      await this.#quota?.enforce(place, directory);
     } catch (error) {
       if (isNew) await rmdir(directory).catch(() => {});
       throw diskError(error);
     }
   }
 
+  /** What is wrong with a workspace's directory; undefined: nothing. */
   async problemOf(name: WorkspaceName): Promise<string | undefined> {
     const directory = this.#layout.pathOf(name);
     try {
@@ -132,23 +155,31 @@ export class WorkspaceDirectories implements WorkspaceFiles {
     }
   }
 
+  /** Removes a workspace's directory and all it holds, however deep and many. Idempotent. */
   discard(name: WorkspaceName): Promise<void> {
     return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
   }
 
+  /** Bytes on the disk, of a workspace or a shared directory. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
     const directory = isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
     return onDisk(() => measureDirectory(this.#tools, directory, signal));
   }
 
+  /**
+   * Removes everything with a name that `isLeftBehind` accepts from a directory that {@link pathOf} or
+   * {@link sharedPathOf} returned; follows no link. Returns how many names it found.
+   */
   sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number> {
     return onDisk(() => sweepDirectory(this.#tools, directory, isLeftBehind, signal));
   }
 
+  /** Streams the directory as a tar. */
   export(name: WorkspaceName, signal: AbortSignal): AsyncIterable<Buffer> {
     return exportDirectory(this.#tools, this.#layout.pathOf(name), signal);
   }
 
+  /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */
   stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
@@ -158,12 +189,13 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       layout: this.#layout,
       tools: this.#tools,
       trash: this.#trash,
-      hold: this.#hold,
-      mostBytes: this.#quotaBytes,
+      quota: this.#quota,
+      maxBytes: this.#quotaBytes,
     };
     return stageImport(parts, place, chunks, signal);
   }
 
+  /** What is in an owner's root beside the workspaces of these ids. At most `limit`. */
   async strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]> {
     const root = this.#layout.ownerRoot(owner);
     const names = await readdir(root).catch((error: unknown) => {
@@ -177,40 +209,40 @@ export class WorkspaceDirectories implements WorkspaceFiles {
       .slice(0, limit)
       .map((name) => ({
         path: path.join(root, name),
-        message: "The server knows no workspace here and leaves it alone. The operator may move it away.",
+        message: "This is no workspace of the server, which leaves it alone. The operator may move it away.",
       }));
   }
 
-  /** Where the root is missing, its disk may be: nothing is made in its place. */
+  /** A missing root may be a missing disk: nothing is made in its place. */
   async #assertRoot(): Promise<void> {
     await onDisk(() => readdir(this.#layout.trash));
   }
 
-  /** Makes what holds the directories of an owner with a name. */
+  /** Makes the root of an owner with a name. */
   async #makeOwnerRoot(owner: string): Promise<void> {
     const { root, owners } = this.#layout;
     const ownerRoot = this.#layout.ownerRoot(owner);
     if (ownerRoot === root) return;
     await onDisk(async () => {
-      // Not the root itself: where that is missing, its disk may be.
+      // Not the root itself: where it is missing, its disk may be.
       await mkdir(owners, { mode: ROOT_MODE }).catch(unlessThere);
       await mkdir(ownerRoot, { mode: ROOT_MODE }).catch(unlessThere);
     });
   }
 
-  /** Finds out how quotas can be held in the root, where there are any; else says what is missing. */
+  /** Finds out how quotas can be enforced in the root, where there are any; else returns what is missing. */
   async #findProjects(): Promise<ProjectQuota | string> {
     if (!this.hasQuotas) return "there are no quotas";
     const { root, staging } = this.#layout;
     const found = await ProjectQuota.find(root, staging, this.#tools);
     if (this.#quotaBytes === undefined) return found;
-    if (typeof found !== "string") this.#hold = new QuotaHold(found, this.#quotaBytes);
+    if (typeof found !== "string") this.#quota = new DirectoryQuota(found, this.#quotaBytes);
     else this.#logger.warn({ root }, `the workspace quota is watched, not enforced: ${found}`);
     return found;
   }
 
-  /** Ends replacements that a crash cut in two. */
-  async #mendReplacements(): Promise<void> {
+  /** Finishes replacements that a crash interrupted. */
+  async #finishReplacements(): Promise<void> {
     const { root, owners } = this.#layout;
     const named = await readdir(owners).catch(() => []);
     for (const directory of [root, ...named.map((name) => path.join(owners, name))]) {
@@ -224,12 +256,12 @@ export class WorkspaceDirectories implements WorkspaceFiles {
           () => false,
         );
         if (!isThere) await rename(old, target);
-        else await this.#trash.purge(old).catch((error: unknown) => this.#tellLeftover(error));
+        else await this.#trash.purge(old).catch((error: unknown) => this.#logLeftover(error));
       }
     }
   }
 
-  #tellLeftover(error: unknown): void {
+  #logLeftover(error: unknown): void {
     this.#logger.warn({ err: error }, "what earlier runs left in the workspaces root could not be removed");
   }
 

@@ -8,7 +8,7 @@ export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && "code" in error ? String(error.code) : undefined;
 }
 
-/** What a failed system call on the workspaces' disk means to the person who called. */
+/** The error for a client of a failed system call on the workspaces' disk. */
 export function diskError(error: unknown): unknown {
   const code = codeOf(error);
   if (error instanceof BerthError || code === undefined) return error;
@@ -17,7 +17,7 @@ export function diskError(error: unknown): unknown {
       "NO_SPACE",
       code === "EDQUOT"
         ? "The workspace's quota leaves no room for this. Delete files in it."
-        : "The disk that holds the server's workspaces is full. The operator has to make room.",
+        : "The disk that holds the server's workspaces is full. Ask the operator to make room.",
       { cause: error },
     );
   }
@@ -32,12 +32,12 @@ export function diskError(error: unknown): unknown {
   if (problem === undefined) return error;
   return new BerthError(
     "WORKSPACE_BROKEN",
-    `The server's directory of workspaces (--workspaces-root) ${problem}. The operator has to mend that.`,
+    `The server's directory of workspaces (--workspaces-root) ${problem}. Ask the operator to fix this.`,
     { cause: error },
   );
 }
 
-/** Runs work on the disk and says what its failures mean. */
+/** Runs work on the disk; turns its failures into {@link diskError}s. */
 export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

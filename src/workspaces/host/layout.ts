@@ -6,7 +6,7 @@ import { type WorkspaceName, workspaceKey } from "../workspace.ts";
 /** The owner of everything while the server has no tokens: its workspaces lie in the root itself. */
 const DEFAULT_OWNER = "default";
 
-/** What lies in the root beside workspaces. */
+/** Entries of the root beside workspaces. */
 const OWNERS = "owners";
 const TRASH = ".trash";
 const STAGING = ".staging";
@@ -14,7 +14,7 @@ const STAGING = ".staging";
 const OLD = ".old-";
 
 /**
- * Where things are. A workspace's directory is named by the hash of its id, so
+ * Paths below the roots. A workspace's directory is named by the hash of its id, so
  * that the id is never a path; owners with names have roots of their own.
  */
 export class Layout {
@@ -30,12 +30,12 @@ export class Layout {
     return path.join(this.ownerRoot(owner), sha256(workspaceId));
   }
 
-  /** What sandboxes of an owner share; undefined: what there is in {@link sharedRoot}. */
+  /** The shared directory of an owner; undefined: it is in {@link sharedRoot}. */
   sharedPathOf(owner: string): string | undefined {
     return owner === DEFAULT_OWNER ? undefined : path.join(this.ownerRoot(owner), "shared");
   }
 
-  /** The root as others are to be kept out of it. */
+  /** The root, which is closed to others. */
   get privateRoot(): PrivateDirectory {
     const isOwn = (entry: string) => Layout.isOwn(entry) || /^[0-9a-f]{64}$/.test(entry);
     return { path: this.root, option: "workspaces-root", isOwn };
@@ -70,7 +70,7 @@ export class Layout {
     return path.join(this.ownerRoot(name.owner), OLD + sha256(name.workspaceId));
   }
 
-  /** The directory that a thing in an owner's root was put aside for; undefined: it is something else. */
+  /** The name of the directory whose old content an entry is; undefined: it is something else. */
   static replaced(entry: string): string | undefined {
     return entry.startsWith(OLD) ? entry.slice(OLD.length) : undefined;
   }

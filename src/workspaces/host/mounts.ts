@@ -33,8 +33,8 @@ export function isBelow(realPath: string, directory: string): boolean {
 }
 
 /**
- * What keeps a tool out of mounts below a directory, where there are any: they
- * are the operator's. Elsewhere a change of the file system is a subvolume of
+ * Options that keep a tool out of mounts below a directory, where there are any:
+ * they are the operator's. Elsewhere a change of the file system is a subvolume of
  * btrfs, which any sandbox can make, and which is part of the workspace.
  */
 export function stayOutOfMounts(directory: string): string[] {
@@ -43,7 +43,7 @@ export function stayOutOfMounts(directory: string): string[] {
 
 /** Whether something is mounted below a directory. */
 export function holdsMounts(directory: string): boolean {
-  // The directory itself may be whatever a sandbox's tree is; where it lies is the service's.
+  // A sandbox may have replaced the directory itself; its parent is the service's.
   const realPath = path.join(realpathSync(path.dirname(directory)), path.basename(directory));
   return mountsIn(readMountinfo()).some(({ point }) => isBelow(point, realPath));
 }

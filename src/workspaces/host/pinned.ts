@@ -9,8 +9,8 @@ const FLAGS = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 /**
  * A directory that is held open: names are looked up in it, whatever happens to
- * the path that led to it. No link is ever followed, so whoever can write in a
- * tree cannot make a walk leave it.
+ * the path that led to it. It follows no link, so nobody who can write in a tree
+ * can make a walk leave it.
  */
 export class PinnedDirectory implements AsyncDisposable {
   readonly #handle: FileHandle;
@@ -58,12 +58,12 @@ export class PinnedDirectory implements AsyncDisposable {
     await rename(this.#place(name), target.#place(name));
   }
 
-  /** Gives the directory itself a mode. */
+  /** Sets the mode of the directory itself. */
   async setMode(mode: number): Promise<void> {
     await chmod(this.path, mode);
   }
 
-  /** Opens the directory itself to its owner, who could not move it elsewhere. Root can in any case. */
+  /** Opens the directory itself to its owner, who could not move it otherwise. Root can in any case. */
   async openToOwner(): Promise<void> {
     const { mode } = await this.#handle.stat();
     if (process.getuid?.() !== 0) await this.setMode((mode & 0o7777) | 0o700);

@@ -1,11 +1,13 @@
 import { createHash } from "node:crypto";
-import { realpathSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
 import { mkdtemp, rmdir } from "node:fs/promises";
 import path from "node:path";
+import type { Finding } from "../../base/diagnosis.ts";
+import type { WorkspacePlace } from "../workspace.ts";
 import { isBelow, type Mount, mountsIn, readMountinfo } from "./mounts.ts";
-import type { Tools } from "./tool.ts";
+import { Tools } from "./tools.ts";
 
-/** A file system that can hold a directory to a number of bytes. */
+/** A file system that can limit a directory to a number of bytes. */
 interface QuotaMount {
   readonly type: "ext4" | "xfs";
   readonly mountPoint: string;
@@ -14,12 +16,12 @@ interface QuotaMount {
 const KIB = 1024;
 const MIN_BYTES = 64 * KIB;
 const TOOLS = { ext4: ["chattr", "setquota"], xfs: ["xfs_quota"] } as const;
-/** A root has so many ids for itself; the bucket of the root's path is above them. */
+/** Bits of a project id for the directories of one root; the bucket of the root's path is above them. */
 const ID_BITS = 19;
 
 /**
- * Holds directories to a number of bytes by the file system's project quotas.
- * A directory's project goes on to whatever is made in it.
+ * Limits directories to a number of bytes by the file system's project quotas.
+ * Whatever is made in a directory inherits its project.
  */
 export class ProjectQuota {
   readonly #tools: Tools;
@@ -29,13 +31,13 @@ export class ProjectQuota {
   private constructor(tools: Tools, mount: QuotaMount, root: string) {
     this.#tools = tools;
     this.#mount = mount;
-    // Other services may hold workspaces on the same file system.
+    // Other services may have workspaces on the same file system.
     this.#bucket = 0x400 + (createHash("sha256").update(root).digest().readUInt16BE() & 0x3ff);
   }
 
   /**
-   * Finds out whether the root's file system can do it here; else says what is missing.
-   * @param directory where a directory is put under quota to try it; undefined: nowhere, since sandboxes write there
+   * Finds out whether the root's file system can do it here; else returns what is missing.
+   * @param directory where a probe is put under quota; undefined: nowhere, since sandboxes write there
    */
   static async find(
     root: string,
@@ -45,19 +47,19 @@ export class ProjectQuota {
     const mount = await mountOf(root, tools);
     if (typeof mount === "string") return mount;
     const quota = new ProjectQuota(tools, mount, root);
-    const trial = directory === undefined ? undefined : await mkdtemp(path.join(directory, "trial-"));
+    const probe = directory === undefined ? undefined : await mkdtemp(path.join(directory, "probe-"));
     try {
-      if (trial !== undefined) await quota.assign(trial, 0);
+      if (probe !== undefined) await quota.assign(probe, 0);
       await quota.limit(0, MIN_BYTES);
       return quota;
     } catch (error) {
-      return `a trial failed: ${error instanceof Error ? error.message : error}`;
+      return `a probe failed: ${error instanceof Error ? error.message : error}`;
     } finally {
-      if (trial !== undefined) await rmdir(trial);
+      if (probe !== undefined) await rmdir(probe);
     }
   }
 
-  /** What keeps {@link find} from holding quotas, as far as can be seen without a trial; undefined: nothing. */
+  /** Why {@link find} would fail, as far as can be seen without a probe; undefined: it would not. */
   static async problemOf(root: string, tools: Tools): Promise<string | undefined> {
     const found = await mountOf(root, tools);
     return typeof found === "string" ? found : undefined;
@@ -76,7 +78,7 @@ export class ProjectQuota {
     );
   }
 
-  /** Holds all that is under a number to so many bytes. */
+  /** Limits everything under a number to `bytes`. */
   async limit(number: number, bytes: number): Promise<void> {
     const project = this.#projectOf(number);
     const kib = String(Math.max(1, Math.floor(bytes / KIB)));
@@ -99,7 +101,7 @@ export class ProjectQuota {
   }
 }
 
-/** The mount of a directory whose file system can hold quotas here; else what is missing. */
+/** The mount of a directory whose file system can enforce quotas here; else what is missing. */
 async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string> {
   if (process.getuid?.() !== 0) return "only root may set quotas";
   const mount = quotaMountOf(realpathSync(root), readMountinfo());
@@ -114,7 +116,7 @@ async function mountOf(root: string, tools: Tools): Promise<QuotaMount | string>
   return mount;
 }
 
-/** The mount that a real path lies on, where it can hold project quotas. */
+/** The mount that a real path lies on, where it supports project quotas. */
 export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | undefined {
   let found: Mount | undefined;
   for (const mount of mountsIn(mountinfo)) {
@@ -127,4 +129,76 @@ export function quotaMountOf(realPath: string, mountinfo: string): QuotaMount | 
   return options.some((option) => option === "prjquota" || option === "pquota")
     ? { type, mountPoint: point }
     : undefined;
+}
+
+/**
+ * Puts directories under one quota each. What is being imported counts as the
+ * workspace's from its first byte, since nothing can be moved from one project
+ * into another; so the limit doubles meanwhile.
+ */
+export class DirectoryQuota {
+  readonly #quota: ProjectQuota;
+  readonly #bytes: number;
+  /** Imports under way, by the workspace's number. */
+  readonly #imports = new Map<number, number>();
+
+  constructor(quota: ProjectQuota, bytes: number) {
+    this.#quota = quota;
+    this.#bytes = bytes;
+  }
+
+  /** Puts an empty directory, and what will be in it, under its quota. Idempotent. */
+  async enforce({ number }: WorkspacePlace, directory: string): Promise<void> {
+    await this.#quota.assign(directory, number);
+    await this.#limit(number);
+  }
+
+  /** Limits a directory that is in its project already. Idempotent. */
+  async limit({ number }: WorkspacePlace): Promise<void> {
+    await this.#limit(number);
+  }
+
+  /** Makes room for an import, until {@link endImport}. */
+  async beginImport({ number }: WorkspacePlace): Promise<void> {
+    this.#imports.set(number, this.#importsOf(number) + 1);
+    await this.#limit(number);
+  }
+
+  /** Takes back the room of an import, moved in or not. */
+  async endImport({ number }: WorkspacePlace): Promise<void> {
+    const left = this.#importsOf(number) - 1;
+    if (left > 0) this.#imports.set(number, left);
+    else this.#imports.delete(number);
+    await this.#limit(number);
+  }
+
+  #importsOf(number: number): number {
+    return this.#imports.get(number) ?? 0;
+  }
+
+  #limit(number: number): Promise<void> {
+    return this.#quota.limit(number, this.#bytes * (1 + this.#importsOf(number)));
+  }
+}
+
+/** Whether the file system of a root, which may not be there yet, would enforce a quota. Changes nothing. */
+export async function diagnoseQuota(
+  option: string,
+  quotaBytes: number | undefined,
+  root: string,
+): Promise<Finding[]> {
+  if (quotaBytes === undefined) return [];
+  const subject = `--${option}`;
+  let directory = root;
+  while (!existsSync(directory)) directory = path.dirname(directory);
+  const problem = await ProjectQuota.problemOf(directory, Tools.find());
+  if (problem === undefined) return [{ subject, status: "ok", found: "the file system can enforce it" }];
+  return [
+    {
+      subject,
+      status: "limited",
+      found: `it would be watched, not enforced: ${problem}`,
+      mend: `Have ${root} on ext4 or xfs mounted with prjquota, run the service as root, and install chattr and setquota (ext4) or xfs_quota (xfs).`,
+    },
+  ];
 }

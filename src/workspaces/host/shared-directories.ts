@@ -1,14 +1,22 @@
-import { statSync } from "node:fs";
+import { lstatSync, realpathSync, statSync } from "node:fs";
+import { chmod, lstat, mkdir } from "node:fs/promises";
+import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
-import { foreignEntry } from "../../base/private-directory.ts";
-import type { WorkspacePlace } from "../files-port.ts";
-import type { Quota } from "../workspace.ts";
+import {
+  type Exposure,
+  exposed,
+  exposureAt,
+  foreignEntry,
+  isBehindPrivate,
+  makePrivate,
+  type PrivateDirectory,
+} from "../../base/private-directory.ts";
+import { quote } from "../../base/shell-quote.ts";
+import type { Quota, WorkspacePlace } from "../workspace.ts";
 import type { Layout } from "./layout.ts";
-import { ProjectQuota } from "./project-quota.ts";
-import { QuotaHold } from "./quota-hold.ts";
-import { makeOpen, makeSharedRoot } from "./shared-root.ts";
-import type { Tools } from "./tool.ts";
+import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
+import type { Tools } from "./tools.ts";
 
 /** What {@link SharedDirectories} is built of. */
 export interface SharedDirectoriesParts {
@@ -20,26 +28,26 @@ export interface SharedDirectoriesParts {
 }
 
 /**
- * What the sandboxes of each owner share: in the shared root for the owner
- * without a name, among their workspaces for others.
+ * The shared directory of each owner: in the shared root for the owner without
+ * a name, among their workspaces for others.
  */
 export class SharedDirectories {
   readonly #parts: SharedDirectoriesParts;
   /** In the shared root, once it is made. */
   #path: string | undefined;
-  /** Hold the directory in the shared root, and those of owners with names. */
-  #rootHold: QuotaHold | undefined;
-  #ownersHold: QuotaHold | undefined;
-  /** By owner: has the directory held for this life of the service. */
-  readonly #held = new Map<string, Promise<void>>();
+  /** Of the directory in the shared root, and of those of owners with names. */
+  #rootQuota: DirectoryQuota | undefined;
+  #ownersQuota: DirectoryQuota | undefined;
+  /** By owner: puts the directory under its quota, once in this life of the service. */
+  readonly #enforced = new Map<string, Promise<void>>();
 
   constructor(parts: SharedDirectoriesParts) {
     this.#parts = parts;
   }
 
   /**
-   * Makes the one in the shared root and finds out how quotas can be held.
-   * @param projects what holds quotas in the workspaces root, or why nothing does
+   * Makes the one in the shared root and finds out how quotas can be enforced.
+   * @param projects enforces quotas in the workspaces root; or why nothing does
    * @throws `INVALID_ARGUMENT` for a root that the host's other users may enter.
    */
   async prepare(projects: ProjectQuota | string): Promise<void> {
@@ -51,38 +59,41 @@ export class SharedDirectories {
       if (error instanceof BerthError) throw error;
     }
     if (quotaBytes === undefined) return;
-    const hold = (found: ProjectQuota | string, root: string): QuotaHold | undefined => {
-      if (typeof found !== "string") return new QuotaHold(found, quotaBytes);
+    const enforcer = (found: ProjectQuota | string, root: string): DirectoryQuota | undefined => {
+      if (typeof found !== "string") return new DirectoryQuota(found, quotaBytes);
       logger.warn({ root }, `the quota of shared directories is watched, not enforced: ${found}`);
       return undefined;
     };
-    this.#ownersHold = hold(projects, layout.root);
+    this.#ownersQuota = enforcer(projects, layout.root);
     if (this.#path === undefined) return;
     const isElsewhere = statSync(this.#path).dev !== statSync(layout.root).dev;
-    this.#rootHold = isElsewhere
-      ? hold(await ProjectQuota.find(layout.sharedRoot, undefined, tools), layout.sharedRoot)
-      : this.#ownersHold;
+    this.#rootQuota = isElsewhere
+      ? enforcer(await ProjectQuota.find(layout.sharedRoot, undefined, tools), layout.sharedRoot)
+      : this.#ownersQuota;
   }
 
   quotaOf(owner: string): Quota {
     const { quotaBytes } = this.#parts;
     if (quotaBytes === undefined) return { quotaBytes, quotaEnforcement: "NONE" };
-    return { quotaBytes, quotaEnforcement: this.#holdOf(owner) === undefined ? "WATCHED" : "ENFORCED" };
+    return {
+      quotaBytes,
+      quotaEnforcement: this.#directoryQuotaOf(owner) === undefined ? "WATCHED" : "ENFORCED",
+    };
   }
 
-  /** Where an owner's is. @throws `WORKSPACE_BROKEN` where it was not made yet. */
+  /** Path of an owner's. @throws `WORKSPACE_BROKEN` where it was not made yet. */
   pathOf(owner: string): string {
     const path = this.#parts.layout.sharedPathOf(owner) ?? this.#path;
     if (path === undefined) throw broken();
     return path;
   }
 
-  /** Makes an owner's where there is none, has it held, and returns its path. @throws `WORKSPACE_BROKEN`. */
+  /** Makes an owner's where there is none, puts it under its quota, and returns its path. @throws `WORKSPACE_BROKEN`. */
   async make(place: WorkspacePlace): Promise<string> {
     try {
       const own = this.#parts.layout.sharedPathOf(place.owner);
       const path = own === undefined ? (this.#path ?? (await this.#openRoot())) : await makeOpen(own);
-      await this.#hold(place, path);
+      await this.#enforce(place, path);
       return path;
     } catch (error) {
       throw broken(error);
@@ -94,25 +105,25 @@ export class SharedDirectories {
     return this.#path;
   }
 
-  #holdOf(owner: string): QuotaHold | undefined {
+  #directoryQuotaOf(owner: string): DirectoryQuota | undefined {
     const isInRoot = this.#parts.layout.sharedPathOf(owner) === undefined;
-    return isInRoot ? this.#rootHold : this.#ownersHold;
+    return isInRoot ? this.#rootQuota : this.#ownersQuota;
   }
 
-  async #hold(place: WorkspacePlace, path: string): Promise<void> {
-    const hold = this.#holdOf(place.owner);
-    if (hold === undefined) return;
-    let held = this.#held.get(place.owner);
-    if (held === undefined) {
-      // What lies in a directory stays out of its hold, and could not be moved within it.
+  async #enforce(place: WorkspacePlace, path: string): Promise<void> {
+    const quota = this.#directoryQuotaOf(place.owner);
+    if (quota === undefined) return;
+    let enforced = this.#enforced.get(place.owner);
+    if (enforced === undefined) {
+      // What is in a directory already stays out of its project, and could not be moved within it.
       const isEmpty = foreignEntry(path, () => false) === undefined;
-      held = isEmpty ? hold.hold(place, path) : hold.bound(place);
-      this.#held.set(place.owner, held);
+      enforced = isEmpty ? quota.enforce(place, path) : quota.limit(place);
+      this.#enforced.set(place.owner, enforced);
     }
     try {
-      await held;
+      await enforced;
     } catch (error) {
-      this.#held.delete(place.owner);
+      this.#enforced.delete(place.owner);
       throw error;
     }
   }
@@ -121,7 +132,76 @@ export class SharedDirectories {
 function broken(cause?: unknown): BerthError {
   return new BerthError(
     "WORKSPACE_BROKEN",
-    "The server's shared directory (--shared-root) cannot be used. The operator has to mend that.",
+    "The server's shared directory (--shared-root) cannot be used. Ask the operator to fix this.",
     { cause },
   );
+}
+
+/** Sandboxes may have different users, several at one directory. */
+export const SANDBOX_DIRECTORY_MODE = 0o777;
+
+const OPTION = "shared-root";
+/** The shared directory in a root that is closed for its sake. */
+const INSIDE = "shared";
+
+/**
+ * Makes the directory that sandboxes share, and returns it. All users of all
+ * sandboxes write to it, so a directory above it has to be closed to the host's
+ * users. Where none above the root is, the root is that directory, and holds
+ * the shared one.
+ * @throws `INVALID_ARGUMENT` where the root cannot be closed, with what to type; errors of the file system.
+ */
+export async function makeSharedRoot(root: string): Promise<string> {
+  await mkdir(root, { recursive: true, mode: 0o700 });
+  if (isShared(root)) return makeOpen(root);
+  const unmoved = unmovedContent(root);
+  if (unmoved !== undefined) throw exposed(OPTION, unmoved);
+  makePrivate(asPrivate(root));
+  return makeOpen(path.join(root, INSIDE));
+}
+
+/** Why {@link makeSharedRoot} would refuse the root; undefined: it would not. Changes nothing. */
+export function sharedRootExposure(root: string): Exposure | undefined {
+  try {
+    return isShared(root) ? undefined : (unmovedContent(root) ?? exposureAt(asPrivate(root)));
+  } catch {
+    // Made at the start, or a failure of another kind.
+    return undefined;
+  }
+}
+
+/** Makes a directory to which every sandbox may write, whatever the umask. */
+export async function makeOpen(directory: string): Promise<string> {
+  await mkdir(directory, { recursive: true });
+  const stats = await lstat(directory);
+  if (!stats.isDirectory()) throw new Error("it is no directory");
+  const { mode } = stats;
+  if ((mode & SANDBOX_DIRECTORY_MODE) !== SANDBOX_DIRECTORY_MODE)
+    await chmod(directory, SANDBOX_DIRECTORY_MODE);
+  return directory;
+}
+
+/** Whether sandboxes share the root itself. A root that was closed before stays so, whatever is above it by now. */
+function isShared(root: string): boolean {
+  const wasClosed = hasInside(root) && (lstatSync(root).mode & 0o077) === 0;
+  return !wasClosed && isBehindPrivate(realpathSync(root));
+}
+
+/** What a root holds from a time when sandboxes shared the root itself, which they would no longer see. */
+function unmovedContent(root: string): Exposure | undefined {
+  const content = hasInside(root) ? undefined : foreignEntry(root, () => false);
+  if (content === undefined) return undefined;
+  const script = `cd "$0"; mkdir ${INSIDE}; find . -mindepth 1 -maxdepth 1 ! -name ${INSIDE} ! -name lost+found -exec mv -t ${INSIDE} -- {} +; chmod 700 .`;
+  return {
+    found: `other users may come to ${root}, so sandboxes are to share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`,
+    mend: `Name an empty directory or one behind a closed one with --${OPTION}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quote(root)}`,
+  };
+}
+
+function hasInside(root: string): boolean {
+  return lstatSync(path.join(root, INSIDE), { throwIfNoEntry: false })?.isDirectory() ?? false;
+}
+
+function asPrivate(root: string): PrivateDirectory {
+  return { path: root, option: OPTION, isOwn: (name) => name === INSIDE };
 }

@@ -12,7 +12,7 @@ import path from "node:path";
 import { promisify } from "node:util";
 import { beforeEach, describe, expect, test } from "vitest";
 import { exposureAt, makePrivate } from "../../../src/base/private-directory.ts";
-import { makeSharedRoot, sharedRootExposure } from "../../../src/workspaces/host/shared-root.ts";
+import { makeSharedRoot, sharedRootExposure } from "../../../src/workspaces/host/shared-directories.ts";
 import { newDataDir } from "../../support/settings.ts";
 
 const OTHER_USER = 54_321;

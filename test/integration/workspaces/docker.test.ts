@@ -60,7 +60,7 @@ describe("while Docker does not answer", () => {
         {
           workspace_id: "used",
           path: workspace.path,
-          message: expect.stringContaining("it is to be deleted, and that failed"),
+          message: expect.stringContaining("its deletion failed"),
         },
       ]);
       await link.mend();

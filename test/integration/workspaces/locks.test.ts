@@ -23,7 +23,7 @@ afterAll(async () => {
 });
 
 test("a workspace whose sandbox the engine takes long to make or remove holds up no other, and no call but its own", async () => {
-  const { workspaces, references, ensurer, engine } = service;
+  const { workspaces, ensurer, engine } = service;
   const named = (workspaceId: string) => ({ owner: OWNER, workspaceId });
   const cleanup = { force: true, graceMs: 0, requestId: "" };
   await ensurer.ensure(named("removed"), SPEC, never);
@@ -36,7 +36,7 @@ test("a workspace whose sandbox the engine takes long to make or remove holds up
   };
   const made = ensurer.ensure(named("made"), SPEC, never);
   const removed = workspaces.cleanup(named("removed"), cleanup);
-  const added = references.add(named("made"), "late");
+  const added = workspaces.addReference(named("made"), "late");
   let late = false;
   added.finally(() => {
     late = true;
@@ -45,8 +45,8 @@ test("a workspace whose sandbox the engine takes long to make or remove holds up
     await eventually(() => waiting === 2, { timeoutMs: 20_000 });
     engine.before = async () => {};
     await ensurer.ensure(named("other"), SPEC, never);
-    await references.add(named("other"), "trace");
-    await references.remove(named("other"), "trace");
+    await workspaces.addReference(named("other"), "trace");
+    await workspaces.removeReference(named("other"), "trace");
     await ensurer.stop(named("other"), 0);
     await workspaces.cleanup(named("other"), cleanup);
     await workspaces.get(named("made"), { measure: false, signal: never });

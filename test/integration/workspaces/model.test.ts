@@ -101,9 +101,9 @@ test(
             case "create":
               return (await service.workspaces.create(name)).created;
             case "add":
-              return (await service.references.add(name, one.trace)).previousWorkspaceId;
+              return (await service.workspaces.addReference(name, one.trace)).previousWorkspaceId;
             case "remove":
-              return (await service.references.remove(name, one.trace)).traceRefs;
+              return (await service.workspaces.removeReference(name, one.trace)).traceRefs;
             case "cleanup":
               return (await service.workspaces.cleanup(name, { ...options, force: false })).clearedRefs;
             case "force":
@@ -126,7 +126,7 @@ test(
             expect(broken).toEqual([]);
             for (const trace of TRACES) {
               const found = await Promise.try(
-                () => service.references.lookup(OWNER, trace).workspaceId,
+                () => service.workspaces.lookupTrace(OWNER, trace).workspaceId,
               ).catch(() => undefined);
               expect(found).toBe(model.traces.get(trace));
             }

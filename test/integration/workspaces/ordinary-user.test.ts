@@ -137,7 +137,7 @@ test("files of another user, which it may neither read nor delete, are told, and
   // It is on its way out, and listed until it has gone.
   expect((await failureOf(workspaces.get("foreign"))).reason).toBe("WORKSPACE_NOT_FOUND");
   expect((await workspaces.list()).broken).toEqual([
-    { workspace_id: "foreign", path: where, message: expect.stringContaining("that failed") },
+    { workspace_id: "foreign", path: where, message: expect.stringContaining("its deletion failed") },
   ]);
   const trash = path.join(path.dirname(where), ".trash");
   const [left = ""] = await readdir(trash);

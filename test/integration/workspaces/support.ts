@@ -1,6 +1,7 @@
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { Store } from "../../../src/store.ts";
-import { WorkspaceAssembly } from "../../../src/workspaces/parts.ts";
+import { WorkspaceMounts } from "../../../src/workspaces/mounts.ts";
+import { createWorkspaces, workspaceDirectories } from "../../../src/workspaces/parts.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { newManager, newWorld } from "../../unit/sandboxes/support.ts";
@@ -23,11 +24,12 @@ export async function openWorkspaces(
   };
   const names = new TemporaryNames(store.instance);
   const own = { store: store.workspaces, names, clock: new ManualClock(), logger: new MemoryLog() };
-  const assembly = new WorkspaceAssembly(settings, own);
-  await assembly.prepare();
+  const directories = workspaceDirectories(settings, own.logger);
+  await directories.prepare();
+  const mounts = new WorkspaceMounts(own.store, directories, own.clock);
   const world = newWorld();
-  const { manager, monitor, events } = await newManager({}, world, assembly.mounts);
-  const parts = assembly.finish(manager, monitor);
+  const { manager, monitor, events } = await newManager({}, world, mounts);
+  const parts = createWorkspaces(settings, { ...own, directories, mounts, sandboxes: manager, monitor });
   await parts.workspaces.start();
   const close = async (): Promise<void> => {
     await parts.workspaces.stop();

@@ -1,11 +1,13 @@
 import { describe, expect, test } from "vitest";
 import type { BerthError } from "../../../src/base/errors.ts";
-import { extended, isStuck, promptOf } from "../../../src/runs/conversation.ts";
 import {
-  carriedOn,
   ended,
+  extended,
   isRepeated,
+  isStuck,
   newRun,
+  promptOf,
+  recovered,
   renewed,
   reported,
   reset,
@@ -256,7 +258,7 @@ test("after a restart the lease goes on, and its caller has 10 s at least, or th
   const lease = (nowMs: number, stepTimeoutMs: number) => {
     const run = started({ ...idle, settings: { ...SETTINGS, stepTimeoutMs } }, "s", undefined, at(0));
     // The wall clock was set meanwhile, which changes nothing.
-    const { phase } = carriedOn(run, { wallMs: 9_000_000 + nowMs, at: nowMs + AHEAD });
+    const { phase } = recovered(run, { wallMs: 9_000_000 + nowMs, at: nowMs + AHEAD });
     return (
       phase.state === "RUNNING" && [
         phase.leaseExpiresAt - AHEAD,

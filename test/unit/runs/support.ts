@@ -39,15 +39,15 @@ export class RunBench {
   #alive = { yes: true };
   #stop = (): void => {};
 
-  readonly #mostRunning: number | undefined;
+  readonly #maxRunning: number | undefined;
 
-  private constructor(mostRunning: number | undefined) {
-    this.#mostRunning = mostRunning;
+  private constructor(maxRunning: number | undefined) {
+    this.#maxRunning = maxRunning;
   }
 
-  /** @param mostRunning how many runs may be RUNNING at once; undefined: as many as in a service. */
-  static async start(mostRunning?: number): Promise<RunBench> {
-    const bench = new RunBench(mostRunning);
+  /** @param maxRunning the limit of runs that are RUNNING; undefined: the default. */
+  static async start(maxRunning?: number): Promise<RunBench> {
+    const bench = new RunBench(maxRunning);
     await bench.#begin();
     return bench;
   }
@@ -95,7 +95,7 @@ export class RunBench {
         mounts: HOST_MOUNTS,
       },
     );
-    this.running = new RunningRuns(this.#mostRunning);
+    this.running = new RunningRuns(clock, state.time, this.#maxRunning);
     this.runs = new RunManager({
       store: mortal<RunStore>(this.store.runs, alive),
       transaction: this.store.transaction,

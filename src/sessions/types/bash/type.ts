@@ -1,24 +1,21 @@
 import { z } from "zod";
-import { abortError } from "../../../base/errors.ts";
-import { resolveWorkingDir } from "../../../processes/shell/job.ts";
+import { newNonce } from "../../../processes/shell/markers.ts";
+
 import {
   defineTool,
-  type SessionBackend,
   type SessionType,
   succeeded,
   TOOL_CODE,
   type ToolCall,
   type ToolResult,
 } from "../../backend.ts";
-import { CollectedOutput } from "../collected-output.ts";
-import { baseConfig, cwdConfig, envConfig, secondsToMs, timeoutParam, withoutNul } from "../common.ts";
-import { type InterpreterHost, InterpreterProcess } from "../interpreter-process.ts";
-import { BASH, cwdOf } from "./language.ts";
-
-const config = baseConfig.extend({ cwd: cwdConfig.optional(), env: envConfig.optional() });
+import { secondsToMs, timeoutParam, withoutNul } from "../common.ts";
+import { InterpreterBackend, interpreterConfig, startInterpreter } from "../interpreter.ts";
+import type { InterpreterHost, InterpreterLanguage } from "../interpreter-process.ts";
+import type { OutputChannel } from "../output-channel.ts";
 
 const runParams = z.strictObject({
-  command: z.string().describe("What bash is to run: one or more lines."),
+  command: z.string().describe("The command: one or more lines."),
   timeout: timeoutParam,
 });
 
@@ -27,7 +24,7 @@ const run = defineTool({
   description:
     "Runs a command in the session's bash. Directory, variables, functions and background jobs stay for the next call. " +
     "Returns stdout, stderr, exit_code, cwd, timed_out, truncated, session_lost (the command ended the shell) and " +
-    "session_restarted (the shell was lost before this call, and began anew). stdin is empty. What a command leaves " +
+    "session_restarted (the shell was lost before this call, and restarted). stdin is empty. What a command leaves " +
     "running goes on; what that writes later is dropped. Past 16 of these that hold the session's output, the output of " +
     "the newest is closed, and it ends by SIGPIPE when it writes: start servers with their output in a file.",
   params: runParams,
@@ -35,49 +32,29 @@ const run = defineTool({
   run: (bash: Bash, { command }, call) => bash.run(withoutNul("params.command", command), call),
 });
 
-/** The type `bash`: a shell that stays. */
+/** The type `bash`: a persistent shell. */
 export function bashType(host: InterpreterHost): SessionType {
   return {
     name: "bash",
     description: "A bash that stays: its directory, variables, functions and background jobs.",
-    config,
+    config: interpreterConfig,
     tools: [run],
     sandbox: {},
-    initialize: async ({ sandbox, sessionId }, given, signal) => {
-      const { cwd, env } = given as z.output<typeof config>;
-      const place = {
-        sessionId,
-        env: { ...sandbox.spec.env, ...env },
-        workingDir: resolveWorkingDir(sandbox.spec.workingDir, cwd),
-      };
-      return new Bash(await InterpreterProcess.start(host, BASH, sandbox, place, signal));
+    initialize: async (place, given, signal) => {
+      const config = given as z.output<typeof interpreterConfig>;
+      return new Bash(await startInterpreter(host, BASH, place, config, {}, signal));
     },
   };
 }
 
-class Bash implements SessionBackend {
-  readonly #process: InterpreterProcess;
+class Bash extends InterpreterBackend {
   #cwd = "";
 
-  constructor(process: InterpreterProcess) {
-    this.#process = process;
-  }
-
-  get alive(): boolean {
-    return this.#process.alive;
-  }
-
   async run(command: string, call: ToolCall): Promise<ToolResult> {
-    const collected = new CollectedOutput(call);
-    const outcome = await this.#process.run(command, {
-      stop: AbortSignal.any([call.signal, call.timeout]),
-      output: (stream, chunk) => collected.write(stream, chunk),
-    });
-    if (call.signal.aborted) throw abortError(call.signal);
+    const { outcome, data, attachments } = await this.execute(command, call);
     const timedOut = outcome.interrupted;
     if (outcome.kind === "done") this.#cwd = cwdOf(outcome.end.payload);
     const exitCode = outcome.kind === "gone" ? outcome.exitCode : exitCodeOf(outcome.end.status, timedOut);
-    const { data, attachments } = collected.result();
     return succeeded(
       {
         ...data,
@@ -90,20 +67,91 @@ class Bash implements SessionBackend {
       {
         ...(timedOut && {
           code: TOOL_CODE.timeout,
-          message: `The command ran longer than it may, and was ${outcome.kind === "gone" ? "killed with its shell" : "interrupted"}.`,
+          message: `The command exceeded its timeout, and was ${outcome.kind === "gone" ? "killed with its shell" : "interrupted"}.`,
         }),
         attachments,
         programFailed: exitCode !== 0,
       },
     );
   }
-
-  cleanup(sandboxEnds: boolean): Promise<void> {
-    return this.#process.close(sandboxEnds);
-  }
 }
 
-/** What an interrupted command did not tell is what a shell says of one. */
+/** An interrupted command without a status gets the one that shells give it. */
 function exitCodeOf(status: string, interrupted: boolean): number {
   return status === "" && interrupted ? 130 : Number(status);
+}
+
+/** The descriptors of bash's own pipes: beyond those that scripts use by number. */
+const OUT = 211;
+const ERR = 212;
+/** The descriptor that it reads a command from. */
+const IN = 213;
+
+/**
+ * An interactive bash survives an interrupted command, `set -u` and errors of
+ * expansion, which end a script; without a terminal and with no prompts of its
+ * own it writes nothing by itself.
+ */
+const ARGV = ["bash", "--norc", "--noprofile", "--noediting", "+H", "+m", "-i", "-s"];
+
+const BOOT = `exec ${OUT}>&1 ${ERR}>&2 >/dev/null 2>&1
+PS1= PS2=
+unset MAILCHECK HISTFILE
+set +o history
+shopt -u promptvars
+`;
+
+/**
+ * The protocol with bash. It reads commands from its stdin, which it keeps to
+ * itself while it runs one. A command is read whole from a here-document and
+ * sourced, so that nothing it holds, such as an open quote, reaches what
+ * follows; and `.` runs it as no shell function would: with the shell's own
+ * arguments and variables, and without the notices of an interactive shell.
+ *
+ * Separate commands print each end, since a trap for DEBUG writes where the
+ * command after it does not.
+ */
+export const BASH: InterpreterLanguage = {
+  argv: ARGV,
+  boot: BOOT,
+  pipes: { stdout: `/proc/self/fd/${OUT}`, stderr: `/proc/self/fd/${ERR}` },
+
+  run(code, nonce, channel) {
+    const delimiter = newNonce();
+    return (
+      `builtin . /proc/self/fd/${IN} ${IN}<<'${delimiter}' </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&-\n` +
+      `${code}\n${delimiter}\n${end(nonce, "E$?", channel)}`
+    );
+  },
+
+  printEnd: end,
+
+  pidsOf(payload) {
+    const line = payload.toString("latin1").trimEnd();
+    const pids = line.slice(line.lastIndexOf("\n") + 1).split(" ");
+    const [own = 0, ...seen] = pids.map((pid) => Number(pid.slice(pid.lastIndexOf("/") + 1)));
+    return { own, seen: seen.filter((pid) => pid > 0) };
+  },
+};
+
+/** The directory, from the payload of an end. */
+export function cwdOf(payload: Buffer): string {
+  const text = payload.toString();
+  return text.slice(0, text.lastIndexOf("\n", text.length - 2));
+}
+
+/**
+ * `E<status>`, then the directory and a line of its pid and all pids, then `P`;
+ * on stderr the end comes last, so that the output of processes that are not
+ * among the pids any more comes before it too.
+ */
+function end(nonce: string, tag: string, { stdout, stderr }: OutputChannel): string {
+  const out = `>${stdout}`;
+  return `builtin printf '%s%s;' ${nonce} "${tag}" ${out}
+builtin pwd ${out}
+builtin printf '%s ' $$ /proc/[0-9]* ${out}
+builtin printf '\\n%sP;' ${nonce} ${out}
+builtin printf '%s%s;' ${nonce} "${tag}" >${stderr}
+builtin :
+`;
 }

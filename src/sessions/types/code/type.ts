@@ -26,7 +26,7 @@ const INTERPRETERS = {
 
 const executeParams = z.strictObject({
   code: z.string().describe("The program."),
-  language: z.enum(["python", "javascript", "bash"]).describe("What it is written in."),
+  language: z.enum(["python", "javascript", "bash"]).describe("Its language."),
   timeout: timeoutParam,
 });
 
@@ -52,7 +52,7 @@ export function codeType(processes: ProcessManager): SessionType {
   };
 }
 
-/** As shells tell that there is no such program. */
+/** Exit code of a shell that finds no such program. */
 const NO_PROGRAM = 127;
 
 class Code implements SessionBackend {
@@ -114,7 +114,7 @@ class Code implements SessionBackend {
         ...(exitCode === -1 && { code: TOOL_CODE.failed, message }),
         ...(timedOut && {
           code: TOOL_CODE.timeout,
-          message: "The program ran longer than it may, and was killed.",
+          message: "The program exceeded its timeout, and was killed.",
         }),
       },
     );

@@ -1,16 +1,16 @@
 /**
  * Expands the braces of a glob as shells do: `a{b,c}`, `{1..9}`, `{01..10..3}`, `{a..e}`, nested.
- * @returns undefined where that makes more than so many patterns
+ * @returns undefined where that makes more than `max` patterns
  */
-export function expandBraces(pattern: string, most: number): string[] | undefined {
+export function expandBraces(pattern: string, max: number): string[] | undefined {
   const open = pattern.search(/(?<!\\)\{/);
   if (open < 0) return [pattern];
   const group = parseGroup(pattern, open);
   // A brace that does not close is a plain character, and so is one around a single word.
   const end = group?.end ?? open + 1;
-  const rest = expandBraces(pattern.slice(end), most);
-  const middle = group === undefined ? ["\\{"] : expandGroup(group.parts, most);
-  if (rest === undefined || middle === undefined || rest.length * middle.length > most) return undefined;
+  const rest = expandBraces(pattern.slice(end), max);
+  const middle = group === undefined ? ["\\{"] : expandGroup(group.parts, max);
+  if (rest === undefined || middle === undefined || rest.length * middle.length > max) return undefined;
   const before = pattern.slice(0, open);
   return middle.flatMap((part) => rest.map((after) => before + part + after));
 }
@@ -41,32 +41,32 @@ function parseGroup(pattern: string, open: number): Group | undefined {
   return undefined;
 }
 
-function expandGroup(parts: readonly string[], most: number): string[] | undefined {
+function expandGroup(parts: readonly string[], max: number): string[] | undefined {
   const [only = "", another] = parts;
   if (another === undefined) {
     const range = RANGE.exec(only);
-    if (range !== null) return expandRange(range, most);
-    return expandBraces(only, most)?.map((part) => `\\{${part}\\}`);
+    if (range !== null) return expandRange(range, max);
+    return expandBraces(only, max)?.map((part) => `\\{${part}\\}`);
   }
   const all: string[] = [];
   for (const part of parts) {
-    const expanded = expandBraces(part, most - all.length);
+    const expanded = expandBraces(part, max - all.length);
     if (expanded === undefined) return undefined;
     all.push(...expanded);
   }
-  return all.length > most ? undefined : all;
+  return all.length > max ? undefined : all;
 }
 
 const RANGE = /^(?:(-?\d{1,9})\.\.(-?\d{1,9})|([a-zA-Z])\.\.([a-zA-Z]))(?:\.\.(-?\d{1,9}))?$/;
 
-function expandRange(range: RegExpExecArray, most: number): string[] | undefined {
+function expandRange(range: RegExpExecArray, max: number): string[] | undefined {
   const [, first = "", last = "", firstLetter, lastLetter, step = "1"] = range;
   const letters = firstLetter !== undefined && lastLetter !== undefined;
   const from = letters ? firstLetter.charCodeAt(0) : Number(first);
   const to = letters ? lastLetter.charCodeAt(0) : Number(last);
   const by = Math.max(1, Math.abs(Number(step)));
   const count = Math.floor(Math.abs(to - from) / by) + 1;
-  if (count > most) return undefined;
+  if (count > max) return undefined;
   const width = /^-?0\d/.test(first) || /^-?0\d/.test(last) ? Math.max(first.length, last.length) : 0;
   return Array.from({ length: count }, (_, index) => {
     const value = from + Math.sign(to - from) * by * index;

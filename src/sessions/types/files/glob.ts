@@ -162,15 +162,15 @@ export class Glob {
     for (const exit of exits) exit.push(this.#here);
   }
 
-  /** `body` any number of times, `least` times at least. */
-  #repeat(least: 0 | 1, body: () => void): void {
+  /** `body` any number of times, at least `min`. */
+  #repeat(min: 0 | 1, body: () => void): void {
     const entry = this.#fork();
     const begin = this.#here;
     entry.push(begin);
     body();
     const again = this.#fork();
     again.push(begin, this.#here);
-    if (least === 0) entry.push(this.#here);
+    if (min === 0) entry.push(this.#here);
   }
 
   #path(pattern: string): void {
@@ -314,7 +314,7 @@ class Parser {
     return kind;
   }
 
-  /** What a set in brackets takes; undefined where none begins here. */
+  /** The test of a set in brackets; undefined where none starts here. */
   set(): ((codePoint: number) => boolean) | undefined {
     const found = /^\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]/su.exec(this.#text.slice(this.#at));
     if (found === null || found[2] === "") return undefined;
@@ -328,11 +328,11 @@ class Parser {
         tests.push((codePoint) => known?.test(String.fromCodePoint(codePoint)) ?? false);
         continue;
       }
-      const [least, most] = [from, to].map((text) => text?.replace(/^\\(?=.)/su, "").codePointAt(0) ?? 0) as [
+      const [first, last] = [from, to].map((text) => text?.replace(/^\\(?=.)/su, "").codePointAt(0) ?? 0) as [
         number,
         number,
       ];
-      tests.push((codePoint) => least <= codePoint && codePoint <= most);
+      tests.push((codePoint) => first <= codePoint && codePoint <= last);
     }
     const not = negated !== "";
     return (codePoint) => codePoint !== SLASH && tests.some((test) => test(codePoint)) !== not;

@@ -5,7 +5,7 @@ const NOT_PERL_ESCAPE = /[<>`']/;
 const LETTER_OR_DIGIT = /[A-Za-z0-9]/;
 const QUANTIFIER = /[*+?}]/;
 
-/** What a pattern uses of either syntax that the other does not have; undefined: nothing. */
+/** A part of a pattern that only one of the syntaxes has; undefined: there is none. */
 export interface PatternSyntax {
   /** For instance `\d`, `(?` or `+?`. */
   readonly perl: string | undefined;
@@ -14,7 +14,7 @@ export interface PatternSyntax {
 }
 
 /**
- * Tells whether a pattern is Perl's syntax or an extended regular expression.
+ * Finds whether a pattern is in Perl's syntax or an extended regular expression.
  * In the wrong one, most patterns are no error: they match nothing, or
  * everything.
  */

@@ -6,20 +6,19 @@ import type { ProcessManager } from "../../../processes/manager.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
-import { portableGrep } from "./portable-grep.ts";
 
 /** Names and lines of one search. */
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
-/** What is read of a tool's complaints. */
+/** How much of a tool's stderr is read. */
 const MAX_COMPLAINT_BYTES = 64 * 1024;
-/** What a search shows. */
+/** Results that a search shows. */
 export const MAX_FOUND = 1000;
 const MAX_LINE = 500;
 /** How long a search may hold the event loop. */
 const SLICE_MS = 10;
 const NUL = 0;
 const NEWLINE = 0x0a;
-/** What a grep says that lacks Perl's syntax, and busybox's of most options. */
+/** The error of a grep without Perl's syntax, and of busybox's for most options. */
 const NO_OPTION = /(invalid|unrecognized|unknown) option|not (supported|compiled)|perl-regexp/i;
 const FORBIDDEN = /: permission denied$/i;
 
@@ -163,7 +162,7 @@ function mixed(perl: string, extended: string): BerthError {
   );
 }
 
-/** Says of a file found below a path whether a glob matches it. One without a directory is for names, as tools have it. */
+/** Matches files found below a path with a glob. A glob without a directory matches names, as in other tools. */
 function nameMatcher(path: string, pattern: string): (file: string) => boolean {
   const glob = new Glob("params.glob", pattern);
   const ofName = !pattern.includes("/");
@@ -176,9 +175,9 @@ function relativeTo(directory: string, path: string): string {
 }
 
 /**
- * The parts of an output that end with the separators in execution. Code of the
+ * The parts of an output that end with the separators in turn. Code of the
  * sandbox decides how many there are, so the event loop gets its turn between them.
- * @throws where the call was given up or has run out of time
+ * @throws where the call is aborted or its time is up
  */
 async function* slices(
   output: Buffer,
@@ -197,4 +196,24 @@ async function* slices(
     throwIfAborted(timeout);
     since = performance.now();
   }
+}
+
+/** Calls grep once for many files and once for each with lines to show, which it writes as `grep -Z` does. */
+const LINES = `found="
+$(grep -lsE -e "$0" -- "$@"; echo /)"
+for f do
+case $found in *"
+$f
+"*) ;; *) continue;; esac
+[ "$(tr -dc '\\000' <"$f" | head -c 1 | wc -c)" -eq 0 ] || continue
+grep -nsE -e "$0" -- "$f" | while IFS= read -r line; do printf '%s\\0%s\\n' "$f" "$line"; done
+done`;
+
+/** A pattern is tried first: below the path there may be nothing to complain about it. */
+const SEARCH = `echo | grep -E -e "$2" >/dev/null; [ $? -le 1 ] || exit 2
+find "$1" -type d -name .git -prune -o -type f -exec sh -c "$3" "$2" {} +`;
+
+/** What does the work of `grep -rnIHEZ --exclude-dir=.git`, by options of grep and tools that busybox has too. */
+export function portableGrep(path: string, pattern: string): string[] {
+  return ["sh", "-c", SEARCH, "sh", path, pattern, LINES];
 }

@@ -4,15 +4,15 @@
  * It keeps its stdin and its pipes to itself and reads requests, a line of JSON
  * each: `run` with code and the channel for what that writes, or `end`. A line
  * with the nonce comes after each, and is read when the code is done. Then it
- * tells `E` or the asked tag on both streams, the result as JSON on stdout, `P`.
+ * prints `E` or the given tag on both streams, the result as JSON on stdout, `P`.
  *
- * Threads and output: what a thread of an earlier turn prints is dropped, as
- * what an earlier turn's processes write is. Each turn prints to descriptors of
+ * Threads and output: what a thread of an earlier execution prints is dropped, as
+ * what an earlier execution's processes write is. Each execution prints to descriptors of
  * its own, which lead nowhere once it is over: a thread that is in the middle of
  * `print` then does not reach the next execution. `sys.stdout` and `sys.stderr` are
  * two streams that live as long as the interpreter and cannot be closed: CPython
  * crashes where one is replaced while a thread is in `print`. One that the code
- * of a turn replaced is put back for the next, and outlives it for a while.
+ * of an execution replaced is put back for the next, and outlives it for a while.
  *
  * The driver has names of its own for builtins and what it calls, so that code
  * which replaces those does not break it. A builtin that was deleted, or replaced
@@ -37,7 +37,7 @@ _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
 MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = 256 * 1024, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
-_turn, _answer = 0, {}
+_execution, _answer = 0, {}
 _pid = getpid()
 
 def _interrupted(number, frame):
@@ -47,7 +47,7 @@ def _interrupted(number, frame):
 
 _start = threading.Thread.start
 def _start_thread(self):
-    self._berth_turn = _turn
+    self._berth_execution = _execution
     _start(self)
 threading.Thread.start = _start_thread
 
@@ -60,8 +60,8 @@ class _Bytes(io.RawIOBase):
     def fileno(self): return self._fd
     def close(self): pass
     def write(self, data):
-        execution = getattr(current_thread(), '_berth_turn', _turn)
-        if execution == _turn: _write(_target(execution, self._fd), data)
+        execution = getattr(current_thread(), '_berth_execution', _execution)
+        if execution == _execution: _write(_target(execution, self._fd), data)
         return len(data)
 
 class _Stream(io.TextIOWrapper):
@@ -99,10 +99,10 @@ def _told(text):
     return _bounded(text).encode('utf-8', 'backslashreplace').decode()
 
 def _run(code):
-    name = '<call %d>' % _turn
+    name = '<call %d>' % _execution
     _module.__builtins__ = builtins
     _lines[name] = (len(code), None, code.splitlines(True), name)
-    _lines.pop('<call %d>' % (_turn - 1000), None)
+    _lines.pop('<call %d>' % (_execution - 1000), None)
     tree = parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None
     exec(compile(tree, name, 'exec'), _module.__dict__)
@@ -132,7 +132,7 @@ def _plots():
     pyplot.close('all')
     return plots
 
-def _turn_of(code):
+def _execution_of(code):
     _set_signal(SIGINT, _interrupted)
     _own_streams()
     try: answer = _run(code)
@@ -155,16 +155,16 @@ def _encoded(value):
     return str(value)
 
 def _serve(request):
-    global _turn, _answer
+    global _execution, _answer
     out, err = [_open(request[name], O_WRONLY) for name in _streams]
     tag = request.get('tag', 'E')
     if 'code' in request:
-        _turn += 1
+        _execution += 1
         for fd, pipe in ((1, out), (2, err)):
-            dup2(pipe, fd); dup2(pipe, _target(_turn, fd), False)
-        _answer = _turn_of(request['code'])
+            dup2(pipe, fd); dup2(pipe, _target(_execution, fd), False)
+        _answer = _execution_of(request['code'])
         for fd in (0, 1, 2): dup2(_null, fd)
-        for fd in (1, 2): dup2(_null, _target(_turn, fd), False)
+        for fd in (1, 2): dup2(_null, _target(_execution, fd), False)
     nonce = _control.readline().strip()
     pids = [int(name) for name in listdir('/proc') if name.isdigit()]
     answer = dict(_answer, pid=_pid, pids=pids)

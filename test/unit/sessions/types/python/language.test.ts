@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { answerOf } from "../../../../../src/sessions/types/python/language.ts";
+import { answerOf } from "../../../../../src/sessions/types/python/type.ts";
 
 const NOTHING = { result: null, error: null, plots: [], pid: 0, pids: [] };
 

@@ -3,22 +3,22 @@ import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
-import { abortError, throwIfAborted } from "../../base/errors.ts";
+import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import { PinnedDirectory } from "./pinned.ts";
 
-/** What a tool of the host says at most that is kept. */
+/** How much of a tool's stderr is kept: its tail. */
 const MAX_STDERR = 64 * 1024;
 
-/** What tools keep of root's rights in a workspace: those to files whatever their modes, and none beside. */
+/** The rights of root that tools keep: those to files whatever their modes, and no others. */
 const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
 
-/** Where a tool that enters its directory by itself finds it open. */
+/** The descriptor of its directory, for a tool that enters it by itself. */
 const DIRECTORY_FD = 3;
 
 /** A tool of the host to run in a directory. */
 export interface ToolRun {
   readonly argv: readonly [string, ...string[]];
-  /** Where it runs; what is there has to be a directory. */
+  /** Where it runs. */
   readonly directory: string;
   /** Rights to keep beside those to read and remove files, without `cap_`. */
   readonly capabilities?: readonly string[];
@@ -32,10 +32,11 @@ export interface ToolEnd {
   readonly stderr: string;
 }
 
-/** How tools are started: what comes before their own arguments. */
+/** How tools are started. */
 interface Start {
+  /** What comes before their own arguments. */
   readonly prefix: (capabilities: readonly string[]) => readonly string[];
-  /** Whether that enters the directory, which is {@link DIRECTORY_FD} then. */
+  /** Whether the prefix enters the directory, which is {@link DIRECTORY_FD} then. */
   readonly enters: boolean;
 }
 
@@ -50,7 +51,7 @@ const AS_ROOT: Start = {
   enters: false,
 };
 
-/** For everybody else: a user namespace gives those rights to one's own files, which a sandbox may have closed. */
+/** For other users: a user namespace gives those rights to their own files, which a sandbox may have closed. */
 const AS_USER: Start = {
   prefix: () => {
     const kept = only(KEPT_CAPABILITIES);
@@ -76,7 +77,7 @@ export class Tools {
     this.#how = how;
   }
 
-  /** Finds out what the host offers to give and to drop rights. */
+  /** Finds out how rights can be given and dropped on this host. */
   static find(): Tools {
     const how = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
     const [command = "", ...args] = how.prefix([]);
@@ -134,7 +135,7 @@ export class Tools {
       ended.catch(() => {});
       return { tool, ended };
     } finally {
-      // The child has it: whoever reads and never comes back keeps nothing open here.
+      // The child has it: a reader that never returns keeps nothing open here.
       pinned.release();
     }
   }
@@ -146,7 +147,7 @@ interface StartedTool {
   readonly ended: Promise<ToolEnd>;
 }
 
-/** As `setpriv` wants to have it. */
+/** A list of capabilities for `setpriv`. */
 function only(names: readonly string[]): string {
   return ["-all", ...names.map((name) => `+${name}`)].join(",");
 }
@@ -158,4 +159,26 @@ async function endOf(tool: StartedTool["tool"]): Promise<ToolEnd> {
   });
   const [code] = (await once(tool, "close")) as [number | null];
   return { code: code ?? undefined, stderr };
+}
+
+/** The errors of tools about files that they may not touch. */
+const FORBIDDEN =
+  /^\w+: (.*(?:Permission denied|Operation not permitted|Device or resource busy|different device))$/m;
+const MAX_COMPLAINT = 300;
+
+/** A tool's error about the first file that it may not touch; undefined: there is none. */
+export function forbidden({ stderr }: Pick<ToolEnd, "stderr">): string | undefined {
+  return FORBIDDEN.exec(stderr)?.[1]?.slice(0, MAX_COMPLAINT);
+}
+
+/** The error for a tool that failed on the files of a workspace. */
+export function toolFailure(tool: string, end: ToolEnd, done: "deleted" | "read"): Error {
+  const cause = new Error(`${tool} ended with ${end.code}: ${end.stderr.slice(-1000)}`);
+  const complaint = forbidden(end);
+  if (complaint === undefined) return cause;
+  return new BerthError(
+    "WORKSPACE_BROKEN",
+    `Not all files of the workspace can be ${done} (${complaint}): they belong to another user than the server's, or something is mounted on them. Ask the operator to fix this, or to run the server as root.`,
+    { cause },
+  );
 }

@@ -3,48 +3,47 @@ import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SessionBackend } from "./backend.ts";
-import type { SessionCall } from "./calls.ts";
-import type { SessionEnder } from "./ender.ts";
-import type { SessionMaker } from "./maker.ts";
-import { type SessionRecord, sessionLost } from "./record.ts";
+import type { SessionCreator } from "./create.ts";
+import type { SessionEnder } from "./end.ts";
+import { type SessionCall, type SessionRecord, sessionLost } from "./record.ts";
 
 /** A session as a call uses it. */
 export interface SessionUse {
   readonly sessionId: string;
-  /** Whether it was made for this call alone. */
+  /** Whether it exists for this call alone. */
   readonly temporary: boolean;
-  readonly resource: SessionBackend;
-  /** Whether the resource was lost since the call before, and began anew. */
+  readonly backend: SessionBackend;
+  /** Whether the backend was lost since the call before, and is a new one. */
   readonly restarted: boolean;
-  /** How long a command may run where nobody says. */
+  /** The default timeout of a command. */
   readonly commandTimeoutMs: number;
   /** Aborted when the call has to end. */
   readonly signal: AbortSignal;
 }
 
-/** As with commands: a loaded machine may need so long to start one that is to run for a moment only. */
+/** As with commands: on a loaded machine, a start may take this long even where the call may last only a moment. */
 const MIN_START_MS = 10_000;
-/** How much longer than a call may last its resource may take to begin anew. */
+/** How much longer than the call's timeout the start of a new backend may take. */
 const LATE_START_MS = 2_000;
 
-/** Gives calls their turn on a session, with a resource that is alive in a sandbox that stays meanwhile. */
-export class SessionTurns {
+/** Runs calls on sessions in turn, each with a live backend in a sandbox that is leased meanwhile. */
+export class SessionExecutor {
   readonly #sandboxes: SandboxManager;
-  readonly #maker: SessionMaker;
+  readonly #creator: SessionCreator;
   readonly #ender: SessionEnder;
   readonly #clock: Clock;
 
-  constructor(sandboxes: SandboxManager, maker: SessionMaker, ender: SessionEnder, clock: Clock) {
+  constructor(sandboxes: SandboxManager, creator: SessionCreator, ender: SessionEnder, clock: Clock) {
     this.#clock = clock;
     this.#sandboxes = sandboxes;
-    this.#maker = maker;
+    this.#creator = creator;
     this.#ender = ender;
   }
 
   /**
    * Runs `work` when it is the call's turn.
    * @param timeoutMs how long the call may last; undefined: the sandbox's command timeout.
-   * @throws `SESSION_LOST`, `DEADLINE_EXCEEDED` where the resource does not begin anew in time, and what `work` throws.
+   * @throws `SESSION_LOST`, `DEADLINE_EXCEEDED` where a new backend does not start in time, and what `work` throws.
    */
   async run<T>(
     record: SessionRecord,
@@ -59,11 +58,11 @@ export class SessionTurns {
     const all = AbortSignal.any([either, lease.signal]);
     try {
       const { commandTimeoutMs } = lease.sandbox.spec;
-      const { resource, restarted } = await this.#aliveResource(record, all, timeoutMs ?? commandTimeoutMs);
+      const { backend, restarted } = await this.#liveBackend(record, all, timeoutMs ?? commandTimeoutMs);
       return await work({
         sessionId: record.sessionId,
         temporary: record.init.temporary,
-        resource,
+        backend,
         restarted,
         commandTimeoutMs,
         signal: all,
@@ -73,11 +72,11 @@ export class SessionTurns {
     }
   }
 
-  /** The resource of a session; where it is lost, another, begun anew in the same sandbox. */
-  async #aliveResource(record: SessionRecord, signal: AbortSignal, timeoutMs: number) {
-    const { resource: before, place } = record;
-    if (before?.alive) return { resource: before, restarted: false };
-    record.resource = undefined;
+  /** The backend of a session; where it is lost, a new one in the same sandbox. */
+  async #liveBackend(record: SessionRecord, signal: AbortSignal, timeoutMs: number) {
+    const { backend: before, place } = record;
+    if (before?.alive) return { backend: before, restarted: false };
+    record.backend = undefined;
     await before?.cleanup(false);
     if (place === undefined) throw sessionLost(record, "it has no sandbox");
     const late = new AbortController();
@@ -85,9 +84,9 @@ export class SessionTurns {
     const cancelTimer = this.#clock.setTimer(startMs, () => late.abort(tooLate(record, startMs)));
     try {
       const either = AbortSignal.any([signal, late.signal]);
-      const resource = await this.#maker.initialize(record, place, either);
-      record.resource = resource;
-      return { resource, restarted: true };
+      const backend = await this.#creator.initialize(record, place, either);
+      record.backend = backend;
+      return { backend, restarted: true };
     } finally {
       cancelTimer();
     }
@@ -107,7 +106,7 @@ export class SessionTurns {
     }
   }
 
-  /** A session that serves no further call. A temporary one is ended by its only call. */
+  /** Ends a session that serves no further call. A temporary one is ended by its only call. */
   #giveUp(record: SessionRecord): void {
     if (!record.init.temporary) this.#ender.endLater(record);
   }
@@ -116,7 +115,7 @@ export class SessionTurns {
 function tooLate({ sessionId, init }: SessionRecord, startMs: number): BerthError {
   return new BerthError(
     "DEADLINE_EXCEEDED",
-    `The session's ${init.type.name} did not begin anew within ${startMs / 1000} s: something in the sandbox may stop its processes, or use up all of its CPU time.`,
+    `The session's ${init.type.name} did not restart within ${startMs / 1000} s: something in the sandbox may stop its processes, or use up all of its CPU time.`,
     { metadata: { session_id: sessionId } },
   );
 }

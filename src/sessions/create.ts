@@ -1,0 +1,160 @@
+import { randomBytes } from "node:crypto";
+import type { Clock } from "../base/clock.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import type { JsonObject } from "../base/json.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { RequestedSpec } from "../sandboxes/spec.ts";
+import type { SessionBackend, SessionType } from "./backend.ts";
+import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
+import type { SessionKey } from "./registry.ts";
+import type { RequestedSession, SessionNames } from "./session.ts";
+import type { SessionJournal } from "./store.ts";
+import { parseWith } from "./tool-catalog.ts";
+
+/** Where a workspace appears in a session's sandbox. */
+const WORKSPACE_TARGET = "/workspace";
+/**
+ * A session's own sandbox is deleted with it. Where that fails, the sandbox's
+ * idle timeout ends it, this much later than the session.
+ */
+const OUTLIVES_MS = 60_000;
+/** The longest duration that Berth takes. */
+const MAX_MS = 24 * 24 * 3600 * 1000;
+const MAX_NUMBER = 999;
+
+/** What {@link SessionCreator} works with. */
+export interface SessionCreatorParts {
+  readonly sandboxes: SandboxManager;
+  readonly journal: SessionJournal;
+  readonly clock: Clock;
+  /** Of a session whose creator gives none. */
+  readonly defaultTtlMs: number;
+}
+
+/** Names sessions, makes their sandboxes and initializes their backends. */
+export class SessionCreator {
+  readonly #parts: SessionCreatorParts;
+  readonly #namer = new SessionNamer();
+
+  constructor(parts: SessionCreatorParts) {
+    this.#parts = parts;
+  }
+
+  /** What a new session is. @throws `INVALID_ARGUMENT` for its config. */
+  init(
+    { owner, workerId }: SessionKey,
+    type: SessionType,
+    asked: Pick<RequestedSession, "config" | "customName" | "workspaceId" | "ttlMs">,
+    temporary: boolean,
+  ): SessionInit {
+    const config = parseConfig(type, asked.config ?? {});
+    const customName = asked.customName || customNameOf(config);
+    return {
+      ...this.#namer.next(owner, workerId, type.name, customName),
+      owner,
+      workerId,
+      type,
+      config,
+      customName,
+      workspaceId: asked.workspaceId,
+      ttlMs: asked.ttlMs ?? this.#parts.defaultTtlMs,
+      temporary,
+      createTimeMs: this.#parts.clock.wallMs(),
+    };
+  }
+
+  /**
+   * Places a session in a sandbox and initializes it. Where that fails, its end removes what there is of it.
+   * @param sandbox undefined: one of its own.
+   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`, and what {@link SandboxManager.create} and
+   *   {@link SessionType.initialize} throw.
+   */
+  async create(
+    record: SessionRecord,
+    sandbox: RequestedSession["sandbox"],
+    signal: AbortSignal,
+  ): Promise<SessionPlace> {
+    const place = sandbox
+      ? this.#findSandbox(record.init.owner, sandbox)
+      : await this.#makeSandbox(record, signal);
+    record.place = place;
+    record.backend = await this.initialize(record, place, signal);
+    record.state = "ACTIVE";
+    record.touch();
+    return place;
+  }
+
+  /** Initializes the backend of a session in its sandbox. */
+  async initialize(record: SessionRecord, place: SessionPlace, signal: AbortSignal): Promise<SessionBackend> {
+    const { type, config, workerId, sessionId } = record.init;
+    using lease = this.#parts.sandboxes.acquire(place.sandbox);
+    const both = AbortSignal.any([signal, lease.signal]);
+    const host = { workerId, sessionId, sandbox: lease.sandbox, name: place.sandbox };
+    const backend = await type.initialize(host, config, both);
+    if (both.aborted) await backend.cleanup(false);
+    throwIfAborted(both);
+    return backend;
+  }
+
+  /** Makes the sandbox of a session's own. The session is stored with it before it exists. */
+  async #makeSandbox(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
+    const { owner, sessionId, type, ttlMs, workspaceId } = record.init;
+    const spec: RequestedSpec = {
+      ...type.sandbox,
+      labels: { session_id: sessionId.slice(0, 255) },
+      idleTimeoutMs: Math.min(ttlMs + OUTLIVES_MS, MAX_MS),
+      ...(workspaceId !== "" && {
+        mounts: [{ source: { kind: "workspace", workspaceId }, target: WORKSPACE_TARGET, readOnly: false }],
+      }),
+    };
+    const placeOf = ({ sandboxId, generation }: { sandboxId: string; generation: number }): SessionPlace => ({
+      sandbox: { owner, sandboxId, generation },
+      owned: true,
+    });
+    const keepWith = (sandbox: { sandboxId: string; generation: number }): void =>
+      this.#parts.journal.keep(record.stored(placeOf(sandbox)));
+    return placeOf(await this.#parts.sandboxes.create(owner, spec, { signal, keepWith }));
+  }
+
+  #findSandbox(owner: string, asked: { sandboxId: string; generation?: number }): SessionPlace {
+    using lease = this.#parts.sandboxes.acquire({ owner, ...asked });
+    const { sandboxId, generation } = lease.sandbox;
+    return { sandbox: { owner, sandboxId, generation }, owned: false };
+  }
+}
+
+/** The custom name in a config; empty where it has none. */
+export function customNameOf({ custom_name: name }: JsonObject): string {
+  return typeof name === "string" ? name : "";
+}
+
+/** @throws `INVALID_ARGUMENT`. */
+export function parseConfig(type: SessionType, given: JsonObject): JsonObject {
+  return parseWith(type.config, "config", given) as JsonObject;
+}
+
+/** Names sessions. Names and ids are shown and compared, and never a path. */
+export class SessionNamer {
+  /** How many sessions of a type each worker has had, since the service started. */
+  readonly #counts = new Map<string, number>();
+  readonly #limit: number;
+
+  /** @param limit how many workers' counts are kept; the oldest start again. */
+  constructor(limit = 10_000) {
+    this.#limit = limit;
+  }
+
+  next(owner: string, workerId: string, type: string, customName: string): SessionNames {
+    const key = JSON.stringify([owner, workerId, type]);
+    const number = ((this.#counts.get(key) ?? 0) % MAX_NUMBER) + 1;
+    this.#counts.delete(key);
+    this.#counts.set(key, number);
+    if (this.#counts.size > this.#limit) {
+      const oldest = this.#counts.keys().next();
+      if (!oldest.done) this.#counts.delete(oldest.value);
+    }
+    const parts = [type, workerId, String(number).padStart(3, "0"), ...(customName ? [customName] : [])];
+    const name = parts.join("_");
+    return { name, sessionId: `${name}_${randomBytes(4).toString("hex")}` };
+  }
+}

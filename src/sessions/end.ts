@@ -1,0 +1,90 @@
+import { within } from "../base/async.ts";
+import type { Clock } from "../base/clock.ts";
+import type { Logger } from "../base/logger.ts";
+import type { SandboxManager } from "../sandboxes/manager.ts";
+import { type SessionRecord, sessionLost } from "./record.ts";
+import type { SessionRegistry } from "./registry.ts";
+import type { SessionJournal } from "./store.ts";
+
+/** How long calls have to end once they are aborted. */
+const ABORT_WAIT_MS = 5_000;
+
+/** What {@link SessionEnder} works with. */
+export interface SessionEnderParts {
+  readonly registry: SessionRegistry;
+  readonly sandboxes: SandboxManager;
+  readonly journal: SessionJournal;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** Ends sessions, and tracks the ends that only a shutdown waits for. */
+export class SessionEnder {
+  readonly #parts: SessionEnderParts;
+  readonly #work = new Set<Promise<unknown>>();
+
+  constructor(parts: SessionEnderParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Ends a session: lets calls finish, aborts them, removes its backend and its
+   * own sandbox. It is gone afterwards, whatever fails. Returns what failed;
+   * never rejects. The lock of the session's key is held, or the session is in
+   * the registry no more.
+   */
+  async end(record: SessionRecord, graceMs: number): Promise<unknown> {
+    const { registry, journal, clock, logger } = this.#parts;
+    record.state = "DESTROYING";
+    record.stopTimer();
+    const { calls, sessionId } = record;
+    if (calls.count > 0) {
+      await within(calls.drained(), graceMs, clock);
+      calls.abortAll(sessionLost(record, "it was destroyed"));
+      await within(calls.drained(), ABORT_WAIT_MS, clock);
+    }
+    const failure = await this.#cleanUp(record);
+    if (failure !== undefined) {
+      logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone all the same");
+    }
+    registry.remove(record);
+    journal.forget(sessionId);
+    return failure;
+  }
+
+  /** Ends a session that cannot be used any more; from now on no call finds it. */
+  endLater(record: SessionRecord): void {
+    if (record.state === "DESTROYING") return;
+    this.#parts.registry.remove(record);
+    this.track(this.end(record, 0));
+  }
+
+  /** Tracks work that ends by itself. */
+  track(work: Promise<unknown>): void {
+    const tracked = work
+      .catch((error: unknown) => this.#parts.logger.error({ err: error }, "the end of a session failed"))
+      .finally(() => this.#work.delete(tracked));
+    this.#work.add(tracked);
+  }
+
+  /** Resolves when no tracked work is under way. */
+  async settled(): Promise<void> {
+    while (this.#work.size > 0) await Promise.all(this.#work);
+  }
+
+  /** Cleans up a session's backend and deletes its own sandbox. Tries both; returns what failed. */
+  async #cleanUp({ backend, place }: SessionRecord): Promise<unknown> {
+    let failure: unknown;
+    const note = (error: unknown): void => {
+      failure ??= error;
+    };
+    // What is inside a sandbox goes with it.
+    if (place?.owned) {
+      await Promise.all([
+        this.#parts.sandboxes.delete(place.sandbox, 0).catch(note),
+        backend?.cleanup(true).catch(note),
+      ]);
+    } else await backend?.cleanup(false).catch(note);
+    return failure;
+  }
+}

@@ -1,0 +1,69 @@
+import type { z } from "zod";
+import { abortError } from "../../base/errors.ts";
+import type { JsonObject } from "../../base/json.ts";
+import { resolveWorkingDir } from "../../processes/shell/job.ts";
+
+import type { Attachment, SessionBackend, SessionHost, ToolCall } from "../backend.ts";
+import { CollectedOutput } from "./collected-output.ts";
+import { baseConfig, cwdConfig, envConfig } from "./common.ts";
+import {
+  type ExecutionOutcome,
+  type InterpreterHost,
+  type InterpreterLanguage,
+  InterpreterProcess,
+} from "./interpreter-process.ts";
+
+/** The config of a session of an interpreter. */
+export const interpreterConfig = baseConfig.extend({ cwd: cwdConfig.optional(), env: envConfig.optional() });
+
+/** The result of one call's code. */
+export interface Executed {
+  readonly outcome: ExecutionOutcome;
+  /** `stdout`, `stderr` and what is missing of them. */
+  readonly data: JsonObject;
+  readonly attachments: readonly Attachment[];
+}
+
+/** Starts the interpreter of a session. @param env over the sandbox's variables, below the config's. */
+export function startInterpreter(
+  host: InterpreterHost,
+  language: InterpreterLanguage,
+  { sandbox, sessionId }: SessionHost,
+  config: z.output<typeof interpreterConfig>,
+  env: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<InterpreterProcess> {
+  const place = {
+    sessionId,
+    env: { ...sandbox.spec.env, ...env, ...config.env },
+    workingDir: resolveWorkingDir(sandbox.spec.workingDir, config.cwd),
+  };
+  return InterpreterProcess.start(host, language, sandbox, place, signal);
+}
+
+/** A backend that runs code in an interpreter, one call after the other. */
+export abstract class InterpreterBackend implements SessionBackend {
+  readonly #process: InterpreterProcess;
+
+  constructor(process: InterpreterProcess) {
+    this.#process = process;
+  }
+
+  get alive(): boolean {
+    return this.#process.alive;
+  }
+
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#process.close(sandboxEnds);
+  }
+
+  protected async execute(code: string, call: ToolCall): Promise<Executed> {
+    const collected = new CollectedOutput(call);
+    const outcome = await this.#process.run(code, {
+      stop: AbortSignal.any([call.signal, call.timeout]),
+      output: (stream, chunk) => collected.write(stream, chunk),
+    });
+    if (call.signal.aborted) throw abortError(call.signal);
+    return { outcome, ...collected.result() };
+  }
+}

@@ -1,0 +1,214 @@
+import { mkdir, mkdtemp, rename } from "node:fs/promises";
+import path from "node:path";
+import { type ByteString, fromText, toText } from "../../base/byte-string.ts";
+import { BerthError } from "../../base/errors.ts";
+import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
+import type { WorkspacePlace } from "../workspace.ts";
+import { codeOf, diskError, onDisk } from "./disk-errors.ts";
+import type { Layout } from "./layout.ts";
+import { PinnedDirectory } from "./pinned.ts";
+import type { DirectoryQuota } from "./project-quota.ts";
+import type { Tools } from "./tools.ts";
+import { openToOwner, type Trash } from "./trees.ts";
+
+/** An archive that was checked and unpacked beside the workspace, where no sandbox sees it. */
+export interface StagedImport {
+  /** Entries, directories and links included. */
+  readonly entryCount: number;
+  /** Bytes of regular files. */
+  readonly sizeBytes: number;
+  /**
+   * Moves it into the workspace: files replace files of the same name, others stay.
+   * @throws `FILE_KIND` where an entry would take the place of another kind or go through a link; nothing is moved then.
+   */
+  merge(): Promise<void>;
+  /** Puts it in place of all that is there. No sandbox may use the workspace meanwhile. */
+  replace(): Promise<void>;
+  /** Removes what was not moved. Idempotent. */
+  discard(): Promise<void>;
+}
+
+/** What {@link stageImport} works with. */
+export interface StageParts {
+  readonly layout: Layout;
+  readonly tools: Tools;
+  readonly trash: Trash;
+  /** Undefined where the file system enforces no quotas. */
+  readonly quota: DirectoryQuota | undefined;
+  /** Limit of what an archive's files take; undefined: none. No quota limits root's own writes. */
+  readonly maxBytes: number | undefined;
+}
+
+/** Unpacks a tar into a directory of its own, on the workspaces' disk, where no sandbox sees it. */
+export async function stageImport(
+  { layout, tools, trash, quota, maxBytes }: StageParts,
+  place: WorkspacePlace,
+  chunks: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<StagedImport> {
+  const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
+  const tree = path.join(staging, "tree");
+  const target = layout.pathOf(place);
+  let room = quota;
+  const discard = async (): Promise<void> => {
+    await trash.purge(staging);
+    const taken = room;
+    room = undefined;
+    await taken?.endImport(place);
+  };
+  try {
+    await quota?.beginImport(place);
+    const { uid, gid, mode } = await ownerOf(target);
+    await mkdir(tree, { mode: 0o700 });
+    await quota?.enforce(place, tree);
+    const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
+      signal,
+      onSize: (bytes) => {
+        if (maxBytes !== undefined && bytes > maxBytes) throw tooLarge(maxBytes);
+      },
+    });
+    if (uid !== process.getuid?.() || gid !== process.getgid?.())
+      await give(tools, tree, `${uid}:${gid}`, signal);
+    // Without root, what is closed to its owner could not be moved.
+    if (process.getuid?.() === 0) await finishDirectories(directories, fromText(tree));
+    return {
+      entryCount,
+      sizeBytes,
+      merge: () => onDisk(() => merge(tree, target).catch(unlessClosed)),
+      replace: () => onDisk(() => replace(layout, trash, place, { tree, mode })),
+      discard,
+    };
+  } catch (error) {
+    await discard();
+    throw signal.aborted ? signal.reason : diskError(error);
+  }
+}
+
+function tooLarge(maxBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `Nothing was imported: the archive's files take more than ${maxBytes} bytes, the quota of a workspace.`,
+    { metadata: { quota_bytes: String(maxBytes) } },
+  );
+}
+
+/** Imported files get the owner of the workspace: the user of its last sandbox. */
+async function ownerOf(target: string): Promise<{ uid: number; gid: number; mode: number }> {
+  await using directory = await PinnedDirectory.open(path.dirname(target));
+  const stats = await directory.stat(fromText(path.basename(target)));
+  return { uid: stats?.uid ?? 0, gid: stats?.gid ?? 0, mode: (stats?.mode ?? 0) & 0o1777 };
+}
+
+async function give(tools: Tools, tree: string, owner: string, signal: AbortSignal): Promise<void> {
+  const argv = ["chown", "--no-dereference", "--recursive", "--", owner, "."] as const;
+  const { code, stderr } = await tools.run({ argv, directory: tree, capabilities: ["chown"], signal });
+  // Without root they stay the service's own, and so are its sandboxes.
+  if (code !== 0 && process.getuid?.() === 0) throw new Error(`chown ended with ${code}: ${stderr}`);
+}
+
+async function merge(tree: string, target: string): Promise<void> {
+  await using from = await PinnedDirectory.open(tree);
+  await using to = await PinnedDirectory.open(target);
+  const clash = await findClash(from, to);
+  if (clash !== undefined) {
+    throw new BerthError(
+      "FILE_KIND",
+      `Nothing was imported: the archive's entry ${JSON.stringify(clash)} would replace something of another kind, or go through a link.`,
+      { metadata: { entry: clash } },
+    );
+  }
+  await mergeTree(from, to);
+}
+
+/** Without root, what a sandbox has closed to its own user cannot be entered. */
+function unlessClosed(error: unknown): never {
+  if (codeOf(error) !== "EACCES") throw error;
+  throw new BerthError(
+    "FILE_PERMISSION",
+    "Not all was imported: a sandbox has closed a directory of the workspace to its own user. Open it there (chmod u+rwx), and import again.",
+    { cause: error },
+  );
+}
+
+/** In two steps; the next start finishes what a crash interrupts between them. */
+async function replace(
+  layout: Layout,
+  trash: Trash,
+  place: WorkspacePlace,
+  { tree, mode }: { readonly tree: string; readonly mode: number },
+): Promise<void> {
+  const target = layout.pathOf(place);
+  const old = layout.oldOf(place);
+  await trash.purge(old);
+  await using handle = await PinnedDirectory.open(tree);
+  await handle.setMode(mode);
+  await handle.openToOwner();
+  await openToOwner(target);
+  await rename(target, old);
+  try {
+    await rename(tree, target);
+  } catch (error) {
+    await rename(old, target);
+    throw error;
+  }
+  // The replacement is done; the next start removes what is left of the old one.
+  await trash.purge(old).catch(() => {});
+}
+
+/**
+ * Finds an entry that cannot be moved from one tree into another: it would take
+ * the place of something of another kind, or go through a link. Goes no deeper
+ * than both trees do. Returns its path; undefined: there is none.
+ */
+export async function findClash(
+  from: PinnedDirectory,
+  to: PinnedDirectory,
+  prefix: ByteString = "",
+): Promise<string | undefined> {
+  for (const name of await from.names()) {
+    const [comes, stands] = [await from.stat(name), await to.stat(name)];
+    if (comes === undefined || stands === undefined) continue;
+    const fits = comes.isDirectory()
+      ? stands.isDirectory()
+      : comes.isSymbolicLink()
+        ? stands.isSymbolicLink()
+        : stands.isFile();
+    if (!fits) return toText(prefix + name);
+    if (!comes.isDirectory()) continue;
+    await using below = await from.child(name);
+    await using into = await to.child(name);
+    const clash = await findClash(below, into, `${prefix}${name}/`);
+    if (clash !== undefined) return clash;
+  }
+  return undefined;
+}
+
+/** Moves all that is in one tree into another: files replace files of the same name, others stay. */
+export async function mergeTree(from: PinnedDirectory, to: PinnedDirectory): Promise<void> {
+  for (const name of await from.names()) {
+    const isDirectory = (await from.stat(name))?.isDirectory();
+    const stands = isDirectory && (await to.stat(name)) !== undefined;
+    try {
+      if (!stands) await from.moveTo(name, to);
+      else {
+        await using below = await from.child(name);
+        await using into = await to.child(name);
+        await mergeTree(below, into);
+      }
+    } catch (error) {
+      if (CHANGED.has(codeOf(error) ?? "")) throw changed(name, error);
+      throw error;
+    }
+  }
+}
+
+/** Codes of failures where a sandbox puts something else in place meanwhile. */
+const CHANGED = new Set(["ENOTDIR", "EISDIR", "ENOTEMPTY", "EEXIST", "ELOOP", "ENOENT"]);
+
+function changed(name: ByteString, cause: unknown): BerthError {
+  return new BerthError(
+    "FILE_KIND",
+    `A sandbox changed ${JSON.stringify(toText(name))} while the archive was moved into place: a part of it is there. Import it again.`,
+    { metadata: { entry: toText(name) }, cause },
+  );
+}
