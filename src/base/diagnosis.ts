@@ -10,5 +10,5 @@ export interface Finding {
   /** What was found, in one line. */
   readonly found: string;
   /** What fixes it: one or more lines of commands. Set where the status is not `ok`. */
-  readonly mend?: string;
+  readonly fix?: string;
 }

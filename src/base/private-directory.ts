@@ -29,7 +29,7 @@ export interface PrivateDirectory {
 export interface Exposure {
   readonly found: string;
   /** What to do about it. */
-  readonly mend: string;
+  readonly fix: string;
 }
 
 const OTHERS = 0o077;
@@ -74,8 +74,8 @@ export function exposureFindings(option: string, exposure: Exposure | undefined)
 }
 
 /** Makes the error for a directory that an option names. */
-export function exposed(option: string, { found, mend }: Exposure): BerthError {
-  return new BerthError("INVALID_ARGUMENT", `--${option}: ${found}. ${mend}`, {
+export function exposed(option: string, { found, fix }: Exposure): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `--${option}: ${found}. ${fix}`, {
     metadata: { field: option },
   });
 }
@@ -98,7 +98,7 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   if (own !== undefined && uid !== own) {
     return {
       found: `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`,
-      mend: `${another}, or type: sudo chown ${own} ${quoteIfNeeded(place)} && sudo chmod 700 ${quoteIfNeeded(place)}`,
+      fix: `${another}, or type: sudo chown ${own} ${quoteIfNeeded(place)} && sudo chmod 700 ${quoteIfNeeded(place)}`,
     };
   }
   if ((mode & OTHERS) === 0) return undefined;
@@ -106,8 +106,8 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   if (foreign === undefined) return undefined;
   const found = `other users may enter ${place} and reach what sandboxes leave there; it holds ${JSON.stringify(foreign)}, which is not Berth's, so it is not closed unasked`;
   // Directories like /tmp are everybody's.
-  if ((mode & STICKY) !== 0 || place === "/") return { found, mend: `${another}.` };
-  return { found, mend: `${another}, or type: ${closing(place)}` };
+  if ((mode & STICKY) !== 0 || place === "/") return { found, fix: `${another}.` };
+  return { found, fix: `${another}, or type: ${closing(place)}` };
 }
 
 /** Closes a directory that other users may enter; returns why that failed. */
@@ -122,7 +122,7 @@ function close({ path: place, option }: PrivateDirectory, fd: number): Exposure 
   }
   return {
     found: `other users may enter ${place} and reach what sandboxes leave there, and it could not be closed (${problem})`,
-    mend: `Name another with --${option}, or type: ${closing(place)}`,
+    fix: `Name another with --${option}, or type: ${closing(place)}`,
   };
 }
 

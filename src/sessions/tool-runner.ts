@@ -7,7 +7,7 @@ import type { SessionUse } from "./execute.ts";
 import type { SessionManager } from "./manager.ts";
 import { type CatalogTool, parseWith, type ToolCatalog } from "./tool-catalog.ts";
 
-/** Which tool to run, for whom. */
+/** A call of a tool. */
 export interface ToolRequest {
   readonly owner: string;
   readonly workerId: string;

@@ -11,7 +11,7 @@ export interface RequestKey extends RequestName {
   readonly fingerprint: string;
 }
 
-/** For work that would make something twice if it ran again: what the request has begun to make. */
+/** For work that would make something twice if it ran again: what the request started to make. */
 export interface RequestProgress {
   /** What the same request began to make before the service ended in the middle of it. */
   readonly subject: string | undefined;
@@ -61,7 +61,7 @@ const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: N
  * continues to its answer when their callers have gone (ADR 0032). What bounds
  * the work is its own timeout, the end of its sandbox and {@link stop}. A
  * request that failed is forgotten: its retry runs again. So does one that the
- * end of the service interrupted, with the subject it had begun.
+ * end of the service interrupted, with the subject it had started.
  */
 export class RequestLog {
   readonly #time: ServiceTime;

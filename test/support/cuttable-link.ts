@@ -37,7 +37,7 @@ export class CuttableLink {
   }
 
   /** Takes connections again, at the same address. */
-  async mend(): Promise<void> {
+  async restore(): Promise<void> {
     const { hostname, port } = new URL(`tcp://${this.address}`);
     this.#server.listen(Number(port), hostname);
     await once(this.#server, "listening");

@@ -37,7 +37,7 @@ export class DockerLink {
 
   static async open(): Promise<DockerLink> {
     const link = new DockerLink(await mkdtemp(path.join(tmpdir(), "berth-link-")));
-    await link.mend();
+    await link.restore();
     return link;
   }
 
@@ -48,7 +48,7 @@ export class DockerLink {
   }
 
   /** Takes connections again. */
-  async mend(): Promise<void> {
+  async restore(): Promise<void> {
     this.#server.listen(path.join(this.#directory, "docker.sock"));
     await once(this.#server, "listening");
   }

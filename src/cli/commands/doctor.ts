@@ -48,10 +48,10 @@ function report(findings: readonly Finding[], ok: boolean): string {
     ["STATUS", "WHAT", "FOUND"],
     findings.map(({ status, subject, found }) => [status, subject, found]),
   );
-  const mends = findings.flatMap(({ status, subject, mend }) =>
-    mend === undefined ? [] : [`\n${subject} (${status}):\n${mend.replace(/^/gm, "  ")}\n`],
+  const fixes = findings.flatMap(({ status, subject, fix }) =>
+    fix === undefined ? [] : [`\n${subject} (${status}):\n${fix.replace(/^/gm, "  ")}\n`],
   );
-  return `${table}${mends.join("")}\n${ok ? "A service can run here: berth serve" : "Something is missing: see above."}\n`;
+  return `${table}${fixes.join("")}\n${ok ? "A service can run here: berth serve" : "Something is missing: see above."}\n`;
 }
 
 /** Whether the address is free, or taken by a service that may well be the wanted one. */
@@ -68,14 +68,14 @@ async function diagnoseAddress({ listen }: Config): Promise<Finding> {
       subject,
       status: "missing",
       found: `another program uses ${text}`,
-      mend: "Choose another address, as: berth serve --listen 127.0.0.1:7071",
+      fix: "Choose another address, as: berth serve --listen 127.0.0.1:7071",
     };
   }
   return {
     subject,
     status: "missing",
     found: `${text} cannot be listened on: ${problem.message}`,
-    mend: "Choose another address, as: berth serve --listen 127.0.0.1:7070",
+    fix: "Choose another address, as: berth serve --listen 127.0.0.1:7070",
   };
 }
 
@@ -85,7 +85,7 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   const present = await nearestPresent(dataDir);
   const another = "Choose another, as: berth serve --data-dir DIR";
   if (!(await stat(present)).isDirectory()) {
-    return { subject, status: "missing", found: `${present} is not a directory`, mend: another };
+    return { subject, status: "missing", found: `${present} is not a directory`, fix: another };
   }
   try {
     await access(present, constants.W_OK | constants.X_OK);
@@ -95,8 +95,8 @@ async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
       found: `${dataDir} ${present === dataDir ? "can be written" : "can be made"}`,
     };
   } catch {
-    const mend = `sudo install -d -m 700 -o "$USER" ${dataDir}\n${another}`;
-    return { subject, status: "missing", found: `this user may not write ${present}`, mend };
+    const fix = `sudo install -d -m 700 -o "$USER" ${dataDir}\n${another}`;
+    return { subject, status: "missing", found: `this user may not write ${present}`, fix };
   }
 }
 

@@ -25,16 +25,16 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
       limits(info, groups.description),
       finding("bubblewrap mounts", program.bindsDescriptors, "host directories can be mounted", {
         found: `host directories cannot be mounted: that needs 0.10, or Debian's 0.8.0-2+deb12u1`,
-        mend: INSTALL,
+        fix: INSTALL,
       }),
       finding("bubblewrap pause", pause, "sandboxes can be paused", {
         found: "sandboxes cannot be paused: this user may not write control groups",
-        mend: DELEGATE,
+        fix: DELEGATE,
       }),
     ];
   } catch (error) {
     if (!(error instanceof BwrapProblem)) throw error;
-    return [{ subject: "bubblewrap", status: "missing", found: error.message, mend: error.fix }];
+    return [{ subject: "bubblewrap", status: "missing", found: error.message, fix: error.fix }];
   }
 }
 
@@ -44,7 +44,7 @@ function limits(info: EngineInfo, description: string): Finding {
     "bubblewrap limits",
     missing.length === 0,
     `memory, cpu, processes and disk, by ${description}`,
-    { found: `${description}: no limit of ${missing.join(", ")}`, mend: DELEGATE },
+    { found: `${description}: no limit of ${missing.join(", ")}`, fix: DELEGATE },
   );
 }
 
@@ -52,7 +52,7 @@ function finding(
   subject: string,
   yes: boolean,
   found: string,
-  otherwise: { readonly found: string; readonly mend: string },
+  otherwise: { readonly found: string; readonly fix: string },
 ): Finding {
   return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
 }

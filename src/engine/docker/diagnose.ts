@@ -50,18 +50,18 @@ export async function diagnoseDocker(options: DockerEngineOptions, image: string
   }
 }
 
-async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: string; mend: string }> {
+async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: string; fix: string }> {
   const { code } = (error.cause ?? {}) as NodeJS.ErrnoException;
   if (code === "EACCES" || code === "EPERM") {
     return {
       found: `this user may not open ${place}`,
-      mend: 'sudo usermod -aG docker "$USER"   # then log in again: members of this group are as good as root',
+      fix: 'sudo usermod -aG docker "$USER"   # then log in again: members of this group are as good as root',
     };
   }
   if (code !== "ENOENT" && code !== "ECONNREFUSED") {
     return {
       found: `${error.message.replace(/\.$/, "")} (${place})`,
-      mend: "See the daemon's log: journalctl -u docker",
+      fix: "See the daemon's log: journalctl -u docker",
     };
   }
   const install = (await isInstalled("dockerd"))
@@ -70,7 +70,7 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
   const start = (await isDirectory("/run/systemd/system"))
     ? "sudo systemctl enable --now docker"
     : "sudo sh -c 'dockerd >/var/log/dockerd.log 2>&1 &'";
-  return { found: `no Docker daemon answers at ${place}`, mend: install + start };
+  return { found: `no Docker daemon answers at ${place}`, fix: install + start };
 }
 
 function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
@@ -94,22 +94,22 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
       : {
           status: "missing",
           found: `cgroup v${version} (${facts.CgroupDriver}) cannot limit ${missingLimits.join(", ")}`,
-          mend: rootless ? delegate : kernel,
+          fix: rootless ? delegate : kernel,
         }),
   };
   return [
     limits,
     yesOrLimited("pause", pause, "sandboxes can be paused", {
       found: "sandboxes cannot be paused: Docker runs without control groups",
-      mend: delegate,
+      fix: delegate,
     }),
     yesOrLimited("disk limit", diskLimit, "disk_bytes can be limited", {
       found: "disk_bytes cannot be limited: that needs overlay2 on XFS with project quotas",
-      mend: "Put Docker's data on a disk of its own (DEVICE is erased), with Docker stopped: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
+      fix: "Put Docker's data on a disk of its own (DEVICE is erased), with Docker stopped: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
     }),
     yesOrLimited("network", egress, "sandboxes can have outgoing network", {
       found: "sandboxes get no network: a safe one needs root, iptables, and the daemon on this machine",
-      mend: "sudo apt-get install -y iptables   # and run berth serve as root",
+      fix: "sudo apt-get install -y iptables   # and run berth serve as root",
     }),
   ];
 }
@@ -119,7 +119,7 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
   return Object.keys(allowed).map((name) =>
     yesOrLimited(`runtime ${name}`, known.includes(name), "registered with Docker", {
       found: `Docker does not know it; it has ${known.join(", ")}`,
-      mend:
+      fix:
         name === "runsc"
           ? "sudo runsc install && sudo systemctl reload docker"
           : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
@@ -130,7 +130,7 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
 function storage({ Driver: driver }: DaemonFacts): Finding {
   return yesOrLimited("storage driver", driver !== "vfs", driver, {
     found: "vfs: every sandbox is a full copy of its image, slow to create and large",
-    mend: 'Set "storage-driver": "overlay2" in /etc/docker/daemon.json\nsudo systemctl restart docker',
+    fix: 'Set "storage-driver": "overlay2" in /etc/docker/daemon.json\nsudo systemctl restart docker',
   });
 }
 
@@ -138,7 +138,7 @@ function yesOrLimited(
   subject: string,
   yes: boolean,
   found: string,
-  otherwise: { readonly found: string; readonly mend: string },
+  otherwise: { readonly found: string; readonly fix: string },
 ): Finding {
   return yes ? { subject, status: "ok", found } : { subject, status: "limited", ...otherwise };
 }
@@ -179,7 +179,7 @@ async function diagnoseImage(daemon: Daemon, image: string): Promise<Finding> {
     subject,
     status: "missing",
     found: `${image} is not there, and ${refusal}`,
-    mend:
+    fix:
       others.length === 0
         ? `docker pull ${image}`
         : `docker pull ${image}\nor use one that is there (${others.slice(0, 5).join(", ")}): berth serve --default-image IMAGE`,

@@ -64,7 +64,7 @@ describe("a directory that others may enter is left as it was, with what to type
     writeFileSync(path.join(place, "theirs"), "");
     const words = `holds "theirs", which is not Berth's, so it is not closed unasked. Name a directory of Berth's own with --data-dir, or type: sudo chmod 700 ${place}`;
     expect(() => makePrivate(directory())).toThrow(refusal(words));
-    expect(exposureAt(directory())?.mend).toMatch(new RegExp(`type: sudo chmod 700 ${place}$`));
+    expect(exposureAt(directory())?.fix).toMatch(new RegExp(`type: sudo chmod 700 ${place}$`));
     expect(modeOf(place)).toBe(0o755);
   });
 
@@ -88,7 +88,7 @@ describe("a directory that others may enter is left as it was, with what to type
     expect(() => makePrivate(directory())).toThrow(
       refusal("Name a directory of Berth's own with --data-dir."),
     );
-    expect(exposureAt(directory())?.mend).not.toContain("chmod");
+    expect(exposureAt(directory())?.fix).not.toContain("chmod");
     expect(modeOf(place)).toBe(0o1777);
   });
 
@@ -96,7 +96,7 @@ describe("a directory that others may enter is left as it was, with what to type
     place = path.join(place, "it's mine");
     mkdirSync(place, { mode: 0o755 });
     writeFileSync(path.join(place, "theirs"), "");
-    expect(exposureAt(directory())?.mend).toContain(`chmod 700 '${place.replace("'", "'\\''")}'`);
+    expect(exposureAt(directory())?.fix).toContain(`chmod 700 '${place.replace("'", "'\\''")}'`);
   });
 });
 
@@ -135,7 +135,7 @@ describe("a shared root", () => {
       mkdirSync(path.join(place, "more"));
       chmodSync(place, mode);
       await expect(makeSharedRoot(place)).rejects.toThrow(refusal("or move what it holds: sudo sh -ec '"));
-      const [, script, rest] = /sudo sh -ec '([^']*)' (.*)/.exec(sharedRootExposure(place)?.mend ?? "") ?? [];
+      const [, script, rest] = /sudo sh -ec '([^']*)' (.*)/.exec(sharedRootExposure(place)?.fix ?? "") ?? [];
       expect([script, rest]).toEqual([
         'cd "$0"; mkdir shared; find . -mindepth 1 -maxdepth 1 ! -name shared ! -name lost+found -exec mv -t shared -- {} +; chmod 700 .',
         place,

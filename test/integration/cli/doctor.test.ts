@@ -5,7 +5,7 @@ import { type ProgramOptions, runProgram, ServeProcess } from "../../support/pro
 
 interface Report {
   readonly ok: boolean;
-  readonly findings: readonly { subject: string; status: string; found: string; mend?: string }[];
+  readonly findings: readonly { subject: string; status: string; found: string; fix?: string }[];
 }
 
 async function doctor(args: string[] = [], options: ProgramOptions = {}) {
@@ -65,17 +65,17 @@ test("quotas that the file system would not hold are told, with what it takes", 
       subject: option,
       status: "limited",
       found: expect.stringMatching(/^it would be watched, not enforced: /),
-      mend: expect.stringContaining(`Have ${root} on ext4 or xfs mounted with prjquota`),
+      fix: expect.stringContaining(`Have ${root} on ext4 or xfs mounted with prjquota`),
     });
   }
 });
 
-describe.concurrent("what is missing comes with what mends it, and 1", () => {
+describe.concurrent("what is missing comes with what fixes it, and 1", () => {
   test("an image that is neither there nor to be had", async () => {
     const { exitCode, ok, of } = await doctor(["--default-image", MISSING_IMAGE]);
     expect({ exitCode, ok }).toEqual({ exitCode: 1, ok: false });
     expect(of("default image")?.found).toContain(`${MISSING_IMAGE} is not there, and its registry`);
-    expect(of("default image")?.mend).toContain(`docker pull ${MISSING_IMAGE}`);
+    expect(of("default image")?.fix).toContain(`docker pull ${MISSING_IMAGE}`);
   });
 
   test("a daemon that is not there", async () => {
@@ -84,7 +84,7 @@ describe.concurrent("what is missing comes with what mends it, and 1", () => {
     expect(of("docker daemon")).toMatchObject({
       status: "missing",
       found: "no Docker daemon answers at /no/docker.sock",
-      mend: expect.stringContaining("docker"),
+      fix: expect.stringContaining("docker"),
     });
   });
 
@@ -109,7 +109,7 @@ describe.concurrent("what is missing comes with what mends it, and 1", () => {
     expect(of("data directory")).toMatchObject({
       status: "missing",
       found: "/etc/hostname is not a directory",
-      mend: expect.stringContaining("--data-dir DIR"),
+      fix: expect.stringContaining("--data-dir DIR"),
     });
   });
 
@@ -135,7 +135,7 @@ test("a runtime that Docker does not know is limited, which is no failure", asyn
   expect(exitCode).toBe(0);
   expect(of("runtime runsc")).toMatchObject({
     status: "limited",
-    mend: expect.stringContaining("runsc install"),
+    fix: expect.stringContaining("runsc install"),
   });
 });
 

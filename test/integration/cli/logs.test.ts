@@ -154,7 +154,7 @@ describe.concurrent("a connection that breaks", () => {
     for (const [index, share] of [0.1, 0.3, 0.6].entries()) {
       await eventually(() => seen > whole.length * share);
       link.cut();
-      await link.mend();
+      await link.restore();
       await client.exec(SANDBOX, `touch /tmp/part${index + 1}`).result;
     }
     const { exitCode, stdout, stderr } = await end;

@@ -63,7 +63,7 @@ describe("while Docker does not answer", () => {
           message: expect.stringContaining("its deletion failed"),
         },
       ]);
-      await link.mend();
+      await link.restore();
       await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available, {
         timeoutMs: 60_000,
       });
@@ -97,7 +97,7 @@ describe("while Docker does not answer", () => {
             expect.objectContaining({ level: "warn", message: expect.stringContaining("has no sandbox") }),
           );
         }
-        await link.mend();
+        await link.restore();
         await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available, {
           timeoutMs: 60_000,
         });

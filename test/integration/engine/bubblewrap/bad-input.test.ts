@@ -50,7 +50,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
   (engine, index) => {
     test.each(shared(CASES, index, ENGINES.length))(
       "a bwrap that is %s is reported by serve and by doctor, and nothing runs without one",
-      async (name, bwrap, problem, mend) => {
+      async (name, bwrap, problem, fix) => {
         const [start, doctor] = await Promise.all([
           berth(name, bwrap, "serve", "--engine", engine),
           berth(name, bwrap, "doctor", "--engine", engine),
@@ -62,7 +62,7 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
         expect(doctor.exitCode).toBe(1);
         expect(doctor.out).toContain(problem);
         expect(doctor.out).toMatch(/bubblewrap \(missing\):\n {2}\S/);
-        expect(doctor.out).toContain(mend);
+        expect(doctor.out).toContain(fix);
       },
     );
   },

@@ -58,14 +58,14 @@ test.each([
     "cannot reach",
     "chmod a+x",
   ],
-])("one that is %s is told by doctor and by the start", async (_, make, problem, mend) => {
+])("one that is %s is told by doctor and by the start", async (_, make, problem, fix) => {
   const bad = make();
   const [finding] = await diagnoseBubblewrap(bad);
   expect(finding).toMatchObject({
     subject: "bubblewrap",
     status: "missing",
     found: expect.stringContaining(problem),
-    mend: expect.stringContaining(mend),
+    fix: expect.stringContaining(fix),
   });
   const broken = new BubblewrapEngine({ logger: silent, image: TEST_IMAGE, rootfs: bad });
   onTestFinished(() => broken.close());

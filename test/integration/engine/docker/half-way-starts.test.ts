@@ -23,19 +23,26 @@ test("a start that is stopped halfway in continues once nothing stops it", async
   const { ref } = await engine.create(spec());
   onTestFinished(() => engine.remove(ref));
   const outside = (await engine.outside(ref)) as OutsideControl;
-  // It may be stopped before or after it has joined the container's control group.
-  for (let round = 0; round < 25; round++) {
+  // It may be stopped before or after it has joined the container's control group; on a slow machine, now and then not at all.
+  let stopped = 0;
+  for (let round = 0; round < 200 && stopped < 25; round++) {
     const attacker = await stopEverything(ref);
-    const starting = run(engine, ref, ["echo", "started"]);
+    let isOver = false;
+    const starting = run(engine, ref, ["echo", "started"]).finally(() => {
+      isOver = true;
+    });
     starting.catch(() => {});
     let obstacle: Obstacle | undefined;
-    for (let look = 0; look < 100 && obstacle === undefined; look++) {
+    for (let look = 0; look < 1_000 && obstacle === undefined && !isOver; look++) {
       await sleep(50);
       obstacle = await outside.obstacle(60_000);
     }
-    expect(obstacle).toBe("stopped");
+    if (obstacle !== undefined) {
+      expect(obstacle).toBe("stopped");
+      stopped++;
+    }
     await outside.killTree(attacker);
-    const started = await Promise.race([starting, sleep(5_000)]);
-    expect(started?.stdout.toString()).toBe("started\n");
+    expect((await starting).stdout.toString()).toBe("started\n");
   }
-});
+  expect(stopped).toBe(25);
+}, 180_000);

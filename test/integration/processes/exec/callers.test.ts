@@ -47,27 +47,27 @@ describe("a caller that goes away", () => {
 
   test("and does not come back within the grace loses the command", async () => {
     const execution = app.client.exec(bench.id, "echo on; exec sleep 666", {
-      disconnect_grace: seconds(0.5),
+      disconnect_grace: seconds(2),
     });
     await execution.until("on");
     execution.cancel();
     const startedAt = performance.now();
     expect(await running("sleep 666")).toContain("sleep 666");
     expect((await left(await execution.processId)).cause).toBe("EXIT_CAUSE_CANCELED");
-    expect(performance.now() - startedAt).toBeGreaterThan(300);
+    expect(performance.now() - startedAt).toBeGreaterThan(1_500);
     expect(await running("sleep 666")).toEqual([]);
   });
 
   test("and comes back only to go again loses the command after another grace", async () => {
     const execution = app.client.exec(bench.id, "echo on; exec sleep 677", {
-      disconnect_grace: seconds(0.5),
+      disconnect_grace: seconds(2),
     });
     await execution.until("on");
     const processId = await execution.processId;
     execution.cancel();
     const again = app.client.attach(processId);
     await again.until("on");
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
     expect(await running("sleep 677")).toContain("sleep 677");
     again.cancel();
     expect((await left(processId)).cause).toBe("EXIT_CAUSE_CANCELED");
