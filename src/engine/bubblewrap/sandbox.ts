@@ -189,6 +189,7 @@ export class BubblewrapSandbox {
       get paused() {
         return freezer.paused;
       },
+      thaw: () => freezer.thaw(),
       frozen: async <T>(act: (stillness: Stillness) => Promise<T>): Promise<T> => {
         if (this.#phase.state === "pausing") return act("running");
         const acting = freezer.frozen(act);

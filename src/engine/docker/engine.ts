@@ -1,5 +1,6 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
-import { BerthError } from "../../base/errors.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
@@ -104,6 +105,13 @@ export interface DockerEngineOptions {
 
 /** When a removal gets help: Docker waits for processes that were stopped halfway into the container. */
 const STUCK_REMOVAL_MS = 1_500;
+/**
+ * Least time between a pause and a resume of a container. Docker sets a
+ * container's state when a call succeeds and once more when containerd's event
+ * arrives; a late event of the call before overrides the state of the newer one.
+ * Docker then takes a frozen container for running, and refuses to resume it.
+ */
+const PAUSE_SETTLE_MS = 300;
 
 /** The engine over a Docker daemon. */
 export class DockerEngine implements Engine {
@@ -124,6 +132,8 @@ export class DockerEngine implements Engine {
   readonly #orphanedPipes: OrphanedPipes;
   readonly #spawner: Spawner;
   readonly #outside: OutsideViews;
+  /** The last change of each container's pause, by `performance.now()`. */
+  readonly #pauses = new Map<string, { readonly paused: boolean; readonly at: number }>();
   #info: EngineInfo | undefined;
   /** The recovery of pipes that an earlier run of the service left. */
   #recovered: Promise<void> | undefined;
@@ -236,6 +246,7 @@ export class DockerEngine implements Engine {
     this.#users.delete(ref);
     this.#lateTargets.delete(ref);
     this.#outside.forget(ref);
+    this.#pauses.delete(ref);
     await this.#spawner.forget(ref);
   }
 
@@ -386,15 +397,14 @@ export class DockerEngine implements Engine {
   }
 
   async #changePaused(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
+    const last = this.#pauses.get(ref);
+    if (last !== undefined && last.paused !== paused) {
+      const rest = last.at + PAUSE_SETTLE_MS - performance.now();
+      if (rest > 0) await sleep(rest, undefined, { signal }).catch(() => throwIfAborted(signal));
+    }
     try {
-      await this.#daemon.call(
-        paused ? "pausing a container" : "resuming a container",
-        (docker, abortSignal) => {
-          const container = docker.getContainer(ref);
-          return paused ? container.pause({ abortSignal }) : container.unpause({ abortSignal });
-        },
-        { signal },
-      );
+      await this.#callPause(ref, paused, signal);
+      this.#pauses.set(ref, { paused, at: performance.now() });
     } catch (error) {
       if (!answerTo(error)) throw error;
       // Docker refuses what is so already; the container's state distinguishes that from other refusals.
@@ -402,7 +412,26 @@ export class DockerEngine implements Engine {
       if (!state.Running)
         throw translateError({ statusCode: 409, message: "is not running" }, "pausing a container");
       if (state.Paused !== paused) throw error;
+      if (!paused && last?.paused) await this.#thaw(ref, signal);
     }
+  }
+
+  /** Resumes a container that Docker takes for running while its processes are frozen: see {@link PAUSE_SETTLE_MS}. */
+  async #thaw(ref: string, signal?: AbortSignal): Promise<void> {
+    await this.outside(ref, signal);
+    this.#outside.thaw(ref);
+    this.#pauses.set(ref, { paused: false, at: performance.now() });
+  }
+
+  async #callPause(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
+    await this.#daemon.call(
+      paused ? "pausing a container" : "resuming a container",
+      (docker, abortSignal) => {
+        const container = docker.getContainer(ref);
+        return paused ? container.pause({ abortSignal }) : container.unpause({ abortSignal });
+      },
+      { signal },
+    );
   }
 
   /** How a container that does not run ended; undefined where it is gone or being removed. */

@@ -22,6 +22,7 @@ const CLOSE_MS = 200;
 export class OutsideViews {
   readonly #gate: StartGate;
   readonly #views = new Map<string, OutsideControl | undefined>();
+  readonly #freezers = new Map<string, Freezer>();
   readonly #namespaces = new NamespaceTable();
 
   constructor(gate: StartGate) {
@@ -44,6 +45,12 @@ export class OutsideViews {
   /** Forgets a container that is gone. */
   forget(ref: string): void {
     this.#views.delete(ref);
+    this.#freezers.delete(ref);
+  }
+
+  /** Thaws a container that a pause left frozen, where its control group can be reached. */
+  thaw(ref: string): void {
+    this.#freezers.get(ref)?.thaw();
   }
 
   async #open(ref: string, { State, Config }: ContainerInspectInfo): Promise<OutsideControl | undefined> {
@@ -62,6 +69,8 @@ export class OutsideViews {
     const pids = directories.get("pids") ?? unified;
     const processes = freezer ?? pids;
     if (processes === undefined) return undefined;
+    const freeze = freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer));
+    this.#freezers.set(ref, freeze);
     const oomFile = directories.has("memory") ? "memory.oom_control" : "memory.events";
     return new OutsideView({
       undumpable: UNDUMPABLE_TARGET,
@@ -70,7 +79,7 @@ export class OutsideViews {
       entering: namespaceScope(State.Pid, this.#namespaces),
       isHalfWayIn: (name) => name.startsWith("runc:["),
       level: idsOf(State.Pid, "NSpid").length - 1,
-      freezer: freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer)),
+      freezer: freeze,
       // `docker exec` by hand fails in a container that is frozen.
       freezeLast: true,
       oldestStartMs: () => this.#gate.oldestStartMs(ref),
@@ -85,6 +94,7 @@ export class OutsideViews {
       get paused() {
         return freezer.paused;
       },
+      thaw: () => freezer.thaw(),
       frozen: (act) =>
         this.#gate.closedWithin(ref, CLOSE_MS, (closed) => (closed ? freezer.frozen(act) : act("running"))),
     };

@@ -15,12 +15,14 @@ export type Stillness =
 export interface Freezer {
   /** Whether the sandbox is paused. */
   readonly paused: boolean;
+  /** Ends a pause. */
+  thaw(): void;
   /** Runs `act` while they are frozen, if they freeze soon. */
   frozen<T>(act: (stillness: Stillness) => Promise<T>): Promise<T>;
 }
 
 /** For a sandbox whose processes cannot be frozen. */
-export const NO_FREEZER: Freezer = { paused: false, frozen: (act) => act("running") };
+export const NO_FREEZER: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
 
 const LOOK_MS = 2;
 /** A process that is in the kernel for longer, as on a slow disk, is not awaited. */
@@ -39,6 +41,9 @@ export function groupFreezer(directory: string): Freezer {
   return {
     get paused() {
       return requested();
+    },
+    thaw() {
+      if (requested()) writeGroupFile(file, thaw);
     },
     async frozen(act) {
       if (requested()) return act("paused");

@@ -12,7 +12,7 @@ import {
   makePrivate,
   type PrivateDirectory,
 } from "../../base/private-directory.ts";
-import { quote } from "../../base/shell-quote.ts";
+import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import type { Quota, WorkspacePlace } from "../workspace.ts";
 import type { Layout } from "./layout.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
@@ -194,7 +194,7 @@ function unmovedContent(root: string): Exposure | undefined {
   const script = `cd "$0"; mkdir ${INSIDE}; find . -mindepth 1 -maxdepth 1 ! -name ${INSIDE} ! -name lost+found -exec mv -t ${INSIDE} -- {} +; chmod 700 .`;
   return {
     found: `other users may come to ${root}, so sandboxes are to share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`,
-    fix: `Name an empty directory or one behind a closed one with --${OPTION}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quote(root)}`,
+    fix: `Name an empty directory or one behind a closed one with --${OPTION}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quoteIfNeeded(root)}`,
   };
 }
 
