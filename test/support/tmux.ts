@@ -40,15 +40,15 @@ export class TmuxTerminal {
   static async start({ command, env, columns = 80, rows = 24 }: TmuxOptions): Promise<TmuxTerminal> {
     const dir = await mkdtemp(path.join(tmpdir(), "berth-tmux-"));
     const session = ["new-session", "-x", String(columns), "-y", String(rows), ...command];
-    const settings = ["set", "-g", "window-size", "manual", ";", "set", "destroy-unattached", "on"];
-    const client = spawn(
-      "tmux",
-      ["-S", path.join(dir, "socket"), "-f", "/dev/null", "-C", ...session, ";", ...settings],
-      { env: { ...process.env, ...env, TMUX: undefined } },
-    );
+    const client = spawn("tmux", ["-S", path.join(dir, "socket"), "-f", "/dev/null", "-C", ...session], {
+      env: { ...process.env, ...env, TMUX: undefined },
+    });
     client.stdin.on("error", () => {});
     await once(client, "spawn");
     const terminal = new TmuxTerminal(client, dir);
+    await terminal.#command("set -g window-size manual");
+    // Not before the client is attached: the session would go at once.
+    await terminal.#command("set destroy-unattached on");
     await terminal.resize(columns, rows);
     return terminal;
   }
