@@ -10,13 +10,13 @@ const REST_FACTOR = 9;
 interface WorkspaceSweepParts {
   readonly store: WorkspaceStore;
   readonly directories: WorkspaceDirectories;
-  /** Whether the name of a file says that an earlier life of the service made it. */
+  /** Whether the name of a file says that an earlier run of the service made it. */
   readonly isLeftBehind: (name: string) => boolean;
   readonly logger: Logger;
 }
 
 /**
- * Removes, after the start, the temporary files that earlier lives of the
+ * Removes, after the start, the temporary files that earlier runs of the
  * service left in workspaces and shared directories when they, or their
  * sandboxes, were killed in the middle of a write.
  */
