@@ -167,6 +167,14 @@ describe("the time to live", () => {
     expect(bench.listed.map(({ resourceType }) => resourceType)).toEqual(["notebook"]);
   });
 
+  test("may be longer than that of other idle sandboxes", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId, sessionId } = await bench.created("shell", { ttlMs: 72 * 3600_000 });
+    await bench.clock.advance(71 * 3600_000);
+    expect(bench.containers).toEqual([sandboxId]);
+    expect(bench.sandboxes.get({ owner: OWNER, sandboxId }).spec.labels).toEqual({ session_id: sessionId });
+  });
+
   test("starts again with each call's end, and does not run during a call", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
@@ -231,6 +239,21 @@ describe("destroy", () => {
     expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
   });
 
+  test("cleans up when the calls that it aborted have ended", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const ending = gate();
+    const work = bench.sessions.withSession(keyOf("shell"), never, () => ending.promise);
+    await settled();
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"], 0);
+    await bench.clock.advance(1_000);
+    expect(bench.shell.backend.cleanups).toEqual([]);
+    ending.resolve();
+    await work;
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+    expect(bench.shell.backend.cleanups).toEqual([true]);
+  });
+
   test("goes on where a call ignores its abort", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
@@ -268,6 +291,20 @@ describe("destroy", () => {
     const [result] = await bench.sessions.destroy(OWNER, WORKER, ["shell"]);
     expect(result).toMatchObject({ status: "DESTROYED", failure: { reason: "SESSION_START_FAILED" } });
     expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("reports a sandbox that cannot be removed; Berth keeps retrying", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    bench.engine.before = async (step) => {
+      if (step === "remove") throw new BerthError("ENGINE_UNAVAILABLE", "on purpose");
+    };
+    const [result] = await bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    expect(result).toMatchObject({ status: "DESTROYED", failure: { reason: "ENGINE_UNAVAILABLE" } });
+    expect([bench.listed, bench.stored]).toEqual([[], []]);
+    bench.engine.before = async () => {};
+    await bench.clock.advance(60_000);
+    expect(bench.containers).toEqual([]);
   });
 
   test("without types ends all of the worker; a type that it lacks is NOT_FOUND", async () => {

@@ -1,0 +1,764 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import { WHOLE } from "../../../src/base/ordered-index.ts";
+import type { CommandRequest } from "../../../src/processes/manager.ts";
+import { settled } from "../../support/manual-clock.ts";
+import { OWNER } from "../sandboxes/support.ts";
+import { never, ProcessBench, SIGKILL, SIGTERM } from "./support.ts";
+
+const DAY_MS = 24 * 3600 * 1000;
+
+/** A promise that a test settles. */
+const gate = () => Promise.withResolvers<void>();
+
+describe("exec", () => {
+  test("streams the start, the output in its order, and the end", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    expect(stream.events).toEqual([
+      { type: "started", processId: stream.processId, startTimeMs: bench.clock.wallMs() },
+    ]);
+    bench.job.write("out ");
+    bench.job.write("err", "stderr");
+    bench.job.write("more");
+    await bench.clock.advance(250);
+    bench.job.exit(3);
+    await stream.over;
+    expect(stream.events.slice(1)).toEqual([
+      { type: "output", stream: "stdout", offset: 0, data: Buffer.from("out ") },
+      { type: "output", stream: "stderr", offset: 0, data: Buffer.from("err") },
+      { type: "output", stream: "stdout", offset: 4, data: Buffer.from("more") },
+      {
+        type: "exited",
+        status: {
+          cause: "EXITED",
+          exitCode: 3,
+          signal: 0,
+          durationMs: 250,
+          stdoutBytes: 8,
+          stderrBytes: 3,
+          message: "",
+        },
+      },
+    ]);
+  });
+
+  test("runs a command with the sandbox's settings and its own", async () => {
+    const bench = await ProcessBench.start();
+    const spec = { env: { A: "sandbox", B: "sandbox" }, workingDir: "/work", user: "nobody" };
+    const { sandboxId } = await bench.sandboxes.create(OWNER, spec, { signal: never });
+    const more = { sandbox: { owner: OWNER, sandboxId }, env: { B: "command" } };
+    await bench.exec({ ...more, command: { kind: "shell", line: "ls | wc" }, workingDir: "src" });
+    expect(bench.job.request).toMatchObject({
+      argv: ["/bin/sh", "-c", "ls | wc"],
+      env: { A: "sandbox", B: "command" },
+      workingDir: "/work/src",
+      user: "nobody",
+      stdin: false,
+    });
+    await bench.exec({ ...more, user: "root", terminal: { columns: 80, rows: 24 } });
+    expect(bench.job.request).toMatchObject({
+      argv: ["true"],
+      env: { TERM: "xterm-256color" },
+      workingDir: "/work",
+      user: "root",
+      stdin: true,
+    });
+  });
+
+  test("holds a lease on the sandbox while the process runs, and no longer", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    expect(bench.operations).toBe(1);
+    bench.job.exit(0);
+    await stream.over;
+    expect(bench.operations).toBe(0);
+  });
+
+  test("that cannot start throws why, and keeps neither lease nor place", async () => {
+    const bench = await ProcessBench.start({ maxProcesses: 1 });
+    bench.runner.starting = () => Promise.reject(new BerthError("INVALID_ARGUMENT", "on purpose"));
+    for (let i = 0; i < 2; i++) {
+      const { over } = await bench.exec({ requestId: `${i}` });
+      await expect(over).rejects.toMatchObject({ reason: "INVALID_ARGUMENT" });
+    }
+    expect(bench.operations).toBe(0);
+    await bench.clock.advance(1_000);
+    expect(bench.stored).toEqual([]);
+  });
+
+  test.each([
+    ["an unknown sandbox", { sandboxId: "nothing" }, "SANDBOX_NOT_FOUND"],
+    ["another owner's sandbox", { owner: "somebody else" }, "SANDBOX_NOT_FOUND"],
+    ["another generation of the sandbox", { generation: 7 }, "SANDBOX_REPLACED"],
+  ])("in %s is refused", async (_, wrong, reason) => {
+    const bench = await ProcessBench.start();
+    const { over } = await bench.exec({ sandbox: { ...bench.sandbox, ...wrong } });
+    await expect(over).rejects.toMatchObject({ reason });
+    expect(bench.runner.jobs).toEqual([]);
+  });
+
+  test("in a paused sandbox is refused", async () => {
+    const bench = await ProcessBench.start();
+    await bench.sandboxes.pause(bench.sandbox, never);
+    const { over } = await bench.exec();
+    await expect(over).rejects.toMatchObject({ reason: "SANDBOX_NOT_RUNNING" });
+  });
+
+  test("makes the process wait for a reader that does not keep up", async () => {
+    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const events = bench.processes.exec(bench.request(), never);
+    await events.next();
+    bench.job.write("x".repeat(9_000));
+    expect(bench.job.paused).toBe(false);
+    bench.job.write("x".repeat(9_000));
+    expect(bench.job.paused).toBe(true);
+    let read = 0;
+    while (read < 18_000) {
+      const { value } = await events.next();
+      if (value?.type !== "output") throw new Error(`not output: ${value?.type}`);
+      read += value.data.length;
+    }
+    expect(bench.job.paused).toBe(false);
+  });
+
+  test("sends keepalives while there is nothing else", async () => {
+    const bench = await ProcessBench.start({ keepaliveMs: 1 });
+    const events = bench.processes.exec(bench.request(), never);
+    expect((await events.next()).value).toMatchObject({ type: "started" });
+    expect((await events.next()).value).toEqual({ type: "keepalive" });
+    await events.return(undefined);
+  });
+
+  test.each([
+    ["a signal", 128 + SIGKILL, 0, "SIGNALED"],
+    ["want of memory", 128 + SIGKILL, 1, "OUT_OF_MEMORY"],
+    ["itself, though memory was short", 1, 1, "EXITED"],
+  ])("reports that %s ended the process", async (_, code, oomKills, cause) => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.oomKills = oomKills;
+    bench.job.exit(code);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause, exitCode: code, signal: Math.max(0, code - 128) });
+  });
+
+  test("explains an end by a kill for want of memory once", async () => {
+    const bench = await ProcessBench.start();
+    const [first, second] = [await bench.exec(), await bench.exec()];
+    bench.oomKills = 1;
+    for (const job of bench.runner.jobs) {
+      job.exit(128 + SIGKILL);
+      await settled();
+    }
+    expect([first.status?.cause, second.status?.cause]).toEqual(["OUT_OF_MEMORY", "SIGNALED"]);
+  });
+
+  test.each([
+    ["SANDBOX_TERMINATED", "SANDBOX_TERMINATED"],
+    ["ENGINE_UNAVAILABLE", "ENGINE_LOST"],
+  ] as const)("reports a job that is lost with %s as %s", async (reason, cause) => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.job.lose(new BerthError(reason, "on purpose"));
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause, exitCode: -1, message: "on purpose" });
+  });
+
+  test("ends a process that writes more than its limit, and keeps what fits", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ outputLimitBytes: 10 });
+    bench.job.write("12345678");
+    bench.job.write("abcdef");
+    await stream.over;
+    expect(stream.stdout).toBe("12345678ab");
+    expect(stream.status).toMatchObject({ cause: "OUTPUT_LIMIT", stdoutBytes: 10 });
+    expect(bench.job.runs).toBe(false);
+  });
+});
+
+describe("run", () => {
+  const run = (bench: ProcessBench, more: Partial<CommandRequest> = {}, maxBytes = 100, signal = never) => {
+    const collected = bench.processes.run(bench.request(more), maxBytes, signal);
+    collected.catch(() => {});
+    return collected;
+  };
+
+  test("returns the output and the end", async () => {
+    const bench = await ProcessBench.start();
+    const result = run(bench);
+    await settled();
+    bench.job.write("out");
+    bench.job.write("err", "stderr");
+    bench.job.exit(0);
+    const { processId, status, stdout, stderr } = await result;
+    expect(bench.processes.get(OWNER, processId).status).toBe(status);
+    expect(status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+    expect(stdout.result()).toEqual({ data: Buffer.from("out"), gap: undefined });
+    expect(stderr.result()).toEqual({ data: Buffer.from("err"), gap: undefined });
+  });
+
+  test("returns head and tail of output that is too long", async () => {
+    const bench = await ProcessBench.start();
+    const result = run(bench, {}, 10);
+    await settled();
+    bench.job.write("head-");
+    bench.job.write("x".repeat(500));
+    bench.job.write("-tail");
+    bench.job.exit(0);
+    const { stdout, status } = await result;
+    expect(stdout.result()).toEqual({ data: Buffer.from("head--tail"), gap: { from: 5, to: 505 } });
+    expect(status.stdoutBytes).toBe(510);
+  });
+
+  test("whose caller leaves throws CANCELED, and stops the process", async () => {
+    const bench = await ProcessBench.start();
+    const caller = new AbortController();
+    const result = run(bench, {}, 100, caller.signal);
+    await settled();
+    caller.abort();
+    await expect(result).rejects.toMatchObject({ reason: "CANCELED" });
+    await settled();
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+});
+
+describe("the timeout", () => {
+  test("ends the process at its time", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    await bench.clock.advance(4_999);
+    expect(bench.job.signals).toEqual([]);
+    bench.job.write("partial");
+    await bench.clock.advance(1);
+    await stream.over;
+    expect(bench.job.signals).toEqual([SIGTERM]);
+    expect(stream.stdout).toBe("partial");
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 143, durationMs: 5_000 });
+    expect(bench.operations).toBe(0);
+  });
+
+  test("is the sandbox's where the command names none", async () => {
+    const bench = await ProcessBench.start();
+    const spec = { commandTimeoutMs: 7_000 };
+    const { sandboxId } = await bench.sandboxes.create(OWNER, spec, { signal: never });
+    const stream = await bench.exec({ sandbox: { owner: OWNER, sandboxId } });
+    await bench.clock.advance(6_999);
+    expect(stream.status).toBeUndefined();
+    await bench.clock.advance(1);
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT" });
+  });
+
+  test("kills a process that ignores SIGTERM", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 1 });
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    const { job } = bench;
+    job.onSignal = (signal) => signal === SIGKILL && job.exit(137);
+    await bench.clock.advance(5_000);
+    await stream.over;
+    expect(job.signals).toEqual([SIGTERM, SIGKILL]);
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 137, signal: SIGKILL });
+  });
+
+  test("is over soon even where nothing reports the end of the process", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 0 });
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    const killed = gate();
+    bench.job.onSignal = (signal) => signal === SIGKILL && killed.resolve();
+    await bench.clock.advance(5_000);
+    await killed.promise;
+    await bench.clock.advance(2_000);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: -1 });
+    expect(bench.operations).toBe(0);
+  });
+
+  test("includes the time that the start took", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    await bench.clock.advance(4_000);
+    starting.resolve();
+    await bench.clock.advance(999);
+    expect(bench.job.runs).toBe(true);
+    await bench.clock.advance(1);
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", durationMs: 5_000 });
+  });
+});
+
+describe("a caller that leaves", () => {
+  test("ends its process", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    const process = bench.processes.get(OWNER, stream.processId);
+    stream.leave();
+    await stream.over;
+    expect(await process.ended).toMatchObject({ cause: "CANCELED", signal: SIGTERM });
+    expect(stream.status).toBeUndefined();
+  });
+
+  test("before its process has started ends it as it starts", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const stream = await bench.exec();
+    stream.leave();
+    starting.resolve();
+    await settled();
+    await stream.over;
+    expect(bench.job.signals).toEqual([SIGTERM]);
+    expect(bench.operations).toBe(0);
+  });
+
+  test("ends its process after the grace", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ disconnectGraceMs: 10_000 });
+    stream.leave();
+    await bench.clock.advance(9_999);
+    expect(bench.job.signals).toEqual([]);
+    await bench.clock.advance(1);
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
+  test("and attaches again holds off the end of its process, until it leaves again", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ disconnectGraceMs: 10_000 });
+    stream.leave();
+    await bench.clock.advance(9_000);
+    const again = await bench.attach(stream.processId);
+    await bench.clock.advance(60_000);
+    expect(bench.job.signals).toEqual([]);
+    again.leave();
+    await bench.clock.advance(9_999);
+    expect(bench.job.signals).toEqual([]);
+    await bench.clock.advance(1);
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
+  test("leaves a detached process running", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ onDisconnect: "DETACH" });
+    bench.job.write("before ");
+    stream.leave();
+    await bench.clock.advance(10_000);
+    bench.job.write("after");
+    const again = await bench.attach(stream.processId);
+    bench.job.exit(0);
+    await again.over;
+    expect(again.stdout).toBe("before after");
+    expect(again.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+  });
+});
+
+describe("attach", () => {
+  test("streams from the given offset on, also after the end", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.job.write("0123456789");
+    const during = await bench.attach(stream.processId, 4);
+    bench.job.write("abc");
+    bench.job.exit(0);
+    await during.over;
+    expect(during.events[0]).toMatchObject({ type: "started", processId: stream.processId });
+    expect(during.stdout).toBe("456789abc");
+    const after = await bench.attach(stream.processId, 11);
+    await after.over;
+    expect(after.stdout).toBe("bc");
+    expect(after.status).toEqual(during.status);
+  });
+
+  test("beyond what was written is refused", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.job.write("0123");
+    const { over } = await bench.attach(stream.processId, 5);
+    await expect(over).rejects.toMatchObject({ reason: "OFFSET_OUT_OF_RANGE", metadata: { written: "4" } });
+  });
+
+  test("to another owner's process is refused", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    const { over } = await bench.attach(stream.processId, 0, "somebody else");
+    await expect(over).rejects.toMatchObject({ reason: "PROCESS_NOT_FOUND" });
+  });
+
+  test("never makes the process wait; a slow reader gets a gap", async () => {
+    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const stream = await bench.exec();
+    const slow = bench.processes.attach(OWNER, stream.processId, { stdout: 0, stderr: 0 }, never);
+    await slow.next();
+    for (let i = 0; i < 5; i++) {
+      bench.job.write("x".repeat(9_000));
+      await settled();
+    }
+    expect(bench.job.paused).toBe(false);
+    bench.job.exit(0);
+    await stream.over;
+    const types: string[] = [];
+    for await (const { type } of slow) types.push(type);
+    expect(stream.stdout).toHaveLength(45_000);
+    expect(types).toEqual(["output", "gap", "output", "exited"]);
+  });
+
+  test("that leaves does not end the process", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    const follower = await bench.attach(stream.processId);
+    follower.leave();
+    await follower.over;
+    bench.job.exit(0);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "EXITED" });
+  });
+});
+
+describe("a request id", () => {
+  const request = { requestId: "r1", fingerprint: "f" };
+
+  test("joins requests at the same time to one process", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const first = await bench.exec(request);
+    const second = await bench.exec(request);
+    starting.resolve();
+    await settled();
+    bench.job.write("once");
+    bench.job.exit(0);
+    await Promise.all([first.over, second.over]);
+    expect(bench.runner.jobs).toHaveLength(1);
+    expect([first.stdout, second.stdout]).toEqual(["once", "once"]);
+    expect(second.processId).toBe(first.processId);
+  });
+
+  test("keeps the process while one of its callers is there", async () => {
+    const bench = await ProcessBench.start();
+    const first = await bench.exec(request);
+    const second = await bench.exec(request);
+    first.leave();
+    await settled();
+    expect(bench.job.signals).toEqual([]);
+    second.leave();
+    await settled();
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
+  test("gets the same process again after its end", async () => {
+    const bench = await ProcessBench.start();
+    const first = await bench.exec(request);
+    bench.job.write("once");
+    bench.job.exit(4);
+    await first.over;
+    const again = await bench.exec(request);
+    await again.over;
+    expect(again.events).toEqual(first.events);
+    expect(bench.runner.jobs).toHaveLength(1);
+  });
+
+  test("with other parameters is refused", async () => {
+    const bench = await ProcessBench.start();
+    await bench.exec(request);
+    const { over } = await bench.exec({ ...request, fingerprint: "other" });
+    await expect(over).rejects.toMatchObject({ reason: "REQUEST_ID_REUSED" });
+  });
+
+  test("of a start that failed runs again", async () => {
+    const bench = await ProcessBench.start();
+    bench.runner.starting = () => Promise.reject(new BerthError("ENGINE_UNAVAILABLE", "on purpose"));
+    const { over } = await bench.exec(request);
+    await expect(over).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+    bench.runner.starting = async () => {};
+    const again = await bench.exec(request);
+    expect(again.events).toMatchObject([{ type: "started" }]);
+  });
+
+  test("that is missing starts a process each time", async () => {
+    const bench = await ProcessBench.start();
+    const [first, second] = [await bench.exec(), await bench.exec()];
+    expect(first.processId).not.toBe(second.processId);
+  });
+});
+
+describe("the limit of processes in a sandbox", () => {
+  test("holds for processes that start at once", async () => {
+    const bench = await ProcessBench.start({ maxProcesses: 2 });
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const streams = await Promise.all([bench.exec(), bench.exec(), bench.exec()]);
+    await expect(streams[2]?.over).rejects.toMatchObject({
+      reason: "TOO_MANY_OPERATIONS",
+      metadata: { limit: "2" },
+    });
+    starting.resolve();
+    await settled();
+    expect(bench.runner.jobs).toHaveLength(2);
+    expect(bench.operations).toBe(2);
+  });
+
+  test("has room again when a process has ended", async () => {
+    const bench = await ProcessBench.start({ maxProcesses: 1 });
+    const first = await bench.exec();
+    await expect((await bench.exec()).over).rejects.toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
+    bench.job.exit(0);
+    await first.over;
+    expect((await bench.exec()).events).toMatchObject([{ type: "started" }]);
+  });
+
+  test("is each sandbox's own", async () => {
+    const bench = await ProcessBench.start({ maxProcesses: 1 });
+    await bench.exec();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    const stream = await bench.exec({ sandbox: { owner: OWNER, sandboxId } });
+    expect(stream.events).toMatchObject([{ type: "started" }]);
+  });
+});
+
+describe("stdin", () => {
+  test("that came with the request is written, and closed", async () => {
+    const bench = await ProcessBench.start();
+    await bench.exec({ stdin: Buffer.from("input") });
+    expect(bench.job).toMatchObject({ stdin: "input", stdinClosed: true });
+    expect(bench.job.request.stdin).toBe(true);
+  });
+
+  test("that is kept open takes each byte once, and is closed when the caller says", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ stdin: Buffer.from("one "), keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    expect(bench.job).toMatchObject({ stdin: "one ", stdinClosed: false });
+    expect(await process.writeStdin(4, Buffer.from("two "), false, never)).toBe(8);
+    expect(await process.writeStdin(4, Buffer.from("two three"), true, never)).toBe(13);
+    expect(bench.job).toMatchObject({ stdin: "one two three", stdinClosed: true });
+  });
+
+  test("refuses a write that leaves a hole, one after its close, and one to a closed stdin", async () => {
+    const bench = await ProcessBench.start();
+    const open = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, open.processId);
+    const data = Buffer.from("data");
+    await expect(process.writeStdin(1, data, false, never)).rejects.toMatchObject({
+      reason: "OFFSET_OUT_OF_RANGE",
+      metadata: { written: "0" },
+    });
+    await process.writeStdin(0, data, true, never);
+    await expect(process.writeStdin(4, data, false, never)).rejects.toMatchObject({
+      reason: "PROCESS_STATE",
+    });
+    const closed = bench.processes.get(OWNER, (await bench.exec()).processId);
+    await expect(closed.writeStdin(0, data, false, never)).rejects.toMatchObject({ reason: "PROCESS_STATE" });
+  });
+
+  test("passes on why the job takes nothing, again at each retry", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    bench.job.reading = () => Promise.reject(new BerthError("PROCESS_STATE", "nobody reads"));
+    for (let i = 0; i < 2; i++) {
+      const written = process.writeStdin(0, Buffer.from("data"), false, never);
+      await expect(written).rejects.toThrow("nobody reads");
+    }
+  });
+
+  test("lets a caller leave while the job does not read", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    const reading = gate();
+    bench.job.reading = () => reading.promise;
+    const caller = new AbortController();
+    const first = process.writeStdin(0, Buffer.from("one"), false, caller.signal);
+    first.catch(() => {});
+    const second = process.writeStdin(3, Buffer.from(" two"), false, never);
+    await settled();
+    caller.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    reading.resolve();
+    expect(await second).toBe(7);
+    expect(bench.job.stdin).toBe("one two");
+  });
+});
+
+describe("a signal and a resize", () => {
+  test("reach the process", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ terminal: { columns: 80, rows: 24 } });
+    const process = bench.processes.get(OWNER, processId);
+    bench.job.onSignal = () => {};
+    await process.signal(2);
+    await process.resize({ columns: 100, rows: 30 });
+    expect(bench.job).toMatchObject({ signals: [2], sizes: [{ columns: 100, rows: 30 }] });
+    expect(process.status).toBeUndefined();
+  });
+
+  test("that ends the process is its cause", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    await bench.processes.get(OWNER, stream.processId).signal(2);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SIGNALED", signal: 2, exitCode: 130 });
+  });
+
+  test("are refused after its end, and a resize without a terminal", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, stream.processId);
+    const size = { columns: 100, rows: 30 };
+    const refused = { reason: "PROCESS_STATE" };
+    await expect(process.resize(size)).rejects.toMatchObject(refused);
+    bench.job.exit(0);
+    await stream.over;
+    await expect(process.signal(2)).rejects.toMatchObject(refused);
+    await expect(process.resize(size)).rejects.toMatchObject(refused);
+    await expect(process.writeStdin(0, Buffer.from("x"), false, never)).rejects.toMatchObject(refused);
+    expect(bench.job).toMatchObject({ signals: [], sizes: [], stdin: "" });
+  });
+});
+
+describe("the end of a sandbox", () => {
+  test("by a delete ends its processes after the grace, with the reason", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    bench.job.write("partial");
+    const deleted = bench.sandboxes.delete(bench.sandbox, 3_000);
+    await bench.clock.advance(2_999);
+    expect(stream.status).toBeUndefined();
+    await bench.clock.advance(1);
+    await Promise.all([stream.over, deleted]);
+    expect(stream.status).toMatchObject({
+      cause: "SANDBOX_TERMINATED",
+      exitCode: -1,
+      message: "The sandbox was deleted: It was deleted.",
+    });
+    const after = await bench.attach(stream.processId);
+    expect(after.stdout).toBe("partial");
+  });
+
+  test("by a delete waits for processes that end within the grace", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    const deleted = bench.sandboxes.delete(bench.sandbox, 3_000);
+    await bench.clock.advance(1_000);
+    bench.job.exit(0);
+    await Promise.all([stream.over, deleted]);
+    expect(stream.status).toMatchObject({ cause: "EXITED", durationMs: 1_000 });
+  });
+
+  test("by itself ends its processes", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ onDisconnect: "DETACH" });
+    await bench.vanish();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
+  });
+
+  test("does not change why a process is ending", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    bench.job.onSignal = () => {};
+    await bench.clock.advance(5_000);
+    await bench.vanish();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: -1 });
+  });
+});
+
+describe("the end of a run", () => {
+  test("ends its processes and no others, and waits for them", async () => {
+    const bench = await ProcessBench.start();
+    bench.running.add("r");
+    const tied = await bench.exec({ runId: "r", onDisconnect: "DETACH" });
+    const other = await bench.exec();
+    bench.running.delete("r");
+    await bench.processes.endRun("somebody else", "r");
+    expect(bench.processes.get(OWNER, tied.processId).status).toBeUndefined();
+    await bench.processes.endRun(OWNER, "r");
+    expect(bench.processes.get(OWNER, tied.processId).status).toMatchObject({ cause: "CANCELED" });
+    expect(bench.processes.get(OWNER, other.processId).status).toBeUndefined();
+  });
+
+  test("resumes a paused sandbox, in which nothing ends", async () => {
+    const bench = await ProcessBench.start();
+    bench.running.add("r");
+    await bench.exec({ runId: "r" });
+    await bench.sandboxes.pause(bench.sandbox, never);
+    await bench.processes.endRun(OWNER, "r");
+    expect(bench.sandboxes.get(bench.sandbox).state).toBe("RUNNING");
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
+  test("during the start of a process ends that one too", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.running.add("r");
+    bench.runner.starting = () => starting.promise;
+    const stream = await bench.exec({ runId: "r" });
+    bench.running.delete("r");
+    await bench.processes.endRun(OWNER, "r");
+    starting.resolve();
+    await settled();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "CANCELED" });
+  });
+
+  test("makes later commands of it RUN_STATE, without a lease", async () => {
+    const bench = await ProcessBench.start();
+    const { over } = await bench.exec({ runId: "r" });
+    await expect(over).rejects.toMatchObject({ reason: "RUN_STATE" });
+    expect(bench.operations).toBe(0);
+  });
+});
+
+describe("the list", () => {
+  test("has a sandbox's processes newest first, in parts", async () => {
+    const bench = await ProcessBench.start();
+    const ids: string[] = [];
+    for (let i = 0; i < 3; i++) {
+      ids.unshift((await bench.exec()).processId);
+      await bench.clock.advance(1);
+    }
+    const first = bench.processes.list(bench.sandbox, true, { limit: 2 });
+    expect(first.items.map(({ id }) => id)).toEqual(ids.slice(0, 2));
+    const rest = bench.processes.list(bench.sandbox, true, { limit: 2, after: first.next });
+    expect(rest.items.map(({ id }) => id)).toEqual(ids.slice(2));
+    expect(rest.next).toBeUndefined();
+  });
+
+  test("has ended processes where they are asked for", async () => {
+    const bench = await ProcessBench.start();
+    const ended = await bench.exec();
+    bench.job.exit(0);
+    await ended.over;
+    await bench.clock.advance(1);
+    const { processId } = await bench.exec();
+    const ids = (showEnded: boolean) =>
+      bench.processes.list(bench.sandbox, showEnded, WHOLE).items.map(({ id }) => id);
+    expect(ids(false)).toEqual([processId]);
+    expect(ids(true)).toEqual([processId, ended.processId]);
+  });
+
+  test("of another owner's sandbox is refused", async () => {
+    const bench = await ProcessBench.start();
+    expect(() => bench.processes.list({ ...bench.sandbox, owner: "somebody else" }, true, WHOLE)).toThrow(
+      "There is no sandbox",
+    );
+  });
+
+  test("forgets a process 24 hours after its end, in the store as well", async () => {
+    const bench = await ProcessBench.start();
+    const spec = { idleTimeoutMs: 3 * DAY_MS };
+    const { sandboxId } = await bench.sandboxes.create(OWNER, spec, { signal: never });
+    const stream = await bench.exec({ sandbox: { owner: OWNER, sandboxId } });
+    bench.job.exit(0);
+    await stream.over;
+    await bench.clock.advance(DAY_MS - 1);
+    expect(bench.processes.get(OWNER, stream.processId).status).toMatchObject({ cause: "EXITED" });
+    expect(bench.stored).toEqual([stream.processId]);
+    await bench.clock.advance(1);
+    expect(bench.processes.list({ owner: OWNER, sandboxId }, true, WHOLE).items).toEqual([]);
+    const { over } = await bench.attach(stream.processId);
+    await expect(over).rejects.toMatchObject({ reason: "PROCESS_NOT_FOUND" });
+    await bench.clock.advance(1_000);
+    expect(bench.stored).toEqual([]);
+  });
+});

@@ -1,0 +1,476 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { onTestFinished } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import type {
+  OutputSink,
+  OutputStream,
+  OutsideControl,
+  SpawnedProcess,
+  TerminalSize,
+} from "../../../src/engine/port.ts";
+import { ProcessControl } from "../../../src/processes/control.ts";
+import { ProcessJournal } from "../../../src/processes/journal.ts";
+import {
+  type CommandRequest,
+  type ProcessEvent,
+  ProcessManager,
+  type RunStates,
+} from "../../../src/processes/manager.ts";
+import type { ExitStatus } from "../../../src/processes/record.ts";
+import type {
+  Job,
+  JobEnd,
+  JobOutput,
+  JobRequest,
+  JobRunner,
+  JobTrace,
+} from "../../../src/processes/shell/job.ts";
+import { SpillDirectory } from "../../../src/processes/spill.ts";
+import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
+import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
+import type { SandboxManager } from "../../../src/sandboxes/manager.ts";
+import { settled } from "../../support/manual-clock.ts";
+import { mortal } from "../../support/mortal.ts";
+import { newManager, newWorld, OWNER } from "../sandboxes/support.ts";
+
+export const never = new AbortController().signal;
+export const SIGTERM = 15;
+export const SIGKILL = 9;
+
+/** A job that does what a test says. Like a real one it outlives the service that started it. */
+export class FakeJob implements Job {
+  readonly pid: number;
+  readonly startTime = "1";
+  readonly unsure = false;
+  readonly trace: JobTrace;
+  readonly sandbox: LeasedSandbox;
+  readonly request: JobRequest;
+  /** Signals sent to it, in order. */
+  readonly signals: number[] = [];
+  readonly sizes: TerminalSize[] = [];
+  /** What was written to its stdin. */
+  stdin = "";
+  stdinClosed = false;
+  paused = false;
+  /** Awaited by each write to its stdin. */
+  reading: () => Promise<void> = async () => {};
+  /** What a signal does to it; by default it ends. */
+  onSignal: (signal: number) => void = (signal) => this.exit(128 + signal);
+  readonly #end = Promise.withResolvers<JobEnd>();
+  readonly #output: JobOutput;
+  /** Writes to whoever reads its pipes; undefined: the runner that started it. */
+  #pipe: ((stream: OutputStream, chunk: Buffer) => void) | undefined;
+  #unread: [OutputStream, Buffer][] = [];
+  #runs = true;
+
+  constructor(pid: number, sandbox: LeasedSandbox, request: JobRequest, output: JobOutput) {
+    this.pid = pid;
+    this.trace = { handle: `handle-${pid}`, nonce: `nonce-${pid}-` };
+    this.sandbox = sandbox;
+    this.request = request;
+    this.#output = output;
+  }
+
+  get end(): Promise<JobEnd> {
+    return this.#end.promise;
+  }
+
+  get runs(): boolean {
+    return this.#runs;
+  }
+
+  write(text: string, stream: OutputStream = "stdout"): void {
+    (this.#pipe ?? this.#output)(stream, Buffer.from(text));
+  }
+
+  exit(code: number): void {
+    if (!this.#runs) return;
+    this.#runs = false;
+    this.#end.resolve({ kind: "exited", code });
+    // Its shell reports the end in its pipes, which a later run of the service reads.
+    for (const stream of ["stdout", "stderr"] as const) {
+      this.#pipe?.(stream, Buffer.from(`${this.trace.nonce}E${code};`));
+    }
+  }
+
+  lose(error: BerthError): void {
+    this.#runs = false;
+    this.#end.resolve({ kind: "lost", error });
+  }
+
+  /** The service is killed: what it writes stays in its pipes. */
+  leave(): void {
+    this.#pipe = (stream, chunk) => this.#unread.push([stream, chunk]);
+  }
+
+  /** A later run of the service reads what it left in its pipes, and what it writes from here on. */
+  reattach(sink: OutputSink): SpawnedProcess {
+    this.#pipe = (stream, chunk) => sink.data(stream, chunk);
+    for (const [stream, chunk] of this.#unread.splice(0)) sink.data(stream, chunk);
+    return {
+      handle: this.trace.handle,
+      pause: () => this.pause(),
+      resume: () => this.resume(),
+      trickle() {},
+      writeStdin: (data) => this.writeStdin(data),
+      closeStdin: () => this.closeStdin(),
+      resize: (size) => this.resize(size),
+      wait: () => new Promise(() => {}),
+      close() {},
+    };
+  }
+
+  pause(): void {
+    this.paused = true;
+  }
+
+  resume(): void {
+    this.paused = false;
+  }
+
+  trickle(): void {}
+
+  async writeStdin(data: Uint8Array): Promise<void> {
+    await this.reading();
+    this.stdin += Buffer.from(data).toString();
+  }
+
+  closeStdin(): void {
+    this.stdinClosed = true;
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    this.sizes.push(size);
+  }
+
+  hold(): (() => void) | undefined {
+    return this.#runs ? () => {} : undefined;
+  }
+
+  close(): void {}
+}
+
+/** Starts jobs that do what a test says. */
+export class FakeRunner implements JobRunner {
+  /** In the order of their starts. */
+  readonly jobs: FakeJob[] = [];
+  /** Awaited before each start; whatever it throws fails the start. */
+  starting: () => Promise<void> = async () => {};
+
+  async start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput): Promise<Job> {
+    await this.starting();
+    const job = new FakeJob(this.jobs.length + 1, sandbox, request, output);
+    this.jobs.push(job);
+    return job;
+  }
+
+  /** The newest job. */
+  get job(): FakeJob {
+    const last = this.jobs.at(-1);
+    if (last === undefined) throw new Error("no job was started");
+    return last;
+  }
+}
+
+/** A sandbox's processes as an engine would show them: {@link FakeJob}s, each a tree of its own. */
+class FakeOutside implements OutsideControl {
+  readonly undumpable = undefined;
+  readonly #bench: ProcessBench;
+
+  constructor(bench: ProcessBench) {
+    this.#bench = bench;
+  }
+
+  async stateOf({ pid }: { readonly pid: number }) {
+    return this.#jobOf(pid) && ("running" as const);
+  }
+
+  async signalGroup({ pid }: { readonly pid: number }, signal: number): Promise<boolean> {
+    return this.#send(pid, signal);
+  }
+
+  async terminateTree({ pid }: { readonly pid: number }) {
+    this.#send(pid, SIGTERM);
+    return {
+      kill: async () => {
+        this.#send(pid, SIGKILL);
+      },
+    };
+  }
+
+  oomKills(): number {
+    return this.#bench.oomKills;
+  }
+
+  async isEnding(): Promise<boolean> {
+    return false;
+  }
+
+  async tree(): Promise<never> {
+    throw unused();
+  }
+
+  async isHeldUp(): Promise<never> {
+    throw unused();
+  }
+
+  async continueTree(): Promise<never> {
+    throw unused();
+  }
+
+  async killTree(): Promise<never> {
+    throw unused();
+  }
+
+  async seclusion(): Promise<never> {
+    throw unused();
+  }
+
+  async continueStarts(): Promise<never> {
+    throw unused();
+  }
+
+  async endStoppedStarts(): Promise<never> {
+    throw unused();
+  }
+
+  async killAll(): Promise<never> {
+    throw unused();
+  }
+
+  async obstacle(): Promise<never> {
+    throw unused();
+  }
+
+  #send(pid: number, signal: number): boolean {
+    const job = this.#jobOf(pid);
+    if (job === undefined || signal === 0) return job !== undefined;
+    job.signals.push(signal);
+    job.onSignal(signal);
+    return true;
+  }
+
+  #jobOf(pid: number): FakeJob | undefined {
+    return this.#bench.runner.jobs.find((job) => job.pid === pid && job.runs);
+  }
+}
+
+function unused(): Error {
+  return new Error("no process manager needs this");
+}
+
+/** The stream of a process, which reads all it gets. */
+export class Stream {
+  readonly events: ProcessEvent[] = [];
+  /** Resolves when the stream has ended; rejects with its error. */
+  readonly over: Promise<void>;
+  readonly #caller: AbortController;
+
+  constructor(events: AsyncGenerator<ProcessEvent>, caller: AbortController) {
+    this.#caller = caller;
+    this.over = this.#read(events);
+    this.over.catch(() => {});
+  }
+
+  /** The caller goes away. */
+  leave(): void {
+    this.#caller.abort();
+  }
+
+  get processId(): string {
+    const started = this.events.find((event) => event.type === "started");
+    if (started === undefined) throw new Error("the process has not started");
+    return started.processId;
+  }
+
+  /** How the process ended; undefined before it is reported. */
+  get status(): ExitStatus | undefined {
+    return this.events.find((event) => event.type === "exited")?.status;
+  }
+
+  get stdout(): string {
+    const output = this.events.filter((event) => event.type === "output" && event.stream === "stdout");
+    return Buffer.concat(output.map((event) => ("data" in event ? event.data : Buffer.alloc(0)))).toString();
+  }
+
+  async #read(events: AsyncGenerator<ProcessEvent>): Promise<void> {
+    for await (const event of events) this.events.push(event);
+  }
+}
+
+/** How a {@link ProcessBench} is set up. */
+interface BenchSettings {
+  readonly maxProcesses?: number;
+  readonly keepaliveMs?: number;
+  readonly windowBytes?: number;
+  /** Of the machine's own time, which a kill takes. */
+  readonly killGraceMs?: number;
+}
+
+/** A service's processes and sandboxes over jobs, an engine and a clock that a test turns, and a store that outlives it. */
+export class ProcessBench {
+  readonly world = newWorld();
+  readonly runner = new FakeRunner();
+  /** Ids of the runs that are RUNNING. */
+  readonly running = new Set<string>();
+  /** How often the kernel killed a process of any sandbox for want of memory. */
+  oomKills = 0;
+  sandboxes!: SandboxManager;
+  processes!: ProcessManager;
+  /** The sandbox that commands run in unless they name another. */
+  sandbox = { owner: OWNER, sandboxId: "" };
+  #alive = { yes: true };
+  #stop = (): void => {};
+  readonly #settings: BenchSettings;
+  readonly #directory: string;
+
+  private constructor(settings: BenchSettings, directory: string) {
+    this.#settings = settings;
+    this.#directory = directory;
+  }
+
+  static async start(settings: BenchSettings = {}): Promise<ProcessBench> {
+    const directory = await mkdtemp(path.join(tmpdir(), "berth-processes-"));
+    onTestFinished(() => rm(directory, { recursive: true }));
+    const bench = new ProcessBench(settings, directory);
+    await bench.begin();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    bench.sandbox = { owner: OWNER, sandboxId };
+    return bench;
+  }
+
+  get clock() {
+    return this.world.clock;
+  }
+
+  get engine() {
+    return this.world.engine;
+  }
+
+  get job(): FakeJob {
+    return this.runner.job;
+  }
+
+  /** The service is killed and starts again. */
+  async restart(): Promise<void> {
+    await this.kill();
+    await this.begin();
+  }
+
+  /** The service is killed: nothing that it was doing continues. */
+  async kill(): Promise<void> {
+    this.#alive.yes = false;
+    this.clock.forgetTimers();
+    this.#stop();
+    for (const job of this.runner.jobs) job.leave();
+    await settled();
+  }
+
+  /** A service starts on what the one before left. */
+  async begin(): Promise<void> {
+    const { clock, engine } = this.world;
+    const { maxProcesses = 100, keepaliveMs = 600_000, windowBytes = 1_000_000 } = this.#settings;
+    const { killGraceMs = 2_000 } = this.#settings;
+    const alive = { yes: true };
+    this.#alive = alive;
+    const store = mortal(this.world.store, alive);
+    const { manager, monitor, state, log } = await newManager({}, { engine, clock, store });
+    this.#stop = () => monitor.stop();
+    this.sandboxes = manager;
+    const disk = await SpillDirectory.create(this.#directory);
+    const control = new ProcessControl({
+      shells: { ask: () => Promise.reject(unused()) },
+      engine: { outside: async () => new FakeOutside(this) },
+      giveUp: ({ ref }, why, options) => manager.giveUp(ref, why, options),
+    });
+    engine.recover = async (left) =>
+      left.map(({ handle, sink }) =>
+        this.runner.jobs.find((job) => job.trace.handle === handle)?.reattach(sink),
+      );
+    const runs: RunStates = {
+      has: (_, runId) => this.running.has(runId),
+      assertRunning: (_, runId) => {
+        if (!this.running.has(runId)) throw new BerthError("RUN_STATE", "The run is not RUNNING.");
+      },
+    };
+    this.processes = new ProcessManager(
+      { maxProcessesPerSandbox: maxProcesses, keepaliveMs },
+      manager,
+      state.requests,
+      runs,
+      {
+        runner: this.runner,
+        control,
+        clock,
+        logger: log,
+        transcript: { windowBytes, headBytes: 1_000, memoryBytes: windowBytes },
+        transcripts: new TranscriptBudget({ bytes: 1e9, ownerBytes: 1e9, memoryBytes: 1e9 }),
+        openSpill: undefined,
+        killGraceMs,
+        journal: new ProcessJournal({ ...state, store: store.processes, disk, engine }),
+      },
+    );
+    await manager.recover();
+    await this.processes.recover();
+    manager.start();
+    state.start();
+    await settled();
+  }
+
+  /** Runs a command and streams it; lets it get as far as it does by itself. */
+  async exec(more: Partial<CommandRequest> = {}): Promise<Stream> {
+    const caller = new AbortController();
+    const stream = new Stream(this.processes.exec(this.request(more), caller.signal), caller);
+    await settled();
+    return stream;
+  }
+
+  /** Streams a process from the given place in its stdout on. */
+  async attach(processId: string, stdout = 0, owner = OWNER): Promise<Stream> {
+    const caller = new AbortController();
+    const from = { stdout, stderr: 0 };
+    const stream = new Stream(this.processes.attach(owner, processId, from, caller.signal), caller);
+    await settled();
+    return stream;
+  }
+
+  request(more: Partial<CommandRequest> = {}): CommandRequest {
+    return {
+      sandbox: this.sandbox,
+      command: { kind: "argv", args: ["true"] },
+      env: {},
+      workingDir: undefined,
+      user: undefined,
+      timeoutMs: undefined,
+      terminal: undefined,
+      stdin: new Uint8Array(),
+      keepStdinOpen: false,
+      onDisconnect: "KILL",
+      disconnectGraceMs: 0,
+      outputLimitBytes: undefined,
+      runId: "",
+      requestId: "",
+      fingerprint: "",
+      ...more,
+    };
+  }
+
+  /** Ids of the processes in the store. */
+  get stored(): string[] {
+    return this.world.store.processes.load().map(({ processId }) => processId);
+  }
+
+  /** Operations at work in the sandbox. */
+  get operations(): number {
+    return this.sandboxes.get(this.sandbox).activeOperations;
+  }
+
+  /** The sandbox is deleted by somebody else. */
+  async vanish(): Promise<void> {
+    const [ref = ""] = [...this.engine.sandboxes.keys()];
+    this.engine.vanish(ref);
+    await settled();
+  }
+}
