@@ -165,14 +165,25 @@ describe("exec", () => {
     expect(stream.status).toMatchObject({ cause, exitCode: -1, message: "on purpose" });
   });
 
-  test("ends a process that writes more than its limit, and keeps what fits", async () => {
-    const bench = await ProcessBench.start();
+  test("ends a process that writes more than its limit at once, and keeps what fits", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: DAY_MS });
     const stream = await bench.exec({ outputLimitBytes: 10 });
-    bench.job.write("12345678");
-    bench.job.write("abcdef");
+    const { job } = bench;
+    job.onSignal = (signal) => signal === SIGKILL && job.exit(137);
+    job.write("12345678");
+    job.write("abcdef");
     await stream.over;
     expect(stream.stdout).toBe("12345678ab");
     expect(stream.status).toMatchObject({ cause: "OUTPUT_LIMIT", stdoutBytes: 10 });
+  });
+
+  test("ends a process that exceeds its limit before it is known to run", async () => {
+    const bench = await ProcessBench.start();
+    bench.runner.starting = async (output) => output("stdout", Buffer.from("too much"));
+    const stream = await bench.exec({ outputLimitBytes: 3 });
+    await stream.over;
+    expect(stream.stdout).toBe("too");
+    expect(stream.status).toMatchObject({ cause: "OUTPUT_LIMIT" });
     expect(bench.job.runs).toBe(false);
   });
 });
@@ -209,6 +220,23 @@ describe("run", () => {
     const { stdout, status } = await result;
     expect(stdout.result()).toEqual({ data: Buffer.from("head--tail"), gap: { from: 5, to: 505 } });
     expect(status.stdoutBytes).toBe(510);
+  });
+
+  test("counts output that is there no more into the gap", async () => {
+    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const request = { requestId: "r1", fingerprint: "f" };
+    const first = run(bench, request);
+    await settled();
+    for (let i = 0; i < 5; i++) {
+      bench.job.write("x".repeat(9_000));
+      await settled();
+    }
+    bench.job.exit(0);
+    await first;
+    const { stdout } = await run(bench, request, 30_000);
+    const { data, gap } = stdout.result();
+    expect(data).toHaveLength(18_000);
+    expect(gap).toEqual({ from: 9_000, to: 36_000 });
   });
 
   test("whose caller leaves throws CANCELED, and stops the process", async () => {
@@ -273,6 +301,19 @@ describe("the timeout", () => {
     expect(bench.operations).toBe(0);
   });
 
+  test("is reported when the whole tree is gone", async () => {
+    const bench = await ProcessBench.start();
+    const killing = gate();
+    bench.killing = () => killing.promise;
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    await bench.clock.advance(5_000);
+    expect(bench.job.runs).toBe(false);
+    expect(stream.status).toBeUndefined();
+    killing.resolve();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "TIMED_OUT", exitCode: 143 });
+  });
+
   test("includes the time that the start took", async () => {
     const bench = await ProcessBench.start();
     const starting = gate();
@@ -298,18 +339,30 @@ describe("a caller that leaves", () => {
     expect(stream.status).toBeUndefined();
   });
 
-  test("before its process has started ends it as it starts", async () => {
+  test("ends its process even while its stream is not read", async () => {
     const bench = await ProcessBench.start();
-    const starting = gate();
-    bench.runner.starting = () => starting.promise;
-    const stream = await bench.exec();
-    stream.leave();
-    starting.resolve();
+    const caller = new AbortController();
+    await bench.processes.exec(bench.request(), caller.signal).next();
+    caller.abort();
     await settled();
-    await stream.over;
     expect(bench.job.signals).toEqual([SIGTERM]);
-    expect(bench.operations).toBe(0);
   });
+
+  test.each(["", "r1"])(
+    "before its process has started ends it as it starts (request id %j)",
+    async (requestId) => {
+      const bench = await ProcessBench.start();
+      const starting = gate();
+      bench.runner.starting = () => starting.promise;
+      const stream = await bench.exec({ requestId });
+      stream.leave();
+      await settled();
+      starting.resolve();
+      await settled();
+      expect(bench.job.signals).toEqual([SIGTERM]);
+      expect(bench.operations).toBe(0);
+    },
+  );
 
   test("ends its process after the grace", async () => {
     const bench = await ProcessBench.start();
@@ -349,6 +402,16 @@ describe("a caller that leaves", () => {
     expect(again.stdout).toBe("before after");
     expect(again.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
   });
+});
+
+test("a detached process does not wait for a reader that has left", async () => {
+  const bench = await ProcessBench.start({ windowBytes: 10_000 });
+  const caller = new AbortController();
+  await bench.processes.exec(bench.request({ onDisconnect: "DETACH" }), caller.signal).next();
+  bench.job.write("x".repeat(18_000));
+  expect(bench.job.paused).toBe(true);
+  caller.abort();
+  expect(bench.job.paused).toBe(false);
 });
 
 describe("attach", () => {
@@ -648,6 +711,17 @@ describe("the end of a sandbox", () => {
     const bench = await ProcessBench.start();
     const stream = await bench.exec({ onDisconnect: "DETACH" });
     await bench.vanish();
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
+  });
+
+  test("during the start of a process ends that one too", async () => {
+    const bench = await ProcessBench.start();
+    const starting = gate();
+    bench.runner.starting = () => starting.promise;
+    const stream = await bench.exec();
+    await bench.vanish();
+    starting.resolve();
     await stream.over;
     expect(stream.status).toMatchObject({ cause: "SANDBOX_TERMINATED", exitCode: -1 });
   });

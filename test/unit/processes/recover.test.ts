@@ -20,6 +20,7 @@ describe("after the service was killed", () => {
   test("a process that had ended can be read, with its output", async () => {
     const bench = await ProcessBench.start();
     const before = await bench.exec();
+    await bench.clock.advance(1_000);
     bench.job.write("out");
     bench.job.write("err", "stderr");
     bench.job.exit(3);
@@ -55,18 +56,32 @@ describe("after the service was killed", () => {
     expect(bench.runner.jobs).toHaveLength(1);
   });
 
-  test("a process that ended meanwhile ends as its pipes say", async () => {
+  test("the end of a process that ran on is stored like any other", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec(DETACHED);
-    await bench.kill();
-    bench.job.write("last words");
-    bench.job.exit(0);
-    await bench.begin();
-    const after = await bench.attach(processId);
-    await after.over;
-    expect(after.stdout).toBe("last words");
-    expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+    await bench.restart();
+    bench.job.exit(5);
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "EXITED", exitCode: 5 });
   });
+
+  test.each(["DETACH", "KILL"] as const)(
+    "a process that ended meanwhile ends as its pipes say (%s)",
+    async (onDisconnect) => {
+      const bench = await ProcessBench.start();
+      const { processId } = await bench.exec({ onDisconnect });
+      await bench.clock.advance(1_000);
+      await bench.kill();
+      bench.job.write("last words");
+      bench.job.exit(0);
+      await bench.begin();
+      const after = await bench.attach(processId);
+      await after.over;
+      expect(after.stdout).toBe("last words");
+      expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+    },
+  );
 
   test("a process whose caller is gone is ended", async () => {
     const bench = await ProcessBench.start();
@@ -115,6 +130,8 @@ describe("after the service was killed", () => {
       exitCode: -1,
       message: expect.stringContaining("its sandbox has ended"),
     });
+    await bench.clock.advance(1_000);
+    expect(bench.world.store.processes.load()).toMatchObject([{ processId, endedAt: expect.any(Number) }]);
   });
 
   test("a process that runs on has lost its stdin and its terminal, but takes signals", async () => {
@@ -128,6 +145,16 @@ describe("after the service was killed", () => {
     bench.job.onSignal = () => {};
     await process.signal(2);
     expect(bench.job.signals).toEqual([2]);
+  });
+
+  test("earlier kills for want of memory do not explain how a process ends", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(DETACHED);
+    bench.oomKills = 1;
+    await bench.restart();
+    bench.job.exit(137);
+    await settled();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
   });
 
   test("a process counts towards the limit of its sandbox", async () => {
@@ -176,6 +203,7 @@ describe("the same request after the service was killed", () => {
     expect(again).toMatchObject({ processId, status: { cause: "ENGINE_LOST", exitCode: -1 } });
     expect(again.status?.message).toContain("whether it ran is not known");
     expect(bench.runner.jobs).toEqual([]);
+    expect(bench.operations).toBe(0);
   });
 });
 

@@ -156,11 +156,11 @@ export class FakeJob implements Job {
 export class FakeRunner implements JobRunner {
   /** In the order of their starts. */
   readonly jobs: FakeJob[] = [];
-  /** Awaited before each start; whatever it throws fails the start. */
-  starting: () => Promise<void> = async () => {};
+  /** Awaited before each start, with where the job's output goes; whatever it throws fails the start. */
+  starting: (output: JobOutput) => Promise<void> = async () => {};
 
   async start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput): Promise<Job> {
-    await this.starting();
+    await this.starting(output);
     const job = new FakeJob(this.jobs.length + 1, sandbox, request, output);
     this.jobs.push(job);
     return job;
@@ -195,6 +195,7 @@ class FakeOutside implements OutsideControl {
     this.#send(pid, SIGTERM);
     return {
       kill: async () => {
+        await this.#bench.killing();
         this.#send(pid, SIGKILL);
       },
     };
@@ -317,6 +318,8 @@ export class ProcessBench {
   readonly running = new Set<string>();
   /** How often the kernel killed a process of any sandbox for want of memory. */
   oomKills = 0;
+  /** Awaited before what a SIGTERM left of a process is killed. */
+  killing: () => Promise<void> = async () => {};
   sandboxes!: SandboxManager;
   processes!: ProcessManager;
   /** The sandbox that commands run in unless they name another. */
