@@ -301,6 +301,31 @@ describe("the timeout", () => {
     expect(bench.operations).toBe(0);
   });
 
+  test("stays the cause of an end whose caller leaves meanwhile", async () => {
+    const bench = await ProcessBench.start();
+    const killing = gate();
+    bench.killing = () => killing.promise;
+    const stream = await bench.exec({ timeoutMs: 5_000 });
+    const process = bench.processes.get(OWNER, stream.processId);
+    await bench.clock.advance(5_000);
+    stream.leave();
+    await settled();
+    killing.resolve();
+    expect(await process.ended).toMatchObject({ cause: "TIMED_OUT" });
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
+  test("and the grace leave no timers behind once the process has ended", async () => {
+    const bench = await ProcessBench.start();
+    await bench.clock.advance(1_000);
+    const before = bench.clock.pending;
+    const stream = await bench.exec({ disconnectGraceMs: 10_000 });
+    stream.leave();
+    bench.job.exit(0);
+    await bench.clock.advance(1_000);
+    expect(bench.clock.pending).toBe(before);
+  });
+
   test("is reported when the whole tree is gone", async () => {
     const bench = await ProcessBench.start();
     const killing = gate();
