@@ -171,8 +171,25 @@ describe("a shutdown", () => {
     const creating = bench.create(["shell"]);
     await settled();
     await stop(bench, true);
-    expect(await creating).toMatchObject([{ status: "FAILED", failure: { reason: "SHUTTING_DOWN" } }]);
     expect([bench.stored, bench.containers]).toEqual([[], []]);
+    expect(await creating).toMatchObject([{ status: "FAILED", failure: { reason: "SHUTTING_DOWN" } }]);
+  });
+
+  test("ends a call on a temporary session, and leaves nothing of it", async () => {
+    const bench = await SessionBench.start();
+    const { report } = await bench.wait("shell", "one");
+    await stop(bench, true);
+    expect([bench.stored, bench.containers]).toEqual([[], []]);
+    await expect(report).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  });
+
+  test("ends a temporary session that is being created, and leaves nothing of it", async () => {
+    const bench = await SessionBench.start();
+    bench.shell.initializing = () => gate().promise;
+    const { report } = await bench.wait("shell", "one");
+    await stop(bench, true);
+    expect([bench.stored, bench.containers]).toEqual([[], []]);
+    await expect(report).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
   });
 });
 
