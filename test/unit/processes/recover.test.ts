@@ -1,7 +1,8 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
-import { never, ProcessBench, SIGTERM } from "./support.ts";
+import { SIGTERM } from "./fake-jobs.ts";
+import { never, ProcessBench } from "./support.ts";
 
 /** A process that outlives its caller. */
 const DETACHED = { onDisconnect: "DETACH" } as const;
@@ -150,7 +151,7 @@ describe("after the service was killed", () => {
   test("earlier kills for want of memory do not explain how a process ends", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec(DETACHED);
-    bench.oomKills = 1;
+    bench.runner.oomKills = 1;
     await bench.restart();
     bench.job.exit(137);
     await settled();
