@@ -221,7 +221,7 @@ export class SessionManager {
   }
 
   /**
-   * Takes no more work, and waits for every cleanup under way, up to
+   * Takes no more work, aborts what is under way and waits for every cleanup, up to
    * `timeoutMs`. It deletes no sandboxes: unless these are left running, the
    * sessions end with them.
    */
@@ -255,21 +255,30 @@ export class SessionManager {
 
   async #withTemporary<T>(
     key: SessionKey,
-    signal: AbortSignal,
+    callerSignal: AbortSignal,
     work: (use: SessionUse) => Promise<T>,
     timeoutMs: number | undefined,
   ): Promise<T> {
     const type = this.#catalog.type("tool", key.resourceType);
     const asked = { config: {}, customName: "", workspaceId: "", ttlMs: undefined };
-    const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
-    const call = record.calls.begin();
-    try {
-      return await this.#executor.run(record, call, signal, work, timeoutMs);
-    } finally {
-      call.end();
-      // The caller does not wait for the cleanup; a shutdown does.
-      this.#ender.track(this.#ender.end(record, 0));
-    }
+    return this.#whileOpen(callerSignal, async (signal) => {
+      const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
+      const call = record.calls.begin();
+      try {
+        return await this.#executor.run(record, call, signal, work, timeoutMs);
+      } finally {
+        call.end();
+        // The caller does not wait for the cleanup; a shutdown does.
+        this.#ender.track(this.#ender.end(record, 0));
+      }
+    });
+  }
+
+  /** Runs work that leaves nothing once its signal is aborted: a shutdown aborts it, and waits for it. */
+  async #whileOpen<T>(callerSignal: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const running = work(AbortSignal.any([callerSignal, this.#closing.signal]));
+    this.#ender.track(running.catch(() => {}));
+    return running;
   }
 
   #record(init: SessionInit): SessionRecord {
@@ -288,18 +297,19 @@ export class SessionManager {
     callerSignal: AbortSignal,
   ): Promise<SessionRecord> {
     const record = this.#record(init);
-    const signal = AbortSignal.any([callerSignal, this.#closing.signal]);
     if (!init.temporary) this.#registry.add(record);
-    try {
-      const place = await this.#creator.create(record, sandbox, signal);
-      if (!init.temporary) this.#journal.keep(record.stored(place));
-      return record;
-    } catch (error) {
-      const ended = this.#ender.end(record, 0);
-      if (init.temporary) this.#ender.track(ended);
-      else await ended;
-      throw error;
-    }
+    return this.#whileOpen(callerSignal, async (signal) => {
+      try {
+        const place = await this.#creator.create(record, sandbox, signal);
+        if (!init.temporary) this.#journal.keep(record.stored(place));
+        return record;
+      } catch (error) {
+        const ended = this.#ender.end(record, 0);
+        if (init.temporary) this.#ender.track(ended);
+        else await ended;
+        throw error;
+      }
+    });
   }
 
   /** The session of a key that may be used. Ends one that has expired. The lock of the key is held. */

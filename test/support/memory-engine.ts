@@ -133,7 +133,7 @@ export class MemoryEngine implements Engine {
     throw new BerthError("UNSUPPORTED", "This engine starts no processes.");
   }
 
-  async recover(left: readonly LeftProcess[]): Promise<readonly undefined[]> {
+  async recover(left: readonly LeftProcess[]): Promise<readonly (SpawnedProcess | undefined)[]> {
     return left.map(() => undefined);
   }
 

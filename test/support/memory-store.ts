@@ -1,6 +1,8 @@
+import { ProcessStore } from "../../src/processes/store.ts";
 import { RunStore } from "../../src/runs/store.ts";
 import type { SandboxEventBody } from "../../src/sandboxes/sandbox.ts";
 import { SandboxStore } from "../../src/sandboxes/store.ts";
+import { SessionStore } from "../../src/sessions/store.ts";
 import { Database, type Transaction } from "../../src/state/database.ts";
 import { EventStore } from "../../src/state/event-store.ts";
 import { RequestStore } from "../../src/state/request-store.ts";
@@ -17,6 +19,8 @@ export function memoryStore() {
     events: new EventStore<SandboxEventBody>(database),
     time: new TimeStore(database),
     runs: new RunStore(database),
+    processes: new ProcessStore(database),
+    sessions: new SessionStore(database),
     requests: new RequestStore(database),
   };
 }

@@ -11,6 +11,7 @@ import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { MemoryEngine } from "../../support/memory-engine.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { memoryStore } from "../../support/memory-store.ts";
+import { mortal } from "../../support/mortal.ts";
 
 export const RUN_SETTINGS: RunSettings = {
   name: "",
@@ -122,19 +123,4 @@ export class RunBench {
   get containers(): string[] {
     return [...this.engine.sandboxes.values()].map(({ sandboxId }) => sandboxId).sort();
   }
-}
-
-/** The same object while its service lives; whatever is asked of it later fails. */
-function mortal<T extends object>(target: T, alive: { yes: boolean }): T {
-  return new Proxy(target, {
-    get(object, name) {
-      const value: unknown = Reflect.get(object, name);
-      if (typeof value === "object" && value !== null) return mortal(value, alive);
-      if (typeof value !== "function") return value;
-      return (...args: unknown[]) => {
-        if (!alive.yes) throw new Error("the service was killed");
-        return value.apply(object, args);
-      };
-    },
-  });
 }

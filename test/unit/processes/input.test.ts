@@ -1,0 +1,109 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import { settled } from "../../support/manual-clock.ts";
+import { OWNER } from "../sandboxes/support.ts";
+import { never, ProcessBench } from "./support.ts";
+
+/** A promise that a test settles. */
+const gate = () => Promise.withResolvers<void>();
+
+describe("stdin", () => {
+  test("that came with the request is written, and closed", async () => {
+    const bench = await ProcessBench.start();
+    await bench.exec({ stdin: Buffer.from("input") });
+    expect(bench.job).toMatchObject({ stdin: "input", stdinClosed: true });
+    expect(bench.job.request.stdin).toBe(true);
+  });
+
+  test("that is kept open takes each byte once, and is closed when the caller says", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ stdin: Buffer.from("one "), keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    expect(bench.job).toMatchObject({ stdin: "one ", stdinClosed: false });
+    expect(await process.writeStdin(4, Buffer.from("two "), false, never)).toBe(8);
+    expect(await process.writeStdin(4, Buffer.from("two three"), true, never)).toBe(13);
+    expect(bench.job).toMatchObject({ stdin: "one two three", stdinClosed: true });
+  });
+
+  test("refuses a write that leaves a hole, one after its close, and one to a closed stdin", async () => {
+    const bench = await ProcessBench.start();
+    const open = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, open.processId);
+    const data = Buffer.from("data");
+    await expect(process.writeStdin(1, data, false, never)).rejects.toMatchObject({
+      reason: "OFFSET_OUT_OF_RANGE",
+      metadata: { written: "0" },
+    });
+    await process.writeStdin(0, data, true, never);
+    await expect(process.writeStdin(4, data, false, never)).rejects.toMatchObject({
+      reason: "PROCESS_STATE",
+    });
+    const closed = bench.processes.get(OWNER, (await bench.exec()).processId);
+    await expect(closed.writeStdin(0, data, false, never)).rejects.toMatchObject({ reason: "PROCESS_STATE" });
+  });
+
+  test("passes on why the job takes nothing, again at each retry", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    bench.job.reading = () => Promise.reject(new BerthError("PROCESS_STATE", "nobody reads"));
+    for (let i = 0; i < 2; i++) {
+      const written = process.writeStdin(0, Buffer.from("data"), false, never);
+      await expect(written).rejects.toThrow("nobody reads");
+    }
+  });
+
+  test("lets a caller leave while the job does not read", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    const reading = gate();
+    bench.job.reading = () => reading.promise;
+    const caller = new AbortController();
+    const first = process.writeStdin(0, Buffer.from("one"), false, caller.signal);
+    first.catch(() => {});
+    const second = process.writeStdin(3, Buffer.from(" two"), false, never);
+    await settled();
+    caller.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    reading.resolve();
+    expect(await second).toBe(7);
+    expect(bench.job.stdin).toBe("one two");
+  });
+});
+
+describe("a signal and a resize", () => {
+  test("reach the process", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ terminal: { columns: 80, rows: 24 } });
+    const process = bench.processes.get(OWNER, processId);
+    bench.job.onSignal = () => {};
+    await process.signal(2);
+    await process.resize({ columns: 100, rows: 30 });
+    expect(bench.job).toMatchObject({ signals: [2], sizes: [{ columns: 100, rows: 30 }] });
+    expect(process.status).toBeUndefined();
+  });
+
+  test("that ends the process is its cause", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec();
+    await bench.processes.get(OWNER, stream.processId).signal(2);
+    await stream.over;
+    expect(stream.status).toMatchObject({ cause: "SIGNALED", signal: 2, exitCode: 130 });
+  });
+
+  test("are refused after its end, and a resize without a terminal", async () => {
+    const bench = await ProcessBench.start();
+    const stream = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, stream.processId);
+    const size = { columns: 100, rows: 30 };
+    const refused = { reason: "PROCESS_STATE" };
+    await expect(process.resize(size)).rejects.toMatchObject(refused);
+    bench.job.exit(0);
+    await stream.over;
+    await expect(process.signal(2)).rejects.toMatchObject(refused);
+    await expect(process.resize(size)).rejects.toMatchObject(refused);
+    await expect(process.writeStdin(0, Buffer.from("x"), false, never)).rejects.toMatchObject(refused);
+    expect(bench.job).toMatchObject({ signals: [], sizes: [], stdin: "" });
+  });
+});

@@ -1,0 +1,226 @@
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { settled } from "../../support/manual-clock.ts";
+import { OWNER } from "../sandboxes/support.ts";
+import { SIGTERM } from "./fake-jobs.ts";
+import { never, ProcessBench } from "./support.ts";
+
+/** A process that outlives its caller. */
+const DETACHED = { onDisconnect: "DETACH" } as const;
+
+/** Turns the timer by which output is saved, which is the machine's own. */
+function saveOutput(): () => Promise<void> {
+  vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+  onTestFinished(() => void vi.useRealTimers());
+  return async () => {
+    vi.advanceTimersByTime(1_000);
+    await settled();
+  };
+}
+
+describe("after the service was killed", () => {
+  test("a process that had ended can be read, with its output", async () => {
+    const bench = await ProcessBench.start();
+    const before = await bench.exec();
+    await bench.clock.advance(1_000);
+    bench.job.write("out");
+    bench.job.write("err", "stderr");
+    bench.job.exit(3);
+    await before.over;
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    const after = await bench.attach(before.processId);
+    await after.over;
+    expect(after.events).toEqual(before.events);
+    expect(bench.processes.get(OWNER, before.processId).options).toMatchObject({
+      command: { kind: "argv", args: ["true"] },
+    });
+  });
+
+  test("a process that runs on is followed to its end", async () => {
+    const bench = await ProcessBench.start();
+    const save = saveOutput();
+    const { processId } = await bench.exec(DETACHED);
+    bench.job.write("one ");
+    await save();
+    await bench.clock.advance(1_000);
+    await bench.kill();
+    bench.job.write("two ");
+    await bench.begin();
+    const after = await bench.attach(processId);
+    bench.job.write("three");
+    expect(bench.operations).toBe(1);
+    bench.job.exit(5);
+    await after.over;
+    expect(after.stdout).toBe("one two three");
+    expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 5, stdoutBytes: 13 });
+    expect(bench.operations).toBe(0);
+    expect(bench.runner.jobs).toHaveLength(1);
+  });
+
+  test("the end of a process that ran on is stored like any other", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(DETACHED);
+    await bench.restart();
+    bench.job.exit(5);
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "EXITED", exitCode: 5 });
+  });
+
+  test.each(["DETACH", "KILL"] as const)(
+    "a process that ended meanwhile ends as its pipes say (%s)",
+    async (onDisconnect) => {
+      const bench = await ProcessBench.start();
+      const { processId } = await bench.exec({ onDisconnect });
+      await bench.clock.advance(1_000);
+      await bench.kill();
+      bench.job.write("last words");
+      bench.job.exit(0);
+      await bench.begin();
+      const after = await bench.attach(processId);
+      await after.over;
+      expect(after.stdout).toBe("last words");
+      expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+    },
+  );
+
+  test("a process whose caller is gone is ended", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec();
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    expect(bench.job.signals).toEqual([SIGTERM]);
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "CANCELED", exitCode: 143 });
+  });
+
+  test("a process with a grace waits that long for its caller", async () => {
+    const bench = await ProcessBench.start();
+    await bench.exec({ disconnectGraceMs: 10_000 });
+    await bench.clock.advance(1_000);
+    await bench.restart();
+    await bench.clock.advance(9_999);
+    expect(bench.job.signals).toEqual([]);
+    await bench.clock.advance(1);
+    expect(bench.job.signals).toEqual([SIGTERM]);
+  });
+
+  test("the timeout of a process still counts from its start", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ ...DETACHED, timeoutMs: 60_000 });
+    await bench.clock.advance(20_000);
+    await bench.kill();
+    await bench.clock.advance(10_000);
+    await bench.begin();
+    await bench.clock.advance(29_999);
+    expect(bench.job.signals).toEqual([]);
+    await bench.clock.advance(1);
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({
+      cause: "TIMED_OUT",
+      durationMs: 60_000,
+    });
+  });
+
+  test("a process whose sandbox is gone is lost", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(DETACHED);
+    await bench.kill();
+    await bench.vanish();
+    await bench.begin();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({
+      cause: "ENGINE_LOST",
+      exitCode: -1,
+      message: expect.stringContaining("its sandbox has ended"),
+    });
+    await bench.clock.advance(1_000);
+    expect(bench.world.store.processes.load()).toMatchObject([{ processId, endedAt: expect.any(Number) }]);
+  });
+
+  test("a process that runs on has lost its stdin and its terminal, but takes signals", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ ...DETACHED, terminal: { columns: 80, rows: 24 } });
+    await bench.restart();
+    const process = bench.processes.get(OWNER, processId);
+    const lost = { reason: "PROCESS_STATE", message: expect.stringContaining("was restarted") };
+    await expect(process.writeStdin(0, Buffer.from("x"), false, never)).rejects.toMatchObject(lost);
+    await expect(process.resize({ columns: 1, rows: 1 })).rejects.toMatchObject(lost);
+    bench.job.onSignal = () => {};
+    await process.signal(2);
+    expect(bench.job.signals).toEqual([2]);
+  });
+
+  test("earlier kills for want of memory do not explain how a process ends", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(DETACHED);
+    bench.runner.oomKills = 1;
+    await bench.restart();
+    bench.job.exit(137);
+    await settled();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
+  });
+
+  test("a process counts towards the limit of its sandbox", async () => {
+    const bench = await ProcessBench.start({ maxProcesses: 1 });
+    await bench.exec(DETACHED);
+    await bench.restart();
+    await expect((await bench.exec()).over).rejects.toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
+  });
+});
+
+describe("the same request after the service was killed", () => {
+  const request = { ...DETACHED, requestId: "r1", fingerprint: "f" };
+
+  test("gets the process that runs on", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(request);
+    await bench.restart();
+    const again = await bench.exec(request);
+    bench.job.exit(0);
+    await again.over;
+    expect(again).toMatchObject({ processId, status: { cause: "EXITED" } });
+    expect(bench.runner.jobs).toHaveLength(1);
+  });
+
+  test("gets the end that its first caller got", async () => {
+    const bench = await ProcessBench.start();
+    const before = await bench.exec({ ...request, onDisconnect: "KILL" });
+    bench.job.write("out");
+    bench.job.exit(2);
+    await before.over;
+    await bench.restart();
+    const again = await bench.exec({ ...request, onDisconnect: "KILL" });
+    await again.over;
+    expect(again.events).toEqual(before.events);
+  });
+
+  test("does not start a second process where the first was about to start", async () => {
+    const bench = await ProcessBench.start();
+    bench.runner.starting = () => new Promise(() => {});
+    await bench.exec(request);
+    const [processId] = bench.stored;
+    await bench.restart();
+    bench.runner.starting = async () => {};
+    const again = await bench.exec(request);
+    await again.over;
+    expect(again).toMatchObject({ processId, status: { cause: "ENGINE_LOST", exitCode: -1 } });
+    expect(again.status?.message).toContain("whether it ran is not known");
+    expect(bench.runner.jobs).toEqual([]);
+    expect(bench.operations).toBe(0);
+  });
+});
+
+test("a service that stops leaves processes running, and the next one has their whole output", async () => {
+  const bench = await ProcessBench.start();
+  const before = await bench.exec(DETACHED);
+  bench.job.write("one ");
+  await bench.processes.detach();
+  await before.over;
+  expect(before.status).toMatchObject({ cause: "ENGINE_LOST" });
+  expect(bench.job).toMatchObject({ runs: true, signals: [] });
+  await bench.restart();
+  const after = await bench.attach(before.processId);
+  bench.job.write("two");
+  bench.job.exit(0);
+  await after.over;
+  expect(after.stdout).toBe("one two");
+  expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+});

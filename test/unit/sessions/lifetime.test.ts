@@ -1,0 +1,111 @@
+import { describe, expect, test } from "vitest";
+import { settled } from "../../support/manual-clock.ts";
+import { OWNER } from "../sandboxes/support.ts";
+import { never, SessionBench, TTL_MS, WORKER } from "./support.ts";
+
+describe("the time to live", () => {
+  test("ends a session that nobody uses, with its sandbox", async () => {
+    const bench = await SessionBench.start();
+    const { expireTimeMs } = await bench.created("shell");
+    expect(expireTimeMs).toBe(bench.clock.wallMs() + TTL_MS);
+    await bench.clock.advance(TTL_MS - 1);
+    expect(bench.containers).toHaveLength(1);
+    await bench.clock.advance(1);
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+    expect(bench.shell.backend.cleanups).toEqual([true]);
+  });
+
+  test("is what its creator asked for", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell", { ttlMs: 1_000 });
+    await bench.created("notebook");
+    await bench.clock.advance(1_000);
+    expect(bench.listed.map(({ resourceType }) => resourceType)).toEqual(["notebook"]);
+  });
+
+  test("may be longer than that of other idle sandboxes", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId, sessionId } = await bench.created("shell", { ttlMs: 72 * 3600_000 });
+    await bench.clock.advance(71 * 3600_000);
+    expect(bench.containers).toEqual([sandboxId]);
+    expect(bench.sandboxes.get({ owner: OWNER, sandboxId }).spec.labels).toEqual({ session_id: sessionId });
+  });
+
+  test("starts again with each call's end, and does not run during a call", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.clock.advance(TTL_MS - 1);
+    const { report } = await bench.wait("shell", "long", { timeoutMs: 10 * TTL_MS });
+    expect(bench.listed).toMatchObject([{ activeCalls: 1, expireTimeMs: undefined }]);
+    await bench.clock.advance(2 * TTL_MS);
+    bench.shell.call("long").finish();
+    await report;
+    await bench.clock.advance(TTL_MS - 1);
+    expect(bench.listed).toHaveLength(1);
+    await bench.clock.advance(1);
+    expect(bench.listed).toEqual([]);
+  });
+
+  test("starts again with a refresh, as does the idle time of the sandbox", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, { idleTimeoutMs: 30_000 }, { signal: never });
+    await bench.created("shell", { sandbox: { sandboxId }, ttlMs: 40_000 });
+    for (let passed = 0; passed < 4; passed++) {
+      await bench.clock.advance(25_000);
+      const [refreshed] = await bench.sessions.refresh(OWNER, WORKER, []);
+      expect(refreshed).toMatchObject({ status: "REFRESHED", session: { activeCalls: 0 } });
+    }
+    expect(bench.containers).toEqual([sandboxId]);
+    await bench.clock.advance(40_000);
+    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"])).toEqual([
+      { resourceType: "shell", status: "NOT_FOUND" },
+    ]);
+  });
+});
+
+describe("a sandbox that is lost", () => {
+  test("under a call ends the call with why, and the session", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.created("shell");
+    const { report } = await bench.wait("shell", "one");
+    bench.engine.vanish(bench.refOf(sandboxId));
+    await expect(report).rejects.toMatchObject({ reason: "SANDBOX_TERMINATED" });
+    await settled();
+    expect([bench.listed, bench.stored]).toEqual([[], []]);
+    expect(await bench.created("shell")).toMatchObject({ state: "ACTIVE" });
+  });
+
+  test("under an idle session makes the next call SESSION_LOST, and the one after that temporary", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.created("shell");
+    await bench.sandboxes.delete({ owner: OWNER, sandboxId }, 0);
+    expect(bench.listed).toEqual([]);
+    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"])).toMatchObject([{ status: "NOT_FOUND" }]);
+    const { report } = await bench.call({ tool: "shell:answer" });
+    await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
+    const { report: next } = await bench.call({ tool: "shell:answer" });
+    expect((await next).meta.temporarySession).toBe(true);
+  });
+
+  test("under an idle session is replaced by a create", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId, sessionId } = await bench.created("shell");
+    bench.engine.vanish(bench.refOf(sandboxId));
+    await settled();
+    const session = await bench.created("shell");
+    expect(session.sessionId).not.toBe(sessionId);
+    expect(bench.stored).toEqual([session.sessionId]);
+    expect(bench.shell.backends[0]?.alive).toBe(false);
+  });
+
+  test("is not one that is paused: calls fail until it is resumed", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.created("shell");
+    const sandbox = { owner: OWNER, sandboxId };
+    await bench.sandboxes.pause(sandbox, never);
+    const { report } = await bench.call({ tool: "shell:answer" });
+    await expect(report).rejects.toMatchObject({ reason: "SANDBOX_NOT_RUNNING" });
+    await bench.sandboxes.resume(sandbox, never);
+    expect(await bench.answer("shell")).toEqual({ backend: 0, restarted: false });
+  });
+});

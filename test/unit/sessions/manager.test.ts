@@ -1,0 +1,355 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import { settled } from "../../support/manual-clock.ts";
+import { OWNER } from "../sandboxes/support.ts";
+import { GRACE_MS, gate, hasSettled, keyOf, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
+
+const broken = () => new BerthError("SESSION_START_FAILED", "on purpose");
+
+describe("create", () => {
+  test("starts sessions of several types concurrently, each in a sandbox of its own", async () => {
+    const bench = await SessionBench.start();
+    const held = gate();
+    const creating: string[] = [];
+    bench.engine.before = async (step, id) => {
+      if (step !== "create") return;
+      creating.push(id);
+      await held.promise;
+    };
+    const results = bench.create(["shell", "notebook"]);
+    await settled();
+    expect(creating).toHaveLength(2);
+    held.resolve();
+    expect((await results).map(({ resourceType, status }) => [resourceType, status])).toEqual([
+      ["shell", "CREATED"],
+      ["notebook", "CREATED"],
+    ]);
+    expect(bench.listed.map(({ sandboxId }) => sandboxId).sort()).toEqual(bench.containers);
+    expect(bench.containers).toHaveLength(2);
+  });
+
+  test("names a session after its type, its worker, a number and its custom name", async () => {
+    const bench = await SessionBench.start();
+    const named = await bench.created("shell", { config: { custom_name: "build", size: 3 } });
+    expect(named).toMatchObject({ name: "shell_alice_001_build", customName: "build", state: "ACTIVE" });
+    expect(named.sessionId).toMatch(/^shell_alice_001_build_[0-9a-f]{8}$/);
+    expect(bench.shell.backend.config).toEqual({ custom_name: "build", size: 3 });
+    await bench.sessions.destroy(OWNER, WORKER, []);
+    expect((await bench.created("shell")).name).toBe("shell_alice_002");
+  });
+
+  test("keeps a session that exists as it is, and restarts its time to live", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell", { config: { size: 1 } });
+    await bench.clock.advance(TTL_MS - 1);
+    const [again] = await bench.create(["shell"], { config: { size: 2 }, ttlMs: 5 });
+    expect(again).toMatchObject({
+      status: "EXISTS",
+      session: { sessionId, config: { size: 1 }, expireTimeMs: bench.clock.wallMs() + TTL_MS },
+    });
+    expect(bench.shell.backends).toHaveLength(1);
+  });
+
+  test("of two at once, the second finds the session of the first", async () => {
+    const bench = await SessionBench.start();
+    const both = await Promise.all([bench.create(["shell"]), bench.create(["shell"])]);
+    expect(both.flat().map(({ status }) => status)).toEqual(["CREATED", "EXISTS"]);
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("that fails for one type leaves nothing of that one, and the others", async () => {
+    const bench = await SessionBench.start();
+    bench.shell.initializing = () => Promise.reject(broken());
+    const [shell, notebook] = await bench.create(["shell", "notebook"]);
+    expect(shell).toMatchObject({ status: "FAILED", failure: { reason: "SESSION_START_FAILED" } });
+    expect(notebook?.status).toBe("CREATED");
+    const [session] = bench.listed;
+    expect(bench.listed).toHaveLength(1);
+    expect(bench.stored).toEqual([session?.sessionId]);
+    expect(bench.containers).toEqual([session?.sandboxId]);
+  });
+
+  test("for which there is no room fails with SANDBOX_LIMIT", async () => {
+    const bench = await SessionBench.start({ maxSandboxes: 1 });
+    const results = await bench.create(["shell", "notebook"]);
+    expect(results).toMatchObject([
+      { status: "CREATED" },
+      { status: "FAILED", failure: { reason: "SANDBOX_LIMIT" } },
+    ]);
+    expect(bench.stored).toHaveLength(1);
+  });
+
+  test.each([
+    ["an unknown type", { resourceType: "ruby" }, "resource_type"],
+    ["a bad config", { config: { size: "large" } }, "config.size"],
+  ])("with %s fails before anything exists", async (_, wrong, field) => {
+    const bench = await SessionBench.start();
+    const [result] = await bench.create(["shell"], wrong);
+    expect(result).toMatchObject({ status: "FAILED", failure: { reason: "INVALID_ARGUMENT" } });
+    expect((result as { failure: BerthError }).failure.metadata.field).toBe(field);
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("whose caller leaves fails, and leaves nothing", async () => {
+    const bench = await SessionBench.start();
+    bench.shell.initializing = () => gate().promise;
+    const caller = new AbortController();
+    const result = bench.create(["shell"], {}, caller.signal);
+    await settled();
+    expect(bench.listed).toMatchObject([{ state: "INITIALIZING" }]);
+    caller.abort();
+    await expect(result).rejects.toMatchObject({ reason: "CANCELED" });
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("cleans up a backend that starts although its caller has left", async () => {
+    const bench = await SessionBench.start();
+    const caller = new AbortController();
+    const { initialize } = bench.shell;
+    bench.shell.initialize = async (host, config) => {
+      const backend = await initialize.call(bench.shell, host, config, never);
+      caller.abort();
+      return backend;
+    };
+    await expect(bench.create(["shell"], {}, caller.signal)).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(bench.shell.backend.cleanups).toEqual([false]);
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("in a given sandbox uses that one, which outlives the session", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    expect(await bench.created("shell", { sandbox: { sandboxId } })).toMatchObject({ sandboxId });
+    await bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    expect(bench.containers).toEqual([sandboxId]);
+    expect(bench.shell.backend.cleanups).toEqual([false]);
+  });
+
+  test("in another owner's sandbox fails with SANDBOX_NOT_FOUND", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create("somebody else", {}, { signal: never });
+    const [result] = await bench.create(["shell"], { sandbox: { sandboxId } });
+    expect(result).toMatchObject({ status: "FAILED", failure: { reason: "SANDBOX_NOT_FOUND" } });
+    expect(bench.listed).toEqual([]);
+  });
+
+  test("keeps workers and owners apart", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    const asked = { resourceType: "shell", config: undefined, customName: "", workspaceId: "" };
+    const more = { ...asked, sandbox: undefined, ttlMs: undefined };
+    const bob = await bench.sessions.create(OWNER, "bob", [more], never);
+    const stranger = await bench.sessions.create("somebody else", WORKER, [more], never);
+    expect([...bob, ...stranger].map(({ status }) => status)).toEqual(["CREATED", "CREATED"]);
+    expect(bench.listed.map((session) => session.sessionId)).toEqual([sessionId]);
+    await bench.sessions.destroy("somebody else", WORKER, []);
+    expect(bench.containers).toHaveLength(2);
+  });
+});
+
+describe("destroy", () => {
+  test("lets a call finish within its grace", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const { report } = await bench.wait("shell", "one");
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    await bench.clock.advance(GRACE_MS - 1);
+    expect(await hasSettled(destroyed)).toBe(false);
+    bench.shell.call("one").finish();
+    expect(await report).toMatchObject({ data: "one" });
+    expect(await destroyed).toMatchObject([
+      { status: "DESTROYED", failure: undefined, session: { state: "ACTIVE" } },
+    ]);
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("aborts calls under way and waiting with SESSION_LOST after its grace", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const first = await bench.wait("shell", "one");
+    const second = await bench.wait("shell", "two");
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"], 500);
+    await bench.clock.advance(499);
+    expect(await hasSettled(first.report)).toBe(false);
+    await bench.clock.advance(1);
+    for (const { report } of [first, second]) {
+      await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
+    }
+    expect(bench.shell.started).toEqual(["one"]);
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+  });
+
+  test("cleans up when the calls that it aborted have ended", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const ending = gate();
+    const work = bench.sessions.withSession(keyOf("shell"), never, () => ending.promise);
+    await settled();
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"], 0);
+    await bench.clock.advance(1_000);
+    expect(bench.shell.backend.cleanups).toEqual([]);
+    ending.resolve();
+    await work;
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+    expect(bench.shell.backend.cleanups).toEqual([true]);
+  });
+
+  test("goes on where a call ignores its abort", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const stuck = gate();
+    void bench.sessions.withSession(keyOf("shell"), never, () => stuck.promise).catch(() => {});
+    await settled();
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"], 0);
+    expect(await hasSettled(destroyed)).toBe(false);
+    // A few seconds for the session's call, and as many for the sandbox's lease.
+    await bench.clock.advance(10_000);
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("makes a call that comes meanwhile wait, and then run on a temporary session", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    const held = gate();
+    bench.shell.cleaningUp = () => held.promise;
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    await settled();
+    const { report } = await bench.call({ tool: "shell:answer" });
+    expect(bench.shell.backends).toHaveLength(1);
+    held.resolve();
+    await destroyed;
+    const { meta } = await report;
+    expect(meta.temporarySession).toBe(true);
+    expect(meta.sessionId).not.toBe(sessionId);
+  });
+
+  test("reports a cleanup that fails, and the session is gone all the same", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    bench.shell.cleaningUp = () => Promise.reject(broken());
+    const [result] = await bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    expect(result).toMatchObject({ status: "DESTROYED", failure: { reason: "SESSION_START_FAILED" } });
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("reports a sandbox that cannot be removed; Berth keeps retrying", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    bench.engine.before = async (step) => {
+      if (step === "remove") throw new BerthError("ENGINE_UNAVAILABLE", "on purpose");
+    };
+    const [result] = await bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    expect(result).toMatchObject({ status: "DESTROYED", failure: { reason: "ENGINE_UNAVAILABLE" } });
+    expect([bench.listed, bench.stored]).toEqual([[], []]);
+    bench.engine.before = async () => {};
+    await bench.clock.advance(60_000);
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("without types ends all of the worker; a type that it lacks is NOT_FOUND", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.clock.advance(1);
+    await bench.created("notebook");
+    const results = await bench.sessions.destroy(OWNER, WORKER, []);
+    expect(results.map(({ resourceType, status }) => [resourceType, status])).toEqual([
+      ["shell", "DESTROYED"],
+      ["notebook", "DESTROYED"],
+    ]);
+    expect(await bench.sessions.destroy(OWNER, WORKER, ["shell"])).toEqual([
+      { resourceType: "shell", status: "NOT_FOUND" },
+    ]);
+  });
+});
+
+describe("reinitialize", () => {
+  const reinitialize = (bench: SessionBench, config?: { readonly [name: string]: string | number }) =>
+    bench.sessions.reinitialize(keyOf("shell"), config, undefined, never);
+
+  test("replaces a session by one of the same name, config and time to live", async () => {
+    const bench = await SessionBench.start();
+    const old = await bench.created("shell", { config: { size: 1 }, customName: "build", ttlMs: 5_000 });
+    const replaced = await reinitialize(bench);
+    expect(replaced).toMatchObject({
+      oldSessionId: old.sessionId,
+      session: { name: "shell_alice_002_build", config: { size: 1 }, ttlMs: 5_000 },
+    });
+    expect(bench.shell.backends.map(({ cleanups }) => cleanups)).toEqual([[true], []]);
+    expect(bench.listed).toHaveLength(1);
+    expect(bench.containers).toEqual([bench.listed[0]?.sandboxId]);
+    expect(bench.listed[0]?.sandboxId).not.toBe(old.sandboxId);
+  });
+
+  test("stays in a sandbox that was given, and takes a new config", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    await bench.created("shell", { sandbox: { sandboxId }, customName: "old" });
+    expect(await reinitialize(bench, { custom_name: "new", size: 2 })).toMatchObject({
+      session: { sandboxId, customName: "new", config: { custom_name: "new", size: 2 } },
+    });
+    expect(bench.shell.backends[0]?.cleanups).toEqual([false]);
+  });
+
+  test("creates a session where there is none", async () => {
+    const bench = await SessionBench.start();
+    expect(await reinitialize(bench)).toMatchObject({ oldSessionId: "", session: { state: "ACTIVE" } });
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("with a bad config touches nothing", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    await expect(reinitialize(bench, { size: "large" })).rejects.toMatchObject({
+      reason: "INVALID_ARGUMENT",
+    });
+    expect(bench.listed).toMatchObject([{ sessionId, state: "ACTIVE" }]);
+    expect(bench.shell.backend.alive).toBe(true);
+  });
+
+  test("that fails reports the session it ended and why there is no other", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    bench.shell.initializing = () => Promise.reject(broken());
+    expect(await reinitialize(bench)).toMatchObject({
+      oldSessionId: sessionId,
+      failure: { reason: "SESSION_START_FAILED" },
+    });
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("gives calls on the old session their grace; later calls run on the new one", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const first = await bench.wait("shell", "one");
+    const replaced = reinitialize(bench);
+    const second = await bench.wait("shell", "two");
+    await bench.clock.advance(GRACE_MS - 1);
+    bench.shell.call("one").finish();
+    expect(await first.report).toMatchObject({ data: "one" });
+    const { oldSessionId } = await replaced;
+    await settled();
+    expect(bench.shell.call("two").backend).toBe(bench.shell.backends[1]);
+    bench.shell.call("two").finish();
+    const { meta } = await second.report;
+    expect(meta).toMatchObject({ temporarySession: false, sessionId: bench.listed[0]?.sessionId });
+    expect(meta.sessionId).not.toBe(oldSessionId);
+  });
+});
+
+test("the list has an owner's sessions newest first, in parts", async () => {
+  const bench = await SessionBench.start();
+  for (const type of ["shell", "notebook"]) {
+    await bench.created(type);
+    await bench.clock.advance(1);
+  }
+  const filter = { workerId: WORKER, types: new Set<string>() };
+  const first = bench.sessions.list(OWNER, filter, { limit: 1 });
+  expect(first.items.map(({ resourceType }) => resourceType)).toEqual(["notebook"]);
+  const rest = bench.sessions.list(OWNER, filter, { limit: 1, after: first.next });
+  expect(rest.items.map(({ resourceType }) => resourceType)).toEqual(["shell"]);
+  expect(rest.next).toBeUndefined();
+  const shells = bench.sessions.list(OWNER, { workerId: undefined, types: new Set(["shell"]) });
+  expect(shells.items).toHaveLength(1);
+  expect(bench.sessions.list(OWNER, { workerId: "bob", types: new Set() }).items).toEqual([]);
+});

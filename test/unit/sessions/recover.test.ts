@@ -1,0 +1,223 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import { settled } from "../../support/manual-clock.ts";
+import { OWNER } from "../sandboxes/support.ts";
+import { GRACE_MS, gate, hasSettled, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
+
+/** The stored last use of a session is older than its last use by this much at most. */
+const SLACK_MS = 5_000;
+
+const stop = (bench: SessionBench, leave: boolean) => bench.sessions.shutdown({ leave, timeoutMs: 10_000 });
+
+describe("after the service was killed", () => {
+  test("a session goes on in its sandbox, with a new backend from its next call on", async () => {
+    const bench = await SessionBench.start();
+    const before = await bench.created("shell", { config: { size: 7 } });
+    await bench.restart({ downMs: 1_000 });
+    expect(bench.listed).toMatchObject([{ ...before, expireTimeMs: expect.any(Number) }]);
+    expect(bench.shell.backends).toHaveLength(1);
+    expect(await bench.answer("shell")).toEqual({ backend: 1, restarted: true });
+    expect(bench.shell.backend).toMatchObject({
+      config: { size: 7 },
+      host: { name: { sandboxId: before.sandboxId } },
+    });
+    expect(bench.containers).toEqual([before.sandboxId]);
+  });
+
+  test("its time to live goes on from its last use", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.clock.advance(60_000);
+    await bench.answer("shell");
+    await bench.clock.advance(4_000);
+    // The store does not get this use: too little time has passed since the one before.
+    await bench.answer("shell");
+    await bench.clock.advance(1_000);
+    await bench.restart({ downMs: 60_000 });
+    await bench.clock.advance(TTL_MS - 61_000 - 1);
+    expect(bench.listed).toHaveLength(1);
+    await bench.clock.advance(SLACK_MS + 1);
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("one whose time ran out meanwhile is ended", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.restart({ downMs: TTL_MS + SLACK_MS });
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("one whose sandbox is gone says so to its next call, and is then forgotten", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.created("shell");
+    await bench.kill();
+    bench.engine.vanish(bench.refOf(sandboxId));
+    await bench.begin();
+    expect(bench.listed).toEqual([]);
+    const { report } = await bench.call({ tool: "shell:answer" });
+    await expect(report).rejects.toMatchObject({
+      reason: "SESSION_LOST",
+      message: expect.stringContaining("the server was restarted"),
+    });
+    await settled();
+    expect(bench.stored).toEqual([]);
+    const { report: next } = await bench.call({ tool: "shell:answer" });
+    expect((await next).meta.temporarySession).toBe(true);
+  });
+
+  test("nothing is left of a temporary session and of one that was being created", async () => {
+    const bench = await SessionBench.start();
+    await bench.wait("shell", "one");
+    bench.notebook.initializing = () => gate().promise;
+    void bench.create(["notebook"]).catch(() => {});
+    await settled();
+    expect(bench.stored).toHaveLength(2);
+    expect(bench.containers).toHaveLength(2);
+    await bench.restart();
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+  });
+
+  test("one of a type that is offered no more is ended; the others go on", async () => {
+    const bench = await SessionBench.start();
+    await bench.create(["shell", "notebook"]);
+    await bench.restart({ types: [bench.shell] });
+    expect(bench.listed.map(({ resourceType }) => resourceType)).toEqual(["shell"]);
+    expect(bench.stored).toHaveLength(1);
+    expect(bench.containers).toHaveLength(1);
+  });
+
+  test("one that was destroyed stays destroyed", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.sessions.destroy(OWNER, WORKER, []);
+    await bench.restart();
+    expect([bench.listed, bench.containers]).toEqual([[], []]);
+  });
+
+  test("one in a sandbox that was given leaves that sandbox when it ends", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    await bench.created("shell", { sandbox: { sandboxId } });
+    await bench.restart();
+    expect(await bench.sessions.destroy(OWNER, WORKER, [])).toMatchObject([{ status: "DESTROYED" }]);
+    expect(bench.containers).toEqual([sandboxId]);
+  });
+});
+
+describe("a shutdown", () => {
+  test("ends calls under way, and refuses new work", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const { report } = await bench.wait("shell", "one");
+    await stop(bench, true);
+    await expect(report).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+    const { report: late } = await bench.call({ tool: "shell:answer" });
+    await expect(late).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+    await expect(bench.create(["notebook"])).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  });
+
+  test("that leaves sandboxes leaves sessions, with their last use", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    await bench.clock.advance(1_000);
+    await bench.sessions.refresh(OWNER, WORKER, []);
+    await bench.clock.advance(1_000);
+    await bench.sessions.refresh(OWNER, WORKER, []);
+    const usedMs = bench.clock.wallMs();
+    await stop(bench, true);
+    await bench.clock.advance(1_000);
+    expect(bench.world.store.sessions.all()).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
+    await bench.restart();
+    expect(bench.listed).toMatchObject([{ sessionId }]);
+    expect(await bench.answer("shell")).toEqual({ backend: 1, restarted: true });
+  });
+
+  test("that does not leave them forgets sessions", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await stop(bench, false);
+    expect(bench.stored).toEqual([]);
+    await bench.clock.advance(2 * TTL_MS);
+    expect(bench.shell.backend.cleanups).toEqual([]);
+  });
+
+  test("waits for the cleanup of a temporary session, which its caller does not", async () => {
+    const bench = await SessionBench.start();
+    const held = gate();
+    bench.shell.cleaningUp = () => held.promise;
+    const { report } = await bench.call({ tool: "shell:answer" });
+    expect((await report).meta.temporarySession).toBe(true);
+    const stopped = stop(bench, true);
+    expect(await hasSettled(stopped)).toBe(false);
+    held.resolve();
+    await stopped;
+    expect(bench.containers).toEqual([]);
+  });
+
+  test("does not wait longer than its timeout", async () => {
+    const bench = await SessionBench.start();
+    bench.shell.cleaningUp = () => gate().promise;
+    await bench.call({ tool: "shell:answer" });
+    const stopped = stop(bench, true);
+    await bench.clock.advance(9_999);
+    expect(await hasSettled(stopped)).toBe(false);
+    await bench.clock.advance(1);
+    await stopped;
+  });
+
+  test("fails a create that is under way, and leaves nothing of it", async () => {
+    const bench = await SessionBench.start();
+    bench.shell.initializing = () => gate().promise;
+    const creating = bench.create(["shell"]);
+    await settled();
+    await stop(bench, true);
+    expect([bench.stored, bench.containers]).toEqual([[], []]);
+    expect(await creating).toMatchObject([{ status: "FAILED", failure: { reason: "SHUTTING_DOWN" } }]);
+  });
+
+  test("ends a call on a temporary session, and leaves nothing of it", async () => {
+    const bench = await SessionBench.start();
+    const { report } = await bench.wait("shell", "one");
+    await stop(bench, true);
+    expect([bench.stored, bench.containers]).toEqual([[], []]);
+    await expect(report).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  });
+
+  test("ends a temporary session that is being created, and leaves nothing of it", async () => {
+    const bench = await SessionBench.start();
+    bench.shell.initializing = () => gate().promise;
+    const { report } = await bench.wait("shell", "one");
+    await stop(bench, true);
+    expect([bench.stored, bench.containers]).toEqual([[], []]);
+    await expect(report).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  });
+});
+
+test("a session that the disk does not take fails its create, and leaves nothing", async () => {
+  const bench = await SessionBench.start();
+  const { put } = bench.world.store.sessions;
+  bench.world.store.sessions.put = () => {
+    throw new BerthError("NO_SPACE", "on purpose");
+  };
+  const [result] = await bench.create(["shell"]);
+  bench.world.store.sessions.put = put;
+  expect(result).toMatchObject({ status: "FAILED", failure: { reason: "NO_SPACE" } });
+  expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
+});
+
+test("an end that the disk does not take is stored as soon as it does", async () => {
+  const bench = await SessionBench.start();
+  await bench.created("shell");
+  const { sessions } = bench.world.store;
+  const remove = sessions.delete;
+  sessions.delete = () => {
+    throw new BerthError("NO_SPACE", "on purpose");
+  };
+  const destroyed = bench.sessions.destroy(OWNER, WORKER, [], GRACE_MS);
+  expect(await destroyed).toMatchObject([{ status: "DESTROYED", failure: undefined }]);
+  await bench.clock.advance(1_000);
+  expect(bench.stored).toHaveLength(1);
+  sessions.delete = remove;
+  await bench.clock.advance(1_000);
+  expect(bench.stored).toEqual([]);
+});
