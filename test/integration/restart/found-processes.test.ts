@@ -72,6 +72,8 @@ test("processes of a killed service are found, however they were started, unless
     others.push(await begin(id, SLEEPS[5], {}));
     others.push(await begin(id, SLEEPS[4], detached));
     for (const [i, way] of ways.entries()) ours.push(await begin(id, SLEEPS[i], { ...detached, ...way }));
+    // A start is reported before the program has replaced the shell.
+    await eventually(async () => (await sleepsIn(id)).length === SLEEPS.length);
     expect(await sleepsIn(id)).toEqual(SLEEPS);
   }
 

@@ -124,7 +124,16 @@ test("after much use descriptors, processes and memory are what they were after 
   };
   await back(FIRST_PROCESSES + MAX_SHELLS, 30_000);
   expect((await measured.live()) - memoryBefore.live).toBeLessThan(ALLOWED_ONCE + ROUNDS * ALLOWED_A_ROUND);
-  expect((await memoryOf(service.pid)) - memoryBefore.resident).toBeLessThan(RESIDENT_ALLOWED);
+  // Freed memory goes back to the system in the background, and each collection frees some more.
+  let grown = 0;
+  await eventually(
+    async () => {
+      await measured.live();
+      grown = (await memoryOf(service.pid)) - memoryBefore.resident;
+      return grown < RESIDENT_ALLOWED;
+    },
+    { timeoutMs: 60_000, describe: () => ({ grown }) },
+  );
   // That the shells go too takes a minute.
   await back(scaled(FIRST_PROCESSES + 1, FIRST_PROCESSES + MAX_SHELLS), SHELLS_GO_MS);
 });
