@@ -185,7 +185,7 @@ export class RunningScript {
 }
 
 /** Pauses and resumes a source of bytes. */
-export interface Flow {
+interface Flow {
   pause(): void;
   resume(): void;
 }

@@ -191,7 +191,7 @@ export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): 
 }
 
 /** The error for a tool that the image lacks. */
-export function missingTool(tool: string): BerthError {
+function missingTool(tool: string): BerthError {
   return new BerthError(
     "UNSUPPORTED",
     `The sandbox's image has no ${words(tool)}, which this needs. Use an image that has it.`,

@@ -19,7 +19,7 @@ export interface StartingRun extends Reservation {
 export type StartOfRun = Pick<Run, "owner" | "runId" | "startId">;
 
 /** Called when a run has to end without a call: its time is up, or its sandbox has ended. */
-export type OnRunLost = (run: StartOfRun, outcome: RunOutcome, message: string) => void;
+type OnRunLost = (run: StartOfRun, outcome: RunOutcome, message: string) => void;
 
 /** A run that is RUNNING. */
 interface RunningRun {

@@ -10,7 +10,7 @@ import type { StartingRun } from "./running-runs.ts";
 import type { RunStore } from "./store.ts";
 
 /** The sandbox that a run is about to work in. */
-export interface TakenSandbox {
+interface TakenSandbox {
   readonly held: HeldSandbox;
   readonly lease: Lease;
 }

@@ -33,7 +33,7 @@ export interface SandboxManagerSettings {
 }
 
 /** What the manager is built of. */
-export interface SandboxManagerParts {
+interface SandboxManagerParts {
   readonly engine: Engine;
   readonly monitor: EngineMonitor;
   readonly journal: SandboxJournal;

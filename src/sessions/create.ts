@@ -23,7 +23,7 @@ const MAX_MS = 24 * 24 * 3600 * 1000;
 const MAX_NUMBER = 999;
 
 /** What {@link SessionCreator} works with. */
-export interface SessionCreatorParts {
+interface SessionCreatorParts {
   readonly sandboxes: SandboxManager;
   readonly journal: SessionJournal;
   readonly clock: Clock;

@@ -10,7 +10,7 @@ import type { SessionJournal } from "./store.ts";
 const ABORT_WAIT_MS = 5_000;
 
 /** What {@link SessionEnder} works with. */
-export interface SessionEnderParts {
+interface SessionEnderParts {
   readonly registry: SessionRegistry;
   readonly sandboxes: SandboxManager;
   readonly journal: SessionJournal;

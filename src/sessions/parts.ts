@@ -17,7 +17,7 @@ import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
 
 /** What sessions are built of. */
-export interface SessionParts {
+interface SessionParts {
   readonly sandboxes: SandboxManager;
   readonly files: FileManager;
   readonly processes: ProcessManager;

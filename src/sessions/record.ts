@@ -34,7 +34,7 @@ export interface SessionPlace {
 }
 
 /** What {@link SessionRecord} is made with. */
-export interface SessionRecordParts {
+interface SessionRecordParts {
   readonly clock: Clock;
   readonly time: ServiceTime;
   /** Its time is up. It may have been used again since. */

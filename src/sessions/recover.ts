@@ -7,7 +7,7 @@ import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
 /** What {@link recoverSessions} needs. */
-export interface RecoverParts {
+interface RecoverParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
   readonly time: ServiceTime;

@@ -85,7 +85,7 @@ export class SessionStore {
 export const USE_KEPT_EVERY_MS = 5_000;
 
 /** What a {@link SessionJournal} writes to. */
-export interface SessionJournalParts {
+interface SessionJournalParts {
   readonly store: SessionStore;
   readonly writeBehind: WriteBehind;
   readonly clock: Clock;

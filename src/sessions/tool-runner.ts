@@ -46,7 +46,7 @@ export interface ToolObserver {
 export const NO_OBSERVER: ToolObserver = { started: () => {}, output: { write: () => undefined } };
 
 /** The id of a trace that its caller does not name. */
-export function newTraceId(): string {
+function newTraceId(): string {
   return `trace_${randomBase32(20)}`;
 }
 

@@ -4,7 +4,6 @@ import { BerthError } from "../../base/errors.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { describeIsolation } from "../../engine/port.ts";
-
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
 import type { RunningService, ServiceParts } from "../service.ts";

@@ -2,7 +2,6 @@ import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import type { Resources } from "../port.ts";
 import { BwrapProblem } from "./errors.ts";
-
 import { SANDBOX_USER } from "./sandbox-user.ts";
 
 /** The entries of a system's root directory that sandboxes see: its programs and no user's files. */

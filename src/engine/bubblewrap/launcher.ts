@@ -11,7 +11,7 @@ const COLLECT_MS = 1000;
 const CLOSE_MS = 5000;
 
 /** Options of a {@link Launcher}. */
-export interface LauncherOptions {
+interface LauncherOptions {
   readonly identity: Identity;
   /** Files of control groups that it and everything it starts join. */
   readonly joinFiles: readonly string[];

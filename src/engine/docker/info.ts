@@ -19,7 +19,7 @@ interface DaemonInfo {
 }
 
 /** What the daemon does not know of this engine. */
-export interface InfoOptions {
+interface InfoOptions {
   readonly runtimes: Readonly<Record<string, IsolationLevel>>;
   readonly egress: boolean;
 }

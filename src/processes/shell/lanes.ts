@@ -10,7 +10,6 @@ import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
 import { signalCommand } from "./script.ts";
-
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 
 /** Longer commands run as plain jobs: shells read them slowly. */

@@ -4,7 +4,6 @@ import type { Logger } from "../../base/logger.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import type { ProcessControl, Shells } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/record.ts";
-
 import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";

@@ -2,7 +2,6 @@ import type { z } from "zod";
 import { abortError } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
 import { resolveWorkingDir } from "../../processes/shell/job.ts";
-
 import type { Attachment, SessionBackend, SessionHost, ToolCall } from "../backend.ts";
 import { CollectedOutput } from "./collected-output.ts";
 import { baseConfig, cwdConfig, envConfig } from "./common.ts";

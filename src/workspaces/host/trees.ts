@@ -2,7 +2,6 @@ import { rename } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
 import { complaintsOf, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
-
 import { codeOf } from "./disk-errors.ts";
 import { holdsMounts, stayOutOfMounts } from "./mounts.ts";
 import { PinnedDirectory } from "./pinned.ts";
