@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes sure that Berth's own images exist: berth/base, and for tests
-# berth/test and berth/bash.
+# Makes sure that Berth's own images exist: berth/base; berth/desktop for vm and
+# browser sessions; and for tests berth/test and berth/bash.
 #
-# Usage: scripts/base-image.sh [--yes] [--test]
-#   --test  the images for tests as well
+# Usage: scripts/base-image.sh [--yes] [--desktop] [--test]
+#   --desktop  berth/desktop as well (1.6 GB; one to three minutes)
+#   --test     the images for tests as well
 #   --yes   install a missing mmdebstrap (root on Debian) without asking; the
 #           same as CI=true in the environment
 #
@@ -18,7 +19,8 @@ images=base
 while [ $# -gt 0 ]; do
   case $1 in
     --yes) agreed=true ;;
-    --test) images="base test bash" ;;
+    --desktop) images="$images desktop" ;;
+    --test) images="$images test bash" ;;
     -h | --help) usage; exit 0 ;;
     *) fail "$0: unknown option $1 (try --help)" ;;
   esac

@@ -147,6 +147,12 @@ export const CONFIG_OPTIONS = {
     help: "Image of sandboxes that name none.",
     read: readImage,
   }),
+  desktopImage: value("Sandboxes", "desktop-image", {
+    placeholder: "IMAGE",
+    fallback: "berth/desktop",
+    help: "Image of the sandboxes of vm and browser sessions.",
+    read: readImage,
+  }),
   defaultMemoryBytes: size("Sandboxes", "default-memory", {
     fallback: "512MiB",
     min: "6MiB",

@@ -120,6 +120,8 @@ export interface EngineInfo {
   readonly version: string;
   /** Level of a sandbox with the engine's default runtime. */
   readonly isolation: IsolationLevel;
+  /** Whether a sandbox may have another image than the default one. */
+  readonly images: boolean;
   readonly capabilities: EngineCapabilities;
   /** CPUs of the engine's machine. */
   readonly cpus: number;

@@ -18,7 +18,7 @@ import { Reconciler } from "./recover.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
-import { type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
+import { fitSpec, type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
 import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
 
 /** How the manager is set up. */
@@ -193,6 +193,11 @@ export class SandboxManager {
     }
     this.#sweeper.arm(record.expiry()?.inMs);
     return this.#view(record);
+  }
+
+  /** What the engine can give of a spec that Berth itself would like to have. */
+  fit(wanted: RequestedSpec): RequestedSpec {
+    return fitSpec(wanted, this.#monitor.info);
   }
 
   /** Resets the idle clock. */

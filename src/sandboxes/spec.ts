@@ -106,6 +106,17 @@ export function resolveSpec(
   };
 }
 
+/** What the engine can give of a spec that nobody asked for: no image where it has none, limits within the machine's. */
+export function fitSpec(wanted: RequestedSpec, engine: EngineInfo): RequestedSpec {
+  const { image, memoryBytes, cpuMillis, ...rest } = wanted;
+  return {
+    ...rest,
+    ...(engine.images && image !== undefined && { image }),
+    ...(memoryBytes !== undefined && { memoryBytes: Math.min(memoryBytes, engine.memoryBytes) }),
+    ...(cpuMillis !== undefined && { cpuMillis: Math.min(cpuMillis, engine.cpus * 1000) }),
+  };
+}
+
 function inRange(field: string, value: number, min: number, max: number): void {
   if (value < min || value > max) throw invalidArgument(field, `${value} is not between ${min} and ${max}.`);
 }

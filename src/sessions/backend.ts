@@ -22,7 +22,7 @@ export interface SessionType {
   readonly config: ZodType;
   /** At least one, with different names. */
   readonly tools: readonly Tool[];
-  /** The spec of a sandbox that is made for it; the rest is the server's default. */
+  /** The spec of a sandbox that is made for it, as far as the engine can give it; the rest is the server's default. */
   readonly sandbox: RequestedSpec;
   /**
    * Starts a backend; a failure leaves nothing.

@@ -100,7 +100,7 @@ export class SessionCreator {
   async #makeSandbox(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
     const { owner, sessionId, type, ttlMs, workspaceId } = record.init;
     const spec: RequestedSpec = {
-      ...type.sandbox,
+      ...this.#parts.sandboxes.fit(type.sandbox),
       labels: { session_id: sessionId.slice(0, 255) },
       idleTimeoutMs: Math.min(ttlMs + OUTLIVES_MS, MAX_MS),
       ...(workspaceId !== "" && {

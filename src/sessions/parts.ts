@@ -31,8 +31,14 @@ interface SessionParts {
   readonly logger: Logger;
 }
 
+/** How sessions are set up. */
+interface SessionSettings extends SessionManagerSettings {
+  /** Image of the sandboxes of desktops and browsers. */
+  readonly desktopImage: string;
+}
+
 /** Puts sessions and their tools together: the one place that names the session types. */
-export function createSessions(settings: SessionManagerSettings, parts: SessionParts) {
+export function createSessions(settings: SessionSettings, parts: SessionParts) {
   const catalog = new ToolCatalog([
     bashType(parts),
     codeType(parts.processes),

@@ -40,7 +40,14 @@ export class MemoryEngine implements Engine {
       diskLimit: false,
       egress: false,
     };
-    return { version: "1", isolation: "CONTAINER", capabilities: all, cpus: 4, memoryBytes: 2 ** 34 };
+    return {
+      version: "1",
+      isolation: "CONTAINER",
+      images: true,
+      capabilities: all,
+      cpus: 4,
+      memoryBytes: 2 ** 34,
+    };
   }
 
   async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {

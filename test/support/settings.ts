@@ -4,7 +4,7 @@ import path from "node:path";
 import { randomBase32 } from "../../src/base/ids.ts";
 import type { AppSettings } from "../../src/config/settings.ts";
 import { SANDBOX_DEFAULTS } from "../../src/sandboxes/spec.ts";
-import { TEST_IMAGE } from "./images.ts";
+import { DESKTOP_IMAGE, TEST_IMAGE } from "./images.ts";
 
 const MIB = 1024 * 1024;
 
@@ -30,6 +30,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     sharedQuotaBytes: undefined,
     allowHostPaths: [],
     allowRuntimes: {},
+    desktopImage: DESKTOP_IMAGE,
     maxSandboxes: 100,
     maxProcessesPerSandbox: 256,
     cleanupIntervalMs: 300_000,

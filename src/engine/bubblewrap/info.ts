@@ -9,6 +9,7 @@ export function describeEngine(program: BwrapProgram, limits: GroupLimits): Engi
   return {
     version: program.version,
     isolation: "NAMESPACE",
+    images: false,
     capabilities: {
       pause: limits.pause,
       memoryLimit: limits.memory,

@@ -42,6 +42,7 @@ export async function readInfo(
   return {
     version: info.ServerVersion,
     isolation: options.runtimes[info.DefaultRuntime] ?? "CONTAINER",
+    images: true,
     capabilities: {
       pause: info.CgroupDriver !== "none",
       memoryLimit: info.MemoryLimit,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { EngineInfo } from "../../../src/engine/port.ts";
-import { type RequestedSpec, resolveSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
+import { fitSpec, type RequestedSpec, resolveSpec, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
 
 const MIB = 1024 * 1024;
 const GIB = 1024 * MIB;
@@ -8,6 +8,7 @@ const GIB = 1024 * MIB;
 const engine = (changes: Partial<EngineInfo> = {}): EngineInfo => ({
   version: "1",
   isolation: "CONTAINER",
+  images: true,
   capabilities: {
     pause: true,
     memoryLimit: true,
@@ -78,4 +79,20 @@ test("what the engine cannot do is refused, and what it can is not", () => {
     const capabilities = { ...able.capabilities, diskLimit: true, egress: true };
     expect(resolve(asked, { ...able, capabilities })).toBeDefined();
   }
+});
+
+describe("what Berth itself would like", () => {
+  const wanted = { image: "desktop", memoryBytes: 2 * GIB, cpuMillis: 2000, pidsLimit: 1024 };
+
+  test("is bounded by the machine", () => {
+    const small = engine({ cpus: 1, memoryBytes: GIB });
+    expect(fitSpec(wanted, small)).toEqual({ ...wanted, memoryBytes: GIB, cpuMillis: 1000 });
+    expect(fitSpec(wanted, engine())).toEqual(wanted);
+  });
+
+  test("has no image where the engine has none", () => {
+    const { image: _, ...rest } = wanted;
+    expect(fitSpec(wanted, engine({ images: false }))).toEqual(rest);
+    expect(fitSpec({}, engine())).toEqual({});
+  });
 });

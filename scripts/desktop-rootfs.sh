@@ -1,0 +1,33 @@
+#!/bin/sh
+# Makes sure that a directory with the system of berth/desktop exists, and
+# prints it: for --rootfs, so that bubblewrap's sandboxes can have a desktop and
+# a browser that this machine does not have.
+#
+# Usage: scripts/desktop-rootfs.sh [--yes]
+#   --yes  build a missing image without asking, as scripts/base-image.sh does
+#
+# It lies below /var/tmp, where every user may enter it, and is made again when
+# the image changes.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+take_only_yes "$@"
+
+CI=$agreed "$root/scripts/base-image.sh" --desktop >&2
+image=$(docker image inspect --format '{{.Id}}' berth/desktop:latest)
+dir=/var/tmp/berth-desktop-$(printf %.12s "${image#sha256:}")
+
+exec 9>"$root/.cache/desktop-rootfs.lock"
+flock 9
+if [ ! -e "$dir/.complete" ]; then
+  say "Unpacking berth/desktop into $dir ..."
+  # Not rm -rf: an interrupted unpacking is overwritten by this one.
+  mkdir -p "$dir"
+  container=$(docker create "$image")
+  trap 'docker rm "$container" >/dev/null' EXIT
+  docker export "$container" | tar -x -C "$dir" --exclude='dev/*' --no-same-owner
+  chmod 755 "$dir"
+  touch "$dir/.complete"
+fi
+echo "$dir"

@@ -1,0 +1,181 @@
+import { within } from "../../base/async.ts";
+import { BerthError } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { ProcessControl } from "../../processes/control.ts";
+import { mayBeOutOfMemory } from "../../processes/record.ts";
+import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+
+/** What programs of sessions are run with. */
+export interface ProgramHost {
+  readonly runner: JobRunner;
+  readonly control: ProcessControl;
+  readonly logger: Logger;
+}
+
+/** A program to start. */
+export interface ProgramRequest {
+  readonly sessionId: string;
+  readonly argv: readonly string[];
+  /** The whole environment that Berth sets. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Absolute. */
+  readonly workingDir: string;
+  /** How long it may take to end by itself once its stdin has ended; then it is killed with what it started. */
+  readonly closeMs: number;
+  /** Takes its stdout: see {@link Program.pause} for flow. */
+  readonly output: (chunk: Buffer) => void;
+}
+
+/** Between SIGTERM and SIGKILL. */
+const KILL_GRACE_MS = 300;
+/** How long its end may take after it was killed. */
+const AFTER_KILL_MS = 500;
+/** How much of the end of its stderr is kept. */
+const SAID_BYTES = 4 * 1024;
+
+/**
+ * A program that serves a session for its whole life: it takes requests on its
+ * stdin and answers on its stdout, in a protocol of its own. It ends when its
+ * stdin does, or is killed with everything that it started.
+ */
+export class Program {
+  readonly #host: ProgramHost;
+  readonly #sandbox: LeasedSandbox;
+  readonly #request: ProgramRequest;
+  readonly #job: Job;
+  #said: Buffer;
+  #end: JobEnd | undefined;
+  #closing: Promise<void> | undefined;
+  /** Resolves when it has ended, for whatever reason. Never rejects. */
+  readonly ended: Promise<void>;
+
+  private constructor(
+    host: ProgramHost,
+    sandbox: LeasedSandbox,
+    request: ProgramRequest,
+    job: Job,
+    said: Buffer,
+  ) {
+    this.#host = host;
+    this.#sandbox = sandbox;
+    this.#request = request;
+    this.#job = job;
+    this.#said = said;
+    this.ended = job.end.then((end) => {
+      this.#end = end;
+    });
+  }
+
+  /** Starts it; resolves when it exists. @throws the engine's errors. */
+  static async start(
+    host: ProgramHost,
+    sandbox: LeasedSandbox,
+    request: ProgramRequest,
+    signal: AbortSignal,
+  ): Promise<Program> {
+    let program: Program | undefined;
+    let said: Buffer = Buffer.alloc(0);
+    const { argv, env, workingDir, output } = request;
+    const job = await host.runner.start(
+      sandbox,
+      { argv, env, workingDir, user: sandbox.user, stdin: true, terminal: undefined },
+      (stream, chunk) => {
+        if (stream === "stdout") return output(chunk);
+        const tail = tailOf(program === undefined ? said : program.#said, chunk);
+        if (program === undefined) said = tail;
+        else program.#said = tail;
+      },
+      signal,
+    );
+    program = new Program(host, sandbox, request, job, said);
+    return program;
+  }
+
+  /** Whether it runs and is not being closed. */
+  get alive(): boolean {
+    return this.#end === undefined && this.#closing === undefined;
+  }
+
+  /** The end of what it wrote to stderr. */
+  get said(): string {
+    return this.#said.toString().trim();
+  }
+
+  /** Its exit code, or 128 + n where signal n ended it; undefined while it runs, and where the engine lost it. */
+  get exitCode(): number | undefined {
+    return this.#end?.kind === "exited" ? this.#end.code : undefined;
+  }
+
+  /** Resolves when more may be written. Data for a program that is gone is dropped. */
+  async write(data: Uint8Array): Promise<void> {
+    // Where nothing reads it any more, the job ends.
+    await this.#job.writeStdin(data).catch(() => {});
+  }
+
+  /** Soon stops its output; the program then waits as on a full pipe. */
+  pause(): void {
+    this.#job.pause();
+  }
+
+  resume(): void {
+    this.#job.resume();
+  }
+
+  /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
+  async failure(): Promise<BerthError> {
+    const { sessionId, argv } = this.#request;
+    if (this.#end?.kind === "lost") return this.#end.error;
+    const code = this.exitCode;
+    const isOutOfMemory =
+      code !== undefined &&
+      mayBeOutOfMemory(code) &&
+      ((await this.#host.control.newOomKills(this.#sandbox)) ?? false);
+    const mib = Math.floor(this.#sandbox.spec.resources.memoryBytes / 2 ** 20);
+    const why = isOutOfMemory
+      ? `its sandbox ran out of memory (${mib} MiB), and the kernel killed it`
+      : `it exited with code ${code ?? "unknown"}${this.said === "" ? "" : `: ${this.said.slice(-1_000)}`}`;
+    return new BerthError(
+      "SESSION_LOST",
+      `The session ${JSON.stringify(sessionId)} lost its ${argv[0]}: ${why}. Files are kept; the next call starts another one.`,
+      { metadata: { session_id: sessionId, cause: isOutOfMemory ? "OUT_OF_MEMORY" : "EXITED" } },
+    );
+  }
+
+  /**
+   * Ends it and everything it started. Idempotent; never rejects.
+   * @param sandboxEnds whether the sandbox ends, with everything in it.
+   */
+  close(sandboxEnds: boolean): Promise<void> {
+    this.#closing ??= this.#close(sandboxEnds);
+    return this.#closing;
+  }
+
+  async #close(sandboxEnds: boolean): Promise<void> {
+    const job = this.#job;
+    job.resume();
+    job.closeStdin();
+    if (sandboxEnds) return job.close();
+    await within(job.end, this.#request.closeMs);
+    const release = this.#end === undefined ? job.hold() : undefined;
+    try {
+      if (release === undefined) return;
+      const { control, logger } = this.#host;
+      await control
+        .killTree(this.#sandbox, this.#sandbox.user, job, KILL_GRACE_MS)
+        .catch((error: unknown) => {
+          const { sandboxId } = this.#sandbox;
+          logger.debug({ sandboxId, err: error }, "a program of a session could not be ended");
+        });
+      await within(job.end, AFTER_KILL_MS);
+    } finally {
+      release?.();
+      job.close();
+    }
+  }
+}
+
+function tailOf(before: Buffer, chunk: Buffer): Buffer {
+  const all = Buffer.concat([before, chunk.subarray(-SAID_BYTES)]);
+  return Buffer.from(all.subarray(-SAID_BYTES));
+}
