@@ -1,7 +1,7 @@
 import { homedir } from "node:os";
 import path from "node:path";
 import type { IsolationLevel } from "../engine/port.ts";
-import type { WarmPoolTarget } from "../sandboxes/warm-pool.ts";
+import type { WarmPoolTarget, WarmSessionTarget } from "../sandboxes/warm-pool.ts";
 import { parseListenAddress } from "../server/listen-address.ts";
 import {
   parseCount,
@@ -52,6 +52,9 @@ const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
 
 /** The heading under which the help shows an option. */
 export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Commands" | "Service";
+
+/** The types of sessions that can be kept started. */
+const WARM_SESSION_TYPES = ["vm", "browser"];
 
 const LEVELS: Readonly<Record<string, IsolationLevel>> = {
   container: "CONTAINER",
@@ -192,6 +195,11 @@ export const CONFIG_OPTIONS = {
     placeholder: "IMAGE=N",
     help: "Keep N sandboxes of an image started, so that a create takes milliseconds.",
     read: readWarmPools,
+  }),
+  warmSessions: list("Sandboxes", "warm-session", {
+    placeholder: "TYPE=N",
+    help: `Keep N sessions of a type started (${WARM_SESSION_TYPES.join(" or ")}), so that a session takes milliseconds.`,
+    read: readWarmSessions,
   }),
   sessionTtlMs: value("Sandboxes", "session-ttl", {
     placeholder: "DURATION",
@@ -405,6 +413,20 @@ function readWarmPools(texts: readonly string[]): WarmPoolTarget[] {
   const twice = pools.find(({ image }, index) => pools.findIndex((other) => other.image === image) < index);
   if (twice) throw new ValueError(`"${twice.image}" is named twice; give its number once`);
   return pools;
+}
+
+function readWarmSessions(texts: readonly string[]): WarmSessionTarget[] {
+  const targets = texts.map((text) => {
+    const [type, count] = parseKeyValue(text);
+    return {
+      resourceType: parseWord(type, WARM_SESSION_TYPES),
+      count: parseCount(count, { min: 1, max: 100 }),
+    };
+  });
+  const types = targets.map(({ resourceType }) => resourceType);
+  const twice = types.find((type, index) => types.indexOf(type) < index);
+  if (twice) throw new ValueError(`"${twice}" is named twice; give its number once`);
+  return targets;
 }
 
 function readRuntimes(texts: readonly string[]): Record<string, IsolationLevel> {

@@ -15,7 +15,7 @@ import type { SandboxObserver } from "./lease.ts";
 import { exists, SandboxRecord } from "./record.ts";
 import { SandboxRegistry } from "./registry.ts";
 import { type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
-import { leasedOf, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
+import { leasedOf, type Prepared, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
 
 /** The progress of a pull is reported at most this often. */
 const PROGRESS_INTERVAL_MS = 500;
@@ -28,6 +28,8 @@ export interface CreateOptions {
   /** Of the request that asks for it, where that has an id. */
   readonly progress?: RequestProgress;
   /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
+  /** Asks for a sandbox in which something is prepared for sessions of this type; `taken` gets what it was, if there was one. */
+  readonly prepared?: { readonly resourceType: string; taken(prepared: Prepared): void };
   readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
 }
 
@@ -72,7 +74,8 @@ export class SandboxCreator {
     find();
     const reservation = await capacity.reserve(AbortSignal.any([signal, monitor.lost]));
     const previous = orRelease(reservation, find);
-    const warm = warmPool.claim(spec);
+    const { prepared } = options;
+    const warm = (prepared && warmPool.claim(spec, prepared.resourceType)) ?? warmPool.claim(spec);
     const abort = new AbortController();
     const record: SandboxRecord = new SandboxRecord({
       sandboxId: sandboxId ?? warm?.engine.sandboxId ?? newId("sbx"),
@@ -88,7 +91,15 @@ export class SandboxCreator {
     });
     this.#commit(record, warm, options);
     failpoint(warm ? "claim.intended" : "create.intended");
-    await this.#start(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
+    try {
+      await this.#start(record, warm, AbortSignal.any([signal, monitor.lost, abort.signal]));
+    } finally {
+      // A warm sandbox that could not be adapted is gone, with what was prepared in it.
+      if (warm?.prepared !== undefined) {
+        if (record.leased()?.ref === warm.engine.ref) prepared?.taken(warm.prepared);
+        else await warm.prepared.cleanup(true);
+      }
+    }
     sweeper.arm(record.expiry()?.inMs);
     return record;
   }
@@ -111,7 +122,7 @@ export class SandboxCreator {
     warm: WarmSandbox | undefined,
     { progress, keepWith }: Pick<CreateOptions, "progress" | "keepWith">,
   ): void {
-    const { journal, warmPool, registry } = this.#parts;
+    const { journal, registry } = this.#parts;
     try {
       journal.commit(record, { type: "CREATING" }, () => {
         progress?.begin(JSON.stringify([record.sandboxId, record.generation]));
@@ -119,7 +130,7 @@ export class SandboxCreator {
       });
     } catch (error) {
       record.reservation.release();
-      if (warm !== undefined) warmPool.giveBack(warm, record.spec.image);
+      warm?.giveBack();
       throw error;
     }
     registry.add(record);

@@ -19,7 +19,7 @@ import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
 import { fitSpec, type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
-import { WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
+import { type PreparedPool, WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
 
 /** How the manager is set up. */
 export interface SandboxManagerSettings {
@@ -108,7 +108,7 @@ export class SandboxManager {
     const deleter = new SandboxDeleter(shared);
     const warmPool = new WarmPool(settings.warmPools, {
       ...shared,
-      specOf: (image) => resolveSpec({ image }, defaults, monitor.info),
+      resolve: (spec) => resolveSpec(spec, defaults, monitor.info),
     });
     const sweeper = new ExpirySweeper(registry, deleter, settings.cleanupIntervalMs, clock);
     this.#capacity = capacity;
@@ -129,6 +129,11 @@ export class SandboxManager {
   /** Recovers the sandboxes of an earlier run, before {@link start}. @throws `ENGINE_UNAVAILABLE` */
   async recover(): Promise<void> {
     await this.#reconciler.recover();
+  }
+
+  /** Keeps sandboxes ready in which something is prepared. Before {@link start}. */
+  keepPrepared(pool: PreparedPool): void {
+    this.#warmPool.add({ ...pool, spec: this.fit(pool.spec) });
   }
 
   /** Starts to sweep expired sandboxes, to fill the warm pools and to follow the engine. */

@@ -5,6 +5,7 @@ import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
 import type { LeasedSandbox, SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
+import type { RequestedSpec } from "./spec.ts";
 
 /** How many sandboxes of an image are kept ready. */
 export interface WarmPoolTarget {
@@ -12,9 +13,34 @@ export interface WarmPoolTarget {
   readonly count: number;
 }
 
+/** How many sandboxes are kept ready with a session of a type started in them. */
+export interface WarmSessionTarget {
+  readonly resourceType: string;
+  readonly count: number;
+}
+
+/** What was prepared in a sandbox ahead of its claim, for instance a desktop. */
+export interface Prepared {
+  /** Whether it can still serve. */
+  readonly alive: boolean;
+  /** Ends it. Idempotent; never rejects. @param sandboxEnds whether the sandbox ends, with everything in it. */
+  cleanup(sandboxEnds: boolean): Promise<void>;
+}
+
+/** A warm pool of sandboxes in which something is prepared for sessions of one type. */
+export interface PreparedPool {
+  readonly resourceType: string;
+  readonly count: number;
+  readonly spec: RequestedSpec;
+  /** Prepares a sandbox of the pool; a failure leaves nothing. */
+  prepare(sandbox: LeasedSandbox, signal: AbortSignal): Promise<Prepared>;
+}
+
 /** The state of a warm pool. */
 export interface WarmPoolStatus {
   readonly image: string;
+  /** Of the sessions that its sandboxes are prepared for; empty: for none. */
+  readonly resourceType: string;
   readonly target: number;
   readonly ready: number;
 }
@@ -24,6 +50,10 @@ export interface WarmSandbox {
   readonly engine: EngineSandbox;
   /** The resources it has now. */
   readonly resources: Resources;
+  /** What is prepared in it. */
+  readonly prepared: Prepared | undefined;
+  /** Takes it back, unused. */
+  giveBack(): void;
 }
 
 /** Sandboxes of an image started at the same time; more only make the engine slower. */
@@ -38,19 +68,19 @@ interface Parts {
   readonly observer: SandboxObserver;
   readonly logger: Logger;
   readonly retries: RemovalRetries;
-  /** The spec of a sandbox that names nothing but its image. */
-  readonly specOf: (image: string) => SandboxSpec;
+  /** A spec with the defaults filled in. */
+  readonly resolve: (spec: RequestedSpec) => SandboxSpec;
 }
 
 /**
  * Keeps started sandboxes ready to be claimed, each with the lanes opened, and
  * starts new ones in place of those that were claimed or ended. Each is made
- * from a spec that names nothing but the image, under an id of its own: a claim
- * whose caller names no id takes the sandbox with its id.
+ * from the spec of its pool, under an id of its own: a claim whose caller names
+ * no id takes the sandbox with its id.
  */
 export class WarmPool {
   readonly #parts: Parts;
-  readonly #pools: readonly ImagePool[];
+  readonly #pools: Pool[];
   readonly #closing = new AbortController();
   /** Ids of those being started. */
   readonly #starting = new Set<string>();
@@ -59,7 +89,19 @@ export class WarmPool {
 
   constructor(targets: readonly WarmPoolTarget[], parts: Parts) {
     this.#parts = parts;
-    this.#pools = targets.map(({ image, count }) => ({ image, target: count, ready: [], starting: 0 }));
+    this.#pools = targets.map(({ image, count }) => ({
+      asked: { image },
+      resourceType: "",
+      target: count,
+      prepare: undefined,
+      ready: [],
+      starting: 0,
+    }));
+  }
+
+  /** Adds a pool, before {@link start}. */
+  add({ resourceType, spec, count, prepare }: PreparedPool): void {
+    this.#pools.push({ asked: spec, resourceType, target: count, prepare, ready: [], starting: 0 });
   }
 
   /** Starts to fill the pools. */
@@ -67,21 +109,23 @@ export class WarmPool {
     for (const pool of this.#pools) this.#fill(pool);
   }
 
-  /** A ready sandbox that can be made into what the spec asks for; undefined where there is none. */
-  claim(spec: SandboxSpec): WarmSandbox | undefined {
-    const pool = this.#pools.find(({ image }) => image === spec.image);
-    if (pool === undefined || !canBecome(this.#parts.specOf(pool.image), spec)) return undefined;
-    if (spec.mounts.length > 0 && !pool.ready[0]?.takesMounts) return undefined;
-    const engine = pool.ready.shift();
-    this.#fillAfter(pool);
-    return engine && { engine, resources: this.#parts.specOf(pool.image).resources };
-  }
-
-  /** Takes back a sandbox that was claimed and not used. */
-  giveBack({ engine }: WarmSandbox, image: string): void {
-    const pool = this.#pools.find((candidate) => candidate.image === image);
-    if (pool === undefined || this.#closing.signal.aborted) this.#track(this.#remove(engine));
-    else pool.ready.unshift(engine);
+  /**
+   * A ready sandbox that can be made into what the spec asks for; undefined where there is none.
+   * @param resourceType of the sessions it should be prepared for; empty: for none.
+   */
+  claim(spec: SandboxSpec, resourceType = ""): WarmSandbox | undefined {
+    for (const pool of this.#pools) {
+      if (pool.resourceType !== resourceType) continue;
+      const made = this.#parts.resolve(pool.asked);
+      if (!canBecome(made, spec)) continue;
+      this.#dropDead(pool);
+      if (spec.mounts.length > 0 && !pool.ready[0]?.engine.takesMounts) continue;
+      const warm = pool.ready.shift();
+      this.#fillAfter(pool);
+      if (warm === undefined) continue;
+      return { ...warm, resources: made.resources, giveBack: () => this.#giveBack(pool, warm) };
+    }
+    return undefined;
   }
 
   /** Whether what the engine has is one of these, ready or being started. */
@@ -89,45 +133,58 @@ export class WarmPool {
     return this.#starting.has(sandboxId) || this.refs().includes(ref);
   }
 
-  /** Drops a sandbox that ended while it waited; returns whether it was one of these. */
-  lost(ref: string): boolean {
+  /** Drops a sandbox that ended while it waited. */
+  lost(ref: string): void {
     for (const pool of this.#pools) {
-      const place = pool.ready.findIndex((sandbox) => sandbox.ref === ref);
+      const place = pool.ready.findIndex(({ engine }) => engine.ref === ref);
       if (place < 0) continue;
-      const [sandbox] = pool.ready.splice(place, 1);
-      if (sandbox !== undefined) this.#track(this.#remove(sandbox));
+      for (const warm of pool.ready.splice(place, 1)) this.#track(this.#remove(warm));
       this.#fill(pool);
-      return true;
     }
-    return false;
   }
 
   /** The engine's names of those that are ready. */
   refs(): string[] {
-    return this.#pools.flatMap(({ ready }) => ready.map(({ ref }) => ref));
+    return this.#pools.flatMap(({ ready }) => ready.map(({ engine }) => engine.ref));
   }
 
   status(): WarmPoolStatus[] {
-    return this.#pools.map(({ image, target, ready }) => ({ image, target, ready: ready.length }));
+    return this.#pools.map(({ asked, resourceType, target, ready }) => {
+      const { image } = this.#parts.resolve(asked);
+      return { image, resourceType, target, ready: ready.length };
+    });
   }
 
   /** Starts no more sandboxes and removes those that are ready. */
   async stop(): Promise<void> {
     this.#closing.abort();
     for (const pool of this.#pools) {
-      for (const sandbox of pool.ready.splice(0)) this.#track(this.#remove(sandbox));
+      for (const warm of pool.ready.splice(0)) this.#track(this.#remove(warm));
     }
     while (this.#work.size > 0) await Promise.all(this.#work);
   }
 
+  #giveBack(pool: Pool, warm: Warm): void {
+    if (this.#closing.signal.aborted) this.#track(this.#remove(warm));
+    else pool.ready.unshift(warm);
+  }
+
+  /** Drops sandboxes in which what was prepared has ended. */
+  #dropDead(pool: Pool): void {
+    const dead = pool.ready.filter(({ prepared }) => prepared?.alive === false);
+    if (dead.length === 0) return;
+    pool.ready = pool.ready.filter((warm) => !dead.includes(warm));
+    for (const warm of dead) this.#track(this.#remove(warm));
+  }
+
   /** A start takes the engine's time from claims: while sandboxes are ready, a burst of claims goes first. */
-  #fillAfter(pool: ImagePool): void {
+  #fillAfter(pool: Pool): void {
     clearTimeout(pool.pause);
     if (pool.ready.length === 0) this.#fill(pool);
     else pool.pause = setTimeout(() => this.#fill(pool), REFILL_DELAY_MS).unref();
   }
 
-  #fill(pool: ImagePool): void {
+  #fill(pool: Pool): void {
     while (
       !this.#closing.signal.aborted &&
       pool.starting < MAX_STARTING &&
@@ -138,44 +195,59 @@ export class WarmPool {
     }
   }
 
-  async #startOne(pool: ImagePool): Promise<void> {
+  async #startOne(pool: Pool): Promise<void> {
     const { signal } = this.#closing;
     for (let retryMs = FIRST_RETRY_MS; !signal.aborted; retryMs = Math.min(retryMs * 2, MAX_RETRY_MS)) {
-      const identity = { sandboxId: newId("sbx"), generation: 1, owner: POOL_OWNER };
-      this.#starting.add(identity.sandboxId);
+      const sandboxId = newId("sbx");
+      this.#starting.add(sandboxId);
       try {
-        const spec = this.#parts.specOf(pool.image);
-        await this.#parts.engine.ensureImage(spec.image, { signal });
-        const engine = await this.#parts.engine.create(
-          { ...spec, ...identity, mounts: [], takesMounts: true },
-          signal,
-        );
-        this.#parts.observer.ready(leasedOf(engine, spec));
+        const warm = await this.#make(pool, sandboxId, signal);
         pool.starting--;
-        if (signal.aborted) return await this.#remove(engine);
-        pool.ready.push(engine);
+        if (signal.aborted) return await this.#remove(warm);
+        pool.ready.push(warm);
         return this.#fill(pool);
       } catch (error) {
         if (signal.aborted) break;
+        const { image } = this.#parts.resolve(pool.asked);
+        const { resourceType } = pool;
         this.#parts.logger.warn(
-          { image: pool.image, err: error },
+          { image, ...(resourceType !== "" && { resourceType }), err: error },
           "a sandbox of the warm pool could not be started; retrying",
         );
         await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
       } finally {
-        this.#starting.delete(identity.sandboxId);
+        this.#starting.delete(sandboxId);
       }
     }
     pool.starting--;
   }
 
-  async #remove(engine: EngineSandbox): Promise<void> {
-    this.#parts.observer.ending(leasedOf(engine, this.#parts.specOf("")));
+  async #make(pool: Pool, sandboxId: string, signal: AbortSignal): Promise<Warm> {
+    const { engine, observer } = this.#parts;
+    const spec = this.#parts.resolve(pool.asked);
+    const identity = { sandboxId, generation: 1, owner: POOL_OWNER };
+    await engine.ensureImage(spec.image, { signal });
+    const made = await engine.create({ ...spec, ...identity, mounts: [], takesMounts: true }, signal);
+    const leased = leasedOf(made, spec);
+    observer.ready(leased);
+    try {
+      return { engine: made, prepared: await pool.prepare?.(leased, signal) };
+    } catch (error) {
+      await this.#remove({ engine: made, prepared: undefined });
+      throw error;
+    }
+  }
+
+  async #remove(warm: Warm): Promise<void> {
+    const { engine, prepared } = warm;
+    this.#parts.observer.ending(leasedOf(engine, this.#parts.resolve({})));
+    const cleanup = prepared?.cleanup(true);
     await this.#parts.engine.remove(engine.ref).then(
       () => this.#parts.retries.gone(engine.ref),
       (error: unknown) =>
-        this.#parts.retries.failed(engine.ref, engine.sandboxId, error, () => this.#remove(engine)),
+        this.#parts.retries.failed(engine.ref, engine.sandboxId, error, () => this.#remove(warm)),
     );
+    await cleanup;
   }
 
   #track(work: Promise<void>): void {
@@ -187,11 +259,19 @@ export class WarmPool {
 /** The owner in the label of a sandbox that nobody has claimed yet. */
 export const POOL_OWNER = "warm-pool";
 
-interface ImagePool {
-  readonly image: string;
+/** A sandbox that waits to be claimed. */
+interface Warm {
+  readonly engine: EngineSandbox;
+  readonly prepared: Prepared | undefined;
+}
+
+interface Pool {
+  readonly asked: RequestedSpec;
+  readonly resourceType: string;
   readonly target: number;
+  readonly prepare: PreparedPool["prepare"] | undefined;
   /** Oldest first. */
-  readonly ready: EngineSandbox[];
+  ready: Warm[];
   starting: number;
   /** Runs until the pool is filled again. */
   pause?: NodeJS.Timeout;
@@ -200,6 +280,7 @@ interface ImagePool {
 /** Whether a started sandbox can serve: everything but environment, limits and mounts is fixed by now. */
 function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
   return (
+    asked.image === made.image &&
     asked.workingDir === made.workingDir &&
     asked.user === made.user &&
     asked.network === made.network &&

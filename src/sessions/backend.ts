@@ -4,6 +4,7 @@ import type { OutputStream } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
+import type { Prepared } from "../sandboxes/warm-pool.ts";
 
 /**
  * A type of session, such as `bash`: it initializes a {@link SessionBackend}
@@ -30,6 +31,22 @@ export interface SessionType {
    * @throws `SESSION_START_FAILED` where the sandbox lacks what it needs, and the engine's errors.
    */
   initialize(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend>;
+  /**
+   * Starts a backend with the default config in a sandbox of the warm pool, ahead
+   * of the session that it will serve; a failure leaves nothing. Undefined: the
+   * type has no warm pool.
+   */
+  prestart?(sandbox: LeasedSandbox, signal: AbortSignal): Promise<PrestartedBackend>;
+}
+
+/** A backend that waits for its session in a sandbox of the warm pool. */
+export interface PrestartedBackend extends Prepared {
+  /**
+   * Makes it the backend of a session.
+   * @param config as {@link SessionType.config} parsed it.
+   * @returns undefined where the config asks for what is fixed by now: it is then cleaned up, and another one initialized.
+   */
+  adopt(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend | undefined>;
 }
 
 /** Where a backend lives. */

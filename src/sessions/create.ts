@@ -4,7 +4,8 @@ import { throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
-import type { SessionBackend, SessionType } from "./backend.ts";
+import type { Prepared } from "../sandboxes/warm-pool.ts";
+import type { PrestartedBackend, SessionBackend, SessionHost, SessionType } from "./backend.ts";
 import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
 import type { SessionKey } from "./registry.ts";
 import type { RequestedSession, SessionNames } from "./session.ts";
@@ -74,30 +75,49 @@ export class SessionCreator {
     sandbox: RequestedSession["sandbox"],
     signal: AbortSignal,
   ): Promise<SessionPlace> {
+    let prestarted: Prepared | undefined;
     const place = sandbox
       ? this.#findSandbox(record.init.owner, sandbox)
-      : await this.#makeSandbox(record, signal);
+      : await this.#makeSandbox(record, signal, (prepared) => {
+          prestarted = prepared;
+        });
     record.place = place;
-    record.backend = await this.initialize(record, place, signal);
+    // The pool of a type holds what the type has prestarted.
+    record.backend = await this.initialize(
+      record,
+      place,
+      signal,
+      prestarted as PrestartedBackend | undefined,
+    );
     record.state = "ACTIVE";
     record.touch();
     return place;
   }
 
-  /** Initializes the backend of a session in its sandbox. */
-  async initialize(record: SessionRecord, place: SessionPlace, signal: AbortSignal): Promise<SessionBackend> {
+  /** Initializes the backend of a session in its sandbox, of a prestarted one where there is one and it can serve. */
+  async initialize(
+    record: SessionRecord,
+    place: SessionPlace,
+    signal: AbortSignal,
+    prestarted?: PrestartedBackend,
+  ): Promise<SessionBackend> {
     const { type, config, workerId, sessionId } = record.init;
     using lease = this.#parts.sandboxes.acquire(place.sandbox);
     const both = AbortSignal.any([signal, lease.signal]);
     const host = { workerId, sessionId, sandbox: lease.sandbox, name: place.sandbox };
-    const backend = await type.initialize(host, config, both);
+    const backend =
+      (await adoptOrCleanUp(prestarted, host, config, both)) ?? (await type.initialize(host, config, both));
     if (both.aborted) await backend.cleanup(false);
     throwIfAborted(both);
     return backend;
   }
 
   /** Makes the sandbox of a session's own. The session is stored with it before it exists. */
-  async #makeSandbox(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
+  async #makeSandbox(
+    record: SessionRecord,
+    signal: AbortSignal,
+    taken: (prepared: Prepared) => void,
+  ): Promise<SessionPlace> {
     const { owner, sessionId, type, ttlMs, workspaceId } = record.init;
     const spec: RequestedSpec = {
       ...this.#parts.sandboxes.fit(type.sandbox),
@@ -113,7 +133,8 @@ export class SessionCreator {
     });
     const keepWith = (sandbox: { sandboxId: string; generation: number }): void =>
       this.#parts.journal.keep(record.stored(placeOf(sandbox)));
-    return placeOf(await this.#parts.sandboxes.create(owner, spec, { signal, keepWith }));
+    const prepared = { resourceType: type.name, taken };
+    return placeOf(await this.#parts.sandboxes.create(owner, spec, { signal, keepWith, prepared }));
   }
 
   #findSandbox(owner: string, asked: { sandboxId: string; generation?: number }): SessionPlace {
@@ -121,6 +142,22 @@ export class SessionCreator {
     const { sandboxId, generation } = lease.sandbox;
     return { sandbox: { owner, sandboxId, generation }, owned: false };
   }
+}
+
+/** The backend of a session, of a prestarted one; undefined where that cannot serve, and is gone. */
+async function adoptOrCleanUp(
+  prestarted: PrestartedBackend | undefined,
+  host: SessionHost,
+  config: unknown,
+  signal: AbortSignal,
+): Promise<SessionBackend | undefined> {
+  if (prestarted === undefined) return undefined;
+  const backend = await prestarted.adopt(host, config, signal).catch(async (error: unknown) => {
+    await prestarted.cleanup(false);
+    throw error;
+  });
+  if (backend === undefined) await prestarted.cleanup(false);
+  return backend;
 }
 
 /** The custom name in a config; empty where it has none. */

@@ -5,6 +5,7 @@ import type { ProcessControl, Shells } from "../processes/control.ts";
 import type { ProcessManager } from "../processes/manager.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { WarmSessionTarget } from "../sandboxes/warm-pool.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import { SessionManager, type SessionManagerSettings } from "./manager.ts";
@@ -35,6 +36,8 @@ interface SessionParts {
 interface SessionSettings extends SessionManagerSettings {
   /** Image of the sandboxes of desktops and browsers. */
   readonly desktopImage: string;
+  /** Sessions to keep started. */
+  readonly warmSessions: readonly WarmSessionTarget[];
 }
 
 /** Puts sessions and their tools together: the one place that names the session types. */
@@ -45,6 +48,12 @@ export function createSessions(settings: SessionSettings, parts: SessionParts) {
     filesType(parts.files, parts.processes),
     pythonType(parts),
   ]);
+  for (const { type } of catalog.types) {
+    const count = settings.warmSessions.find(({ resourceType }) => resourceType === type.name)?.count;
+    if (count === undefined || type.prestart === undefined) continue;
+    const prepare = type.prestart.bind(type);
+    parts.sandboxes.keepPrepared({ resourceType: type.name, count, spec: type.sandbox, prepare });
+  }
   const sessions = new SessionManager(settings, { ...parts, catalog });
   return { catalog, sessions, tools: new ToolRunner({ ...parts, catalog, sessions }) };
 }

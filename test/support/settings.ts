@@ -39,6 +39,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     stopTimeoutMs: 30_000,
     leaveSandboxes: false,
     warmPools: [],
+    warmSessions: [],
     dataDir: changes.dataDir ?? newDataDir(),
     transcriptWindowBytes: 64 * MIB,
     transcriptQuotaBytes: 4096 * MIB,

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
+import { eventually } from "./eventually.ts";
 
 /** How long something may take to appear on a screen: a loaded machine may be slow. */
 const PATIENCE_MS = 30_000;
@@ -47,7 +48,8 @@ export class TmuxTerminal {
     await once(client, "spawn");
     const terminal = new TmuxTerminal(client, dir);
     await terminal.#command("set -g window-size manual");
-    // Not before the client is attached: the session would go at once.
+    // Not before the client counts as attached: the session would go at once.
+    await eventually(async () => (await terminal.variable("session_attached")) === "1");
     await terminal.#command("set destroy-unattached on");
     await terminal.resize(columns, rows);
     return terminal;

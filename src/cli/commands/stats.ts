@@ -44,8 +44,8 @@ function rows(stats: GetStatsResponse): string[][] {
   if (stats.transcripts) lines.push(["output kept", usage(stats.transcripts)]);
   if (stats.answers) lines.push(["answers kept", usage(stats.answers)]);
   if (stats.sharedDirectory) lines.push(["shared directory", shared(stats.sharedDirectory)]);
-  for (const { image, ready, target } of stats.warmPools) {
-    lines.push(["warm pool", `${image}: ${ready} of ${target} ready`]);
+  for (const { image, resourceType, ready, target } of stats.warmPools) {
+    lines.push(["warm pool", `${resourceType || image}: ${ready} of ${target} ready`]);
   }
   if (engine) {
     lines.push(["engine", `${engine.name} ${engine.version}${engine.available ? "" : ", does not answer"}`]);

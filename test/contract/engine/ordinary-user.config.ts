@@ -4,6 +4,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   cacheDir: process.env.TMPDIR,
   test: {
+    fsModuleCachePath: process.env.TMPDIR,
     include: ["test/contract/engine/bubblewrap.test.ts"],
     pool: "forks",
     maxWorkers: 1,

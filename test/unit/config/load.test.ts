@@ -47,6 +47,7 @@ describe("defaults", () => {
       allowRuntimes: {},
       maxSandboxes: 100,
       defaultImage: "python:3.12-slim",
+      desktopImage: "berth/desktop",
       defaultMemoryBytes: 512 * 2 ** 20,
       defaultCpuMillis: 1000,
       idleTimeoutMs: 3_600_000,
@@ -65,6 +66,7 @@ describe("defaults", () => {
       stopTimeoutMs: 30_000,
       leaveSandboxes: false,
       warmPools: [],
+      warmSessions: [],
       logLevel: "info",
     });
   });
@@ -107,6 +109,13 @@ describe("precedence", () => {
     expect(load({ config, insecure: false }, { BERTH_INSECURE: "true" }).insecure).toBe(false);
   });
 
+  test("warm sessions are read", () => {
+    expect(load({ "warm-session": ["vm=2", "browser=1"] }).warmSessions).toEqual([
+      { resourceType: "vm", count: 2 },
+      { resourceType: "browser", count: 1 },
+    ]);
+  });
+
   test("a list is replaced, not joined", () => {
     const lists = file({ "allow-host-path": ["/a", "/b"] });
     expect(load({ config: lists }).allowHostPaths).toEqual(["/a", "/b"]);
@@ -143,6 +152,13 @@ describe("a bad value is reported with its place and what is allowed", () => {
     ["level", [{ "log-level": "loud" }], "trace, debug, info, warn, error, fatal, silent"],
     ["instance", [{ instance: "a b" }], "--instance:"],
     ["image", [{ "default-image": "" }], "--default-image:"],
+    ["warm session", [{ "warm-session": ["bash=1"] }], '--warm-session: "bash" is not one of vm, browser.'],
+    [
+      "warm session",
+      [{ "warm-session": ["vm=1", "vm=2"] }],
+      '--warm-session: "vm" is named twice; give its number once.',
+    ],
+    ["warm session", [{ "warm-session": ["vm=0"] }], "--warm-session:"],
   ])("%s", (_what, [flags, env], problem) => {
     expect(problemOf(() => load(flags, env))).toContain(problem);
   });

@@ -930,6 +930,14 @@ export declare type WarmPoolStats = Message<"berth.v1.WarmPoolStats"> & {
    * @generated from field: int32 ready = 3;
    */
   ready: number;
+
+  /**
+   * The type of the sessions that its sandboxes are prepared for, for instance
+   * "vm". Empty: sandboxes for whatever asks for the image.
+   *
+   * @generated from field: string resource_type = 4;
+   */
+  resourceType: string;
 };
 
 /**

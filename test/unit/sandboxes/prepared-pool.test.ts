@@ -1,0 +1,132 @@
+import { describe, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import type { Prepared, PreparedPool } from "../../../src/sandboxes/warm-pool.ts";
+import { eventually } from "../../support/eventually.ts";
+import type { MemoryEngine } from "../../support/memory-engine.ts";
+import { newManager, OWNER } from "./support.ts";
+
+const { signal } = new AbortController();
+
+/** What a pool prepares in tests. */
+class Thing implements Prepared {
+  alive = true;
+  readonly cleanups: boolean[] = [];
+
+  async cleanup(sandboxEnds: boolean): Promise<void> {
+    this.alive = false;
+    this.cleanups.push(sandboxEnds);
+  }
+}
+
+async function pooled(changes: Partial<PreparedPool> = {}) {
+  const made: Thing[] = [];
+  const world = await newManager();
+  const { manager } = world;
+  manager.keepPrepared({
+    resourceType: "thing",
+    count: 1,
+    spec: { image: "things" },
+    prepare: async () => {
+      const thing = new Thing();
+      made.push(thing);
+      return thing;
+    },
+    ...changes,
+  });
+  manager.start();
+  const ready = () => manager.stats(OWNER).warmPools[0]?.ready ?? 0;
+  const create = async (type = "thing", spec: { user?: string } = {}) => {
+    let taken: Prepared | undefined;
+    const asked = { resourceType: type, taken: (prepared: Prepared) => (taken = prepared) };
+    const view = await manager.create(OWNER, { image: "things", ...spec }, { signal, prepared: asked });
+    return { taken, view };
+  };
+  return { ...world, made, ready, create };
+}
+
+describe("a pool with something prepared", () => {
+  test("gives a sandbox with what is prepared in it, and prepares another one", async () => {
+    const { manager, made, ready, create } = await pooled();
+    await eventually(() => ready() === 1);
+    expect(manager.stats(OWNER).warmPools).toEqual([
+      { image: "things", resourceType: "thing", target: 1, ready: 1 },
+    ]);
+    const { taken } = await create();
+    expect(taken).toBe(made[0]);
+    await eventually(() => ready() === 1);
+    expect(made).toHaveLength(2);
+    await manager.shutdown({ leave: false, timeoutMs: 1000 });
+    expect(made.map(({ cleanups }) => cleanups)).toEqual([[], [true]]);
+  });
+
+  test("keeps it from those who ask for another type, or for none", async () => {
+    const { ready, create, manager } = await pooled();
+    await eventually(() => ready() === 1);
+    expect((await create("other")).taken).toBeUndefined();
+    await manager.create(OWNER, { image: "things" }, { signal });
+    expect(ready()).toBe(1);
+  });
+
+  test("gives nothing to a spec that its sandboxes cannot become", async () => {
+    const { ready, create } = await pooled();
+    await eventually(() => ready() === 1);
+    expect((await create("thing", { user: "1000" })).taken).toBeUndefined();
+    expect(ready()).toBe(1);
+  });
+
+  test("removes a sandbox in which it has ended, and gives another one", async () => {
+    const { engine, made, ready, create } = await pooled({ count: 2 });
+    await eventually(() => ready() === 2);
+    const [first, second] = made;
+    if (first !== undefined) first.alive = false;
+    const { taken, view } = await create();
+    expect(taken).toBe(second);
+    await eventually(() => ready() === 2);
+    expect(first?.cleanups).toEqual([true]);
+    expect(alive(engine)).toContain(view.sandboxId);
+    expect(engine.sandboxes.size).toBe(3);
+  });
+
+  test("leaves nothing of a sandbox where it could not be prepared", async () => {
+    let tries = 0;
+    const { engine, log, manager } = await pooled({
+      prepare: async () => {
+        tries++;
+        throw new BerthError("SESSION_START_FAILED", "There is no screen.");
+      },
+    });
+    await eventually(() =>
+      log.lines.some(({ message }) => message.includes("could not be started; retrying")),
+    );
+    expect(engine.sandboxes.size).toBe(0);
+    expect(tries).toBe(1);
+    await manager.shutdown({ leave: false, timeoutMs: 1000 });
+  });
+
+  test("is ended with its sandbox where the create fails", async () => {
+    const { engine, made, ready, create, manager } = await pooled({
+      spec: { image: "things", memoryBytes: 2 ** 30 },
+    });
+    await eventually(() => ready() === 1);
+    engine.before = async (step) => {
+      if (step === "setResources") throw new BerthError("ENGINE_UNAVAILABLE", "It is gone.");
+    };
+    await expect(create()).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+    expect(made[0]?.cleanups).toEqual([true]);
+    await manager.shutdown({ leave: false, timeoutMs: 1000 });
+    expect(engine.sandboxes.size).toBe(0);
+  });
+
+  test("is dropped when its sandbox ends while it waits", async () => {
+    const { engine, made, ready } = await pooled();
+    await eventually(() => ready() === 1);
+    const [ref = ""] = engine.sandboxes.keys();
+    engine.end(ref, { exitCode: 1, outOfMemory: false });
+    await eventually(() => made.length === 2 && ready() === 1);
+    expect(made[0]?.cleanups).toEqual([true]);
+  });
+});
+
+function alive(engine: MemoryEngine): string[] {
+  return [...engine.sandboxes.values()].map(({ sandboxId }) => sandboxId);
+}
