@@ -30,6 +30,7 @@ import { formatListenAddress, type ListenAddress, parseListenAddress } from "./s
 import { showGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
+import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
@@ -297,6 +298,6 @@ export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
     ...(await diagnoseRoots(settings)),
-    ...(await diagnoseEngines(settings)),
+    ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];
 }

@@ -78,10 +78,17 @@ export async function chooseEngine(
   }
 }
 
-/** Checks what a service with these settings would find. Changes nothing. */
-export async function diagnoseEngines(settings: EngineSettings): Promise<Finding[]> {
-  const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), settings.defaults.image);
-  const bubblewrap = () => diagnoseBubblewrap(settings.rootfs ?? "/");
+/**
+ * Checks what a service with these settings would find. Changes nothing.
+ * @param programs checks the system that sandboxes without an image see.
+ */
+export async function diagnoseEngines(
+  settings: EngineSettings & { readonly desktopImage: string },
+  programs: (rootfs: string) => Promise<Finding[]>,
+): Promise<Finding[]> {
+  const { defaults, desktopImage, rootfs = "/" } = settings;
+  const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), defaults.image, desktopImage);
+  const bubblewrap = async () => [...(await diagnoseBubblewrap(rootfs)), ...(await programs(rootfs))];
   if (settings.engine === "bubblewrap") return bubblewrap();
   if (settings.engine === "docker" || settings.dockerRequired) return docker();
   const [answers, withDocker, without] = await Promise.all([dockerAnswers(settings), docker(), bubblewrap()]);

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
-import { throwIfAborted } from "../base/errors.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
@@ -134,7 +134,12 @@ export class SessionCreator {
     const keepWith = (sandbox: { sandboxId: string; generation: number }): void =>
       this.#parts.journal.keep(record.stored(placeOf(sandbox)));
     const prepared = { resourceType: type.name, taken };
-    return placeOf(await this.#parts.sandboxes.create(owner, spec, { signal, keepWith, prepared }));
+    const making = this.#parts.sandboxes.create(owner, spec, { signal, keepWith, prepared });
+    return placeOf(
+      await making.catch((error: unknown) => {
+        throw withImageHint(error, type);
+      }),
+    );
   }
 
   #findSandbox(owner: string, asked: { sandboxId: string; generation?: number }): SessionPlace {
@@ -142,6 +147,17 @@ export class SessionCreator {
     const { sandboxId, generation } = lease.sandbox;
     return { sandbox: { owner, sandboxId, generation }, owned: false };
   }
+}
+
+/** An error of a create, with how to get the image of the type where that is what is missing. */
+function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown {
+  const isAboutIt = error instanceof BerthError && error.reason === "IMAGE_UNAVAILABLE" && sandbox.image;
+  if (!isAboutIt) return error;
+  return new BerthError(
+    error.reason,
+    `${error.message} Sessions of the type ${name} run in it. The operator builds it with scripts/base-image.sh --desktop in Berth's sources, or names another one by --desktop-image.`,
+    { cause: error, metadata: error.metadata },
+  );
 }
 
 /** The backend of a session, of a prestarted one; undefined where that cannot serve, and is gone. */

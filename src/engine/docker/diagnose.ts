@@ -21,9 +21,14 @@ const CALL_TIMEOUT_MS = 10_000;
 
 /**
  * Checks a Docker daemon as a service with these options would find it. `image` is
- * the default image. Changes nothing, and ends in time.
+ * the default image, `desktopImage` that of desktops and browsers. Changes nothing,
+ * and ends in time.
  */
-export async function diagnoseDocker(options: DockerEngineOptions, image: string): Promise<Finding[]> {
+export async function diagnoseDocker(
+  options: DockerEngineOptions,
+  image: string,
+  desktopImage: string,
+): Promise<Finding[]> {
   const engine = new DockerEngine({ ...options, timeouts: { callMs: CALL_TIMEOUT_MS } });
   const daemon = new Daemon({ host: options.host, callTimeoutMs: CALL_TIMEOUT_MS });
   const place = daemon.socketPath ?? options.host ?? process.env.DOCKER_HOST ?? "";
@@ -40,6 +45,7 @@ export async function diagnoseDocker(options: DockerEngineOptions, image: string
       ...runtimes(facts, options.allowedRuntimes ?? {}),
       storage(facts),
       await diagnoseImage(daemon, image),
+      await diagnoseDesktopImage(daemon, desktopImage),
     ];
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
@@ -169,21 +175,39 @@ const REGISTRY_TIMEOUT_MS = 15_000;
 /** Checks whether the default image is there or can be pulled. */
 async function diagnoseImage(daemon: Daemon, image: string): Promise<Finding> {
   const subject = "default image";
-  if (await isThere(daemon, image)) return { subject, status: "ok", found: `${image} is there` };
-  const refusal = await pullRefusal(daemon, image);
-  if (refusal === undefined) {
-    return { subject, status: "ok", found: `${image} can be pulled, which the first sandbox will do` };
-  }
+  const { found, isAvailable } = await lookUp(daemon, image);
+  if (isAvailable) return { subject, status: "ok", found };
   const others = await localImages(daemon);
   return {
     subject,
     status: "missing",
-    found: `${image} is not there, and ${refusal}`,
+    found,
     fix:
       others.length === 0
         ? `docker pull ${image}`
         : `docker pull ${image}\nor use one that is there (${others.slice(0, 5).join(", ")}): berth serve --default-image IMAGE`,
   };
+}
+
+/** Checks whether the image of desktops and browsers is there or can be pulled; everything else goes without it. */
+async function diagnoseDesktopImage(daemon: Daemon, image: string): Promise<Finding> {
+  const subject = "desktop image";
+  const { found, isAvailable } = await lookUp(daemon, image);
+  if (isAvailable) return { subject, status: "ok", found };
+  return {
+    subject,
+    status: "limited",
+    found: `no vm and browser sessions: ${found}`,
+    fix: "scripts/base-image.sh --desktop   # in Berth's sources\nor use another one: berth serve --desktop-image IMAGE",
+  };
+}
+
+async function lookUp(daemon: Daemon, image: string): Promise<{ isAvailable: boolean; found: string }> {
+  if (await isThere(daemon, image)) return { isAvailable: true, found: `${image} is there` };
+  const refusal = await pullRefusal(daemon, image);
+  return refusal === undefined
+    ? { isAvailable: true, found: `${image} can be pulled, which the first sandbox will do` }
+    : { isAvailable: false, found: `${image} is not there, and ${refusal}` };
 }
 
 async function isThere(daemon: Daemon, image: string): Promise<boolean> {

@@ -1,6 +1,6 @@
 import net from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { MISSING_IMAGE, TEST_IMAGE } from "../../support/images.ts";
+import { DESKTOP_IMAGE, MISSING_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { type ProgramOptions, runProgram, ServeProcess } from "../../support/program.ts";
 
 interface Report {
@@ -36,6 +36,21 @@ test("where all is there: 0, and what was found", async () => {
   expect(of("default image")).toMatchObject({ status: "ok", found: `${TEST_IMAGE} is there` });
   expect(of("data directory")?.status).toBe("ok");
   expect(of("node")?.found).toBe(process.version);
+});
+
+test("an image for desktops and browsers that is not to be had is no failure", async () => {
+  expect((await doctor(["--desktop-image", DESKTOP_IMAGE])).of("desktop image")).toEqual({
+    subject: "desktop image",
+    status: "ok",
+    found: `${DESKTOP_IMAGE} is there`,
+  });
+  const { ok, of } = await doctor(["--desktop-image", MISSING_IMAGE]);
+  expect(ok).toBe(true);
+  expect(of("desktop image")).toMatchObject({
+    status: "limited",
+    found: expect.stringContaining(`no vm and browser sessions: ${MISSING_IMAGE} is not there`),
+    fix: expect.stringContaining("scripts/base-image.sh --desktop"),
+  });
 });
 
 test("as a table for people, with a last line that says it all", async () => {
