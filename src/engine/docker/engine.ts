@@ -1,6 +1,5 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
-import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
@@ -41,12 +40,13 @@ import {
 } from "./containers.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
-import { answerTo, translateError } from "./errors.ts";
+import { answerTo } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { daemonOpenFilesLimit, readInfo, requireCapabilities } from "./info.ts";
 import { type LateTarget, lateTarget, MountStage, mountLate, overlap } from "./mounts.ts";
 import { OutsideViews } from "./outside-views.ts";
+import { Pauses } from "./pauses.ts";
 import { Spawner } from "./spawner.ts";
 
 /** Timeouts of calls to Docker, in milliseconds. */
@@ -105,13 +105,6 @@ export interface DockerEngineOptions {
 
 /** When a removal gets help: Docker waits for processes that were stopped halfway into the container. */
 const STUCK_REMOVAL_MS = 1_500;
-/**
- * Least time between a pause and a resume of a container. Docker sets a
- * container's state when a call succeeds and once more when containerd's event
- * arrives; a late event of the call before overrides the state of the newer one.
- * Docker then takes a frozen container for running, and refuses to resume it.
- */
-const PAUSE_SETTLE_MS = 300;
 
 /** The engine over a Docker daemon. */
 export class DockerEngine implements Engine {
@@ -132,8 +125,14 @@ export class DockerEngine implements Engine {
   readonly #orphanedPipes: OrphanedPipes;
   readonly #spawner: Spawner;
   readonly #outside: OutsideViews;
-  /** The last change of each container's pause, by `performance.now()`. */
-  readonly #pauses = new Map<string, { readonly paused: boolean; readonly at: number }>();
+  readonly #pauses = new Pauses({
+    call: (ref, paused, signal) => this.#callPause(ref, paused, signal),
+    state: async (ref, signal) => (await this.#inspect(ref, signal)).State,
+    thaw: async (ref, signal) => {
+      await this.outside(ref, signal);
+      this.#outside.thaw(ref);
+    },
+  });
   #info: EngineInfo | undefined;
   /** The recovery of pipes that an earlier run of the service left. */
   #recovered: Promise<void> | undefined;
@@ -211,11 +210,11 @@ export class DockerEngine implements Engine {
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#spawner.gate.closed(ref, () => this.#changePaused(ref, true, signal));
+    return this.#spawner.gate.closed(ref, () => this.#pauses.set(ref, true, signal));
   }
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#changePaused(ref, false, signal);
+    return this.#pauses.set(ref, false, signal);
   }
 
   async mount(ref: string, mounts: readonly EngineMount[]): Promise<void> {
@@ -246,7 +245,7 @@ export class DockerEngine implements Engine {
     this.#users.delete(ref);
     this.#lateTargets.delete(ref);
     this.#outside.forget(ref);
-    this.#pauses.delete(ref);
+    this.#pauses.forget(ref);
     await this.#spawner.forget(ref);
   }
 
@@ -394,33 +393,6 @@ export class DockerEngine implements Engine {
   async #network(mode: NetworkMode, signal?: AbortSignal): Promise<{ name: string; dns: readonly string[] }> {
     if (mode === "NONE") return { name: "none", dns: [] };
     return { name: await this.#egress.ensure(signal), dns: this.#options.egressDns ?? DEFAULT_EGRESS_DNS };
-  }
-
-  async #changePaused(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {
-    const last = this.#pauses.get(ref);
-    if (last !== undefined && last.paused !== paused) {
-      const rest = last.at + PAUSE_SETTLE_MS - performance.now();
-      if (rest > 0) await sleep(rest, undefined, { signal }).catch(() => throwIfAborted(signal));
-    }
-    try {
-      await this.#callPause(ref, paused, signal);
-      this.#pauses.set(ref, { paused, at: performance.now() });
-    } catch (error) {
-      if (!answerTo(error)) throw error;
-      // Docker refuses what is so already; the container's state distinguishes that from other refusals.
-      const { State: state } = await this.#inspect(ref, signal);
-      if (!state.Running)
-        throw translateError({ statusCode: 409, message: "is not running" }, "pausing a container");
-      if (state.Paused !== paused) throw error;
-      if (!paused && last?.paused) await this.#thaw(ref, signal);
-    }
-  }
-
-  /** Resumes a container that Docker takes for running while its processes are frozen: see {@link PAUSE_SETTLE_MS}. */
-  async #thaw(ref: string, signal?: AbortSignal): Promise<void> {
-    await this.outside(ref, signal);
-    this.#outside.thaw(ref);
-    this.#pauses.set(ref, { paused: false, at: performance.now() });
   }
 
   async #callPause(ref: string, paused: boolean, signal?: AbortSignal): Promise<void> {

@@ -1,0 +1,82 @@
+import { expect, test } from "vitest";
+import { translateError } from "../../../../src/engine/docker/errors.ts";
+import { Pauses } from "../../../../src/engine/docker/pauses.ts";
+
+/** A refusal of Docker's as the engine sees it. */
+function refusal(text: string): Error {
+  const error = Object.assign(new Error(text), { statusCode: 409, json: { message: text } });
+  return translateError(error, "pausing a container");
+}
+
+/** A daemon as far as pauses go, which can lose track of a container as a late event makes it. */
+class Daemon {
+  running = true;
+  /** What it takes the container for. */
+  paused = false;
+  /** What it is. */
+  frozen = false;
+  readonly calls: { readonly paused: boolean; readonly at: number }[] = [];
+  thaws = 0;
+
+  readonly pauses = new Pauses({
+    call: async (_ref, paused) => {
+      this.calls.push({ paused, at: performance.now() });
+      if (!this.running) throw refusal("container x is not running");
+      if (this.paused === paused) throw refusal(`container x is ${paused ? "already" : "not"} paused`);
+      this.paused = paused;
+      this.frozen = paused;
+    },
+    state: async () => ({ Running: this.running, Paused: this.paused }),
+    thaw: async () => {
+      this.thaws++;
+      this.frozen = false;
+    },
+  });
+}
+
+test("pauses and resumes, and both are idempotent", async () => {
+  const daemon = new Daemon();
+  await daemon.pauses.set("x", true);
+  await daemon.pauses.set("x", true);
+  expect(daemon.frozen).toBe(true);
+  await daemon.pauses.set("x", false);
+  await daemon.pauses.set("x", false);
+  expect(daemon.frozen).toBe(false);
+  expect(daemon.thaws).toBe(0);
+});
+
+test("a change comes a while after the opposite one, so that a late event does not override it", async () => {
+  const daemon = new Daemon();
+  await daemon.pauses.set("x", true);
+  await daemon.pauses.set("x", false);
+  const [first, second] = daemon.calls;
+  expect((second?.at ?? 0) - (first?.at ?? 0)).toBeGreaterThan(290);
+  const stop = AbortSignal.timeout(20);
+  await expect(daemon.pauses.set("x", true, stop)).rejects.toThrow();
+  expect(daemon.calls).toHaveLength(2);
+});
+
+test("a container that Docker takes for running while it is frozen is thawed", async () => {
+  const daemon = new Daemon();
+  await daemon.pauses.set("x", true);
+  // The late event of a resume before.
+  daemon.paused = false;
+  await daemon.pauses.set("x", false);
+  expect(daemon).toMatchObject({ frozen: false, thaws: 1 });
+  await daemon.pauses.set("x", false);
+  expect(daemon.thaws).toBe(1);
+});
+
+test("other refusals are passed on", async () => {
+  const daemon = new Daemon();
+  daemon.running = false;
+  await expect(daemon.pauses.set("x", true)).rejects.toMatchObject({ reason: "SANDBOX_TERMINATED" });
+  const broken = new Pauses({
+    call: async () => {
+      throw refusal("cannot freeze");
+    },
+    state: async () => ({ Running: true, Paused: false }),
+    thaw: async () => {},
+  });
+  await expect(broken.set("x", true)).rejects.toThrow("status 409");
+});
