@@ -38,7 +38,10 @@ ROLES = (
     "definition|article|landmark|log|marquee|math|rating|timer|static|math fraction|math root|subscript|superscript|description list|"
     "description term|description value|footnote|content deletion|content insertion|mark|suggestion|push button menu").split("|")
 STATES = {1: "active", 4: "checked", 7: "editable", 10: "expanded", 12: "focused", 20: "pressed", 23: "selected"}
-ENABLED, SENSITIVE, SHOWING, MANAGES_DESCENDANTS, EXPANDABLE = 8, 24, 25, 31, 9
+# Roles of nodes that have a value or text, where their program is not asked for their interfaces.
+WITH_VALUE, WITH_TEXT = {15, 42, 48, 51, 52, 103, 114}, {29, 60, 61, 73, 79, 83, 88, 116}
+EDITABLE = 7
+ENABLED, SENSITIVE, SHOWING, MANAGES_DESCENDANTS = 8, 24, 25, 31
 APPLICATION, PASSWORD = 75, 40
 
 
@@ -54,7 +57,10 @@ class Node:
         return bool(self.bits >> state & 1)
 
     def offers(self, interface):
-        return ATSPI + interface in self.interfaces
+        if self.interfaces is not None:
+            return ATSPI + interface in self.interfaces
+        roles = {"Value": WITH_VALUE, "Text": WITH_TEXT}.get(interface)
+        return roles is None or self.role in roles or (interface == "Text" and self.has(EDITABLE))
 
 
 class Reader:
@@ -113,18 +119,21 @@ class Reader:
         bus = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
         calls = [((name, "/org/a11y/atspi/cache"), ATSPI + "Cache", "GetItems", None) for name, _ in programs]
         calls += [(bus, bus[0], "GetConnectionUnixProcessID", GLib.Variant("(s)", (name,))) for name, _ in programs]
+        title = GLib.Variant("(ss)", (ATSPI + "Accessible", "Name"))
+        calls += [(ref, "org.freedesktop.DBus.Properties", "Get", title) for ref in programs]
         answers = self._all(calls)
+        caches, pids, titles = [answers[at * len(programs):(at + 1) * len(programs)] for at in range(3)]
         cached = {}
-        for items in answers[:len(programs)]:
+        for items in caches:
             self._read_cache(items, cached)
         roots = [Node(ref, -1, (), "", APPLICATION, "", (1 << SHOWING,)) for ref in programs]
-        for root, items in zip(roots, answers):
-            root.name = cached[root.ref][0].name if root.ref in cached else ""
+        for root, answer in zip(roots, titles):
+            root.name = answer.unpack()[0] if answer is not None else ""
         nodes = self._expand(roots, cached)
         self._describe([node for node in nodes if node.role != APPLICATION])
         self._texts = MAX_TEXT_BYTES
         trees = []
-        for root, pid in zip(roots, answers[len(programs):]):
+        for root, pid in zip(roots, pids):
             root.children = [node for node in root.children if node.bounds is not None]
             if root.children:
                 tree = self._plain(root)
@@ -198,13 +207,13 @@ class Reader:
         calls = []
         for ref in refs:
             calls += [(ref, "org.freedesktop.DBus.Properties", "GetAll", properties), (ref, accessible, "GetRole", None),
-                      (ref, accessible, "GetState", None), (ref, accessible, "GetInterfaces", None)]
+                      (ref, accessible, "GetState", None)]
         answers = self._all(calls)
         for index, ref in enumerate(refs):
-            given = answers[4 * index:4 * index + 4]
+            given = answers[3 * index:3 * index + 3]
             if None not in given:
-                values, role, states, interfaces = [answer.unpack()[0] for answer in given]
-                node = Node(ref, values.get("ChildCount", -1), interfaces, values.get("Name", ""), role, values.get("Description", ""), states)
+                values, role, states = [answer.unpack()[0] for answer in given]
+                node = Node(ref, values.get("ChildCount", -1), None, values.get("Name", ""), role, values.get("Description", ""), states)
                 cached[ref] = (node, ("", ""), -1)
 
     def _describe(self, nodes):
@@ -227,7 +236,7 @@ class Reader:
             if node.offers("Value"):
                 parameters = GLib.Variant("(ss)", (ATSPI + "Value", "CurrentValue"))
                 ask(node, "org.freedesktop.DBus.Properties", "Get", parameters, value)
-            elif node.offers("Text") and node.role != PASSWORD and (node.has(7) or not node.name):
+            elif node.offers("Text") and node.role != PASSWORD and (node.has(EDITABLE) or not node.name):
                 ask(node, ATSPI + "Text", "GetText", GLib.Variant("(ii)", (0, MAX_STRING)), value)
         for (node, take), answer in zip(takers, self._all(calls)):
             if answer is not None:
