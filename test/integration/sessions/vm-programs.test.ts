@@ -87,6 +87,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.do("clipboard", { action: "set", text: ours });
     await desktop.do("key", { key: "Delete" });
     await desktop.do("hotkey", { keys: ["ctrl", "v"] });
+    await desktop.node(({ role, value }) => role === "text" && ours.startsWith(String(value || "-")));
     await desktop.do("hotkey", { keys: ["ctrl", "a"] });
     await desktop.do("hotkey", { keys: ["ctrl", "x"] });
     // From the program again: the driver does not own it any more.
