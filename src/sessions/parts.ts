@@ -16,6 +16,7 @@ import { bashType } from "./types/bash/type.ts";
 import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
+import { vmType } from "./types/vm/type.ts";
 
 /** What sessions are built of. */
 interface SessionParts {
@@ -47,6 +48,7 @@ export function createSessions(settings: SessionSettings, parts: SessionParts) {
     codeType(parts.processes),
     filesType(parts.files, parts.processes),
     pythonType(parts),
+    vmType(parts, settings.desktopImage),
   ]);
   for (const { type } of catalog.types) {
     const count = settings.warmSessions.find(({ resourceType }) => resourceType === type.name)?.count;
