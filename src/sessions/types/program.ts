@@ -47,6 +47,8 @@ export class Program {
   #said: Buffer;
   #end: JobEnd | undefined;
   #closing: Promise<void> | undefined;
+  /** The session that it serves, for errors: another one once it leaves the warm pool. */
+  sessionId: string;
   /** Resolves when it has ended, for whatever reason. Never rejects. */
   readonly ended: Promise<void>;
 
@@ -60,6 +62,7 @@ export class Program {
     this.#host = host;
     this.#sandbox = sandbox;
     this.#request = request;
+    this.sessionId = request.sessionId;
     this.#job = job;
     this.#said = said;
     this.ended = job.end.then((end) => {
@@ -124,7 +127,8 @@ export class Program {
 
   /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
   async failure(): Promise<BerthError> {
-    const { sessionId, argv } = this.#request;
+    const { sessionId } = this;
+    const { argv } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
     const code = this.exitCode;
     const isOutOfMemory =

@@ -67,16 +67,14 @@ interface Pending {
  */
 export class Desktop implements SessionBackend {
   readonly #program: Program;
-  readonly #sessionId: string;
   readonly #reader = new FrameReader();
   #lastId = 0;
   #pending: Pending | undefined;
   /** Why it cannot be used although its program ran. */
   #broken: string | undefined;
 
-  private constructor(program: Program, sessionId: string) {
+  private constructor(program: Program) {
     this.#program = program;
-    this.#sessionId = sessionId;
   }
 
   /**
@@ -105,7 +103,7 @@ export class Desktop implements SessionBackend {
       },
       signal,
     );
-    const desktop = new Desktop(program, sessionId);
+    const desktop = new Desktop(program);
     take = (chunk) => desktop.#take(chunk);
     try {
       await program.write(DRIVER_SOURCE);
@@ -119,6 +117,11 @@ export class Desktop implements SessionBackend {
 
   get alive(): boolean {
     return this.#program.alive && this.#broken === undefined;
+  }
+
+  /** Takes it out of the warm pool, for a session. */
+  serve(sessionId: string): void {
+    this.#program.sessionId = sessionId;
   }
 
   cleanup(sandboxEnds: boolean): Promise<void> {
@@ -221,10 +224,11 @@ export class Desktop implements SessionBackend {
 
   #brokenError(): BerthError | undefined {
     if (this.#broken === undefined) return undefined;
+    const { sessionId } = this.#program;
     return new BerthError(
       "SESSION_LOST",
-      `The session ${JSON.stringify(this.#sessionId)} lost its desktop: something else wrote to its connection (${this.#broken}). Files are kept; the next call starts another one.`,
-      { metadata: { session_id: this.#sessionId, cause: "PROTOCOL" } },
+      `The session ${JSON.stringify(sessionId)} lost its desktop: something else wrote to its connection (${this.#broken}). Files are kept; the next call starts another one.`,
+      { metadata: { session_id: sessionId, cause: "PROTOCOL" } },
     );
   }
 
