@@ -7,6 +7,7 @@ import type { Figure, Row } from "./row.ts";
 import { createCold } from "./rows/create.ts";
 import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
+import { desktop } from "./rows/desktop.ts";
 import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
 import { lists } from "./rows/lists.ts";
@@ -31,6 +32,7 @@ const ROWS: readonly Row[] = [
   execOutput,
   execThroughput,
   sessions,
+  desktop,
   files,
   unary,
   workspaces,
