@@ -15,6 +15,7 @@ import { bashType } from "./types/bash/type.ts";
 import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
+import { vmType } from "./types/vm/type.ts";
 
 /** What sessions are built of. */
 interface SessionParts {
@@ -44,6 +45,7 @@ export function createSessions(settings: SessionSettings, parts: SessionParts) {
     codeType(parts.processes),
     filesType(parts.files, parts.processes),
     pythonType(parts),
+    vmType(parts, settings.desktopImage),
   ]);
   const sessions = new SessionManager(settings, { ...parts, catalog });
   return { catalog, sessions, tools: new ToolRunner({ ...parts, catalog, sessions }) };
