@@ -214,7 +214,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     processes,
     running,
   });
-  const { sessions, catalog, tools } = createSessions(settings, {
+  const { sessions, catalog, tools, viewer } = createSessions(settings, {
     ...common,
     sandboxes,
     processes,
@@ -226,7 +226,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     writeBehind: state.writeBehind,
   });
   const below = { engine, monitor, state, lanes, transcripts, directories };
-  return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools };
+  return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
 function showGauges(metrics: Registry, service: Service): void {

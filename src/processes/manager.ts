@@ -212,6 +212,7 @@ export class ProcessManager {
         command: request.command,
         timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs,
         stdin: request.stdin,
+        ...(request.aheadBytes && { aheadBytes: request.aheadBytes }),
         keepStdinOpen: request.keepStdinOpen,
         onDisconnect: request.onDisconnect,
         disconnectGraceMs: request.disconnectGraceMs,

@@ -16,6 +16,7 @@ import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
 import { vmType } from "./types/vm/type.ts";
+import { SessionViewer } from "./viewer.ts";
 
 /** What sessions are built of. */
 interface SessionParts {
@@ -48,5 +49,10 @@ export function createSessions(settings: SessionSettings, parts: SessionParts) {
     vmType(parts, settings.desktopImage),
   ]);
   const sessions = new SessionManager(settings, { ...parts, catalog });
-  return { catalog, sessions, tools: new ToolRunner({ ...parts, catalog, sessions }) };
+  return {
+    catalog,
+    sessions,
+    viewer: new SessionViewer({ ...parts, sessions }),
+    tools: new ToolRunner({ ...parts, catalog, sessions }),
+  };
 }

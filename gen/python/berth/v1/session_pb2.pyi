@@ -219,7 +219,9 @@ class Session(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it expires if nothing uses it. Unset while a call is under way."""
+        """When it expires if nothing uses it. Unset while a call is under way or a
+        view is open.
+        """
 
     def __init__(
         self,

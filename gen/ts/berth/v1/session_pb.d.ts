@@ -173,7 +173,8 @@ export declare type Session = Message<"berth.v1.Session"> & {
   lastUsedTime?: Timestamp | undefined;
 
   /**
-   * When it expires if nothing uses it. Unset while a call is under way.
+   * When it expires if nothing uses it. Unset while a call is under way or a
+   * view is open.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 13;
    */
