@@ -22,7 +22,7 @@ export type ViewEvent =
 /** What is shown late is worth nothing, and what is not shown yet takes memory. */
 const AHEAD_BYTES = 256 * 1024;
 /** Within this time a viewer writes something, or it is ended. */
-const START_MS = 15_000;
+const START_MS = 30_000;
 /** The longest timeout of a process: a view ends with its caller. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
 const NOT_FOUND = 127;

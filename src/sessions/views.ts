@@ -1,6 +1,6 @@
 import { BerthError } from "../base/errors.ts";
 
-const MAX_VIEWS = 16;
+const MAX_VIEWS = 8;
 
 /** A view of a session, from its start to its end. */
 export interface OpenView extends Disposable {

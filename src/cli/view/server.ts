@@ -19,7 +19,7 @@ interface ViewServerOptions {
 }
 
 /** Tabs, each a view of its own. */
-const MAX_SOCKETS = 16;
+const MAX_SOCKETS = 8;
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 const TOKEN_BYTES = 24;
 

@@ -132,8 +132,8 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await short.destroy();
   });
 
-  test("at most 16 views at once", async () => {
-    const opened = await Promise.all(Array.from({ length: 16 }, () => open({ read_only: true })));
+  test("at most 8 views at once", async () => {
+    const opened = await Promise.all(Array.from({ length: 8 }, () => open({ read_only: true })));
     const more = app.client.stream("SessionService/ViewSession", { worker_id: worker.id });
     expect(await failureOf(more.toArray())).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
     opened[0]?.rfb.close();

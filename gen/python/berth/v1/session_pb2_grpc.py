@@ -170,7 +170,7 @@ class SessionServiceServicer(object):
         The stream is lossless: the viewer waits once it is 256 KiB ahead of its
         reader. It is in nobody's way: calls on the session neither wait for a view
         nor delay one, except where the session's resource was lost and has to be
-        started again first. A session takes up to 16 views at once. While one is
+        started again first. A session takes up to 8 views at once. While one is
         open, the session does not expire and its sandbox does not become idle.
 
         The viewer ends with its caller and with the session: a session that is
