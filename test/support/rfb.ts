@@ -57,14 +57,24 @@ export class RfbClient {
     return client;
   }
 
-  /** Asks for a part of the screen and waits for it. @param incremental whether only for what changes. */
+  /** Asks for the screen and waits for a part of it. @param incremental whether only for what changes. */
   async update(incremental: boolean): Promise<Update> {
+    await this.request(incremental);
+    return this.receive();
+  }
+
+  /** Asks for the screen. */
+  async request(incremental: boolean): Promise<void> {
     const request = Buffer.alloc(10);
     request.writeUInt8(3);
     request.writeUInt8(incremental ? 1 : 0, 1);
     request.writeUInt16BE(this.width, 6);
     request.writeUInt16BE(this.height, 8);
     await this.#link.send(request);
+  }
+
+  /** Waits for a part of the screen. */
+  async receive(): Promise<Update> {
     for (;;) {
       const [type] = await this.#read(1);
       if (type === 0) return this.#takeUpdate();

@@ -175,6 +175,9 @@ describe("the page", () => {
     await run("tool", "run", "-w", "ann", "vm:launch", "command=xsetroot -solid '#20c040'");
     for (const rfb of [one, two]) await rfb.until(() => rfb.pixel(790, 5) === 0x20c040);
     await one.pointer(123, 45);
+    // Until it is there.
+    const follow = "until xdotool getmouselocation | grep -q x:123.y:45; do :; done; touch /tmp/there";
+    await run("tool", "run", "-w", "ann", "vm:launch", `command=timeout 10 sh -c '${follow}'`);
     await run(
       "tool",
       "run",
@@ -187,6 +190,7 @@ describe("the page", () => {
       .sandboxId;
     const keys = async () =>
       (await run("exec", sandbox, "--", "sh", "-c", "cat /tmp/keys || echo none")).stdout;
+    await eventually(async () => (await run("exec", sandbox, "--", "test", "-e", "/tmp/there")).code === 0);
     await eventually(async () => (await keys()) === "");
     const text = Array.from({ length: 20 }, (_, index) => `line ${index}\n`).join("");
     await two.type(text);
@@ -223,11 +227,14 @@ describe("the page", () => {
 });
 
 describe("who does not know the URL gets nothing", () => {
+  let page: Page;
   let url: string;
   beforeAll(async () => {
-    ({ url } = await view("ann"));
-    pages.length = 0;
+    page = await view("ann");
+    ({ url } = page);
+    pages.splice(0);
   });
+  afterAll(() => page.stop());
 
   test.each([
     ["no token", () => "/"],
