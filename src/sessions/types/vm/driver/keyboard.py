@@ -5,10 +5,10 @@ from ctypes import byref, c_int, c_ubyte, c_ulong
 
 import x11
 
-# How long a program has to look up a key's meaning before that key may get another,
-# where it does not say that it has.
-SETTLE_SECONDS = 0.15
-ANSWER_SECONDS = 3
+# The codes of multimedia keys, which desktops without such keys spare for other
+# characters. Neighbours, since every change makes all programs read the layout
+# again. What lies between them are modifiers.
+SPARE = (*range(150, 203), *range(208, 256))
 # Keys that are typed in one go: between two of these a request can be canceled.
 KEYS_A_TURN = 32
 _CONTROL_KEYS = {"\n": b"Return", "\t": b"Tab"}
@@ -23,9 +23,10 @@ class Keyboard:
         self._programs_are_ready = programs_are_ready
         self.shift = 0
         self._keys = {}
-        self._spare = []
-        # Spare keys by what they mean now, the least recently used first.
+        # The codes that are spare by what they mean now, and where the next are taken.
         self._bound = {}
+        self._next = 0
+        # Those of them that a program may not have looked up yet.
         self._used = set()
         self.changed = True
 
@@ -36,7 +37,7 @@ class Keyboard:
         return self._display.x.XStringToKeysym(name.encode("utf-8", "replace"))
 
     def _read(self):
-        """Reads the layout, where it has changed. Spare keys are those that mean nothing."""
+        """Reads the layout, where it has changed."""
         if not self.changed:
             return
         self.changed = False
@@ -47,63 +48,44 @@ class Keyboard:
         if not address:
             return
         syms = (c_ulong * (count * width.value)).from_address(address)
-        bound, spare = {code: sym for sym, code in self._bound.items()}, []
+        rows = {first.value + index: syms[index * width.value:(index + 1) * width.value] for index in range(count)}
+        display.x.XFree(address)
+        self._bound = {sym: code for sym, code in self._bound.items() if rows.get(code, (0,))[0] == sym}
         self._keys = {}
-        for index in range(count):
-            code, row = first.value + index, syms[index * width.value:(index + 1) * width.value]
-            if code in bound and row[0] == bound[code]:
-                continue
-            if not any(row):
-                spare.append(code)
+        for code in sorted(set(rows) - set(SPARE)):
             # The first group's two levels: without and with Shift.
-            for level, sym in enumerate(row[:2]):
+            for level, sym in enumerate(rows[code][:2]):
                 if sym:
                     self._keys.setdefault(sym, (code, level == 1))
-        display.x.XFree(address)
-        known = set(self._spare) & set(bound)
-        self._bound = {sym: code for sym, code in self._bound.items() if code in known}
-        self._spare = sorted(set(spare) | known)
         self.shift = self._keys.get(display.x.XStringToKeysym(b"Shift_L"), (50, False))[0]
 
     def find(self, keysym):
         """The key of a keysym and whether it needs Shift; None where it has to be bound."""
         self._read()
-        if keysym in self._bound:
-            # Moves it to the end: it is the last to get another meaning.
-            code = self._bound[keysym] = self._bound.pop(keysym)
-            return code, False
-        return self._keys.get(keysym)
+        return self._keys.get(keysym) or (keysym in self._bound and (self._bound[keysym], False)) or None
 
     def bind(self, keysyms):
-        """Gives keys to all of the keysyms that have none and fit, and waits until these may be used. Returns how many fit."""
+        """Gives keys to the keysyms that have none, as many as there is room for, and returns how many these are."""
         self._read()
-        wanted, here = [], set()
-        fit = 0
+        needed, fit = {}, 0
         for keysym in keysyms:
-            if self.find(keysym) is None and keysym not in here:
-                if len(here) == max(1, len(self._spare) - 1):
+            if keysym not in self._keys:
+                if keysym not in needed and len(needed) == len(SPARE):
                     break
-                here.add(keysym)
-                wanted.append(keysym)
-            elif keysym in self._bound:
-                here.add(keysym)
-                if len(here) > max(1, len(self._spare) - 1):
-                    break
+                needed[keysym] = self._bound.get(keysym)
             fit += 1
-        if not wanted or not self._spare:
+        wanted = [keysym for keysym, code in needed.items() if code is None]
+        if not wanted:
             return fit
-        free = [code for code in self._spare if code not in self._bound.values()]
-        # Oldest first, and none that this text needs itself.
-        old = [sym for sym in self._bound if sym not in here]
-        taken = free[:len(wanted)]
-        for sym in old[:len(wanted) - len(taken)]:
-            taken.append(self._bound.pop(sym))
-        if any(code in self._used for code in taken):
+        kept = set(needed.values())
+        free = [code for code in SPARE[self._next:] + SPARE[:self._next] if code not in kept][:len(wanted)]
+        self._next = SPARE.index(free[-1]) + 1
+        if self._used.intersection(free):
             yield from self._programs_are_ready()
             self._used.clear()
-        for keysym, code in zip(wanted, taken):
-            self._bound[keysym] = code
-        self._write(dict(zip(taken, wanted)))
+        self._bound = {keysym: code for keysym, code in self._bound.items() if code not in free}
+        self._bound.update(zip(wanted, free))
+        self._write(dict(zip(free, wanted)))
         return fit
 
     def _write(self, meanings):

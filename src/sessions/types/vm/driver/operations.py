@@ -175,12 +175,9 @@ class Desktop:
             keysyms.append(keysym)
         yield from self._keyboard.bind(keysyms)
         codes = []
-        for (field, name), keysym in zip(keys, keysyms):
-            found = self._keyboard.find(keysym)
-            if found is None:
-                raise Invalid(field, "the keyboard has no room for the key %s" % name)
-            shift = [self._keyboard.shift] if found[1] else []
-            codes += [code for code in (*shift, found[0]) if code not in codes]
+        for keysym in keysyms:
+            code, shifted = self._keyboard.find(keysym)
+            codes += [part for part in ((self._keyboard.shift, code) if shifted else (code,)) if part not in codes]
         return codes
 
     def keys(self, keys):

@@ -22,7 +22,6 @@ OPENBOX = """<openbox_config xmlns="http://openbox.org/3.4/rc">
 %(keys)s
 </keyboard>
 <mouse><dragThreshold>4</dragThreshold><doubleClickTime>400</doubleClickTime>
-<context name="Frame">%(raise)s</context>
 <context name="Client">%(raise)s</context>
 <context name="Titlebar">%(raise)s
 <mousebind button="Left" action="Drag"><action name="Move"/></mousebind>

@@ -5,7 +5,7 @@ import x11
 MAX_WINDOWS = 256
 MAX_TITLE = 512
 # How long others may take to answer before a request goes on without their answer.
-MANAGER_SECONDS = 0.3
+MANAGER_SECONDS = 2
 PROGRAM_SECONDS = 3
 SETTLE_SECONDS = 0.15
 
