@@ -36,10 +36,15 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const launchReader = async (file: string, place: string) => {
     await launch(`xterm -title ${file} -geometry 60x10${place} -e sh -c 'cat > /tmp/${file}'`);
     await eventually(async () => (await output(`test -e /tmp/${file} && echo there || true`)) !== "");
-    await eventually(async () => {
-      const { data } = await worker.execute<{ windows: { active?: boolean; title: string }[] }>("vm:windows");
-      return JSON.stringify(data).includes(file);
-    });
+    await eventually(async () => (await activeWindow()) === file);
+  };
+  const activeWindow = async (): Promise<string | undefined> => {
+    interface Window {
+      readonly title: string;
+      readonly active: boolean;
+    }
+    const { data } = await worker.execute<{ windows: readonly Window[] }>("vm:windows");
+    return data.windows.find(({ active }) => active)?.title;
   };
   const pointerAt = async (): Promise<string> => {
     await launch("sh -c 'rm -f /tmp/at; xdotool getmouselocation > /tmp/at.new; mv /tmp/at.new /tmp/at'");
@@ -67,8 +72,16 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await launchReader("over", "+0+300");
     const { rfb } = await open();
     for (const buttons of [0, 1, 0]) await rfb.pointer(200, 60, buttons);
+    await eventually(async () => (await activeWindow()) === "typed");
     await rfb.type("Hello жук 日本 {~}\n");
-    await eventually(async () => (await output("cat /tmp/typed")) === "Hello жук 日本 {~}\n");
+    let typed = "";
+    await eventually(
+      async () => {
+        typed = await output("cat /tmp/typed");
+        return typed === "Hello жук 日本 {~}\n";
+      },
+      { describe: () => typed },
+    );
     expect(await output("cat /tmp/over")).toBe("");
     expect(await pointerAt()).toMatch(/^x:200 y:60 /);
   });
