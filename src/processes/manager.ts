@@ -258,7 +258,9 @@ export class ProcessManager {
       if (signal.aborted) return;
       yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
       while (!signal.aborted) {
-        const item = await reader.next();
+        const next = reader.next();
+        // Nothing is awaited between finding nothing and waiting for more: what came in between would be seen late.
+        const item = next instanceof Promise ? await next : next;
         if (item !== undefined) yield item;
         else if (transcript.ended) break;
         else if (!(await transcript.changed(this.#settings.keepaliveMs, signal))) yield { type: "keepalive" };
