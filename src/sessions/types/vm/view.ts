@@ -48,7 +48,7 @@ export function viewOf(
     "x11vnc",
     ...["-inetd", "-rfbport", "0", "-no6", "-norc", "-nopw", "-safer", "-nolookup", "-quiet"],
     ...["-display", display, "-auth", authority, "-shared", "-xrandr", "newfbsize"],
-    // While it naps, as it does at first, or measures how fast its client is, it shows nothing that changes: for up to 15 s.
+    // While it naps, as it does at first, or measures how fast its client is, nothing that changes is shown.
     ...["-nonap", "-sb", "0", "-speeds", "lan", "-wait", "10", "-defer", "5"],
     // Windows that move or scroll are shown as they are.
     ...["-nowf", "-noscr"],
