@@ -207,6 +207,7 @@ export class ProcessManager {
         user: request.user ?? sandbox.user,
         stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
         terminal: request.terminal,
+        ...(request.isDialogue && { isDialogue: true }),
       };
       const options: StartOptions = {
         command: request.command,

@@ -22,6 +22,8 @@ export interface StartOptions extends ProcessOptions {
   readonly stdin: Uint8Array;
   /** How far it may be ahead of the caller that started it, in bytes. Default: as far as its transcript holds. */
   readonly aheadBytes?: number;
+  /** Whether it waits for answers to what it writes: none of it is then held back for long. */
+  readonly isDialogue?: boolean;
 }
 
 /** Why a process ended. */

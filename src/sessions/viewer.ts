@@ -100,6 +100,7 @@ export class SessionViewer {
       stdin: new Uint8Array(),
       keepStdinOpen: true,
       aheadBytes: AHEAD_BYTES,
+      isDialogue: true,
       onDisconnect: "KILL",
       disconnectGraceMs: 0,
       outputLimitBytes: undefined,
