@@ -17,6 +17,7 @@ import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
 import { vmType } from "./types/vm/type.ts";
+import { SessionViewer } from "./viewer.ts";
 
 /** What sessions are built of. */
 interface SessionParts {
@@ -57,5 +58,10 @@ export function createSessions(settings: SessionSettings, parts: SessionParts) {
     parts.sandboxes.keepPrepared({ resourceType: type.name, count, spec: type.sandbox, prepare });
   }
   const sessions = new SessionManager(settings, { ...parts, catalog });
-  return { catalog, sessions, tools: new ToolRunner({ ...parts, catalog, sessions }) };
+  return {
+    catalog,
+    sessions,
+    viewer: new SessionViewer({ ...parts, sessions }),
+    tools: new ToolRunner({ ...parts, catalog, sessions }),
+  };
 }

@@ -8,6 +8,8 @@ import { MarkerScanner, newNonce } from "./markers.ts";
 
 /** How long a shell may take to start a job. */
 export const START_TIMEOUT_MS = 30_000;
+/** How long bytes of a dialogue that may begin a marker wait for what follows. */
+const MAX_HOLD_MS = 20;
 /** A shell reports a job that ends soon; the engine is asked about longer ones only. */
 export const ASK_ENGINE_AFTER_MS = 1_000;
 /** How long markers may take after the engine has reported that the shell ended. */
@@ -33,6 +35,8 @@ export abstract class ShellJob implements Job {
   readonly #end = Promise.withResolvers<JobEnd>();
   #startTimer: NodeJS.Timeout | undefined;
   #watchTimer: NodeJS.Timeout | undefined;
+  /** Passes on what a dialogue's scanners hold. */
+  #holdTimer: NodeJS.Timeout | undefined;
   /** Ends the wait for the engine's answer, once the end is known. */
   #asking: AbortController | undefined;
   #hasStarted = false;
@@ -141,7 +145,15 @@ export abstract class ShellJob implements Job {
         return;
       }
       const found = this.#scanners[stream]?.push(rest);
-      if (found === undefined) return;
+      if (found === undefined) {
+        // A marker is written in one piece: what begins one and is not followed up is none. Were it one after all, the
+        // engine would still report the end.
+        if (this.#hasStarted && this.request.isDialogue) {
+          clearTimeout(this.#holdTimer);
+          this.#holdTimer = setTimeout(() => this.#flush(), MAX_HOLD_MS).unref();
+        }
+        return;
+      }
       this.#onMarker(stream, found.text);
       rest = found.rest;
     }
@@ -181,6 +193,7 @@ export abstract class ShellJob implements Job {
     this.#hasEnded = true;
     clearTimeout(this.#startTimer);
     clearTimeout(this.#watchTimer);
+    clearTimeout(this.#holdTimer);
     this.#asking?.abort();
     this.#end.resolve(end);
   }

@@ -3,10 +3,11 @@ import { untilAborted, within } from "../../../base/async.ts";
 import { abortError, BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
 import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
-import type { SessionBackend } from "../../backend.ts";
+import type { SessionBackend, ViewCommand } from "../../backend.ts";
 import { Program, type ProgramHost } from "../program.ts";
 import { DRIVER_ARGV, DRIVER_SOURCE } from "./driver-source.ts";
 import { BadFrame, type Frame, FrameReader } from "./frames.ts";
+import { viewOf, type XServer } from "./view.ts";
 
 /** A screen's size in pixels. */
 export interface ScreenSize {
@@ -56,6 +57,11 @@ const answerSchema = z.union([
 ]);
 type Answer = z.output<typeof answerSchema>;
 
+const serverSchema = z.object({
+  display: z.string().regex(/^:\d{1,5}$/),
+  authority: z.string().startsWith("/").max(4096),
+});
+
 interface Pending {
   readonly id: number;
   readonly settle: (frame: { readonly answer: Answer; readonly payload: Buffer }) => void;
@@ -67,13 +73,17 @@ interface Pending {
  */
 export class Desktop implements SessionBackend {
   readonly #program: Program;
+  #size: ScreenSize;
+  /** Undefined until it has started. */
+  #server: XServer | undefined;
   readonly #reader = new FrameReader();
   #lastId = 0;
   #pending: Pending | undefined;
   /** Why it cannot be used although its program ran. */
   #broken: string | undefined;
 
-  private constructor(program: Program) {
+  private constructor(program: Program, size: ScreenSize) {
+    this.#size = size;
     this.#program = program;
   }
 
@@ -103,7 +113,7 @@ export class Desktop implements SessionBackend {
       },
       signal,
     );
-    const desktop = new Desktop(program);
+    const desktop = new Desktop(program, { width, height });
     take = (chunk) => desktop.#take(chunk);
     try {
       await program.write(DRIVER_SOURCE);
@@ -124,6 +134,11 @@ export class Desktop implements SessionBackend {
     this.#program.sessionId = sessionId;
   }
 
+  view(readOnly: boolean): ViewCommand {
+    if (this.#server === undefined) throw startFailed("failed", "it has no X server");
+    return viewOf(this.#server, this.#size, readOnly);
+  }
+
   cleanup(sandboxEnds: boolean): Promise<void> {
     return this.#program.close(sandboxEnds);
   }
@@ -134,7 +149,9 @@ export class Desktop implements SessionBackend {
    */
   async resize(size: ScreenSize, bounds: Bounds): Promise<boolean> {
     const { data } = await this.request("resize", { width: size.width, height: size.height }, bounds);
-    return z.object({ resized: z.boolean() }).parse(data).resized;
+    const { resized } = z.object({ resized: z.boolean() }).parse(data);
+    if (resized) this.#size = { width: size.width, height: size.height };
+    return resized;
   }
 
   /**
@@ -234,7 +251,9 @@ export class Desktop implements SessionBackend {
 
   async #boot(params: ScreenSize & { readonly dpi: number }, signal: AbortSignal): Promise<void> {
     try {
-      await this.#request("start", { ...params }, { signal, timeout: AbortSignal.timeout(START_TIMEOUT_MS) });
+      const timeout = AbortSignal.timeout(START_TIMEOUT_MS);
+      const { data } = await this.#request("start", { ...params }, { signal, timeout });
+      this.#server = serverSchema.parse(data);
     } catch (error) {
       if (signal.aborted) throw abortError(signal);
       if (error instanceof DriverError) throw startFailed(error.kind, error.message);

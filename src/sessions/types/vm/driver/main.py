@@ -177,7 +177,7 @@ class Driver:
         self.operations = desktop.operations
         self.selector.register(self.display.fd, selectors.EVENT_READ, lambda: None)
         desktop.start_tree(has_bus)
-        return {"window_manager": self.processes.window_manager, "accessibility": desktop.has_tree}
+        return {"display": name, "authority": os.environ["XAUTHORITY"], "window_manager": self.processes.window_manager, "accessibility": desktop.has_tree}
         yield
 
     def _finish_start(self, error):
