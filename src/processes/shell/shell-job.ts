@@ -4,7 +4,7 @@ import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/po
 import { signalOf } from "../record.ts";
 import { noProcesses, tooSlow } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
-import { MarkerScanner, newNonce } from "./markers.ts";
+import { MarkerScanner, newMarkerNonce } from "./markers.ts";
 
 /** How long a shell may take to start a job. */
 export const START_TIMEOUT_MS = 30_000;
@@ -23,7 +23,7 @@ export abstract class ShellJob implements Job {
   abstract readonly pid: number;
   abstract readonly startTime: string;
   readonly unsure = false;
-  readonly nonce = newNonce();
+  readonly nonce = newMarkerNonce();
   protected readonly request: JobRequest;
   /** What the shell runs in; undefined until the engine has returned it. */
   protected spawned: SpawnedProcess | undefined;
@@ -144,14 +144,14 @@ export abstract class ShellJob implements Job {
         this.#output(stream, rest);
         return;
       }
-      const found = this.#scanners[stream]?.push(rest);
+      const scanner = this.#scanners[stream];
+      const found = scanner?.push(rest);
       if (found === undefined) {
+        clearTimeout(this.#holdTimer);
         // A marker is written in one piece: what begins one and is not followed up is none. Were it one after all, the
         // engine would still report the end.
-        if (this.#hasStarted && this.request.isDialogue) {
-          clearTimeout(this.#holdTimer);
+        if (scanner?.holds && this.#hasStarted && this.request.isDialogue)
           this.#holdTimer = setTimeout(() => this.#flush(), MAX_HOLD_MS).unref();
-        }
         return;
       }
       this.#onMarker(stream, found.text);
