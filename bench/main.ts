@@ -4,6 +4,7 @@ import { parseArgs } from "node:util";
 import { drawLatencies } from "./picture.ts";
 import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
+import { browser } from "./rows/browser.ts";
 import { createCold } from "./rows/create.ts";
 import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
@@ -33,6 +34,7 @@ const ROWS: readonly Row[] = [
   execThroughput,
   sessions,
   desktop,
+  browser,
   files,
   unary,
   workspaces,

@@ -146,7 +146,7 @@ async function starts(service: BenchService, rounds: number, progress: (text: st
     await vm?.destroy();
     progress(`session ${i + 1}`);
   }
-  return plain("vm session of the warm pool, to its first screenshot", values, 300);
+  return latency("vm session of the warm pool, to its first screenshot", values, 300);
 }
 
 async function reinitialized(service: BenchService, rounds: number): Promise<Figure> {
@@ -162,10 +162,11 @@ async function reinitialized(service: BenchService, rounds: number): Promise<Fig
       }),
     );
   }
-  return plain("vm session reinitialized with another size", values, 2_000);
+  return latency("vm session reinitialized with another size", values, 2_000);
 }
 
-function plain(name: string, values: readonly number[], goalMs: number): Figure {
+/** A figure of how long something took. */
+export function latency(name: string, values: readonly number[], goalMs: number): Figure {
   const p50 = quantile(values, 0.5);
   return {
     name,
@@ -177,8 +178,8 @@ function plain(name: string, values: readonly number[], goalMs: number): Figure 
   };
 }
 
-/** Waits until the pool is full. */
-async function filled(service: BenchService): Promise<void> {
+/** Waits until every warm pool is full. */
+export async function filled(service: BenchService): Promise<void> {
   for (let i = 0; i < 1200; i++) {
     const { warmPools } = await service.client.unary(SandboxService.method.getStats, {});
     if (warmPools.every(({ ready, target }) => ready === target)) return sleep(300);
