@@ -16,8 +16,8 @@ import { DevTools, DevToolsError } from "./devtools.ts";
 import { Dialogs, dialogOpening } from "./dialogs.ts";
 import { References } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
-import { shownUrl } from "./navigation.ts";
 import { Tab } from "./tab.ts";
+import { shownUrl } from "./urls.ts";
 
 /** How a browser is set up. */
 export interface BrowserOptions extends ChromiumOptions {
@@ -43,8 +43,11 @@ const START_TIMEOUT_MS = 30_000;
 const RECOVER_MS = 1_000;
 const END_MS = 500;
 const MAX_TABS = 20;
-/** Past this many dialogs in one call, the page's script is stopped. */
-const MAX_DIALOGS = 50;
+/**
+ * A page that opens more dialogs in one call is ended: a script cannot be
+ * stopped while it waits for one, and one that never stops opens thousands.
+ */
+const MAX_DIALOGS = 200;
 
 const targetInfo = z.object({ targetId: z.string(), type: z.string() });
 const IFRAMES_ONLY = [{ type: "iframe", exclude: false }, { exclude: true }];
@@ -163,13 +166,8 @@ export class Browser implements SessionBackend {
       this.tabs.map(async (tab) => {
         const request = { method: "Target.getTargetInfo", params: { targetId: tab.targetId }, answer };
         const { targetInfo } = await this.devtools.send(request, signal);
-        const [url, title] = [targetInfo.url.slice(0, 4_000), targetInfo.title.slice(0, 1_000)];
-        return {
-          id: tab.id,
-          url: url.toWellFormed(),
-          title: title.toWellFormed(),
-          active: tab === this.#active,
-        };
+        const title = targetInfo.title.slice(0, 1_000).toWellFormed();
+        return { id: tab.id, url: shownUrl(targetInfo.url), title, active: tab === this.#active };
       }),
     );
   }
@@ -189,7 +187,7 @@ export class Browser implements SessionBackend {
         return { ...outcome, data: { ...outcome.data, tab_restarted: restarted } };
       } catch (error) {
         if (signal.aborted) throw new Stopped(await this.#stopScripts(tab));
-        throw error;
+        throw tab.lost.aborted ? tab.lost.reason : error;
       }
     });
   }
@@ -263,11 +261,9 @@ export class Browser implements SessionBackend {
       const accept = dialog.type === "beforeunload" || this.#options.acceptDialogs;
       const isTooMany = this.#dialogs.add(dialog, accept);
       const promptText = dialog.defaultPrompt;
-      const answer = (): void => tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);
       if (isTooMany) {
-        tab.notify("Runtime.terminateExecution", {}, session);
-        setTimeout(answer, 50);
-      } else answer();
+        this.#end(tab, `The page opened more than ${MAX_DIALOGS} dialogs, and its tab was ended.`);
+      } else tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);
     });
     const lifecycle = z.object({ frameId: z.string(), loaderId: z.string(), name: z.string().max(50) });
     devtools.on("Page.lifecycleEvent", lifecycle, ({ frameId, loaderId, name }, session) => {
@@ -281,7 +277,6 @@ export class Browser implements SessionBackend {
       tab.changed();
     };
     const frameId = z.object({ frameId: z.string() });
-    devtools.on("Page.frameStartedNavigating", frameId, loading(true));
     devtools.on("Page.frameStartedLoading", frameId, loading(true));
     devtools.on("Page.frameStoppedLoading", frameId, loading(false));
   }
@@ -380,11 +375,16 @@ export class Browser implements SessionBackend {
       await tab.send("Runtime.evaluate", params, z.unknown(), limit);
     } catch {
       if (!limit.aborted) return "";
-      tab.notify("Page.crash");
-      tab.lose("The tab did not answer, and was ended. The next call opens another one in its place.");
+      this.#end(tab, "The tab did not answer, and was ended.");
       return " The tab did not answer even then, and was ended: the next call opens another one in its place.";
     }
     return "";
+  }
+
+  /** Ends a tab without asking its page. */
+  #end(tab: Tab, why: string): void {
+    tab.notify("Page.crash");
+    tab.lose(`${why} The next call opens another one in its place.`);
   }
 
   async #report(call: ToolCall, work: (signal: AbortSignal) => Promise<Outcome>): Promise<ToolResult> {

@@ -4,8 +4,8 @@ import type { Browser, BrowserUse, Outcome } from "./browser.ts";
 import type { ElementName } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import { click } from "./input.ts";
-import { shownUrl } from "./navigation.ts";
 import { DOWNLOAD_SELF } from "./page-scripts.ts";
+import { shownUrl } from "./urls.ts";
 
 /** A download may have this many bytes. */
 const MAX_BYTES = 1024 * 1024 * 1024;

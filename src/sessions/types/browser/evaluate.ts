@@ -15,10 +15,13 @@ const cutText = z.object({ text: z.string().max(MAX_RESULT), length: z.number() 
 
 /** Runs a script in the page, as its own scripts run. */
 export async function evaluate({ tab, signal }: BrowserUse, script: string): Promise<Outcome> {
-  const run = (expression: string): Promise<Evaluated> => {
-    // Top-level await is for the REPL alone.
+  const run = async (expression: string): Promise<Evaluated> => {
+    // Top-level await is for the REPL alone, which does not await what the script comes to.
     const how = { awaitPromise: true, replMode: true, userGesture: true, objectGroup: OBJECT_GROUP };
-    return tab.send("Runtime.evaluate", { expression, ...how }, evaluated, signal);
+    const done = await tab.send("Runtime.evaluate", { expression, ...how }, evaluated, signal);
+    const { subtype, objectId } = done.result;
+    if (subtype !== "promise" || objectId === undefined || done.exceptionDetails !== undefined) return done;
+    return tab.send("Runtime.awaitPromise", { promiseObjectId: objectId }, evaluated, signal);
   };
   let done = await run(script);
   // Nothing of a script with a syntax error has run.

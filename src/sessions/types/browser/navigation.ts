@@ -1,10 +1,11 @@
 import { z } from "zod";
-import { invalidArgument } from "../../../base/errors.ts";
 import type { JsonObject } from "../../../base/json.ts";
 import type { BrowserUse } from "./browser.ts";
+import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { ABOUT } from "./page-scripts.ts";
 import type { LoadState, Tab } from "./tab.ts";
+import { shownUrl } from "./urls.ts";
 
 /** When a page counts as there, and what that is to the browser. */
 export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadState>> = {
@@ -12,26 +13,6 @@ export const LOAD_STATES: Readonly<Record<"dom" | "load" | "network_idle", LoadS
   load: "load",
   network_idle: "networkIdle",
 };
-
-const MAX_URL = 4_000;
-const MAX_DATA_URL = 200;
-const SCHEMES: ReadonlySet<string> = new Set(["http:", "https:", "data:", "file:", "about:"]);
-
-/** Parses the URL of a page. @throws `INVALID_ARGUMENT` for one that is none, or of a scheme that pages do not have. */
-export function pageUrl(field: string, text: string): string {
-  if (!URL.canParse(text)) {
-    throw invalidArgument(
-      field,
-      "is no URL. Give it whole, for instance https://example.org/ or file:///workspace/page.html.",
-    );
-  }
-  const { protocol } = new URL(text);
-  if (SCHEMES.has(protocol)) return text;
-  throw invalidArgument(
-    field,
-    `has the scheme ${JSON.stringify(protocol)}. There are http, https, data, file and about.`,
-  );
-}
 
 const navigated = z.object({
   loaderId: z.string().optional(),
@@ -80,19 +61,23 @@ export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: Lo
   const entry = entries[currentIndex + steps];
   if (entry === undefined)
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
+  const before = tab.loaderId;
   await tab.send("Page.navigateToHistoryEntry", { entryId: entry.id }, z.unknown(), signal);
-  // A place in the same document loads nothing: the history alone tells.
-  const isThere = async (): Promise<boolean> => {
-    const now = await tab.send(
-      "Page.getNavigationHistory",
-      {},
-      z.object({ currentIndex: z.number() }),
-      signal,
-    );
-    return now.currentIndex === currentIndex + steps;
-  };
-  while (!(await isThere())) await tab.changes(50, signal);
-  await tab.until(() => !tab.isLoading || tab.has(state), signal);
+  // A place in the same document loads nothing: there the history alone tells.
+  while (tab.loaderId === before && !(await isAt(tab, currentIndex + steps, signal)))
+    await tab.changes(50, signal);
+  await tab.until(() => tab.has(state), signal);
+}
+
+/** Whether the tab has come to a place of its history; it does not say while it changes documents. */
+async function isAt(tab: Tab, index: number, signal: AbortSignal): Promise<boolean> {
+  const answer = z.object({ currentIndex: z.number() });
+  try {
+    return (await tab.send("Page.getNavigationHistory", {}, answer, signal)).currentIndex === index;
+  } catch (error) {
+    if (error instanceof DevToolsError) return false;
+    throw error;
+  }
 }
 
 /** What every tool that moves the page returns. */
@@ -105,11 +90,9 @@ export async function about(
   const { title, status } = await tab.callIn(page, ABOUT, [], answer, signal);
   // Pages of other schemes have the status of a success.
   const isWeb = /^https?:/.test(page.url);
-  return { url: shownUrl(page.url), title: title.toWellFormed(), status: isWeb && status !== 0 ? status : null };
-}
-
-/** A URL as results have it: what is very long, as a page in its own URL is, is cut. */
-export function shownUrl(url: string): string {
-  const max = url.startsWith("data:") ? MAX_DATA_URL : MAX_URL;
-  return (url.length > max ? `${url.slice(0, max)}…` : url).toWellFormed();
+  return {
+    url: shownUrl(page.url),
+    title: title.toWellFormed(),
+    status: isWeb && status !== 0 ? status : null,
+  };
 }

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { BrowserUse, Outcome } from "./browser.ts";
 import { type Box, boxOf, type ElementName, findElement } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
-import { shownUrl } from "./navigation.ts";
+import { shownUrl } from "./urls.ts";
 
 /** Chromium draws no larger picture; a taller page is cut. */
 const MAX_SIDE = 16_384;

@@ -13,17 +13,17 @@ import { evaluate } from "./evaluate.ts";
 import { ToolFailure } from "./failure.ts";
 import { click, press, select, settle, type, wheel } from "./input.ts";
 import { parseChord } from "./keys.ts";
-import { about, goBy, goTo, LOAD_STATES, pageUrl, reload } from "./navigation.ts";
+import { about, goBy, goTo, LOAD_STATES, reload } from "./navigation.ts";
 import { SCROLL_STATE } from "./page-scripts.ts";
 import { readHtml, readText, waitFor } from "./reading.ts";
 import { screenshot } from "./screenshot.ts";
 import { readTree } from "./tree.ts";
+import { pageUrl } from "./urls.ts";
 
 const DEFAULT_TIMEOUT_S = 30;
 /** Far beyond what a page has. */
 const MAX_TEXT = 1_000_000;
 const MAX_UPLOADS = 100;
-/** How long a call that only looks for a closed tab's successor may wait. */
 const DIRECTIONS = ["up", "down", "left", "right"] as const;
 
 const timeout = z
@@ -313,7 +313,7 @@ const text = pageTool(
 
 const tree = pageTool(
   "tree",
-  "The accessibility tree of the page with its frames and shadow roots, as indented text: a line an element, with its " +
+  "The accessibility tree of the page with its frames and shadow roots, as indented text: a line for each element, with its " +
     "role, name, state, value, and a reference such as [ref=e12] that click, type, select, upload, hover, scroll, content, " +
     "text and screenshot take. A reference stays valid as long as its element exists. Returns tree, url, title, truncated.",
   z.strictObject({}),
@@ -347,7 +347,7 @@ const waitForTool = pageTool(
 
 const tabs = browserTool(
   "tabs",
-  "The tabs of the browser: list them, open a new one (perhaps with a url, by goto afterwards), select the one that tools " +
+  "The tabs of the browser: list them, open a new one (which becomes the active one), select the one that tools " +
     "act on, or close one. Returns tabs ({id, url, title, active}).",
   z.strictObject({
     action: z.enum(["list", "new", "select", "close"]).default("list"),

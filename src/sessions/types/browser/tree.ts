@@ -76,7 +76,7 @@ interface FrameTree {
 const INTERACTIVE: ReadonlySet<string> = new Set(
   (
     "button canvas checkbox ColorWell combobox ComboBoxMenuButton Date DateTime DisclosureTriangle gridcell " +
-    "InputTime link listbox menuitem menuitemcheckbox menuitemradio MenuListPopup option PopUpButton radio " +
+    "InputTime link listbox menuitem menuitemcheckbox menuitemradio option PopUpButton radio " +
     "searchbox slider spinbutton switch tab textbox treeitem file"
   ).split(" "),
 );
@@ -243,20 +243,23 @@ class TreeWriter {
   #lineOf(tree: FrameTree, node: AxNode, axRole: string): string | undefined {
     const id = node.backendDOMNodeId;
     const isFile = id !== undefined && tree.facts.fileInputs.has(id);
-    const role = isFile ? "file" : (ROLE_NAMES[axRole] ?? axRole);
     const name = textOf(node.name);
     const properties = new Map(
       (node.properties ?? []).map((property) => [property.name, property.value?.value]),
     );
-    if (axRole === "StaticText") return name.trim() === "" ? undefined : `text ${quoted(name.trim())}`;
+    const reference = id === undefined ? "" : `[ref=${this.#references.of(this.#tab, tree.frame, id)}]`;
+    if (axRole === "StaticText")
+      return name.trim() === "" ? undefined : `text ${quoted(name.trim())} ${reference}`;
+    const isEditor =
+      properties.has("editable") && properties.get("focusable") === true && axRole === "generic";
+    const role = isFile ? "file" : isEditor ? "textbox" : (ROLE_NAMES[axRole] ?? axRole);
     const canAct =
       INTERACTIVE.has(axRole) || isFile || properties.get("focusable") === true || properties.has("editable");
     if (!canAct && name === "" && TRANSPARENT.has(axRole)) return undefined;
     if (axRole === "generic" && !properties.get("focusable") && name === "") return undefined;
     const parts = [role];
     if (name !== "") parts.push(quoted(name));
-    if (id !== undefined && axRole !== "RootWebArea")
-      parts.push(`[ref=${this.#references.of(this.#tab, tree.frame, id)}]`);
+    if (reference !== "" && axRole !== "RootWebArea") parts.push(reference);
     for (const [property, given] of properties) {
       if (!SHOWN_STATES.has(property) || given === false || given === "false") continue;
       const shown =
