@@ -187,7 +187,7 @@ export class Browser implements SessionBackend {
         return { ...outcome, data: { ...outcome.data, tab_restarted: restarted } };
       } catch (error) {
         if (signal.aborted) throw new Stopped(await this.#stopScripts(tab));
-        throw tab.lost.aborted ? tab.lost.reason : error;
+        throw error;
       }
     });
   }
@@ -404,8 +404,11 @@ export class Browser implements SessionBackend {
     });
     try {
       return result(TOOL_CODE.success, "success", await work(signal));
-    } catch (error) {
+    } catch (thrown) {
       if (call.signal.aborted) throw abortError(call.signal);
+      // What waited for a tab that is gone was aborted with the reason for that.
+      const error =
+        thrown instanceof BerthError && thrown.cause instanceof ToolFailure ? thrown.cause : thrown;
       if (!this.alive)
         return result(TOOL_CODE.failed, await this.#lossMessage(), { data: { session_lost: true } });
       if (call.timeout.aborted) {

@@ -92,6 +92,9 @@ async function openToDownload(
     await tab.callIn(await tab.page(own), DOWNLOAD_SELF, [], z.unknown(), own);
     // The tab has to stay until the browser has taken the request over.
     while (!hasBegun()) await tab.changes(20, own);
+  } catch (error) {
+    // The browser closes a tab that was opened for a download alone.
+    if (signal.aborted || !tab.lost.aborted) throw error;
   } finally {
     await browser.close(tab, AbortSignal.timeout(1_000));
   }

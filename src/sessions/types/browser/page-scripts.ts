@@ -71,9 +71,9 @@ export const HTML = `function(limit) {
   return { text: text.slice(0, limit), length: text.length };
 }`;
 
-/** On an element or document: its readable text, cut to a number of characters. */
+/** On an element, or in a frame: its readable text, cut to a number of characters. */
 export const TEXT = `function(limit) {
-  const element = this instanceof Document ? this.body ?? this.documentElement : this;
+  const element = this instanceof Node ? this : document.body ?? document.documentElement;
   const text = element ? element.innerText ?? element.textContent ?? "" : "";
   return { text: text.slice(0, limit), length: text.length };
 }`;
