@@ -88,8 +88,8 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await browser.show("<title>flood</title>");
     const flood = browser.call("evaluate", {
       script: `const end = performance.now() + 3000;
-        const frame = document.body.appendChild(document.createElement("iframe"));
-        while (performance.now() < end) { console.log("x".repeat(1e5), {}); document.title = Math.random(); frame.contentWindow.history.replaceState(0, "", "#" + Math.random()) }`,
+        const frame = document.documentElement.appendChild(document.createElement("iframe"));
+        while (performance.now() < end) { console.log("x".repeat(1e5), {}); document.title = Math.random(); frame.contentWindow.location.hash = Math.random() }`,
       timeout: 10,
     });
     const delays: number[] = [];
@@ -100,8 +100,8 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }, 10);
     const answer = await flood;
     clearInterval(timer);
-    expect(answer.code).toBe(0);
-    expect(delays.sort((a, b) => b - a)[0]).toBeLessThan(200);
+    expect(answer).toMatchObject({ code: 0, data: { error: null } });
+    expect(delays.sort((a, b) => b - a)[0]).toBeLessThan(1_000);
     await other.destroy();
   });
 

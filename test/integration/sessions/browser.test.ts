@@ -195,7 +195,10 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     expect(await browser.evaluate("document.title")).toBe("first");
     const closed = await browser.ok("tabs", { action: "close" });
     expect(closed.tabs).toEqual([]);
-    expect(await browser.ok("evaluate", { script: "1" })).toMatchObject({ result: 1 });
+    expect(await browser.ok("evaluate", { script: "1" })).toMatchObject({
+      result: 1,
+      session_restarted: false,
+    });
   });
 
   test("a download is stored in the sandbox, from a URL or from a click, and nothing else is", async () => {

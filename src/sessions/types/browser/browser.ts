@@ -42,6 +42,8 @@ const START_TIMEOUT_MS = 30_000;
 /** How long a page may take to answer once its script was stopped. */
 const RECOVER_MS = 1_000;
 const END_MS = 500;
+/** How long a tab may take to close. */
+const CLOSE_MS = 1_000;
 const MAX_TABS = 20;
 /**
  * A page that opens more dialogs in one call is ended: a script cannot be
@@ -215,7 +217,10 @@ export class Browser implements SessionBackend {
   async close(tab: Tab, signal: AbortSignal): Promise<void> {
     this.devtools.notify("Target.closeTarget", { targetId: tab.targetId });
     // One whose page does not let go is forgotten all the same.
-    await within(untilAborted(this.#gone(tab), signal), RECOVER_MS);
+    const late = AbortSignal.timeout(CLOSE_MS);
+    await this.#untilTabs(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late])).catch(
+      () => {},
+    );
     this.#forget(tab, "The tab was closed.");
   }
 
@@ -323,43 +328,45 @@ export class Browser implements SessionBackend {
 
   #forget(tab: Tab, why: string): void {
     this.#tabs.delete(tab.session);
-    tab.lose(why);
     if (this.#front === tab) this.#front = undefined;
-    if (this.#active === tab) this.#active = this.tabs.at(-1);
+    // One that was lost gets another in its place.
+    if (this.#active === tab && !tab.lost.aborted) this.#active = this.tabs.at(-1);
+    tab.lose(why);
     for (const wake of this.#onTabs) wake();
   }
 
-  async #gone(tab: Tab): Promise<void> {
-    const gone = Promise.withResolvers<void>();
-    tab.lost.addEventListener("abort", () => gone.resolve(), { once: true });
-    if (tab.lost.aborted) return;
-    await gone.promise;
-  }
-
-  async #tabOf(matches: (tab: Tab) => boolean, signal: AbortSignal): Promise<Tab> {
-    const found = Promise.withResolvers<Tab>();
+  /** Waits until something holds about the tabs that are open. */
+  async #untilTabs(holds: () => boolean, signal: AbortSignal): Promise<void> {
+    const done = Promise.withResolvers<void>();
     const check = (): void => {
-      const tab = this.tabs.find(matches);
-      if (tab !== undefined) found.resolve(tab);
+      if (holds()) done.resolve();
     };
     this.#onTabs.add(check);
     try {
       check();
-      return await untilAborted(found.promise, signal);
+      await untilAborted(done.promise, signal);
     } finally {
       this.#onTabs.delete(check);
     }
+  }
+
+  async #tabOf(matches: (tab: Tab) => boolean, signal: AbortSignal): Promise<Tab> {
+    let found: Tab | undefined;
+    await this.#untilTabs(() => {
+      found = this.tabs.find(matches);
+      return found !== undefined;
+    }, signal);
+    if (found === undefined) throw new ToolFailure("The tab was closed.");
+    return found;
   }
 
   /** The active tab; where it has crashed or was closed, another one in its place. */
   async #liveTab(signal: AbortSignal): Promise<{ tab: Tab; restarted: boolean }> {
     const active = this.#active;
     if (active !== undefined && !active.lost.aborted) return { tab: active, restarted: false };
+    // A new tab could share the process of the one that ends.
+    if (active !== undefined) await this.close(active, signal);
     const tab = await this.open(signal);
-    if (active !== undefined) {
-      this.devtools.notify("Target.closeTarget", { targetId: active.targetId });
-      this.#forget(active, "The tab was closed.");
-    }
     this.#active = tab;
     return { tab, restarted: true };
   }
@@ -383,7 +390,7 @@ export class Browser implements SessionBackend {
 
   /** Ends a tab without asking its page. */
   #end(tab: Tab, why: string): void {
-    tab.notify("Page.crash");
+    this.devtools.notify("Target.closeTarget", { targetId: tab.targetId });
     tab.lose(`${why} The next call opens another one in its place.`);
   }
 

@@ -96,8 +96,8 @@ export function keyOf(character: string): Key | undefined {
 /** Parses `Enter`, `a` or `Control+Shift+ArrowLeft`; undefined where it names no key. */
 export function parseChord(text: string): Chord | undefined {
   const isPlus = text.endsWith("++") || text === "+";
-  const names = (isPlus ? text.slice(0, -1) : text).split("+").filter((name) => name !== "");
-  if (isPlus) names.push("+");
+  const names = (isPlus ? text.slice(0, -1) : text).split("+");
+  if (isPlus) names.splice(-1, 1, "+");
   const keys = names.map((name) => {
     const known = name.length === 1 ? name : (ALIASES[name.toLowerCase()] ?? name.toLowerCase());
     return NAMED.get(known) ?? keyOf(known);
