@@ -1,9 +1,10 @@
 import type { z } from "zod";
 import { untilAborted } from "../../../base/async.ts";
 import { hasFewValues } from "../../../base/json.ts";
+import { parseItems } from "./json-items.ts";
 import { MessageStream } from "./message-stream.ts";
 
-/** Larger messages are only taken where their one long string is wanted: see {@link DevTools.fetch}. */
+/** Larger messages are only taken where their one long string is wanted: see {@link DevTools.fetch} and {@link DevTools.list}. */
 const MAX_PARSED_BYTES = 4 * 1024 * 1024;
 /** So that parsing one takes some 50 ms at most. */
 const MAX_VALUES = 400_000;
@@ -41,8 +42,8 @@ export interface DevToolsRequest<S extends z.ZodType> {
 
 interface Pending {
   readonly method: string;
-  /** Whether the answer is taken as bytes. */
-  readonly bytes: boolean;
+  /** What the answer begins with where it is taken as bytes; undefined: it is parsed. */
+  readonly start: Buffer | undefined;
   resolve(answer: unknown): void;
   reject(error: unknown): void;
 }
@@ -109,7 +110,7 @@ export class DevTools {
 
   /** Sends a request. @throws `DevToolsError`, the signal's reason, and what {@link close} was given. */
   async send<S extends z.ZodType>(request: DevToolsRequest<S>, signal: AbortSignal): Promise<z.output<S>> {
-    const answer = await this.#request(request, false, signal);
+    const answer = await this.#request(request, undefined, signal);
     try {
       return request.answer.parse(answer);
     } catch {
@@ -120,11 +121,31 @@ export class DevTools {
 
   /** Sends a request whose answer is one value `data` in base64, which may be large. @throws as {@link send}. */
   async fetch(request: Omit<DevToolsRequest<z.ZodType>, "answer">, signal: AbortSignal): Promise<Buffer> {
-    const message = (await this.#request(request, true, signal)) as Buffer;
-    const start = message.subarray(0, HEAD_BYTES).indexOf(DATA_START);
-    const end = start === -1 ? -1 : message.indexOf(QUOTE, start + DATA_START.length);
+    const value = await this.#rest(request, DATA_START, signal);
+    const end = value.indexOf(QUOTE);
     if (end === -1) throw new DevToolsError(request.method, UNKNOWN_FORM);
-    return Buffer.from(message.toString("latin1", start + DATA_START.length, end), "base64");
+    return Buffer.from(value.toString("latin1", 0, end), "base64");
+  }
+
+  /** Sends a request whose answer is one list of objects, which may be long. @throws as {@link send}. */
+  async list<S extends z.ZodType>(
+    request: Omit<DevToolsRequest<z.ZodType>, "answer">,
+    name: string,
+    item: S,
+    signal: AbortSignal,
+  ): Promise<z.output<S>[]> {
+    const items: z.output<S>[] = [];
+    const list = await this.#rest(request, Buffer.from(`"${name}":[`), signal);
+    const take = (given: unknown): void => {
+      signal.throwIfAborted();
+      items.push(item.parse(given));
+    };
+    const isWhole = await parseItems(list, take).catch(() => {
+      signal.throwIfAborted();
+      throw new DevToolsError(request.method, UNKNOWN_FORM);
+    });
+    if (isWhole) return items;
+    throw new DevToolsError(request.method, "the answer is too large", true);
   }
 
   /** Sends a request whose answer nobody waits for. */
@@ -141,9 +162,19 @@ export class DevTools {
     this.#pending.clear();
   }
 
+  /** Sends a request; returns the bytes of the answer after what it has to begin with. */
+  async #rest(
+    request: Omit<DevToolsRequest<z.ZodType>, "answer">,
+    start: Buffer,
+    signal: AbortSignal,
+  ): Promise<Buffer> {
+    const message = (await this.#request(request, start, signal)) as Buffer;
+    return message.subarray(message.indexOf(start) + start.length);
+  }
+
   async #request(
     request: Omit<DevToolsRequest<z.ZodType>, "answer">,
-    bytes: boolean,
+    start: Buffer | undefined,
     signal: AbortSignal,
   ): Promise<unknown> {
     if (this.#closedBy !== undefined) throw this.#closedBy;
@@ -151,7 +182,7 @@ export class DevTools {
     const id = ++this.#lastId;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     promise.catch(() => {});
-    this.#pending.set(id, { method: request.method, bytes, resolve, reject });
+    this.#pending.set(id, { method: request.method, start, resolve, reject });
     if (this.#pending.size > MAX_PENDING) this.#break("it left too many requests without an answer");
     this.#write(id, request);
     try {
@@ -190,13 +221,13 @@ export class DevTools {
   #answer(id: number, bytes: Buffer, whole: boolean): void {
     const pending = this.#pending.get(id);
     if (pending === undefined) return;
-    const { method } = pending;
-    const isRaw = pending.bytes && bytes.subarray(0, HEAD_BYTES).includes(DATA_START);
+    const { method, start } = pending;
+    const isRaw = start !== undefined && bytes.subarray(0, HEAD_BYTES).includes(start);
     const message = whole && !isRaw ? parse(bytes) : undefined;
     if (whole && isRaw) pending.resolve(bytes);
     else if (message === undefined)
       pending.reject(new DevToolsError(method, "the answer is too large", true));
-    else if (message.error === undefined && !pending.bytes) pending.resolve(message.result);
+    else if (message.error === undefined && start === undefined) pending.resolve(message.result);
     else pending.reject(new DevToolsError(method, problemOf(message.error)));
   }
 

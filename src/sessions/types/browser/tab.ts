@@ -191,6 +191,18 @@ export class Tab {
     return this.#devtools.fetch({ method, params, session: this.session }, signal);
   }
 
+  /** As {@link DevTools.list}. */
+  list<S extends z.ZodType>(
+    method: string,
+    params: object,
+    name: string,
+    item: S,
+    signal: AbortSignal,
+    session: string,
+  ): Promise<z.output<S>[]> {
+    return this.#devtools.list({ method, params, session }, name, item, signal);
+  }
+
   notify(method: string, params: object = {}, session = this.session): void {
     this.#devtools.notify(method, params, session);
   }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { DevToolsError } from "./devtools.ts";
 import type { References } from "./elements.ts";
 import type { Frame, Tab } from "./tab.ts";
 
@@ -7,6 +8,8 @@ const MAX_NAME = 200;
 /** Levels of nodes, those that are not shown among them. */
 const MAX_LEVELS = 1_000;
 const MAX_CANVASES = 50;
+/** Elements of a huge page that are asked for one by one. */
+const MAX_ASKED = 300;
 
 const value = z.object({ value: z.unknown().optional() }).optional();
 const axNode = z.object({
@@ -21,7 +24,6 @@ const axNode = z.object({
   backendDOMNodeId: z.number().optional(),
 });
 type AxNode = z.output<typeof axNode>;
-const axTree = z.object({ nodes: z.array(axNode) });
 
 /** What the accessibility tree does not say of an element. */
 interface DomFacts {
@@ -114,10 +116,14 @@ export async function readTree(tab: Tab, references: References, signal: AbortSi
 
 async function readFrame(tab: Tab, frame: Frame, signal: AbortSignal): Promise<FrameTree> {
   const { session, frameId } = frame;
-  const { nodes } = await tab.send("Accessibility.getFullAXTree", { frameId }, axTree, signal, session);
+  const nodes = await tab.list("Accessibility.getFullAXTree", { frameId }, "nodes", axNode, signal, session);
   const byId = new Map(nodes.map((node) => [node.nodeId, node]));
   const root = nodes.find(({ parentId }) => parentId === undefined);
-  const facts = await readFacts(tab, session, root?.backendDOMNodeId, signal);
+  const facts = await readFacts(tab, session, root?.backendDOMNodeId, signal).catch((error: unknown) => {
+    // Of a huge page, single elements are asked for.
+    if (error instanceof DevToolsError && error.tooLarge) return readFewFacts(tab, session, nodes, signal);
+    throw error;
+  });
   const boxes = new Map<number, string>();
   await Promise.all(
     facts.canvases.map(async ({ id }) => {
@@ -150,15 +156,14 @@ async function readFacts(
     return around;
   };
   const visit = (node: DomNode): void => {
-    const { backendNodeId: id, nodeName, attributes = [] } = node;
+    const { backendNodeId: id, nodeName } = node;
     // Documents of frames are read on their own.
     if (node.contentDocument !== undefined || nodeName === "IFRAME") {
       const frameId = node.frameId ?? node.contentDocument?.frameId;
       if (frameId !== undefined) frames.set(id, frameId);
       return;
     }
-    if (nodeName === "INPUT" && attributes[attributes.indexOf("type") + 1]?.toLowerCase() === "file")
-      fileInputs.add(id);
+    if (isFileInput(node)) fileInputs.add(id);
     if (nodeName === "CANVAS" && canvases.length < MAX_CANVASES) canvases.push({ id, around: aroundOf(id) });
     for (const child of [...(node.shadowRoots ?? []), ...(node.children ?? [])]) {
       outer.set(child.backendNodeId, id);
@@ -167,6 +172,38 @@ async function readFacts(
   };
   visit(node);
   return { frames, fileInputs, canvases };
+}
+
+/** The facts of those elements that seem to be frames or file inputs. */
+async function readFewFacts(
+  tab: Tab,
+  session: string,
+  nodes: readonly AxNode[],
+  signal: AbortSignal,
+): Promise<DomFacts> {
+  const frames = new Map<number, string>();
+  const fileInputs = new Set<number>();
+  const ids = nodes
+    .filter(({ role }) => textOf(role) === "Iframe" || textOf(role) === "button")
+    .flatMap(({ backendDOMNodeId }) => backendDOMNodeId ?? [])
+    .slice(0, MAX_ASKED);
+  await Promise.all(
+    ids.map(async (backendNodeId) => {
+      const answer = z.object({ node: domNode });
+      const asked = tab.send("DOM.describeNode", { backendNodeId, depth: 0 }, answer, signal, session);
+      const node = (await asked.catch(() => undefined))?.node;
+      if (node?.frameId !== undefined) frames.set(backendNodeId, node.frameId);
+      if (node !== undefined && isFileInput(node)) fileInputs.add(backendNodeId);
+    }),
+  );
+  signal.throwIfAborted();
+  return { frames, fileInputs, canvases: [] };
+}
+
+function isFileInput({ nodeName, attributes = [] }: DomNode): boolean {
+  // Names and values in turn.
+  const type = attributes.findIndex((name, index) => index % 2 === 0 && name === "type");
+  return nodeName === "INPUT" && type !== -1 && attributes[type + 1]?.toLowerCase() === "file";
 }
 
 /** Writes a line a node, indented by its depth. */

@@ -108,6 +108,27 @@ describe("the DevTools protocol", () => {
     await expect(refused).rejects.toThrow("Not attached");
   });
 
+  test("a long list is parsed item by item, and is refused where it has no end or an item is too large", async () => {
+    const { devtools, sent, say } = fake();
+    const item = z.object({ n: z.number(), text: z.string() });
+    const ask = () => devtools.list({ method: "A.list" }, "nodes", item, NEVER);
+    const items = Array.from({ length: 50_000 }, (_, n) => ({ n, text: '],}"\\ [{ 東 '.repeat(10) }));
+    const good = ask();
+    say(`{"id":${sent.at(-1)?.id},"result":{"nodes":${JSON.stringify(items)}},"sessionId":"s"}`);
+    expect(await good).toEqual(items);
+    for (const [bad, problem] of [
+      ['{"n":1,"text":"a"}', "too large"],
+      [`{"n":1,"text":"${"x".repeat(MIB)}"}]`, "too large"],
+      ["[".repeat(MIB), "too large"],
+      ['{"n":"one"}]', "another form"],
+      ["{n}]", "another form"],
+    ] as const) {
+      const request = ask();
+      say(`{"id":${sent.at(-1)?.id},"result":{"nodes":[${bad}`);
+      await expect(request).rejects.toThrow(problem);
+    }
+  });
+
   test("a browser that does not read is given up", async () => {
     const broken: string[] = [];
     const wire = { write: () => new Promise<void>(() => {}), pause: () => {}, resume: () => {} };
