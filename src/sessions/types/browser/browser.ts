@@ -202,7 +202,7 @@ export class Browser implements SessionBackend {
   /** Opens a tab, which tools do not act on yet. */
   async open(signal: AbortSignal): Promise<Tab> {
     if (this.#tabs.size >= MAX_TABS) {
-      throw new ToolFailure(`There are ${MAX_TABS} tabs, as many as there may be. Close one.`);
+      throw new ToolFailure(`The browser has reached its limit of ${MAX_TABS} tabs. Close one.`);
     }
     const params = { url: "about:blank" };
     const answer = z.object({ targetId: z.string() });

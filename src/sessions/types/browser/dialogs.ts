@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { JsonObject } from "../../../base/json.ts";
 
-/** How many dialogs a result tells of. */
+/** How many dialogs a result names. */
 const MAX_REPORTED = 10;
 const shortText = z.string().transform((text) => text.slice(0, 1_000).toWellFormed());
 

@@ -85,7 +85,7 @@ export async function type(
 }
 
 async function insert(tab: Tab, text: string, clear: boolean, signal: AbortSignal): Promise<void> {
-  // What is to be replaced is selected.
+  // What the text replaces is selected.
   if (clear && text === "")
     return keystroke(tab, { key: "Delete", code: "Delete", windowsVirtualKeyCode: 46 }, 0, signal);
   const characters = [...text];

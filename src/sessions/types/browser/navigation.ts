@@ -63,7 +63,7 @@ export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: Lo
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
   const before = tab.loaderId;
   await tab.send("Page.navigateToHistoryEntry", { entryId: entry.id }, z.unknown(), signal);
-  // A place in the same document loads nothing: there the history alone tells.
+  // A place in the same document loads nothing: there the history alone shows it.
   while (tab.loaderId === before && !(await isAt(tab, currentIndex + steps, signal)))
     await tab.changes(50, signal);
   await tab.until(() => tab.has(state), signal);

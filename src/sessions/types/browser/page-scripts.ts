@@ -113,3 +113,13 @@ export const DOWNLOAD_SELF = `function() {
   link.download = "";
   link.click();
 }`;
+
+/** On an element: (number of files) → what keeps it from taking files; empty: nothing. */
+export const FILES_PROBLEM = `function(count) {
+  if (!(this instanceof HTMLInputElement && this.type === "file")) return "is no file input";
+  if (this.disabled) return "is disabled";
+  return count > 1 && !this.multiple ? "takes one file only" : "";
+}`;
+
+/** On a file input: the names of its files. */
+export const FILE_NAMES = "function() { return [...this.files].map(file => file.name) }";

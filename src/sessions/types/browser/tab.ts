@@ -293,7 +293,7 @@ export class Tab {
     return { session, objectId: object.objectId };
   }
 
-  /** Lets go of the objects that calls have left in pages. */
+  /** Releases the objects that calls have left in pages. */
   releaseObjects(): void {
     for (const session of this.sessions) {
       this.notify("Runtime.releaseObjectGroup", { objectGroup: OBJECT_GROUP }, session);

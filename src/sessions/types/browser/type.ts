@@ -5,7 +5,8 @@ import { baseConfig, envConfig } from "../common.ts";
 import { desktopSandbox } from "../desktop-sandbox.ts";
 import type { ProgramHost } from "../program.ts";
 import { Browser } from "./browser.ts";
-import { browserTools } from "./tools.ts";
+import { elementTools } from "./element-tools.ts";
+import { PAGE_TOOLS } from "./page-tools.ts";
 
 const MIN_SIDE = 64;
 const MAX_SIDE = 4_096;
@@ -30,7 +31,7 @@ const browserConfig = baseConfig.extend({
   dialogs: z
     .enum(["accept", "dismiss"])
     .default("accept")
-    .describe("How alert, confirm and prompt are answered, which is at once. Results tell of them."),
+    .describe("How alert, confirm and prompt are answered, which is at once. Results name them."),
   env: envConfig.optional(),
 });
 
@@ -45,7 +46,7 @@ export function browserType(host: BrowserHost, desktopImage: string): SessionTyp
     name: "browser",
     description: "A web browser that stays: its tabs, pages, cookies and storage.",
     config: browserConfig,
-    tools: browserTools(host.files),
+    tools: [...PAGE_TOOLS, ...elementTools(host.files)],
     sandbox: desktopSandbox(desktopImage),
     initialize: (place, given, signal) => {
       const { viewport, locale, user_agent, dialogs, env = {} } = given as z.output<typeof browserConfig>;
