@@ -12,7 +12,7 @@ beforeAll(() => {
 
 test.each([
   ["an unknown tool of a known type", "bash:fly", "NOT_FOUND", "TOOL_NOT_FOUND", /There are: bash:run\./],
-  ["an unknown type", "hologram:run", "NOT_FOUND", "TOOL_NOT_FOUND", /There are: bash:…, code:…/],
+  ["an unknown type", "hologram:run", "NOT_FOUND", "TOOL_NOT_FOUND", /There are: bash:…, browser:…, code:…/],
   ["a bare name that is unknown", "fly", "NOT_FOUND", "TOOL_NOT_FOUND", /There is no tool "fly"/],
   [
     "a bare name of several tools",

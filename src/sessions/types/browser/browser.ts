@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { untilAborted, within } from "../../../base/async.ts";
+import { within } from "../../../base/async.ts";
 import { abortError, BerthError, type ErrorReason } from "../../../base/errors.ts";
 import type { JsonObject } from "../../../base/json.ts";
 import {
@@ -16,8 +16,8 @@ import { DevTools, DevToolsError } from "./devtools.ts";
 import { Dialogs, dialogOpening } from "./dialogs.ts";
 import { References } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
-import { Tab } from "./tab.ts";
-import { shownUrl } from "./urls.ts";
+import type { Tab } from "./tab.ts";
+import { Tabs } from "./tabs.ts";
 
 /** How a browser is set up. */
 export interface BrowserOptions extends ChromiumOptions {
@@ -42,23 +42,11 @@ const START_TIMEOUT_MS = 30_000;
 /** How long a page may take to answer once its script was stopped. */
 const RECOVER_MS = 1_000;
 const END_MS = 500;
-/** How long a tab may take to close. */
-const CLOSE_MS = 1_000;
-const MAX_TABS = 20;
 /**
  * A page that opens more dialogs in one call is ended: a script cannot be
  * stopped while it waits for one, and one that never stops opens thousands.
  */
 const MAX_DIALOGS = 200;
-
-const targetInfo = z.object({ targetId: z.string(), type: z.string() });
-const IFRAMES_ONLY = [{ type: "iframe", exclude: false }, { exclude: true }];
-const PAGES_ONLY = [{ type: "page", exclude: false }, { exclude: true }];
-
-const CRASHES: Readonly<Record<string, string>> = {
-  oom: "its page ran out of memory",
-  killed: "its process was killed, most likely because the sandbox ran out of memory",
-};
 
 /** What is wrong with a file, and not with the call. */
 const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
@@ -74,24 +62,18 @@ export class Browser implements SessionBackend {
   readonly #options: BrowserOptions;
   readonly #chromium: Chromium;
   readonly #dialogs = new Dialogs(MAX_DIALOGS);
-  /** In the order in which they were opened, by their session. */
-  readonly #tabs = new Map<string, Tab>();
   readonly references = new References();
   readonly place: SessionHost;
   readonly devtools: DevTools;
-  #active: Tab | undefined;
-  /** The one in front of the others. */
-  #front: Tab | undefined;
-  readonly #opened: string[] = [];
-  #lastTab = 0;
+  readonly tabs: Tabs;
   #broken: string | undefined;
-  readonly #onTabs = new Set<() => void>();
 
   private constructor(options: BrowserOptions, place: SessionHost, chromium: Chromium, devtools: DevTools) {
     this.#options = options;
     this.place = place;
     this.#chromium = chromium;
     this.devtools = devtools;
+    this.tabs = new Tabs(devtools, options);
   }
 
   /**
@@ -147,41 +129,10 @@ export class Browser implements SessionBackend {
     this.#broken ??= `The browser broke its protocol: ${problem}`;
   }
 
-  /** The tabs that are open, in the order in which they were opened. */
-  get tabs(): readonly Tab[] {
-    return [...this.#tabs.values()];
-  }
-
-  get active(): Tab | undefined {
-    return this.#active;
-  }
-
-  /** Makes a tab the one that tools act on. */
-  select(tab: Tab): void {
-    this.#active = tab;
-  }
-
-  /** What there is to say about the tabs that are open. */
-  describeTabs(signal: AbortSignal): Promise<JsonObject[]> {
-    const answer = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
-    return Promise.all(
-      this.tabs.map(async (tab) => {
-        const request = { method: "Target.getTargetInfo", params: { targetId: tab.targetId }, answer };
-        const { targetInfo } = await this.devtools.send(request, signal);
-        const title = targetInfo.title.slice(0, 1_000).toWellFormed();
-        return { id: tab.id, url: shownUrl(targetInfo.url), title, active: tab === this.#active };
-      }),
-    );
-  }
-
   /** Runs a tool on the active tab. */
   run(call: ToolCall, work: (use: BrowserUse) => Promise<Outcome>): Promise<ToolResult> {
     return this.#report(call, async (signal) => {
-      const { tab, restarted } = await this.#liveTab(signal);
-      if (this.#front !== tab) {
-        this.#front = tab;
-        tab.notify("Page.bringToFront");
-      }
+      const { tab, restarted } = await this.tabs.live(signal);
       const own = AbortSignal.any([signal, tab.lost]);
       try {
         const outcome = await work({ tab, references: this.references, signal: own });
@@ -199,176 +150,24 @@ export class Browser implements SessionBackend {
     return this.#report(call, work);
   }
 
-  /** Opens a tab, which tools do not act on yet. */
-  async open(signal: AbortSignal): Promise<Tab> {
-    if (this.#tabs.size >= MAX_TABS) {
-      throw new ToolFailure(`The browser has reached its limit of ${MAX_TABS} tabs. Close one.`);
-    }
-    const params = { url: "about:blank" };
-    const answer = z.object({ targetId: z.string() });
-    const { targetId } = await this.devtools.send({ method: "Target.createTarget", params, answer }, signal);
-    const tab = await this.#tabOf((one) => one.targetId === targetId, signal);
-    const place = this.#opened.indexOf(tab.id);
-    if (place !== -1) this.#opened.splice(place, 1);
-    return tab;
-  }
-
-  /** Closes a tab, and selects the newest of the others. */
-  async close(tab: Tab, signal: AbortSignal): Promise<void> {
-    this.devtools.notify("Target.closeTarget", { targetId: tab.targetId });
-    // One whose page does not let go is forgotten all the same.
-    const late = AbortSignal.timeout(CLOSE_MS);
-    await this.#untilTabs(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late])).catch(
-      () => {},
-    );
-    this.#forget(tab, "The tab was closed.");
-  }
-
   async #boot(signal: AbortSignal): Promise<void> {
-    this.#listen();
-    const autoAttach = { autoAttach: true, waitForDebuggerOnStart: true, flatten: true, filter: PAGES_ONLY };
-    const answer = z.unknown();
-    const asked = [
-      { method: "Target.setDiscoverTargets", params: { discover: true, filter: PAGES_ONLY }, answer },
-      { method: "Target.setAutoAttach", params: autoAttach, answer },
-      { method: "Browser.setDownloadBehavior", params: { behavior: "deny", eventsEnabled: true }, answer },
-    ];
-    await Promise.all(asked.map((request) => this.devtools.send(request, signal)));
-    const tab = await this.#tabOf(() => true, signal);
-    await tab.page(signal);
-    this.#active = tab;
-    this.#opened.length = 0;
-  }
-
-  #listen(): void {
-    const { devtools } = this;
-    const attached = z.object({ sessionId: z.string(), targetInfo });
-    devtools.on("Target.attachedToTarget", attached, (params, session) => this.#attached(params, session));
-    devtools.on(
-      "Target.detachedFromTarget",
-      z.object({ sessionId: z.string() }),
-      ({ sessionId }, session) => {
-        const tab = this.#tabs.get(sessionId);
-        if (tab !== undefined) this.#forget(tab, "The tab was closed.");
-        else if (session !== undefined) this.#ownerOf(session)?.detached(sessionId);
-      },
-    );
-    const crashed = z.object({ targetId: z.string(), status: z.string().max(50), errorCode: z.number() });
-    devtools.on("Target.targetCrashed", crashed, ({ targetId, status, errorCode }) => {
-      const tab = this.tabs.find((one) => one.targetId === targetId);
-      if (tab === undefined) return;
-      const why = CRASHES[status] ?? `${status}, code ${errorCode}`;
-      tab.lose(`The tab crashed (${why}). The next call opens another one in its place.`);
+    this.devtools.on("Page.javascriptDialogOpening", dialogOpening, (dialog, session) => {
+      this.#answer(dialog, session);
     });
-    devtools.on("Page.javascriptDialogOpening", dialogOpening, (dialog, session) => {
-      const tab = session === undefined ? undefined : this.#ownerOf(session);
-      if (tab === undefined || session === undefined) return;
-      const accept = dialog.type === "beforeunload" || this.#options.acceptDialogs;
-      const isTooMany = this.#dialogs.add(dialog, accept);
-      const promptText = dialog.defaultPrompt;
-      if (isTooMany) {
-        this.#end(tab, `The page opened more than ${MAX_DIALOGS} dialogs, and its tab was ended.`);
-      } else tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);
-    });
-    const lifecycle = z.object({ frameId: z.string(), loaderId: z.string(), name: z.string().max(50) });
-    devtools.on("Page.lifecycleEvent", lifecycle, ({ frameId, loaderId, name }, session) => {
-      const tab = this.#tabs.get(session ?? "");
-      if (tab?.targetId === frameId) tab.reached(loaderId, name);
-    });
-    const loading = (isLoading: boolean) => (params: { frameId: string }, session: string | undefined) => {
-      const tab = this.#tabs.get(session ?? "");
-      if (tab?.targetId !== params.frameId) return;
-      tab.isLoading = isLoading;
-      tab.changed();
-    };
-    const frameId = z.object({ frameId: z.string() });
-    devtools.on("Page.frameStartedLoading", frameId, loading(true));
-    devtools.on("Page.frameStoppedLoading", frameId, loading(false));
+    const params = { behavior: "deny", eventsEnabled: true };
+    const request = { method: "Browser.setDownloadBehavior", params, answer: z.unknown() };
+    await Promise.all([this.devtools.send(request, signal), this.tabs.start(signal)]);
   }
 
-  #attached(
-    {
-      sessionId,
-      targetInfo: { targetId, type },
-    }: { sessionId: string; targetInfo: z.output<typeof targetInfo> },
-    parent: string | undefined,
-  ): void {
-    const notify = (method: string, params?: object): void => this.devtools.notify(method, params, sessionId);
-    if (parent !== undefined) {
-      if (this.#ownerOf(parent)?.attached(sessionId, targetId, parent)) this.#prepareFrame(notify);
-      return;
-    }
-    if (type !== "page" || this.#tabs.has(sessionId)) return;
-    if (this.#tabs.size >= MAX_TABS) {
-      this.devtools.notify("Target.closeTarget", { targetId });
-      return;
-    }
-    const tab = new Tab(this.devtools, `t${++this.#lastTab}`, targetId, sessionId);
-    this.#tabs.set(sessionId, tab);
-    this.#opened.push(tab.id);
-    this.#front = undefined;
-    const { width, height } = this.#options;
-    notify("Page.enable");
-    notify("Page.setLifecycleEventsEnabled", { enabled: true });
-    notify("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
-    notify("Emulation.setFocusEmulationEnabled", { enabled: true });
-    this.#prepareFrame(notify);
-    for (const wake of this.#onTabs) wake();
-  }
-
-  #prepareFrame(notify: (method: string, params?: object) => void): void {
-    const how = { autoAttach: true, waitForDebuggerOnStart: true, flatten: true, filter: IFRAMES_ONLY };
-    notify("Target.setAutoAttach", how);
-    notify("Runtime.runIfWaitingForDebugger");
-  }
-
-  #ownerOf(session: string): Tab | undefined {
-    return this.#tabs.get(session) ?? this.tabs.find((tab) => tab.sessions.includes(session));
-  }
-
-  #forget(tab: Tab, why: string): void {
-    this.#tabs.delete(tab.session);
-    if (this.#front === tab) this.#front = undefined;
-    // One that was lost gets another in its place.
-    if (this.#active === tab && !tab.lost.aborted) this.#active = this.tabs.at(-1);
-    tab.lose(why);
-    for (const wake of this.#onTabs) wake();
-  }
-
-  /** Waits until something holds about the tabs that are open. */
-  async #untilTabs(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    const done = Promise.withResolvers<void>();
-    const check = (): void => {
-      if (holds()) done.resolve();
-    };
-    this.#onTabs.add(check);
-    try {
-      check();
-      await untilAborted(done.promise, signal);
-    } finally {
-      this.#onTabs.delete(check);
-    }
-  }
-
-  async #tabOf(matches: (tab: Tab) => boolean, signal: AbortSignal): Promise<Tab> {
-    let found: Tab | undefined;
-    await this.#untilTabs(() => {
-      found = this.tabs.find(matches);
-      return found !== undefined;
-    }, signal);
-    if (found === undefined) throw new ToolFailure("The tab was closed.");
-    return found;
-  }
-
-  /** The active tab; where it has crashed or was closed, another one in its place. */
-  async #liveTab(signal: AbortSignal): Promise<{ tab: Tab; restarted: boolean }> {
-    const active = this.#active;
-    if (active !== undefined && !active.lost.aborted) return { tab: active, restarted: false };
-    // A new tab could share the process of the one that ends.
-    if (active !== undefined) await this.close(active, signal);
-    const tab = await this.open(signal);
-    this.#active = tab;
-    return { tab, restarted: true };
+  /** Answers a dialog, which holds up its page until then. */
+  #answer(dialog: z.output<typeof dialogOpening>, session: string | undefined): void {
+    const tab = session === undefined ? undefined : this.tabs.ownerOf(session);
+    if (tab === undefined) return;
+    const accept = dialog.type === "beforeunload" || this.#options.acceptDialogs;
+    const isTooMany = this.#dialogs.add(dialog, accept);
+    const promptText = dialog.defaultPrompt;
+    if (!isTooMany) tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);
+    else this.tabs.end(tab, `The page opened more than ${MAX_DIALOGS} dialogs, and its tab was ended.`);
   }
 
   /** Stops what runs in a tab that a call leaves. A tab that does not answer even then is given up. */
@@ -382,16 +181,10 @@ export class Browser implements SessionBackend {
       await tab.send("Runtime.evaluate", params, z.unknown(), limit);
     } catch {
       if (!limit.aborted) return "";
-      this.#end(tab, "The tab did not answer, and was ended.");
+      this.tabs.end(tab, "The tab did not answer, and was ended.");
       return " The tab did not answer even then, and was ended: the next call opens another one in its place.";
     }
     return "";
-  }
-
-  /** Ends a tab without asking its page. */
-  #end(tab: Tab, why: string): void {
-    this.devtools.notify("Target.closeTarget", { targetId: tab.targetId });
-    tab.lose(`${why} The next call opens another one in its place.`);
   }
 
   async #report(call: ToolCall, work: (signal: AbortSignal) => Promise<Outcome>): Promise<ToolResult> {
@@ -405,7 +198,7 @@ export class Browser implements SessionBackend {
       data: {
         ...data,
         dialogs: this.#dialogs.take(),
-        opened_tabs: this.#opened.splice(0),
+        opened_tabs: this.tabs.takeOpened(),
         session_restarted: call.restarted,
       },
     });

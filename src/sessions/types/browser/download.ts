@@ -81,7 +81,7 @@ async function openToDownload(
   hasBegun: () => boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  const tab = await browser.open(signal);
+  const tab = await browser.tabs.open(signal);
   const own = AbortSignal.any([signal, tab.lost]);
   try {
     const answer = z.object({ errorText: z.string().optional(), isDownload: z.boolean().optional() });
@@ -96,6 +96,6 @@ async function openToDownload(
     // The browser closes a tab that was opened for a download alone.
     if (signal.aborted || !tab.lost.aborted) throw error;
   } finally {
-    await browser.close(tab, AbortSignal.timeout(1_000));
+    await browser.tabs.close(tab, AbortSignal.timeout(1_000));
   }
 }

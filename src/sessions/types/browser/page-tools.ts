@@ -167,16 +167,15 @@ const tabs = browserTool(
       throw invalidArgument("params.tab", `is not for the action ${action}.`);
     }
     return browser.runOnTabs(call, async (signal) => {
-      const named = id === undefined ? browser.active : browser.tabs.find((one) => one.id === id);
-      if (action === "new") browser.select(await browser.open(signal));
+      const { all, active } = browser.tabs;
+      const named = id === undefined ? active : all.find((one) => one.id === id);
+      if (action === "new") browser.tabs.select(await browser.tabs.open(signal));
       else if (action !== "list" && named === undefined) {
-        throw new ToolFailure(
-          `There is no tab ${id}. There are: ${browser.tabs.map((one) => one.id).join(", ")}.`,
-        );
+        throw new ToolFailure(`There is no tab ${id}. There are: ${all.map((one) => one.id).join(", ")}.`);
       }
-      if (action === "select" && named !== undefined) browser.select(named);
-      if (action === "close" && named !== undefined) await browser.close(named, signal);
-      return { data: { tabs: await browser.describeTabs(signal) } };
+      if (action === "select" && named !== undefined) browser.tabs.select(named);
+      if (action === "close" && named !== undefined) await browser.tabs.close(named, signal);
+      return { data: { tabs: await browser.tabs.describe(signal) } };
     });
   },
 );
