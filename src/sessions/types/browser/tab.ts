@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { untilAborted } from "../../../base/async.ts";
+import { Changes } from "./changes.ts";
 import type { DevTools, DevToolsRequest } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 
@@ -66,7 +66,7 @@ export class Tab {
   /** Frames with a process of their own, by their session. */
   readonly #inner = new Map<string, { readonly frameId: string; readonly parent: string }>();
   readonly #lost = new AbortController();
-  readonly #waiting = new Set<() => void>();
+  readonly #changes = new Changes();
   readonly #earlier: string[] = [];
   #document: { readonly loaderId: string; readonly reached: Set<string> } = {
     loaderId: "",
@@ -128,7 +128,7 @@ export class Tab {
 
   /** Wakes what waits in {@link until}. */
   changed(): void {
-    for (const wake of this.#waiting) wake();
+    this.#changes.announce();
   }
 
   /** Whether the page's newest document has reached a state. */
@@ -146,18 +146,8 @@ export class Tab {
   }
 
   /** Waits until something about the tab's documents holds. */
-  async until(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    const done = Promise.withResolvers<void>();
-    const check = (): void => {
-      if (holds()) done.resolve();
-    };
-    this.#waiting.add(check);
-    try {
-      check();
-      await untilAborted(done.promise, signal);
-    } finally {
-      this.#waiting.delete(check);
-    }
+  until(holds: () => boolean, signal: AbortSignal): Promise<void> {
+    return this.#changes.until(holds, signal);
   }
 
   /** As {@link until}, but for `ms` at most. */

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { untilAborted } from "../../../base/async.ts";
 import type { JsonObject } from "../../../base/json.ts";
+import { Changes } from "./changes.ts";
 import type { DevTools } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { Tab } from "./tab.ts";
@@ -25,7 +25,7 @@ export class Tabs {
   readonly #viewport: { readonly width: number; readonly height: number };
   /** In the order in which they were opened, by their session. */
   readonly #tabs = new Map<string, Tab>();
-  readonly #waiting = new Set<() => void>();
+  readonly #changes = new Changes();
   #active: Tab | undefined;
   /** The one in front of the others. */
   #front: Tab | undefined;
@@ -105,7 +105,9 @@ export class Tabs {
     this.#devtools.notify("Target.closeTarget", { targetId: tab.targetId });
     // One whose page does not let go is forgotten all the same.
     const late = AbortSignal.timeout(CLOSE_MS);
-    await this.#until(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late])).catch(() => {});
+    await this.#changes
+      .until(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late]))
+      .catch(() => {});
     this.#forget(tab, "The tab was closed.");
   }
 
@@ -206,7 +208,7 @@ export class Tabs {
     notify("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
     notify("Emulation.setFocusEmulationEnabled", { enabled: true });
     this.#prepareFrame(notify);
-    for (const wake of this.#waiting) wake();
+    this.#changes.announce();
   }
 
   #prepareFrame(notify: (method: string, params?: object) => void): void {
@@ -221,27 +223,12 @@ export class Tabs {
     // One that was lost gets another in its place.
     if (this.#active === tab && !tab.lost.aborted) this.#active = this.all.at(-1);
     tab.lose(why);
-    for (const wake of this.#waiting) wake();
-  }
-
-  /** Waits until something holds about the tabs that are open. */
-  async #until(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    const done = Promise.withResolvers<void>();
-    const check = (): void => {
-      if (holds()) done.resolve();
-    };
-    this.#waiting.add(check);
-    try {
-      check();
-      await untilAborted(done.promise, signal);
-    } finally {
-      this.#waiting.delete(check);
-    }
+    this.#changes.announce();
   }
 
   async #tabOf(matches: (tab: Tab) => boolean, signal: AbortSignal): Promise<Tab> {
     let found: Tab | undefined;
-    await this.#until(() => {
+    await this.#changes.until(() => {
       found = this.all.find(matches);
       return found !== undefined;
     }, signal);
