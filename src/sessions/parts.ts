@@ -13,6 +13,7 @@ import type { SessionStore } from "./store.ts";
 import { ToolCatalog } from "./tool-catalog.ts";
 import { ToolRunner } from "./tool-runner.ts";
 import { bashType } from "./types/bash/type.ts";
+import { browserType } from "./types/browser/type.ts";
 import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
@@ -46,6 +47,7 @@ interface SessionSettings extends SessionManagerSettings {
 export function createSessions(settings: SessionSettings, parts: SessionParts) {
   const catalog = new ToolCatalog([
     bashType(parts),
+    browserType(parts, settings.desktopImage),
     codeType(parts.processes),
     filesType(parts.files, parts.processes),
     pythonType(parts),

@@ -17,6 +17,8 @@ export interface ProgramHost {
 export interface ProgramRequest {
   readonly sessionId: string;
   readonly argv: readonly string[];
+  /** What messages call it; undefined: the first of its argv. */
+  readonly name?: string;
   /** The whole environment that Berth sets. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute. */
@@ -128,7 +130,7 @@ export class Program {
   /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
   async failure(): Promise<BerthError> {
     const { sessionId } = this;
-    const { argv } = this.#request;
+    const { argv, name = argv[0] } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
     const code = this.exitCode;
     const isOutOfMemory =
@@ -141,7 +143,7 @@ export class Program {
       : `it exited with code ${code ?? "unknown"}${this.said === "" ? "" : `: ${this.said.slice(-1_000)}`}`;
     return new BerthError(
       "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${argv[0]}: ${why}. Files are kept; the next call starts another one.`,
+      `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
       { metadata: { session_id: sessionId, cause: isOutOfMemory ? "OUT_OF_MEMORY" : "EXITED" } },
     );
   }

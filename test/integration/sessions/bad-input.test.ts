@@ -12,7 +12,7 @@ beforeAll(() => {
 
 test.each([
   ["an unknown tool of a known type", "bash:fly", "NOT_FOUND", "TOOL_NOT_FOUND", /There are: bash:run\./],
-  ["an unknown type", "hologram:run", "NOT_FOUND", "TOOL_NOT_FOUND", /There are: bash:…, code:…/],
+  ["an unknown type", "hologram:run", "NOT_FOUND", "TOOL_NOT_FOUND", /There are: bash:…, browser:…, code:…/],
   ["a bare name that is unknown", "fly", "NOT_FOUND", "TOOL_NOT_FOUND", /There is no tool "fly"/],
   [
     "a bare name of several tools",
@@ -79,6 +79,25 @@ test("tools are listed with the schemas of their params", async () => {
   const { tools, resource_types: types } = await worker.tools();
   expect(tools.map(({ name }) => name)).toEqual([
     "bash:run",
+    "browser:back",
+    "browser:click",
+    "browser:content",
+    "browser:download",
+    "browser:evaluate",
+    "browser:forward",
+    "browser:goto",
+    "browser:hover",
+    "browser:key",
+    "browser:reload",
+    "browser:screenshot",
+    "browser:scroll",
+    "browser:select",
+    "browser:tabs",
+    "browser:text",
+    "browser:tree",
+    "browser:type",
+    "browser:upload",
+    "browser:wait_for",
     "code:execute",
     "files:edit",
     "files:glob",
@@ -87,7 +106,7 @@ test("tools are listed with the schemas of their params", async () => {
     "files:write",
     "python:run",
   ]);
-  expect(types.map(({ name }) => name)).toEqual(["bash", "code", "files", "python"]);
+  expect(types.map(({ name }) => name)).toEqual(["bash", "browser", "code", "files", "python"]);
   expect(tools[0]?.schema).toMatchObject({
     $schema: "https://json-schema.org/draft/2020-12/schema",
     type: "object",
