@@ -17,7 +17,7 @@ import { Dialogs, dialogOpening } from "./dialogs.ts";
 import { References } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 import type { Tab } from "./tab.ts";
-import { Tabs } from "./tabs.ts";
+import { Tabs, type Viewport } from "./tabs.ts";
 
 /** How a browser is set up. */
 export interface BrowserOptions extends ChromiumOptions {
@@ -59,18 +59,18 @@ const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
 
 /** A browser in a sandbox, with its tabs. */
 export class Browser implements SessionBackend {
-  readonly #options: BrowserOptions;
+  #acceptDialogs: boolean;
   readonly #chromium: Chromium;
   readonly #dialogs = new Dialogs(MAX_DIALOGS);
   readonly references = new References();
-  readonly place: SessionHost;
   readonly devtools: DevTools;
   readonly tabs: Tabs;
+  #place: SessionHost;
   #broken: string | undefined;
 
   private constructor(options: BrowserOptions, place: SessionHost, chromium: Chromium, devtools: DevTools) {
-    this.#options = options;
-    this.place = place;
+    this.#acceptDialogs = options.acceptDialogs;
+    this.#place = place;
     this.#chromium = chromium;
     this.devtools = devtools;
     this.tabs = new Tabs(devtools, options);
@@ -113,6 +113,28 @@ export class Browser implements SessionBackend {
       const why = late.aborted ? `it did not answer within ${START_TIMEOUT_MS / 1000} s` : String(error);
       throw new BerthError("SESSION_START_FAILED", `Chromium did not start: ${why}`, { cause: error });
     }
+  }
+
+  /** Where it lives. */
+  get place(): SessionHost {
+    return this.#place;
+  }
+
+  /** Takes it out of the warm pool, for a session. */
+  serve(
+    place: SessionHost,
+    { acceptDialogs, ...viewport }: Viewport & { readonly acceptDialogs: boolean },
+  ): void {
+    this.#place = place;
+    this.#chromium.program.sessionId = place.sessionId;
+    this.#acceptDialogs = acceptDialogs;
+    this.tabs.resize(viewport);
+  }
+
+  /** Makes it draw for the first time, which takes longer than all that follow. */
+  async warmUp(signal: AbortSignal): Promise<void> {
+    const { tab } = await this.tabs.live(signal);
+    await tab.fetch("Page.captureScreenshot", { format: "png", optimizeForSpeed: true }, signal);
   }
 
   get alive(): boolean {
@@ -163,7 +185,7 @@ export class Browser implements SessionBackend {
   #answer(dialog: z.output<typeof dialogOpening>, session: string | undefined): void {
     const tab = session === undefined ? undefined : this.tabs.ownerOf(session);
     if (tab === undefined) return;
-    const accept = dialog.type === "beforeunload" || this.#options.acceptDialogs;
+    const accept = dialog.type === "beforeunload" || this.#acceptDialogs;
     const isTooMany = this.#dialogs.add(dialog, accept);
     const promptText = dialog.defaultPrompt;
     if (!isTooMany) tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);

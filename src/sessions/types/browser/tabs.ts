@@ -19,10 +19,16 @@ const CRASHES: Readonly<Record<string, string>> = {
   killed: "its process was killed, most likely because the sandbox ran out of memory",
 };
 
+/** The size of pages, in pixels. */
+export interface Viewport {
+  readonly width: number;
+  readonly height: number;
+}
+
 /** The tabs of a browser, those that pages open among them. */
 export class Tabs {
   readonly #devtools: DevTools;
-  readonly #viewport: { readonly width: number; readonly height: number };
+  #viewport: Viewport;
   /** In the order in which they were opened, by their session. */
   readonly #tabs = new Map<string, Tab>();
   readonly #changes = new Changes();
@@ -32,7 +38,7 @@ export class Tabs {
   #opened: string[] = [];
   #last = 0;
 
-  constructor(devtools: DevTools, viewport: { readonly width: number; readonly height: number }) {
+  constructor(devtools: DevTools, viewport: Viewport) {
     this.#devtools = devtools;
     this.#viewport = viewport;
   }
@@ -51,6 +57,12 @@ export class Tabs {
     await tab.page(signal);
     this.#active = tab;
     this.#opened = [];
+  }
+
+  /** Gives every tab, and those to come, another size. */
+  resize(viewport: Viewport): void {
+    this.#viewport = viewport;
+    for (const tab of this.#tabs.values()) tab.notify("Emulation.setDeviceMetricsOverride", this.#metrics);
   }
 
   /** The tabs that are open, in the order in which they were opened. */
@@ -202,13 +214,17 @@ export class Tabs {
     this.#tabs.set(sessionId, tab);
     if (this.#opened.length < MAX_TABS) this.#opened.push(tab.id);
     this.#front = undefined;
-    const { width, height } = this.#viewport;
     notify("Page.enable");
     notify("Page.setLifecycleEventsEnabled", { enabled: true });
-    notify("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
+    notify("Emulation.setDeviceMetricsOverride", this.#metrics);
     notify("Emulation.setFocusEmulationEnabled", { enabled: true });
     this.#prepareFrame(notify);
     this.#changes.announce();
+  }
+
+  get #metrics(): object {
+    const { width, height } = this.#viewport;
+    return { width, height, deviceScaleFactor: 1, mobile: false };
   }
 
   #prepareFrame(notify: (method: string, params?: object) => void): void {

@@ -1,6 +1,7 @@
+import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import type { FileManager } from "../../../files/manager.ts";
-import type { SessionType } from "../../backend.ts";
+import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
 import { baseConfig, envConfig } from "../common.ts";
 import { desktopSandbox } from "../desktop-sandbox.ts";
 import type { ProgramHost } from "../program.ts";
@@ -35,6 +36,11 @@ const browserConfig = baseConfig.extend({
   env: envConfig.optional(),
 });
 
+type BrowserConfig = z.output<typeof browserConfig>;
+
+/** How long a browser may take to its first picture. */
+const WARM_UP_MS = 30_000;
+
 /** What browsers are built of. */
 export interface BrowserHost extends ProgramHost {
   readonly files: FileManager;
@@ -42,24 +48,59 @@ export interface BrowserHost extends ProgramHost {
 
 /** The type `browser`: Chromium, with pages that stay. */
 export function browserType(host: BrowserHost, desktopImage: string): SessionType {
+  const start = (place: SessionHost, config: BrowserConfig, signal: AbortSignal) => {
+    const { locale, user_agent: userAgent, env = {} } = config;
+    return Browser.start(host, place, { ...changeable(config), locale, userAgent, env }, signal);
+  };
   return {
     name: "browser",
     description: "A web browser that stays: its tabs, pages, cookies and storage.",
     config: browserConfig,
     tools: [...PAGE_TOOLS, ...elementTools(host.files)],
     sandbox: desktopSandbox(desktopImage),
-    initialize: (place, given, signal) => {
-      const { viewport, locale, user_agent, dialogs, env = {} } = given as z.output<typeof browserConfig>;
-      const [width, height] = viewport;
-      const options = {
-        width,
-        height,
-        locale,
-        userAgent: user_agent,
-        env,
-        acceptDialogs: dialogs === "accept",
-      };
-      return Browser.start(host, place, options, signal);
+    initialize: (place, config, signal) => start(place, config as BrowserConfig, signal),
+    prestart: async (sandbox, signal) => {
+      const { owner, sandboxId, generation } = sandbox;
+      const name = { owner, sandboxId, generation };
+      const place = { workerId: "", sessionId: "warm pool", sandbox, name };
+      const browser = await start(place, browserConfig.parse({}), signal);
+      const within = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS)]);
+      await browser.warmUp(within).catch(async (error: unknown) => {
+        await browser.cleanup(false);
+        throw error;
+      });
+      return new PrestartedBrowser(browser);
     },
   };
+}
+
+/** A browser of the default config that waits for its session. */
+class PrestartedBrowser implements PrestartedBackend {
+  readonly #browser: Browser;
+
+  constructor(browser: Browser) {
+    this.#browser = browser;
+  }
+
+  get alive(): boolean {
+    return this.#browser.alive;
+  }
+
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#browser.cleanup(sandboxEnds);
+  }
+
+  /** The size of pages and the answer to dialogs can still change; the rest is fixed. */
+  async adopt(host: SessionHost, config: unknown): Promise<Browser | undefined> {
+    const given = config as BrowserConfig;
+    const { viewport, dialogs, custom_name, ...fixed } = given;
+    const { viewport: _size, dialogs: _answer, ...defaults } = browserConfig.parse({});
+    if (!isDeepStrictEqual(fixed, defaults)) return undefined;
+    this.#browser.serve(host, changeable(given));
+    return this.#browser;
+  }
+}
+
+function changeable({ viewport: [width, height], dialogs }: BrowserConfig) {
+  return { width, height, acceptDialogs: dialogs === "accept" };
 }
