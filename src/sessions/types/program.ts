@@ -16,6 +16,8 @@ export interface ProgramHost {
 /** A program to start. */
 export interface ProgramRequest {
   readonly sessionId: string;
+  /** What it is to its session, for the message of its loss: `desktop`. */
+  readonly name: string;
   readonly argv: readonly string[];
   /** The whole environment that Berth sets. */
   readonly env: Readonly<Record<string, string>>;
@@ -124,7 +126,7 @@ export class Program {
 
   /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
   async failure(): Promise<BerthError> {
-    const { sessionId, argv } = this.#request;
+    const { sessionId, name } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
     const code = this.exitCode;
     const isOutOfMemory =
@@ -137,7 +139,7 @@ export class Program {
       : `it exited with code ${code ?? "unknown"}${this.said === "" ? "" : `: ${this.said.slice(-1_000)}`}`;
     return new BerthError(
       "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${argv[0]}: ${why}. Files are kept; the next call starts another one.`,
+      `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
       { metadata: { session_id: sessionId, cause: isOutOfMemory ? "OUT_OF_MEMORY" : "EXITED" } },
     );
   }

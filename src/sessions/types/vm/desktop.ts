@@ -97,6 +97,7 @@ export class Desktop implements SessionBackend {
       sandbox,
       {
         sessionId,
+        name: "desktop",
         argv: DRIVER_ARGV,
         env,
         workingDir,

@@ -2,11 +2,10 @@
 
 import os
 import shutil
-import signal
 import time
 
 import x11
-from clipboard import MAX_BYTES, Clipboard
+from clipboard import Clipboard
 from keyboard import Keyboard
 from main import Invalid
 from processes import BACKGROUND, CURSOR_ARROW, RESOURCES, Failure
@@ -21,7 +20,8 @@ STEP_SECONDS = 0.01
 CLICK_SECONDS = 0.03
 WHEEL_A_TURN = 10
 MAX_PROGRAMS = 64
-BUS_SECONDS = 2
+# How long a launch waits for those who serve the program.
+READY_SECONDS = 3
 
 
 class Desktop:
@@ -222,13 +222,19 @@ class Desktop:
     def launch(self, argv):
         if self._processes.count("program") >= MAX_PROGRAMS:
             raise Failure("%d launched programs run: close one first." % MAX_PROGRAMS)
-        if self._tree is not None:
-            yield BUS_SECONDS, lambda: os.path.exists(self._processes.path("bus"))
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._is_ready() and time.monotonic() < deadline:
+            yield STEP_SECONDS
         try:
             process = self._processes.start("program", argv, lambda *_: None)
         except (OSError, ValueError) as error:
             raise Failure("%s could not be started: %s." % (argv[0], getattr(error, "strerror", None) or error))
         return {"pid": process.pid}
+
+    def _is_ready(self):
+        """Whether what programs look for when they start is there: the bus, and who manages their windows."""
+        has_bus = self._tree is None or os.path.exists(self._processes.path("bus"))
+        return has_bus and (self._processes.window_manager != "openbox" or self._windows.are_managed())
 
     def resize(self, width, height):
         """Whether the screen has that size now."""

@@ -93,22 +93,23 @@ class Processes:
         self.environment["XAUTHORITY"] = os.environ["XAUTHORITY"] = authority
         ready, display_fd = os.pipe()
         log = os.open(self.path("server.log"), os.O_WRONLY | os.O_CREAT, 0o600)
-        argv = ["Xvfb", "-displayfd", str(display_fd), "-screen", "0", "%dx%dx24" % (width, height), "-dpi", str(dpi),
+        try:
+            with open(self.path("display")) as file:
+                display = ":" + file.read()
+        except OSError:
+            raise Failure("all displays are taken: /tmp holds too many X locks")
+        argv = ["Xvfb", display, "-displayfd", str(display_fd), "-screen", "0", "%dx%dx24" % (width, height), "-dpi", str(dpi),
                 "-nolisten", "tcp", "-nolisten", "local", "-auth", authority, "-noreset", "-background", "none"]
         server = self.start("Xvfb", argv, fds=(display_fd,), stderr=log)
         os.close(display_fd)
         os.close(log)
-        number = _line_of(ready, seconds)
-        if not number.isdigit():
+        if not _line_of(ready, seconds):
             with open(self.path("server.log"), errors="replace") as file:
                 said = file.read(2000).strip()
             raise Failure("Xvfb did not start: %s" % (said or "it said nothing within %d s" % seconds))
-        socket = "/tmp/.X11-unix/X" + number
-        with open(self.path("socket"), "w") as file:
-            file.write("%s %d" % (socket, os.stat(socket).st_ino))
-        self.environment["DISPLAY"] = ":" + number
+        self.environment["DISPLAY"] = display
         self.running[server.pid] = ("Xvfb", server_ended)
-        return ":" + number
+        return display
 
     def start_window_manager(self):
         if shutil.which("openbox", path=self.environment.get("PATH")) is None:

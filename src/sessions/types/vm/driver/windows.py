@@ -39,6 +39,9 @@ class Windows:
                 "minimized": display.atom("_NET_WM_STATE_HIDDEN") in display.longs(window, "_NET_WM_STATE", 256)})
         return found
 
+    def are_managed(self):
+        return bool(self._display.longs(self._display.root, "_NET_SUPPORTING_WM_CHECK", 4))
+
     def _text(self, window, name):
         return self._display.property(window, name, MAX_TITLE * 4)[0].decode("utf-8", "replace")[:MAX_TITLE]
 
