@@ -138,15 +138,29 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     withDesktop(async (desktop) => {
       await desktop.do("launch", { command: "setsid sh -c 'sleep 9999 & sleep 9998' & sleep 9997" });
       await eventually(async () => (await pidsOf("sleep 999")).length >= 3, PATIENCE);
-      // The guard and the driver.
+      // The guard, the driver, and what reads the tree.
       const drivers = await pidsOf("python3 -I -S -c");
-      expect(drivers).toHaveLength(2);
+      expect(drivers).toHaveLength(3);
       await output(`kill -9 ${drivers[index]}`);
       await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
       await restarts(desktop);
       expect(await pidsOf("sleep 999")).toEqual([]);
     }),
   );
+
+  test("what reads the tree is started again where it is killed", () =>
+    withDesktop(async (desktop) => {
+      await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
+      await desktop.node(({ role }) => role === "text");
+      const reader = (await pidsOf("python3 -I -S -c"))[2];
+      await output(`kill -9 ${reader}`);
+      await desktop.node(({ role }) => role === "text");
+      expect((await desktop.screenshot()).data).toMatchObject({
+        tree_truncated: false,
+        session_restarted: false,
+      });
+      expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
+    }));
 
   test("something else that writes to the driver's connection ends the session with the cause", () =>
     withDesktop(async (desktop) => {

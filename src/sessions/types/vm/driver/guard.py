@@ -14,7 +14,7 @@ import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # How long the driver may take to end by itself once its requests end.
-END_SECONDS = 1.5
+END_SECONDS = 0.7
 KILL_ROUNDS = 100
 MAX_DISPLAYS = 1000
 POLLRDHUP = 0x2000

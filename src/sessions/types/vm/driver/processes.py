@@ -9,6 +9,8 @@ import time
 import guard
 
 WM_RESTARTS = 5
+# No process of a driver has a descriptor above.
+MAX_FD = 1024
 BACKGROUND = 0x2E3440
 CURSOR_ARROW = 68
 
@@ -73,6 +75,29 @@ class Processes:
         process.returncode = 0
         self.running[process.pid] = (name, on_end)
         return process
+
+    def fork(self, name, work, fds):
+        """Runs work in a process of its own that has these descriptors alone."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGTERM, signal.SIGCHLD):
+                    signal.signal(number, signal.SIG_DFL)
+                guard.die_with_parent()
+                os.environ.update(self.environment)
+                at = 3
+                for fd in sorted(fds):
+                    os.closerange(at, fd)
+                    at = fd + 1
+                os.closerange(at, MAX_FD)
+                work()
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        self.running[pid] = (name, None)
 
     def reap(self):
         for pid, status in guard.reap():
