@@ -16,9 +16,9 @@ export interface ProgramHost {
 /** A program to start. */
 export interface ProgramRequest {
   readonly sessionId: string;
+  /** What it is to its session, for the message of its loss: `desktop`. */
+  readonly name: string;
   readonly argv: readonly string[];
-  /** What messages call it; undefined: the first of its argv. */
-  readonly name?: string;
   /** The whole environment that Berth sets. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute. */
@@ -130,7 +130,7 @@ export class Program {
   /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
   async failure(): Promise<BerthError> {
     const { sessionId } = this;
-    const { argv, name = argv[0] } = this.#request;
+    const { name } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
     const code = this.exitCode;
     const isOutOfMemory =

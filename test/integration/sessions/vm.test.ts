@@ -97,6 +97,17 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(performance.now() - start).toBeGreaterThanOrEqual(295);
   });
 
+  test("the clipboard holds a mebibyte", async () => {
+    expect(await desktop.do("clipboard", { action: "get" })).toEqual({
+      text: "",
+      truncated: false,
+      session_restarted: false,
+    });
+    const text = `"\u0001${"é".repeat(2 ** 19 - 1)}`;
+    expect(await desktop.do("clipboard", { action: "set", text })).toMatchObject({ text });
+    expect(await desktop.do("clipboard", { action: "get" })).toMatchObject({ text, truncated: false });
+  });
+
   test("a screenshot can go without the tree", async () => {
     const { data } = await desktop.ask("screenshot", { tree: false });
     expect(Object.keys(data).sort()).toEqual(["cursor", "height", "session_restarted", "width"]);

@@ -49,7 +49,7 @@ const CLOSE_MS = 3_000;
 const NOT_FOUND = 127;
 
 const answerSchema = z.union([
-  z.object({ id: z.number(), data: z.json() }),
+  z.object({ id: z.number(), data: z.unknown() }),
   z.object({
     id: z.number(),
     error: z.object({ kind: z.string(), message: z.string(), field: z.string().optional() }),
@@ -105,6 +105,7 @@ export class Desktop implements SessionBackend {
       sandbox,
       {
         sessionId,
+        name: "desktop",
         argv: DRIVER_ARGV,
         env,
         workingDir,
@@ -189,7 +190,8 @@ export class Desktop implements SessionBackend {
     this.#send({ id, op: operation, ...params });
     try {
       const { answer, payload } = await untilAborted(settled, stop);
-      if ("data" in answer) return { data: answer.data, payload };
+      // JSON alone: see FrameReader.
+      if ("data" in answer) return { data: answer.data as Json, payload };
       const { kind, message, field = "" } = answer.error;
       if (kind === "invalid") throw invalidArgument(`params.${field}`, `${message}.`);
       throw new DriverError(kind, message);

@@ -14,7 +14,7 @@ const LENGTHS = 8;
 const MAX_HEADER_BYTES = 1 << 20;
 /** A picture of the largest screen that cannot be compressed. */
 const MAX_PAYLOAD_BYTES = 64 << 20;
-const MAX_VALUES = 200_000;
+const MAX_VALUES = 50_000;
 /** Levels of objects and lists: what reads them further is recursive. */
 export const MAX_DEPTH = 160;
 

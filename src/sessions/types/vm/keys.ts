@@ -75,14 +75,17 @@ export const KNOWN_KEYS =
 /** A key to press, for the driver, and the parameter that named it. */
 export type NamedKey = readonly [field: string, name: string];
 
-/** The name by which the driver finds a key. @throws `INVALID_ARGUMENT` for what cannot be one. */
+/** The name by which the driver finds a key. @param field below `params`. @throws `INVALID_ARGUMENT` for what cannot be one. */
 export function keyName(field: string, key: string): string {
   const alias = key.toLowerCase();
   if (Object.hasOwn(ALIASES, alias)) return ALIASES[alias] ?? key;
   if (FUNCTION_KEY.test(alias)) return alias.toUpperCase();
   if ([...key].length === 1 && isPrintable(key)) return key;
   if (X_NAME.test(key)) return key;
-  throw invalidArgument(field, `there is no key ${JSON.stringify(key.slice(0, 60))}: give ${KNOWN_KEYS}.`);
+  throw invalidArgument(
+    `params.${field}`,
+    `there is no key ${JSON.stringify(key.slice(0, 60))}: give ${KNOWN_KEYS}.`,
+  );
 }
 
 /**
@@ -106,9 +109,9 @@ export function namedKeys(
   fieldOf: (index: number) => string = (index) => `${field}[${index}]`,
 ): readonly NamedKey[] {
   if (keys.length === 0 || keys.length > MAX_KEYS) {
-    throw invalidArgument(field, `must name 1 to ${MAX_KEYS} keys.`);
+    throw invalidArgument(`params.${field}`, `must name 1 to ${MAX_KEYS} keys.`);
   }
-  const names = keys.map((key, index) => keyName(`params.${fieldOf(index)}`, key));
+  const names = keys.map((key, index) => keyName(fieldOf(index), key));
   // With others, a letter is its key: who means Shift names it.
   const plain =
     names.length > 1 ? names.map((name) => (/^[A-Z]$/.test(name) ? name.toLowerCase() : name)) : names;

@@ -250,7 +250,9 @@ const clipboard = defineTool({
     if (action === "set" && text === undefined)
       throw invalidArgument("params.text", "must be given to set it.");
     if (action === "get" && text !== undefined) throw invalidArgument("params.text", "is for set alone.");
-    return act(desktop, call, "clipboard", { text });
+    return act(desktop, call, "clipboard", { text }, ({ data, payload }) => ({
+      data: { ...objectOf(data), text: payload.toString(), session_restarted: call.restarted },
+    }));
   },
 });
 

@@ -4,12 +4,11 @@ import { resolveWorkingDir } from "../../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
 import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
 import { baseConfig, cwdConfig, envConfig } from "../common.ts";
+import { desktopSandbox } from "../desktop-sandbox.ts";
 import type { ProgramHost } from "../program.ts";
 import { Desktop } from "./desktop.ts";
 import { screenSize } from "./params.ts";
 import { DESKTOP_TOOLS } from "./tools.ts";
-
-const MIB = 1024 * 1024;
 
 const vmConfig = baseConfig.extend({
   screen_size: screenSize.default([1920, 1080]),
@@ -47,7 +46,7 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
       "A desktop: a screen with windows, a pointer, a keyboard, and the programs that are launched on it.",
     config: vmConfig,
     tools: DESKTOP_TOOLS,
-    sandbox: { image: desktopImage, memoryBytes: 2048 * MIB, cpuMillis: 2000, pidsLimit: 1024 },
+    sandbox: desktopSandbox(desktopImage),
     initialize: ({ sandbox, sessionId }, config, signal) =>
       start(sandbox, sessionId, config as VmConfig, signal),
     prestart: async (sandbox, signal) => {

@@ -16,6 +16,4 @@ class Finder:
         name = module.__name__
         exec(compile(cls.sources[name], name + ".py", "exec"), module.__dict__)
 sys.meta_path.insert(0, Finder)
-import tree
-tree.SOURCES = Finder.sources
 import main

@@ -14,15 +14,16 @@ import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # How long the driver may take to end by itself once its requests end.
-END_SECONDS = 1.5
+END_SECONDS = 0.7
 KILL_ROUNDS = 100
+MAX_DISPLAYS = 1000
 POLLRDHUP = 0x2000
 
 _libc = ctypes.CDLL(None)
 
 
-def die_with_parent():
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number=signal.SIGKILL):
+    _libc.prctl(PR_SET_PDEATHSIG, number)
 
 
 def descendants():
@@ -70,15 +71,42 @@ def kill_all():
         reap()
 
 
-def remove_socket(directory):
-    """Removes the socket of the X server, which is killed; never that of another, which may get its number."""
+def take_display(directory):
+    """
+    Reserves a display that nothing uses, with the lock that X servers know, and
+    returns its number. The lock names the guard, which outlives the server.
+    """
+    for number in range(MAX_DISPLAYS):
+        lock, socket = "/tmp/.X%d-lock" % number, "/tmp/.X11-unix/X%d" % number
+        try:
+            file = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+        except OSError:
+            continue
+        os.write(file, b"%10d\n" % os.getpid())
+        os.close(file)
+        if not os.path.exists(socket):
+            with open(os.path.join(directory, "display"), "w") as file:
+                file.write("%d" % number)
+            return
+        os.unlink(lock)
+
+
+def release_display(directory):
+    """Removes the lock and the socket, where the server could not: only the lock's owner may use that socket."""
     try:
-        with open(os.path.join(directory, "socket")) as file:
-            path, inode = file.read().split()
-        if os.stat(path).st_ino == int(inode):
-            os.unlink(path)
+        with open(os.path.join(directory, "display")) as file:
+            number = int(file.read())
+        if os.path.exists("/tmp/.X11-unix/X%d" % number):
+            os.unlink("/tmp/.X11-unix/X%d" % number)
+        os.unlink("/tmp/.X%d-lock" % number)
     except (OSError, ValueError):
         pass
+
+
+def clean_up(directory):
+    kill_all()
+    release_display(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def wait_for(driver, wake):
@@ -112,6 +140,7 @@ def guard(main):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.append(1) or os.kill(driver, signal.SIGKILL))
     directory = tempfile.mkdtemp(prefix="berth-vm-")
+    take_display(directory)
     # Only now: the driver would have it too.
     signal.set_wakeup_fd(waker)
     driver = os.fork()
@@ -120,7 +149,9 @@ def guard(main):
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
-            die_with_parent()
+            # Without its guard, it does the guard's work.
+            signal.signal(signal.SIGTERM, lambda *_: clean_up(directory) or os._exit(128 + signal.SIGTERM))
+            die_with_parent(signal.SIGTERM)
             os.close(wake)
             os.close(waker)
             _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -133,7 +164,5 @@ def guard(main):
             os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
         os._exit(0)
     status = wait_for(driver, wake)
-    remove_socket(directory)
-    kill_all()
-    shutil.rmtree(directory, ignore_errors=True)
+    clean_up(directory)
     os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))

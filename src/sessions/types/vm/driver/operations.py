@@ -1,12 +1,10 @@
 """What a desktop can do: a generator for each request, see main.py."""
 
 import os
-import shutil
-import signal
 import time
 
 import x11
-from clipboard import MAX_BYTES, Clipboard
+from clipboard import Clipboard
 from keyboard import Keyboard
 from main import Invalid
 from processes import BACKGROUND, CURSOR_ARROW, RESOURCES, Failure
@@ -21,7 +19,8 @@ STEP_SECONDS = 0.01
 CLICK_SECONDS = 0.03
 WHEEL_A_TURN = 10
 MAX_PROGRAMS = 64
-BUS_SECONDS = 2
+# How long a launch waits for those who serve the program.
+READY_SECONDS = 3
 
 
 class Desktop:
@@ -58,7 +57,7 @@ class Desktop:
         return self._tree is not None
 
     def start_tree(self, has_bus):
-        if has_bus and shutil.which("python3") is not None:
+        if has_bus:
             self._tree = Tree(self._driver)
 
     def _take(self, event):
@@ -73,8 +72,7 @@ class Desktop:
         x, y, _ = self._display.pointer()
         data = {"width": self._screen.width, "height": self._screen.height, "cursor": {"x": x, "y": y}}
         if tree:
-            found = (yield from self._tree.answer(asked)) if self._tree else None
-            nodes, whole = found or ([], self._tree is None)
+            nodes, whole = (yield from self._tree.answer(asked)) if self._tree else ([], True)
             data["accessibility_tree"] = self._with_windows(nodes)
             data["tree_truncated"] = not whole
         return data, png
@@ -213,22 +211,28 @@ class Desktop:
     def clipboard(self, text=None):
         if text is not None:
             self._clipboard.set(text)
-            return {"text": text}
+            return {"truncated": False}, text.encode("utf-8", "replace")
         found = yield from self._clipboard.get()
         if found is None:
             raise Failure("The program that has the clipboard does not answer.")
-        return {"text": found[0], "truncated": found[1]}
+        return {"truncated": found[1]}, found[0].encode("utf-8", "replace")
 
     def launch(self, argv):
         if self._processes.count("program") >= MAX_PROGRAMS:
             raise Failure("%d launched programs run: close one first." % MAX_PROGRAMS)
-        if self._tree is not None:
-            yield BUS_SECONDS, lambda: os.path.exists(self._processes.path("bus"))
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._is_ready() and time.monotonic() < deadline:
+            yield STEP_SECONDS
         try:
             process = self._processes.start("program", argv, lambda *_: None)
         except (OSError, ValueError) as error:
             raise Failure("%s could not be started: %s." % (argv[0], getattr(error, "strerror", None) or error))
         return {"pid": process.pid}
+
+    def _is_ready(self):
+        """Whether what programs look for when they start is there: the bus, and who manages their windows."""
+        has_bus = self._tree is None or os.path.exists(self._processes.path("bus"))
+        return has_bus and (self._processes.window_manager != "openbox" or self._windows.are_managed())
 
     def resize(self, width, height):
         """Whether the screen has that size now."""

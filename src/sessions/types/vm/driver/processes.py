@@ -9,6 +9,8 @@ import time
 import guard
 
 WM_RESTARTS = 5
+# No process of a driver has a descriptor above.
+MAX_FD = 1024
 BACKGROUND = 0x2E3440
 CURSOR_ARROW = 68
 
@@ -74,6 +76,29 @@ class Processes:
         self.running[process.pid] = (name, on_end)
         return process
 
+    def fork(self, name, work, fds):
+        """Runs work in a process of its own that has these descriptors alone."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGTERM, signal.SIGCHLD):
+                    signal.signal(number, signal.SIG_DFL)
+                guard.die_with_parent()
+                os.environ.update(self.environment)
+                at = 3
+                for fd in sorted(fds):
+                    os.closerange(at, fd)
+                    at = fd + 1
+                os.closerange(at, MAX_FD)
+                work()
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        self.running[pid] = (name, None)
+
     def reap(self):
         for pid, status in guard.reap():
             name, on_end = self.running.pop(pid, ("", None))
@@ -93,22 +118,23 @@ class Processes:
         self.environment["XAUTHORITY"] = os.environ["XAUTHORITY"] = authority
         ready, display_fd = os.pipe()
         log = os.open(self.path("server.log"), os.O_WRONLY | os.O_CREAT, 0o600)
-        argv = ["Xvfb", "-displayfd", str(display_fd), "-screen", "0", "%dx%dx24" % (width, height), "-dpi", str(dpi),
+        try:
+            with open(self.path("display")) as file:
+                display = ":" + file.read()
+        except OSError:
+            raise Failure("all displays are taken: /tmp holds too many X locks")
+        argv = ["Xvfb", display, "-displayfd", str(display_fd), "-screen", "0", "%dx%dx24" % (width, height), "-dpi", str(dpi),
                 "-nolisten", "tcp", "-nolisten", "local", "-auth", authority, "-noreset", "-background", "none"]
         server = self.start("Xvfb", argv, fds=(display_fd,), stderr=log)
         os.close(display_fd)
         os.close(log)
-        number = _line_of(ready, seconds)
-        if not number.isdigit():
+        if not _line_of(ready, seconds):
             with open(self.path("server.log"), errors="replace") as file:
                 said = file.read(2000).strip()
             raise Failure("Xvfb did not start: %s" % (said or "it said nothing within %d s" % seconds))
-        socket = "/tmp/.X11-unix/X" + number
-        with open(self.path("socket"), "w") as file:
-            file.write("%s %d" % (socket, os.stat(socket).st_ino))
-        self.environment["DISPLAY"] = ":" + number
+        self.environment["DISPLAY"] = display
         self.running[server.pid] = ("Xvfb", server_ended)
-        return ":" + number
+        return display
 
     def start_window_manager(self):
         if shutil.which("openbox", path=self.environment.get("PATH")) is None:

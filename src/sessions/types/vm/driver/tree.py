@@ -4,11 +4,11 @@ import json
 import os
 import selectors
 import struct
-import subprocess
+
+import tree_reader
 
 SECONDS = 0.4
-MAX_BYTES = 768 * 1024
-SOURCES = {}
+MAX_FAILURES = 3
 
 
 class Tree:
@@ -17,42 +17,46 @@ class Tree:
         self._asked = self._answered = 0
         self._answer = None
         self._data = b""
-        self._process = None
+        self._in = self._out = None
+        # Where programs cannot be asked at all, it ends before it has answered.
+        self._failures = 0
         self._start()
 
     def _start(self):
-        argv = ["python3", "-I", "-c", SOURCES["tree_reader"]]
-        self._process = self._driver.processes.start("tree", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._driver.selector.register(self._process.stdout.fileno(), selectors.EVENT_READ, self._read)
+        (requests, self._in), (self._out, answers) = os.pipe(), os.pipe()
+        self._driver.processes.fork("tree", lambda: tree_reader.serve(requests, answers), (requests, answers))
+        os.close(requests)
+        os.close(answers)
+        os.set_blocking(self._in, False)
+        self._driver.selector.register(self._out, selectors.EVENT_READ, self._read)
 
     def ask(self):
-        if self._process is None:
+        if self._in is None and self._failures < MAX_FAILURES:
             self._start()
         self._asked += 1
+        if self._in is None:
+            return self._asked
         try:
-            self._process.stdin.write(json.dumps({"id": self._asked, "seconds": SECONDS}).encode() + b"\n")
+            os.write(self._in, json.dumps({"id": self._asked, "seconds": SECONDS}).encode() + b"\n")
         except OSError:
             pass
         return self._asked
 
     def answer(self, asked):
-        """(nodes, whether that is all of them); None where there is no answer in time."""
-        yield SECONDS + 0.1, lambda: self._answered >= asked
-        if self._answered < asked or self._answer is None:
-            return None
+        """The programs' trees, and whether that is all of them."""
+        yield SECONDS + 0.1, lambda: self._in is None or self._answered >= asked
+        if self._answered < asked:
+            return [], self._failures == MAX_FAILURES
         return self._answer["nodes"], self._answer["whole"]
 
     def _read(self):
-        try:
-            read = os.read(self._process.stdout.fileno(), 1 << 20)
-        except BlockingIOError:
-            return
+        read = os.read(self._out, 1 << 20)
         if not read:
-            self._driver.selector.unregister(self._process.stdout.fileno())
-            self._process.stdout.close()
-            self._process.stdin.close()
-            self._process, self._data = None, b""
+            self._driver.selector.unregister(self._out)
+            os.close(self._out)
+            os.close(self._in)
+            self._in, self._data = None, b""
+            self._failures += self._answered == 0
             return
         self._data += read
         while len(self._data) >= 4:

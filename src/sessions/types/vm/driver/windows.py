@@ -3,7 +3,9 @@
 import x11
 
 MAX_WINDOWS = 256
-MAX_TITLE = 512
+MAX_TEXT = 200
+# In JSON, each would take six bytes.
+CONTROLS = {code: "\ufffd" for code in range(32)}
 # How long others may take to answer before a request goes on without their answer.
 MANAGER_SECONDS = 2
 PROGRAM_SECONDS = 3
@@ -34,13 +36,16 @@ class Windows:
             names = display.property(window, "WM_CLASS", 1024)[0].split(b"\0")
             pid = display.longs(window, "_NET_WM_PID", 4)
             found.append({
-                "id": window, "title": title, "class": names[1 if len(names) > 1 else 0].decode("utf-8", "replace"),
+                "id": window, "title": title, "class": _plain(names[1 if len(names) > 1 else 0]),
                 "pid": pid[0] if pid else None, "bounds": bounds, "active": window == active,
                 "minimized": display.atom("_NET_WM_STATE_HIDDEN") in display.longs(window, "_NET_WM_STATE", 256)})
         return found
 
+    def are_managed(self):
+        return bool(self._display.longs(self._display.root, "_NET_SUPPORTING_WM_CHECK", 4))
+
     def _text(self, window, name):
-        return self._display.property(window, name, MAX_TITLE * 4)[0].decode("utf-8", "replace")[:MAX_TITLE]
+        return _plain(self._display.property(window, name, MAX_TEXT * 4)[0])
 
     def manager_is_ready(self):
         """Waits until the window manager has handled all that came before: a click has given the focus, say."""
@@ -76,3 +81,7 @@ class Windows:
             data = event.message.data
             if event.message.message_type == self._display.atom("WM_PROTOCOLS") and data[0] == self._display.atom("_NET_WM_PING"):
                 self._answered = max(self._answered, min(data[1], self._asked))
+
+
+def _plain(text):
+    return text.decode("utf-8", "replace")[:MAX_TEXT].translate(CONTROLS)
