@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import WebSocket from "ws";
 import { eventually } from "../../support/eventually.ts";
 import { DESKTOP_IMAGE } from "../../support/images.ts";
+import { PersonBrowser } from "../../support/person-browser.ts";
 import { endOf, type ProgramEnd, ServeProcess } from "../../support/program.ts";
 import { RfbClient } from "../../support/rfb.ts";
 
@@ -299,4 +300,51 @@ describe("attachments", () => {
     const end = await run("tool", "run", "-w", "ann", "vm:wait", "seconds:=0", "-o", path.join(dir, "none"));
     expect(end).toMatchObject({ code: 1, stderr: expect.stringContaining("nothing to write") });
   });
+});
+
+/** In the page: where the picture has the colour of a terminal; false while it does not. */
+const MIDDLE_OF_BLUE = `(() => {
+  const canvas = document.querySelector("canvas");
+  const pixels = canvas?.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let x = 0, y = 0, count = 0;
+  for (let at = 0; at < (pixels?.length ?? 0); at += 4) {
+    if (pixels[at] !== 0x20 || pixels[at + 1] !== 0x40 || pixels[at + 2] !== 0x80) continue;
+    x += (at / 4) % canvas.width;
+    y += Math.floor(at / 4 / canvas.width);
+    count++;
+  }
+  if (count < 10_000) return false;
+  const box = canvas.getBoundingClientRect();
+  const scale = box.width / canvas.width;
+  return { x: box.x + (x / count) * scale, y: box.y + (y / count) * scale };
+})()`;
+
+test("a person's browser shows the desktop, and takes its pointer and keys", async () => {
+  const typed = "/tmp/typed-by-a-person";
+  const launched = await run(
+    ...["tool", "run", "-w", "ann", "vm:launch"],
+    `command=xterm -bg '#204080' -geometry 60x20+100+100 -e sh -c 'cat > ${typed}'`,
+  );
+  expect(launched.code).toBe(0);
+  const { url } = await view("ann", "vm");
+  await using browser = await PersonBrowser.start();
+  const { page } = browser;
+  await page.goto(url);
+  await page.waitForFunction("document.getElementById('status').textContent === 'Connected'");
+  expect(await page.title()).toBe("ann · vm – Berth");
+  const found = await page.waitForFunction(MIDDLE_OF_BLUE);
+  const blue = (await found.jsonValue()) as { x: number; y: number };
+  await page.mouse.click(blue.x, blue.y);
+  await page.keyboard.type("Hello from a person");
+  await page.keyboard.press("Enter");
+  await eventually(
+    async () => {
+      const { stdout } = await run("tool", "run", "-w", "ann", "vm:windows");
+      expect(stdout).toContain("XTerm");
+      const sandbox = JSON.parse((await run("session", "ls", "-w", "ann", "--json")).stdout);
+      const { sandboxId } = sandbox.sessions[0];
+      return (await run("exec", sandboxId, "cat", typed)).stdout === "Hello from a person\n";
+    },
+    { timeoutMs: 20_000 },
+  );
 });
