@@ -58,6 +58,8 @@ def endpoint(address: str | None, token: str | None, ca: CA | None, tls: bool | 
         "grpc.min_reconnect_backoff_ms": 1_000,
         "grpc.max_reconnect_backoff_ms": 2_000,
     }
+    # Each client has a connection of its own, so that one made after a fork does not get its parent's.
+    options["grpc.use_local_subchannel_pool"] = 1
     if _is_local(target):
         # No proxy stands between a client and its own machine, whatever the environment says.
         options["grpc.enable_http_proxy"] = 0
