@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +29,6 @@ from berth.openmanus import (
 SETTINGS = SandboxSettings(image="", timeout=60)
 
 
-@contextlib.asynccontextmanager
-async def managed(**settings: int) -> AsyncIterator[SandboxManager]:
-    async with SandboxManager(**settings) as manager:
-        yield manager
-
-
 def test_settings_have_the_defaults_of_the_document() -> None:
     settings = SandboxSettings()
     assert settings.image == "python:3.12-slim" and settings.work_dir == "/workspace"
@@ -54,7 +46,7 @@ def test_settings_have_the_defaults_of_the_document() -> None:
 
 
 async def test_a_manager_makes_finds_and_deletes(berth: AsyncBerth) -> None:
-    async with managed(max_sandboxes=2, idle_timeout=120) as manager:
+    async with SandboxManager(max_sandboxes=2, idle_timeout=120) as manager:
         first = await manager.create_sandbox(SETTINGS)
         second = await manager.create_sandbox(SETTINGS)
         assert (await berth.sandboxes.get(first)).info.spec.idle_timeout == 120
@@ -81,7 +73,7 @@ async def test_a_manager_makes_finds_and_deletes(berth: AsyncBerth) -> None:
 
 
 async def test_creates_at_once_share_the_places() -> None:
-    async with managed(max_sandboxes=3) as manager:
+    async with SandboxManager(max_sandboxes=3) as manager:
         made = await asyncio.gather(
             *(manager.create_sandbox(SETTINGS) for _ in range(6)), return_exceptions=True
         )
@@ -90,7 +82,7 @@ async def test_creates_at_once_share_the_places() -> None:
 
 
 async def test_a_bad_image_gives_its_place_back() -> None:
-    async with managed(max_sandboxes=1) as manager:
+    async with SandboxManager(max_sandboxes=1) as manager:
         with pytest.raises(RuntimeError):
             await manager.create_sandbox(SandboxSettings(image="no/such:image"))
         await manager.create_sandbox(SETTINGS)

@@ -8,6 +8,7 @@ import os
 import tarfile
 import threading
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from berth import (
     AsyncBerth,
     AsyncSandbox,
     Berth,
+    Mount,
     RunMessage,
     SandboxSpec,
     SessionResource,
@@ -24,6 +26,7 @@ from berth import (
     ToolResult,
     errors,
 )
+from berth.types import SandboxEvent
 
 
 async def test_a_sandbox_from_its_making_to_its_end(berth: AsyncBerth) -> None:
@@ -46,7 +49,7 @@ async def test_a_sandbox_from_its_making_to_its_end(berth: AsyncBerth) -> None:
     await berth.sandboxes.delete("no-such-sandbox")
 
 
-async def _until_the_end(berth: AsyncBerth, sandbox_id: str):  # type: ignore[no-untyped-def]
+async def _until_the_end(berth: AsyncBerth, sandbox_id: str) -> AsyncIterator[SandboxEvent]:
     async for event in berth.sandboxes.events(sandbox_id=sandbox_id):
         yield event
         if event.type == "TERMINATED":
@@ -86,8 +89,6 @@ async def test_what_is_wrong_with_a_spec_is_said(berth: AsyncBerth) -> None:
     with pytest.raises(ValueError, match="EGRESS"):
         await berth.sandboxes.create_from(SandboxSpec(network="ALL"))  # type: ignore[arg-type] # pyright: ignore
     with pytest.raises(errors.NotAllowedError):
-        from berth import Mount
-
         await berth.sandboxes.create(mounts=[Mount("/etc/x", host_path="/etc")])
 
 
@@ -250,7 +251,7 @@ async def test_workspaces(berth: AsyncBerth) -> None:
     await ensured.sandbox.files.write("kept", "across sandboxes")
     assert (await workspaces.ensure_sandbox(name)).reused
     assert (await workspaces.stop_sandbox(name)).sandbox_id == ""
-    async with berth.sandboxes.create(mounts=[_mount(name)]) as other:
+    async with berth.sandboxes.create(mounts=[Mount("/mnt/work", workspace_id=name)]) as other:
         assert await other.files.read("/mnt/work/kept") == b"across sandboxes"
     assert (await workspaces.add_trace_ref(name, "t-1")).trace_refs == ("t-1",)
     found = await workspaces.lookup_trace("t-1")
@@ -271,12 +272,6 @@ async def test_workspaces(berth: AsyncBerth) -> None:
         assert await workspaces.cleanup(each, force=True) is None
     with pytest.raises(errors.WorkspaceNotFoundError):
         await workspaces.get(name)
-
-
-def _mount(workspace_id: str):  # type: ignore[no-untyped-def]
-    from berth import Mount
-
-    return Mount("/mnt/work", workspace_id=workspace_id)
 
 
 async def test_runs(berth: AsyncBerth) -> None:

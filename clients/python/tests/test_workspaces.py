@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from berth import AsyncBerth, errors
+from berth import AsyncBerth, SandboxSpec, errors
 from berth.workspaces import LifecycleError, WorkspaceDockerError, WorkspaceManager, workspace_subdir_key
 
 
@@ -87,8 +87,6 @@ async def test_without_an_engine(
     real = type(berth.workspaces).ensure_sandbox
 
     async def refused(self: object, workspace_id: str) -> object:
-        from berth import SandboxSpec
-
         return await real(berth.workspaces, workspace_id, SandboxSpec(image="no/such:image"))
 
     monkeypatch.setattr(type(berth.workspaces), "ensure_sandbox", refused)

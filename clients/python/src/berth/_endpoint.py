@@ -82,7 +82,7 @@ def _host_and_port(address: str, text: str, default_port: int | None) -> str:
         port = parts.port or default_port
     except ValueError:
         raise _bad_address(address) from None
-    if port is None or parts.path or parts.query or parts.username is not None:
+    if port is None or (default_port is not None and not parts.hostname) or parts.path or parts.query or parts.username is not None:
         raise _bad_address(address)
     host = parts.hostname or "127.0.0.1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

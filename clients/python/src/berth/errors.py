@@ -357,6 +357,11 @@ _DETAIL_NAME = b"berth.v1.ErrorDetail"
 _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
+def class_of(reason: str) -> type[BerthError] | None:
+    """The class of errors with a reason, such as "SANDBOX_NOT_FOUND"; None for one that this client does not know."""
+    return _BY_REASON.get(reason)
+
+
 def error_of(error: grpc.RpcError, target: str = "the service") -> BerthError:
     """The typed error of a failed call; `target` is what the call went to."""
     code = error.code()
