@@ -108,9 +108,22 @@ async def test_a_command_starts_once_wherever_the_connection_breaks(link: Link, 
         link.lengths = [20, 70, 110, 150, 200]
         async with AsyncBerth(link.address, retry_for=20) as other:
             sandbox = type(made)(other.transport, made.info)
-            async with sandbox.exec("echo once >> times; cat times", reconnect=20) as process:
+            async with sandbox.exec(
+                "echo once >> times; cat times", reconnect=20, request_id=uuid.uuid4().hex
+            ) as process:
                 assert (await process.result()).stdout == "once\n"
         assert link.cuts == 5
+
+
+async def test_a_command_without_a_name_is_not_started_twice(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as made:
+        link.lengths = [70]
+        async with AsyncBerth(link.address, retry_for=20) as other:
+            sandbox = type(made)(other.transport, made.info)
+            with pytest.raises(errors.BerthError) as raised:
+                await sandbox.exec("echo once >> times").wait()
+            assert raised.value.reason == ""
+        assert link.cuts == 1
 
 
 async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:

@@ -57,7 +57,7 @@ def time(value: Timestamp) -> datetime | None:
     """A Timestamp in UTC; None where it is not set."""
     if value.seconds == 0 and value.nanos == 0:
         return None
-    return datetime.fromtimestamp(value.seconds, timezone.utc).replace(microsecond=value.nanos // 1000)
+    return datetime.fromtimestamp(value.seconds + value.nanos / 1e9, timezone.utc)
 
 
 def content(data: types.Content) -> bytes:
@@ -190,7 +190,6 @@ def sandbox(given: sandbox_pb2.Sandbox) -> types.SandboxInfo:
     return types.SandboxInfo(
         sandbox_id=given.sandbox_id,
         state=name_of(sandbox_pb2.SandboxState, given.state, "SANDBOX_STATE_"),
-        spec=spec_of(given.spec),
         generation=given.generation,
         engine=given.engine,
         isolation=name_of(sandbox_pb2.IsolationLevel, given.isolation, "ISOLATION_LEVEL_"),
@@ -200,6 +199,7 @@ def sandbox(given: sandbox_pb2.Sandbox) -> types.SandboxInfo:
         expire_time=time(given.expire_time),
         active_operations=given.active_operations,
         termination=termination(given.termination) if given.HasField("termination") else None,
+        read_spec=lambda: spec_of(given.spec),
     )
 
 

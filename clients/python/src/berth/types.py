@@ -7,9 +7,10 @@ service, is "UNKNOWN_" and its number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal, Union
 
 from berth.errors import BerthError
@@ -96,8 +97,6 @@ class SandboxInfo:
     sandbox_id: str
     #: CREATING, RUNNING, PAUSED, DELETING or TERMINATED.
     state: str
-    #: The spec in force, defaults filled in.
-    spec: SandboxSpec
     #: Which container stands behind the id, from 1.
     generation: int
     #: "docker" or "bubblewrap".
@@ -112,6 +111,13 @@ class SandboxInfo:
     active_operations: int
     #: Set in state TERMINATED only.
     termination: Termination | None
+    #: Reads the spec when it is asked for: most calls that bring one are not made for it.
+    read_spec: Callable[[], SandboxSpec] = field(repr=False, compare=False)
+
+    @cached_property
+    def spec(self) -> SandboxSpec:
+        """The spec in force, defaults filled in."""
+        return self.read_spec()
 
 
 @dataclass(frozen=True)

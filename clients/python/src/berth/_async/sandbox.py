@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
@@ -76,7 +75,8 @@ class AsyncSandbox:
         and rows. `output_limit_bytes`: ends it when it has written more (default: no limit). `detach`: it goes on
         when its reader leaves. `reconnect`: seconds for which a broken connection may be made again before the
         command ends. `run_id`: the run it belongs to. `request_id`: a name of your own for it; the same one again,
-        within 24 hours, is the same command.
+        within 24 hours, is the same command. With one, a connection that breaks before the command is known to
+        have started is made again too, and the command starts once.
 
         The start raises SandboxNotFoundError, SandboxNotRunningError, InvalidArgumentError for a working
         directory or user that does not exist, TooManyOperationsError. A program that does not exist is a result:
@@ -95,8 +95,7 @@ class AsyncSandbox:
             disconnect_grace=None if detach else _convert.duration(reconnect),
             output_limit_bytes=output_limit_bytes,
             run_id=run_id,
-            # Where the connection breaks before the command is known to have started, it is started once.
-            request_id=request_id or uuid.uuid4().hex,
+            request_id=request_id,
         )
         _set_command(request, command)
         return AsyncProcess(self.transport, request, reconnect)

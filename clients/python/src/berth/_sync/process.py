@@ -244,7 +244,9 @@ class Process:
     def _recover(self, error: BerthError) -> None:
         """Waits before the connection is made again; raises where that is not, or no longer, worth while."""
         started = self.start_time is not None
-        if is_broken(error):
+        # Before that, the same request starts another command, unless it names itself.
+        safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
+        if is_broken(error) and safe:
             if self._lost is None:
                 self._lost = Pauses(self._reconnect if started else self._transport.retry_for)
             wait = self._lost.next(error)
