@@ -50,6 +50,9 @@ class Link:
         #: Bytes that may still come from the service over each of the next connections; then it is cut.
         self.lengths: list[int] = []
         self.cuts = 0
+        #: While it is clear, what comes from the service is held back.
+        self.passing = asyncio.Event()
+        self.passing.set()
         self.open = True
         self.port = 0
 
@@ -89,7 +92,8 @@ class Link:
         room = self.lengths.pop(0) if self.lengths else None
         try:
             await asyncio.gather(
-                self._pass(reader, far_writer, None, both), self._pass(far_reader, writer, room, both)
+                self._pass(reader, far_writer, None, None, both),
+                self._pass(far_reader, writer, room, self.passing, both),
             )
         finally:
             self._writers -= both
@@ -101,10 +105,13 @@ class Link:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         room: int | None,
+        gate: asyncio.Event | None,
         both: set[asyncio.StreamWriter],
     ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
+                if gate is not None:
+                    await gate.wait()
                 if room is not None:
                     data = data[:room]
                     room -= len(data)

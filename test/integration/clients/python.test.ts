@@ -69,7 +69,7 @@ afterAll(async () => {
   if (directory) await rm(directory, { recursive: true, force: true });
 });
 
-describe("the Python client", () => {
+describe.concurrent("the Python client", () => {
   test.each(["newest", "lowest"] as const)(
     "passes its tests with the %s grpcio and protobuf that it takes",
     async (name) => {

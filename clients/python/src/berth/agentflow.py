@@ -167,7 +167,7 @@ class Sandbox:
     async def warmup(self, resources: str | Sequence[str] | None = None) -> Dict:
         """Says whether the service offers the types: {"status", "resources": {type: bool}}.
 
-        Berth keeps sessions ready by `berth serve --warm-sessions`, not by a client's call.
+        Berth keeps sessions ready by `berth serve --warm-session`, not by a client's call.
         """
         return await self._calls.warmup(resources)
 

@@ -730,7 +730,8 @@ class _Loop(Agent):
         return StepResult(
             result,
             finished=agent.state is AgentState.FINISHED,
-            messages=[RunMessage(_ROLES[each.role], each.content or "") for each in added],
+            # A report takes 100, as many as a run keeps.
+            messages=[RunMessage(_ROLES[each.role], each.content or "") for each in added[-100:]],
         )
 
 

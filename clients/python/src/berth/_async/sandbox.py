@@ -70,6 +70,8 @@ class AsyncSandbox:
     ) -> AsyncProcess:
         """A command whose output comes as it is written: iterate over it, or enter it; see AsyncProcess.
 
+        Nothing runs before that; `start` starts it, for one that is detached and not read.
+
         `command`: a line for /bin/sh, or a list of the program and its arguments, with no shell between.
         `timeout`: seconds it may run; by default the sandbox's (300). `terminal`: gives it one of so many columns
         and rows. `output_limit_bytes`: ends it when it has written more (default: no limit). `detach`: it goes on

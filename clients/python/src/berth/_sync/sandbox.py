@@ -71,6 +71,8 @@ class Sandbox:
     ) -> Process:
         """A command whose output comes as it is written: iterate over it, or enter it; see Process.
 
+        Nothing runs before that; `start` starts it, for one that is detached and not read.
+
         `command`: a line for /bin/sh, or a list of the program and its arguments, with no shell between.
         `timeout`: seconds it may run; by default the sandbox's (300). `terminal`: gives it one of so many columns
         and rows. `output_limit_bytes`: ends it when it has written more (default: no limit). `detach`: it goes on
