@@ -26,6 +26,7 @@ WORDS = [
     (r"\baclose\b", "close"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
+    (r"A client belongs to the event loop of its first call\.", "A client may be used by several threads."),
 ]
 
 

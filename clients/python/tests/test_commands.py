@@ -84,6 +84,8 @@ async def test_leaving_the_block_ends_the_command_and_not_the_loop_in_it(sandbox
             async for chunk in process:
                 assert chunk.text == word
                 break
+            else:
+                raise AssertionError(f"the command ended before {word!r}")
     assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
 
 
@@ -186,7 +188,8 @@ async def test_what_cannot_start_says_why(berth: AsyncBerth, sandbox: AsyncSandb
 def test_without_asyncio(sync_berth: Berth) -> None:
     with sync_berth.sandboxes.create() as sandbox:
         assert sandbox.run("echo hello", check=True).stdout == "hello\n"
-        process = sandbox.exec("echo ready; exec sleep 1000", reconnect=1000)
+        # Ends by itself where leaving it does not end it.
+        process = sandbox.exec("echo ready; exec sleep 20", reconnect=1000)
         for chunk in process:
             assert chunk.text == "ready\n"
             break

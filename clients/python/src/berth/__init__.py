@@ -2,7 +2,8 @@
 
 `Berth` and, for asyncio, `AsyncBerth` are the client; `Agent` is a loop that the service supervises. The generated
 messages and stubs are in `berth.v1`. Code written for AgentFlow, OpenManus or a gateway's WorkspaceManager finds
-its own names in `berth.agentflow`, `berth.openmanus` and `berth.workspaces`; `berth.Sandbox` is AgentFlow's.
+its own names in `berth.agentflow`, `berth.openmanus` and `berth.workspaces`; `berth.Sandbox` is AgentFlow's, and what
+`Berth` makes are of type `SyncSandbox`.
 """
 
 from berth._async.client import AsyncBerth
@@ -17,6 +18,7 @@ from berth._sync.client import Berth
 from berth._sync.files import Files
 from berth._sync.process import Process
 from berth._sync.runs import Runs
+from berth._sync.sandbox import Sandbox as SyncSandbox
 from berth._sync.sandbox import Sandboxes
 from berth._sync.sessions import Sessions, Worker
 from berth._sync.subscription import Subscription
@@ -92,6 +94,7 @@ __all__ = [
     "Step",
     "StepResult",
     "Subscription",
+    "SyncSandbox",
     "ToolCall",
     "ToolInfo",
     "ToolOutput",

@@ -29,7 +29,7 @@ class Berth:
     do them once: the client sets one for what is made, changed or removed, and you may for what is run. All others
     are made once.
 
-    Every call raises a `BerthError`: see `berth.errors`. A client belongs to the event loop of its first call.
+    Every call raises a `BerthError`: see `berth.errors`. A client may be used by several threads.
     """
 
     def __init__(
