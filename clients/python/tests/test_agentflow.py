@@ -23,9 +23,14 @@ PYTHON = pytest.param(ON_PYTHON, id="python")
 
 
 class Recorded(Sandbox):
-    """A Sandbox that keeps what each call answered."""
+    """A Sandbox that keeps what each call answered, and whose calls those were."""
 
     answers: list[tuple[str, Any]] = []
+    workers: list[str] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.workers.append(self.worker_id)
 
     async def create_session(self, *args: Any, **more: Any) -> Any:
         return self._keep("create_session", await super().create_session(*args, **more))
@@ -51,7 +56,7 @@ async def run_block(name: str, words: Mapping[str, str]) -> tuple[list[Any], lis
         text = text.replace(word, instead)
     printed: list[Any] = []
     names: dict[str, Any] = {"Sandbox": Recorded, "print": printed.append}
-    Recorded.answers = []
+    Recorded.answers, Recorded.workers = [], []
     code = compile(text, f"<{name}>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     running = types.FunctionType(code, names)
     if "async with" in text:
@@ -67,7 +72,6 @@ async def run_block(name: str, words: Mapping[str, str]) -> tuple[list[Any], lis
 @pytest.mark.parametrize("words", [VM, PYTHON])
 @pytest.mark.parametrize("name", BLOCKS)
 async def test_a_block_of_the_page_runs(name: str, words: Mapping[str, str], berth: AsyncBerth) -> None:
-    before = {session.session_id for session in await berth.sessions.list()}
     printed, answers = await run_block(name, words)
     kind = "python" if words else "vm"
     for call, answer in answers:
@@ -94,7 +98,8 @@ async def test_a_block_of_the_page_runs(name: str, words: Mapping[str, str], ber
             [(kind, "active"), ("bash", "active")]
         )
     # Nothing of it is left.
-    assert {session.session_id for session in await berth.sessions.list()} <= before
+    assert len(Recorded.workers) == 1
+    assert await berth.sessions.list(worker_id=Recorded.workers[0]) == []
 
 
 def test_the_name_at_the_top_is_the_same_class() -> None:

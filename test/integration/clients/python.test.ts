@@ -69,7 +69,8 @@ afterAll(async () => {
   if (directory) await rm(directory, { recursive: true, force: true });
 });
 
-describe.concurrent("the Python client", () => {
+// Against hangs only: whole suites of Python run in these, on first use with the making of their environments.
+describe.concurrent("the Python client", { timeout: 300_000 }, () => {
   test.each(["newest", "lowest"] as const)(
     "passes its tests with the %s grpcio and protobuf that it takes",
     async (name) => {

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from berth._async.client import AsyncBerth
 from berth._async.worker_dicts import Action, AsyncWorkerDicts, Dict, Resources
-from berth._endpoint import CA
+from berth._endpoint import CA, endpoint
 from berth._sync.client import Berth
 from berth._sync.worker_dicts import WorkerDicts
 from berth.types import Json
@@ -56,7 +56,7 @@ class Sandbox:
         #: Whose sessions they are.
         self.worker_id = worker_id or f"worker-{uuid.uuid4().hex[:12]}"
         #: Where the service is.
-        self.server_url = AsyncBerth(server_url, token=token, ca=ca, tls=tls).address
+        self.server_url = endpoint(server_url, token, ca, tls).address
         self._timeout = timeout
         self._token, self._ca, self._tls = token, ca, tls
         self._keep_sessions = keep_sessions
