@@ -4,9 +4,11 @@ import { parseArgs } from "node:util";
 import { drawLatencies } from "./picture.ts";
 import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
+import { browser } from "./rows/browser.ts";
 import { createCold } from "./rows/create.ts";
 import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
+import { desktop } from "./rows/desktop.ts";
 import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
 import { lists } from "./rows/lists.ts";
@@ -32,6 +34,8 @@ const ROWS: readonly Row[] = [
   execOutput,
   execThroughput,
   sessions,
+  desktop,
+  browser,
   files,
   unary,
   workspaces,

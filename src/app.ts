@@ -215,7 +215,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     processes,
     running,
   });
-  const { sessions, catalog, tools } = createSessions(settings, {
+  const { sessions, catalog, tools, viewer } = createSessions(settings, {
     ...common,
     sandboxes,
     processes,
@@ -227,7 +227,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     writeBehind: state.writeBehind,
   });
   const below = { engine, monitor, state, lanes, transcripts, directories };
-  return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools };
+  return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
 function showGauges(metrics: Registry, service: Service): void {

@@ -31,9 +31,16 @@ export async function write(
   }
 }
 
-/** Writes one line of JSON. */
+/** What JSON may hold unescaped although terminals act on it: DEL, C1 controls, changes of direction, other line ends. */
+const ACTIVE = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** Writes one line of JSON, in which nothing acts on a terminal. */
 export async function writeJson(stream: Writable, value: unknown, signal?: AbortSignal): Promise<void> {
-  await write(stream, `${JSON.stringify(value)}\n`, signal);
+  const json = JSON.stringify(value).replace(
+    ACTIVE,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+  await write(stream, `${json}\n`, signal);
 }
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

@@ -207,11 +207,13 @@ export class ProcessManager {
         user: request.user ?? sandbox.user,
         stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
         terminal: request.terminal,
+        ...(request.isDialogue && { isDialogue: true }),
       };
       const options: StartOptions = {
         command: request.command,
         timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs,
         stdin: request.stdin,
+        ...(request.aheadBytes && { aheadBytes: request.aheadBytes }),
         keepStdinOpen: request.keepStdinOpen,
         onDisconnect: request.onDisconnect,
         disconnectGraceMs: request.disconnectGraceMs,
@@ -257,7 +259,9 @@ export class ProcessManager {
       if (signal.aborted) return;
       yield { type: "started", processId: process.id, startTimeMs: process.startTimeMs };
       while (!signal.aborted) {
-        const item = await reader.next();
+        const next = reader.next();
+        // Nothing is awaited between finding nothing and waiting for more: what came in between would be seen late.
+        const item = next instanceof Promise ? await next : next;
         if (item !== undefined) yield item;
         else if (transcript.ended) break;
         else if (!(await transcript.changed(this.#settings.keepaliveMs, signal))) yield { type: "keepalive" };

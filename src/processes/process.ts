@@ -50,6 +50,8 @@ export interface ProcessInit {
   readonly options: ProcessOptions;
   readonly user: string;
   readonly hasTerminal: boolean;
+  /** As {@link StartOptions.aheadBytes}. */
+  readonly aheadBytes?: number;
   readonly startTimeMs: number;
   /** On the monotonic clock. */
   readonly startedAt: number;
@@ -106,7 +108,7 @@ export class Process {
     this.startedAt = init.startedAt;
     this.startTimeMs = init.startTimeMs;
     const keepRead = init.options.onDisconnect === "DETACH" || init.options.disconnectGraceMs > 0;
-    const aheadBytes = this.hasTerminal ? TERMINAL_AHEAD_BYTES : undefined;
+    const aheadBytes = this.hasTerminal ? TERMINAL_AHEAD_BYTES : init.aheadBytes;
     const limits = { ...parts.transcript, keepRead, aheadBytes };
     this.transcript = new Transcript(limits, parts.openSpill?.(), init.wrote);
     this.transcript.onRoom = () => this.#balance();
@@ -122,7 +124,7 @@ export class Process {
     id: string,
     lease: Lease,
     request: JobRequest,
-    { stdin, ...options }: StartOptions,
+    { stdin, aheadBytes, ...options }: StartOptions,
     parts: ProcessParts,
     signal: AbortSignal,
     before: (process: Process) => void = () => {},
@@ -130,7 +132,8 @@ export class Process {
     const { clock } = parts;
     const { user } = request;
     const times = { startTimeMs: clock.wallMs(), startedAt: clock.monotonicMs() };
-    const init = { id, options, user, hasTerminal: request.terminal !== undefined, ...times };
+    const hasTerminal = request.terminal !== undefined;
+    const init = { id, options, user, hasTerminal, ...(aheadBytes && { aheadBytes }), ...times };
     const process = new Process(init, lease.sandbox, parts, lease);
     before(process);
     const output = (stream: OutputStream, chunk: Buffer): void => process.#take(stream, chunk);

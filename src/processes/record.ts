@@ -20,6 +20,10 @@ export interface ProcessOptions {
 export interface StartOptions extends ProcessOptions {
   /** Not stored: a process is readable for a day, and its input would be too. */
   readonly stdin: Uint8Array;
+  /** How far it may be ahead of the caller that started it, in bytes. Default: as far as its transcript holds. */
+  readonly aheadBytes?: number;
+  /** Whether it waits for answers to what it writes: none of it is then held back for long. */
+  readonly isDialogue?: boolean;
 }
 
 /** Why a process ended. */

@@ -31,6 +31,8 @@ import {
   type ReinitializeSessionResponseSchema,
   SessionResultStatus,
   type SessionService,
+  type ViewSessionRequest,
+  type ViewSessionResponseSchema,
 } from "../../gen/ts/berth/v1/session_pb.js";
 import { invalidArgument } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
@@ -45,6 +47,7 @@ import {
   type ToolRequest,
   type ToolRunner,
 } from "../sessions/tool-runner.ts";
+import type { SessionViewer } from "../sessions/viewer.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import { positive } from "./convert/sandbox.ts";
 import {
@@ -57,6 +60,7 @@ import {
   toWireReport,
   toWireResult,
   toWireSession,
+  toWireView,
 } from "./convert/session.ts";
 import { EventQueue, withKeepalive } from "./stream.ts";
 import { durationToMs, optionalCallerId, requestKey } from "./validate/fields.ts";
@@ -67,6 +71,7 @@ export interface SessionHandlerParts {
   readonly sessions: SessionManager;
   readonly catalog: ToolCatalog;
   readonly tools: ToolRunner;
+  readonly viewer: SessionViewer;
   readonly requests: RequestLog;
   readonly logger: Logger;
   readonly keepaliveMs: number;
@@ -74,6 +79,7 @@ export interface SessionHandlerParts {
 
 const MAX_RESOURCES = 32;
 const MAX_CALLS = 256;
+const DEFAULT_VIEWED = "vm";
 /** How far a tool's program may run ahead of its reader. */
 const AHEAD_BYTES = 4 * 1024 * 1024;
 
@@ -173,6 +179,18 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
       const results = await runBatch(this.#parts.tools, calls, options, signal);
       return { results: results.map((result) => toWireBatchResult(result, this.#failureOf(context))) };
     });
+  }
+
+  async *viewSession(
+    request: ViewSessionRequest,
+    context: HandlerContext,
+  ): AsyncGenerator<MessageInitShape<typeof ViewSessionResponseSchema>> {
+    const workerId = fromWireWorker(request.workerId);
+    const resourceType = request.resourceType || DEFAULT_VIEWED;
+    const key = { owner: ownerOf(context), workerId, resourceType };
+    for await (const event of this.#parts.viewer.view(key, request.readOnly, context.signal)) {
+      yield toWireView(event);
+    }
   }
 
   refreshSessions(

@@ -67,6 +67,20 @@ export interface SessionBackend {
    * @param sandboxEnds whether the sandbox is being deleted, with everything in it.
    */
   cleanup(sandboxEnds: boolean): Promise<void>;
+  /** What shows it to a person, where anything does. Any number may run at once. */
+  view?(readOnly: boolean): ViewCommand;
+}
+
+/** A program that shows a backend, run in its sandbox: it reads what the viewer does, and writes what there is to see. */
+export interface ViewCommand {
+  readonly argv: readonly string[];
+  /** Over the sandbox's. */
+  readonly env: Readonly<Record<string, string>>;
+  /** What it speaks on its stdin and stdout; it begins by itself. */
+  readonly protocol: "rfb";
+  /** Of the picture as it starts, in pixels. */
+  readonly width: number;
+  readonly height: number;
 }
 
 /** A tool of a session type. */

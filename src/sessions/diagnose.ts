@@ -14,6 +14,8 @@ interface Needs {
   readonly packages: readonly string[];
 }
 
+const FONTS = ["fonts-liberation", "fonts-noto-core", "fonts-noto-cjk", "fonts-noto-color-emoji"];
+
 const NEEDS: readonly Needs[] = [
   {
     resourceType: "vm",
@@ -21,8 +23,8 @@ const NEEDS: readonly Needs[] = [
     libraries: ["libX11.so.6", "libXext.so.6", "libXtst.so.6", "libXrandr.so.2"],
     optional: ["openbox", "dbus-daemon", "x11vnc", "ffmpeg"],
     packages: [
-      ...["xvfb", "openbox", "xdotool", "python3", "python3-gi", "at-spi2-core", "dbus-daemon"],
-      ...["x11vnc", "ffmpeg", "xterm", "fonts-dejavu-core", "fonts-noto-cjk", "fonts-noto-color-emoji"],
+      ...["xvfb", "openbox", "python3", "libxtst6", "libxrandr2", "at-spi2-core", "dbus-daemon"],
+      ...["x11vnc", "ffmpeg", "xterm", "fonts-noto-mono", ...FONTS],
     ],
   },
   {
@@ -30,7 +32,7 @@ const NEEDS: readonly Needs[] = [
     programs: [["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"]],
     libraries: [],
     optional: [],
-    packages: ["chromium", "fonts-dejavu-core", "fonts-noto-cjk", "fonts-noto-color-emoji"],
+    packages: ["chromium", ...FONTS],
   },
 ];
 

@@ -43,6 +43,7 @@ export class SessionEnder {
       calls.abortAll(sessionLost(record, "it was destroyed"));
       await within(calls.drained(), ABORT_WAIT_MS, clock);
     }
+    record.views.abortAll(sessionLost(record, "it was destroyed"));
     const failure = await this.#cleanUp(record);
     if (failure !== undefined) {
       logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone all the same");

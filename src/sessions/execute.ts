@@ -77,6 +77,7 @@ export class SessionExecutor {
     const { backend: before, place } = record;
     if (before?.alive) return { backend: before, restarted: false };
     record.backend = undefined;
+    record.views.abortAll(sessionLost(record, `its ${record.init.type.name} is started again`));
     await before?.cleanup(false);
     if (place === undefined) throw sessionLost(record, "it has no sandbox");
     const late = new AbortController();

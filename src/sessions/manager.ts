@@ -5,9 +5,10 @@ import type { JsonObject } from "../base/json.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
-import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
+import type { SessionBackend } from "./backend.ts";
 import { customNameOf, parseConfig, SessionCreator } from "./create.ts";
 import { SessionEnder } from "./end.ts";
 import { SessionExecutor, type SessionUse } from "./execute.ts";
@@ -18,6 +19,7 @@ import type { Reinitialized, RequestedSession, SessionResult, SessionView } from
 import type { SessionStore } from "./store.ts";
 import { SessionJournal, USE_KEPT_EVERY_MS } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
+import type { OpenView } from "./views.ts";
 
 /** How the manager is set up. */
 export interface SessionManagerSettings {
@@ -25,6 +27,14 @@ export interface SessionManagerSettings {
   readonly sessionTtlMs: number;
   /** How long an end lets calls under way run, unless its caller says. */
   readonly deleteGraceMs: number;
+}
+
+/** A session that is viewed. Dispose of its view when that ends. */
+export interface ViewedSession {
+  readonly sessionId: string;
+  readonly backend: SessionBackend;
+  readonly sandbox: SandboxName & { readonly generation: number };
+  readonly view: OpenView;
 }
 
 /** What the manager is built of. */
@@ -144,6 +154,34 @@ export class SessionManager {
     }
   }
 
+  /**
+   * Opens a view of the worker's session of a type: of its backend as it is, or
+   * of a new one where that is lost. It takes no turn: calls go on meanwhile.
+   * @throws `INVALID_ARGUMENT` for an unknown type, `SESSION_NOT_FOUND`, `SESSION_LOST`, `TOO_MANY_OPERATIONS`.
+   */
+  async openView(key: SessionKey, signal: AbortSignal): Promise<ViewedSession> {
+    this.#assertOpen();
+    const type = this.#catalog.type("resource_type", key.resourceType);
+    const { record, opened, call } = await this.#locked(key, async () => {
+      throwIfAborted(signal);
+      const record = this.#live(key);
+      if (record === undefined) throw noSession(key);
+      if (this.#lossOf(record) === undefined && record.backend?.alive)
+        return { record, opened: record.views.begin() };
+      return { record, call: record.calls.begin() };
+    });
+    try {
+      const work = async () => record.views.begin();
+      const view = opened ?? (await this.#executor.run(record, call, signal, work, undefined));
+      const { backend, place, sessionId } = record;
+      // It has both while it has views that are not aborted.
+      if (backend === undefined || place === undefined) throw sessionLost(record, `it has no ${type.name}`);
+      return { sessionId, backend, sandbox: place.sandbox, view };
+    } finally {
+      call?.end();
+    }
+  }
+
   /** Restarts the time to live of sessions and the idle time of their sandboxes. @param types empty: all that the worker has. */
   async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
     return this.#each(owner, workerId, types, async (key) => {
@@ -230,6 +268,7 @@ export class SessionManager {
     for (const record of this.#registry.all()) {
       record.stopTimer();
       record.calls.abortAll(shuttingDown());
+      record.views.abortAll(shuttingDown());
       if (leave) this.#journal.keepLastUse(record);
       else this.#journal.forget(record.sessionId);
     }
@@ -379,6 +418,14 @@ export class SessionManager {
   #assertOpen(): void {
     if (this.#closing.signal.aborted) throw shuttingDown();
   }
+}
+
+function noSession({ workerId, resourceType }: SessionKey): BerthError {
+  return new BerthError(
+    "SESSION_NOT_FOUND",
+    `The worker ${JSON.stringify(workerId)} has no session of the type ${resourceType}, or it expired. Create one first.`,
+    { metadata: { worker_id: workerId, resource_type: resourceType } },
+  );
 }
 
 function shuttingDown(): BerthError {

@@ -13,9 +13,12 @@ import type { SessionStore } from "./store.ts";
 import { ToolCatalog } from "./tool-catalog.ts";
 import { ToolRunner } from "./tool-runner.ts";
 import { bashType } from "./types/bash/type.ts";
+import { browserType } from "./types/browser/type.ts";
 import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
+import { vmType } from "./types/vm/type.ts";
+import { SessionViewer } from "./viewer.ts";
 
 /** What sessions are built of. */
 interface SessionParts {
@@ -44,9 +47,11 @@ interface SessionSettings extends SessionManagerSettings {
 export function createSessions(settings: SessionSettings, parts: SessionParts) {
   const catalog = new ToolCatalog([
     bashType(parts),
+    browserType(parts, settings.desktopImage),
     codeType(parts.processes),
     filesType(parts.files, parts.processes),
     pythonType(parts),
+    vmType(parts, settings.desktopImage),
   ]);
   for (const { type } of catalog.types) {
     const count = settings.warmSessions.find(({ resourceType }) => resourceType === type.name)?.count;
@@ -55,5 +60,10 @@ export function createSessions(settings: SessionSettings, parts: SessionParts) {
     parts.sandboxes.keepPrepared({ resourceType: type.name, count, spec: type.sandbox, prepare });
   }
   const sessions = new SessionManager(settings, { ...parts, catalog });
-  return { catalog, sessions, tools: new ToolRunner({ ...parts, catalog, sessions }) };
+  return {
+    catalog,
+    sessions,
+    viewer: new SessionViewer({ ...parts, sessions }),
+    tools: new ToolRunner({ ...parts, catalog, sessions }),
+  };
 }

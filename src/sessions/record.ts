@@ -7,6 +7,7 @@ import type { ServiceTime } from "../state/service-time.ts";
 import type { SessionBackend, SessionType } from "./backend.ts";
 import type { SessionNames, SessionState, SessionView } from "./session.ts";
 import type { StoredSession } from "./store.ts";
+import { SessionViews } from "./views.ts";
 
 /** Calls on one session, under way and waiting. */
 const MAX_CALLS = 1000;
@@ -39,7 +40,7 @@ interface SessionRecordParts {
   readonly time: ServiceTime;
   /** Its time is up. It may have been used again since. */
   readonly onExpiry: (record: SessionRecord) => void;
-  /** A call began or ended, or it was refreshed. */
+  /** A call or view began or ended, or it was refreshed. */
   readonly onUse: (record: SessionRecord) => void;
 }
 
@@ -47,6 +48,7 @@ interface SessionRecordParts {
 export class SessionRecord {
   readonly init: SessionInit;
   readonly calls: SessionCalls;
+  readonly views: SessionViews;
   state: SessionState = "INITIALIZING";
   /** Undefined until its sandbox is known. */
   place: SessionPlace | undefined;
@@ -65,10 +67,12 @@ export class SessionRecord {
     this.#parts = parts;
     this.#usedTimeMs = init.createTimeMs;
     this.#usedAtMs = parts.time.nowMs();
-    this.calls = new SessionCalls(MAX_CALLS, () => {
+    const onChange = (): void => {
       this.touch();
       parts.onUse(this);
-    });
+    };
+    this.calls = new SessionCalls(MAX_CALLS, onChange);
+    this.views = new SessionViews(onChange);
   }
 
   get sessionId(): string {
@@ -86,7 +90,8 @@ export class SessionRecord {
   expireIn(ms: number): void {
     this.#cancelTimer();
     const { clock, onExpiry } = this.#parts;
-    const runsOut = this.calls.count === 0 && !this.init.temporary;
+    const isUsed = this.calls.count > 0 || this.views.count > 0;
+    const runsOut = !isUsed && !this.init.temporary;
     this.#expiresAt = runsOut ? clock.monotonicMs() + ms : Number.POSITIVE_INFINITY;
     this.#cancelTimer = runsOut ? clock.setTimer(ms, () => onExpiry(this)) : () => {};
   }

@@ -30,7 +30,10 @@ export class TmuxTerminal {
   readonly #client: ChildProcessWithoutNullStreams;
   readonly #replies: ((lines: string[] | Error) => void)[] = [];
   #onChange = Promise.withResolvers<void>();
-  #ended = false;
+  /** Why it has ended; empty while it goes on. */
+  #ended = "";
+  /** The last lines of its control mode. */
+  readonly #said: string[] = [];
 
   private constructor(client: ChildProcessWithoutNullStreams, dir: string) {
     this.#client = client;
@@ -124,7 +127,7 @@ export class TmuxTerminal {
   }
 
   #command(line: string): Promise<string[]> {
-    if (this.#ended) return Promise.reject(new Error("tmux has ended"));
+    if (this.#ended) return Promise.reject(new Error(this.#ended));
     const { promise, resolve, reject } = Promise.withResolvers<string[]>();
     this.#replies.push((reply) => (reply instanceof Error ? reject(reply) : resolve(reply)));
     this.#client.stdin.write(`${line}\n`);
@@ -134,7 +137,10 @@ export class TmuxTerminal {
   /** Reads replies, which come in the order of commands, and notes of what was drawn. */
   #listen(): void {
     let reply: { readonly id: string; readonly lines: string[] } | undefined;
+    this.#client.stderr.on("data", (chunk: Buffer) => this.#said.push(chunk.toString()));
     createInterface({ input: this.#client.stdout }).on("line", (line) => {
+      this.#said.push(line);
+      this.#said.splice(0, this.#said.length - 20);
       // Replies end in the name they began with; what is between may look like anything.
       const [, word, id = ""] = /^%(\w+) ?(.*)$/.exec(line) ?? [];
       if (reply !== undefined && id === reply.id && (word === "end" || word === "error")) {
@@ -146,9 +152,9 @@ export class TmuxTerminal {
       else if (word === "begin") reply = { id, lines: [] };
       else if (word === "output") this.#changed();
     });
-    this.#client.once("exit", () => {
-      this.#ended = true;
-      for (const tell of this.#replies.splice(0)) tell(new Error("tmux has ended"));
+    this.#client.once("close", () => {
+      this.#ended = `tmux has ended:\n${this.#said.join("\n")}`;
+      for (const tell of this.#replies.splice(0)) tell(new Error(this.#ended));
       this.#changed();
     });
   }

@@ -107,7 +107,23 @@ export interface SessionAnswers {
   };
 }
 
+export interface WireViewStarted {
+  readonly process_id: string;
+  readonly protocol: string;
+  readonly width: number;
+  readonly height: number;
+  readonly read_only: boolean;
+  readonly session_id: string;
+  readonly sandbox_id: string;
+}
+
 export interface SessionStreamItems {
+  "SessionService/ViewSession": {
+    readonly event: "started" | "data" | "exited" | "keepalive";
+    readonly started?: WireViewStarted;
+    readonly data?: Buffer;
+    readonly exited?: { readonly cause: string; readonly exit_code: number };
+  };
   "SessionService/ExecuteToolStream": {
     readonly event: "started" | "output" | "response" | "keepalive";
     readonly started?: { readonly meta: WireToolMeta };

@@ -68,7 +68,12 @@ export interface Stats {
     readonly last_used: Timestamp;
     readonly is_active: boolean;
   }[];
-  readonly warm_pools: readonly { readonly image: string; readonly target: number; readonly ready: number }[];
+  readonly warm_pools: readonly {
+    readonly resource_type: string;
+    readonly image: string;
+    readonly target: number;
+    readonly ready: number;
+  }[];
   readonly engine: {
     readonly name: string;
     readonly version: string;

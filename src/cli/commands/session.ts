@@ -13,11 +13,13 @@ import {
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
-import { EXIT } from "../exit.ts";
-import { flagValue, jsonObject, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
+import { EXIT, UsageError } from "../exit.ts";
+import { flagValue, jsonObject, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
 import { formatDuration, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
+
+import { viewCommand } from "./session-view.ts";
 
 const PAGE_SIZE = 1000;
 
@@ -36,12 +38,13 @@ interface EndFlags extends WorkerFlags {
 /** `berth session …`: the sessions of workers. */
 export function sessionCommand(host: CommandHost): Command {
   return new Command("session")
-    .summary("make, list and end sessions")
+    .summary("make, list, show and end sessions")
     .description(
       "Sessions: shells, interpreters and other resources that stay between the calls of a worker.",
     )
     .addCommand(createCommand(host))
     .addCommand(listCommand(host))
+    .addCommand(viewCommand(host))
     .addCommand(resetCommand(host))
     .addCommand(removeCommand(host));
 }
@@ -53,11 +56,21 @@ function createCommand(host: CommandHost): Command {
     .option("--sandbox <id>", "the sandbox to live in (default: one of its own)")
     .option("--workspace <id>", "the workspace to mount in its sandbox")
     .option("--ttl <duration>", "how long it lives after its last call (default: the service's)")
-    .argument("<type...>", "bash, python, code, files, … (see berth tool ls)")
+    .usage("[options] TYPE... [NAME=TEXT | NAME:=JSON]...")
+    .argument(
+      "<type...>",
+      "bash, python, vm, … (see berth tool ls), and their settings: screen_size:='[1280,800]'",
+    )
     .action(
-      host.action(async (types: string[], flags: CreateFlags) => {
+      host.action(async (words: string[], flags: CreateFlags) => {
+        const [types = [], settings = []] = [false, true].map((is) =>
+          words.filter((word) => word.includes("=") === is),
+        );
+        if (types.length === 0) throw new UsageError("name the type to create, for instance vm");
+        const given = flags.config === undefined ? {} : jsonObject("--config", flags.config);
+        const config = { ...given, ...toolParams(settings) };
         const common = {
-          config: flags.config === undefined ? undefined : jsonObject("--config", flags.config),
+          config: flags.config === undefined && settings.length === 0 ? undefined : config,
           sandboxId: flags.sandbox,
           workspaceId: flags.workspace,
           ttl: flagValue("--ttl", flags.ttl, (text) => durationFromMs(parseDuration(text))),

@@ -9,10 +9,12 @@ import {
   type Tool,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
+import { saveAttachments } from "../attachments/save.ts";
+import { showAttachments } from "../attachments/show.ts";
 import type { ServiceClient } from "../client.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { flagValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
-import { formatTable, messageJson } from "../format.ts";
+import { formatTable, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 
@@ -20,6 +22,7 @@ const PAGE_SIZE = 1000;
 
 interface RunFlags extends WorkerFlags {
   readonly timeout?: string;
+  readonly output?: string;
 }
 
 /** `berth tool …`: the tools of sessions. */
@@ -61,6 +64,10 @@ function runCommand(host: CommandHost): Command {
     )
     .usage("[options] TOOL [NAME=TEXT | NAME:=JSON]...")
     .option("--timeout <duration>", "how long it may run, as 30s (default: the tool's, else the sandbox's)")
+    .option(
+      "-o, --output <path>",
+      "write what it returns in binary, such as a screenshot, to a file or directory; - is stdout",
+    )
     .argument("<tool>", "its name, for instance bash:run")
     .argument("[param...]", "its params: command='ls -l', limit:=10")
     .action(
@@ -84,7 +91,11 @@ function runCommand(host: CommandHost): Command {
               const stream = event.value.stream === OutputStream.STDERR ? io.stderr : io.stdout;
               if (!flags.json) await write(stream, event.value.data);
             } else if (event.case === "response") {
-              return tellEnd(io, event.value, { quiet: flags.json === true, wrote });
+              // With `-o -`, stdout is the attachment's alone.
+              const quiet = flags.json === true || flags.output === "-";
+              const exitCode = await tellEnd(io, event.value, { quiet, wrote });
+              await takeAttachments(io, event.value, flags);
+              return exitCode;
             }
           }
           throw new Failed("the service ended the stream without a response");
@@ -103,8 +114,20 @@ async function tellEnd(
   const exitCode = numberIn(returned, "exit_code");
   if (!quiet && !wrote && exitCode === undefined && returned !== null) await writeJson(io.stdout, returned);
   if (code === 0) return exitCode ?? EXIT.ok;
-  if (!quiet) await write(io.stderr, `berth: ${message}\n`);
+  if (!quiet) await write(io.stderr, `berth: ${visible(message)}\n`);
   return code === TIMED_OUT ? EXIT.timedOut : EXIT.failed;
+}
+
+async function takeAttachments(
+  io: Io,
+  { code, attachments }: ExecuteToolResponse,
+  flags: RunFlags,
+): Promise<void> {
+  // What the tool failed with is said already.
+  if (flags.output !== undefined && (attachments.length > 0 || code === 0)) {
+    for (const file of await saveAttachments(io, attachments, flags.output))
+      await write(io.stderr, `${visible(file)}\n`);
+  } else if (!flags.json) await showAttachments(io, attachments);
 }
 
 const TIMED_OUT = 5006;

@@ -16,6 +16,11 @@ export interface JobRequest {
   /** Whether stdin will be written to; otherwise it is /dev/null. */
   readonly stdin: boolean;
   readonly terminal: TerminalSize | undefined;
+  /**
+   * Whether it waits for answers to bytes that are no text. The end of a job in a shell is found in its output, and what
+   * might begin the marker of that end is held back until the next byte: of a dialogue for a moment only.
+   */
+  readonly isDialogue?: boolean;
   /** Its timeout, which also bounds how long it may take to start: 30 s at most, and by default. */
   readonly timeoutMs?: number;
   /** Aborted when nobody waits for it to start any more. */

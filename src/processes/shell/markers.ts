@@ -49,6 +49,11 @@ export class MarkerScanner {
     return { text: bytes.toString("latin1", textAt, end), rest: bytes.subarray(end + 1) };
   }
 
+  /** Whether something is held back. */
+  get holds(): boolean {
+    return this.#held.length > 0;
+  }
+
   /** Passes on what was held back. For when no marker can come any more. */
   flush(): void {
     if (this.#held.length > 0) this.#onData(this.#held);
@@ -73,6 +78,15 @@ export class MarkerScanner {
     }
     return 0;
   }
+}
+
+/**
+ * A nonce for markers in a job's output. Its first byte stands in no text: what
+ * text ends with, as a prompt that waits for an answer, is then never held back
+ * as the possible beginning of a marker.
+ */
+export function newMarkerNonce(): string {
+  return `\x1e${newNonce()}`;
 }
 
 /** A word that nobody can guess: 32 hexadecimal digits, 122 of whose bits are random. */

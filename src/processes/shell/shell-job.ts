@@ -4,10 +4,12 @@ import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/po
 import { signalOf } from "../record.ts";
 import { noProcesses, tooSlow } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
-import { MarkerScanner, newNonce } from "./markers.ts";
+import { MarkerScanner, newMarkerNonce } from "./markers.ts";
 
 /** How long a shell may take to start a job. */
 export const START_TIMEOUT_MS = 30_000;
+/** How long bytes of a dialogue that may begin a marker wait for what follows. */
+const MAX_HOLD_MS = 20;
 /** A shell reports a job that ends soon; the engine is asked about longer ones only. */
 export const ASK_ENGINE_AFTER_MS = 1_000;
 /** How long markers may take after the engine has reported that the shell ended. */
@@ -21,7 +23,7 @@ export abstract class ShellJob implements Job {
   abstract readonly pid: number;
   abstract readonly startTime: string;
   readonly unsure = false;
-  readonly nonce = newNonce();
+  readonly nonce = newMarkerNonce();
   protected readonly request: JobRequest;
   /** What the shell runs in; undefined until the engine has returned it. */
   protected spawned: SpawnedProcess | undefined;
@@ -33,6 +35,8 @@ export abstract class ShellJob implements Job {
   readonly #end = Promise.withResolvers<JobEnd>();
   #startTimer: NodeJS.Timeout | undefined;
   #watchTimer: NodeJS.Timeout | undefined;
+  /** Passes on what a dialogue's scanners hold. */
+  #holdTimer: NodeJS.Timeout | undefined;
   /** Ends the wait for the engine's answer, once the end is known. */
   #asking: AbortController | undefined;
   #hasStarted = false;
@@ -140,8 +144,16 @@ export abstract class ShellJob implements Job {
         this.#output(stream, rest);
         return;
       }
-      const found = this.#scanners[stream]?.push(rest);
-      if (found === undefined) return;
+      const scanner = this.#scanners[stream];
+      const found = scanner?.push(rest);
+      if (found === undefined) {
+        clearTimeout(this.#holdTimer);
+        // A marker is written in one piece: what begins one and is not followed up is none. Were it one after all, the
+        // engine would still report the end.
+        if (scanner?.holds && this.#hasStarted && this.request.isDialogue)
+          this.#holdTimer = setTimeout(() => this.#flush(), MAX_HOLD_MS).unref();
+        return;
+      }
       this.#onMarker(stream, found.text);
       rest = found.rest;
     }
@@ -181,6 +193,7 @@ export abstract class ShellJob implements Job {
     this.#hasEnded = true;
     clearTimeout(this.#startTimer);
     clearTimeout(this.#watchTimer);
+    clearTimeout(this.#holdTimer);
     this.#asking?.abort();
     this.#end.resolve(end);
   }

@@ -10,13 +10,16 @@ import {
   SessionStatus,
   type ToolCallResultSchema,
   type ToolMetaSchema,
+  ViewSessionResponseSchema,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
 import type { Logger } from "../../base/logger.ts";
 import { internalError, toConnectError } from "../../server/error-conversion.ts";
+import { withEncoding } from "../../server/grpc-framing.ts";
 import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
 import type { BatchResult, ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
+import type { ViewEvent } from "../../sessions/viewer.ts";
 import {
   callerId,
   durationToMs,
@@ -25,6 +28,8 @@ import {
   msToTimestamp,
   optionalCallerId,
 } from "../validate/fields.ts";
+import { encodeChunk } from "./file.ts";
+import { toWireStatus } from "./process.ts";
 import { positive } from "./sandbox.ts";
 
 const CUSTOM_NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -132,6 +137,26 @@ export function toWireBatchResult(
       return { outcome: { case: "failure", value: failureOf(result.failure) } };
     case "skipped":
       return { outcome: { case: "skipped", value: {} } };
+  }
+}
+
+export function toWireView(event: ViewEvent): MessageInitShape<typeof ViewSessionResponseSchema> {
+  switch (event.type) {
+    case "started": {
+      const { processId, sessionId, sandboxId, readOnly, command } = event;
+      const { protocol, width, height } = command;
+      const value = { processId, sessionId, sandboxId, readOnly, protocol, width, height };
+      return { event: { case: "started", value } };
+    }
+    case "data": {
+      const data = event.data as Uint8Array<ArrayBuffer>;
+      const message = { event: { case: "data" as const, value: data } };
+      return withEncoding(message, encodeChunk(ViewSessionResponseSchema.field.data.number, data));
+    }
+    case "exited":
+      return { event: { case: "exited", value: toWireStatus(event.status) } };
+    case "keepalive":
+      return { event: { case: "keepalive", value: {} } };
   }
 }
 

@@ -1,5 +1,5 @@
 import type { OutputStream } from "../../engine/port.ts";
-import { MarkerScanner, newNonce } from "../../processes/shell/markers.ts";
+import { MarkerScanner, newMarkerNonce } from "../../processes/shell/markers.ts";
 
 /** The end of an execution, as the interpreter prints it. */
 export interface ExecutionEnd {
@@ -38,7 +38,7 @@ interface StreamState {
  * execution is over with the newest of these.
  */
 export class Execution {
-  readonly nonce = newNonce();
+  readonly nonce = newMarkerNonce();
   readonly #output: (stream: OutputStream, chunk: Buffer) => void;
   readonly #end = Promise.withResolvers<ExecutionEnd>();
   readonly #streams: Record<OutputStream, StreamState>;

@@ -16,6 +16,8 @@ export interface ProgramHost {
 /** A program to start. */
 export interface ProgramRequest {
   readonly sessionId: string;
+  /** What it is to its session, for the message of its loss: `desktop`. */
+  readonly name: string;
   readonly argv: readonly string[];
   /** The whole environment that Berth sets. */
   readonly env: Readonly<Record<string, string>>;
@@ -47,6 +49,8 @@ export class Program {
   #said: Buffer;
   #end: JobEnd | undefined;
   #closing: Promise<void> | undefined;
+  /** The session that it serves, for errors: another one once it leaves the warm pool. */
+  sessionId: string;
   /** Resolves when it has ended, for whatever reason. Never rejects. */
   readonly ended: Promise<void>;
 
@@ -60,6 +64,7 @@ export class Program {
     this.#host = host;
     this.#sandbox = sandbox;
     this.#request = request;
+    this.sessionId = request.sessionId;
     this.#job = job;
     this.#said = said;
     this.ended = job.end.then((end) => {
@@ -124,7 +129,8 @@ export class Program {
 
   /** Why a program that has ended did: `SESSION_LOST`, or the error by which the engine lost it. */
   async failure(): Promise<BerthError> {
-    const { sessionId, argv } = this.#request;
+    const { sessionId } = this;
+    const { name } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
     const code = this.exitCode;
     const isOutOfMemory =
@@ -137,7 +143,7 @@ export class Program {
       : `it exited with code ${code ?? "unknown"}${this.said === "" ? "" : `: ${this.said.slice(-1_000)}`}`;
     return new BerthError(
       "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${argv[0]}: ${why}. Files are kept; the next call starts another one.`,
+      `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
       { metadata: { session_id: sessionId, cause: isOutOfMemory ? "OUT_OF_MEMORY" : "EXITED" } },
     );
   }

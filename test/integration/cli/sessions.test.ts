@@ -48,7 +48,7 @@ test("a session from its create to its end, and tools on it", async () => {
   expect(await run("session", "create", "hologram")).toMatchObject({
     code: 1,
     stderr: expect.stringContaining(
-      'there is no resource type "hologram". There are: bash, code, files, python',
+      'there is no resource type "hologram". There are: bash, browser, code, files, python',
     ),
   });
   expect((await run("tool", "ls", "bash")).stdout).toBe("TOOL      PARAMS\nbash:run  command [timeout]\n");

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import net from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -10,8 +11,18 @@ import type { Execution } from "../../support/execution.ts";
 import { type ExitStatus, inSeconds, seconds } from "../../support/wire.ts";
 import { type BashData, type PythonData, Worker } from "../../support/worker.ts";
 
-/** How much longer than its timeout a command may last, in seconds, whatever it does. */
-const LATEST_END = 3;
+/**
+ * How much longer than its timeout a command may last, in seconds, whatever it
+ * does: 3, and on a loaded machine more, by how long the start of a program takes there.
+ */
+function latestEnd(): number {
+  const starts = Array.from({ length: 5 }, () => {
+    const began = performance.now();
+    spawnSync("true");
+    return performance.now() - began;
+  });
+  return 3 + Math.max(...starts) / 20;
+}
 
 /** Each call is in time; some may slip through before the sandbox is given up. */
 const SLOW = { timeoutMs: 40_000 };
@@ -42,7 +53,7 @@ const MANY_CHILDREN =
 
 function expectTimedOut(exit: ExitStatus, timeout: number): void {
   expect(exit.cause).toBe("EXIT_CAUSE_TIMED_OUT");
-  expect(inSeconds(exit.duration)).toBeLessThan(timeout + LATEST_END);
+  expect(inSeconds(exit.duration)).toBeLessThan(timeout + latestEnd());
 }
 
 /** Fails unless a call ends in time that may last 2 s. Returns what it is refused with; undefined where it is answered. */
@@ -52,7 +63,7 @@ async function refusalInTime(call: Promise<unknown>, what = ""): Promise<Failure
     () => true,
     () => false,
   );
-  expect(performance.now() - began, what).toBeLessThan((2 + LATEST_END) * 1000);
+  expect(performance.now() - began, what).toBeLessThan((2 + latestEnd()) * 1000);
   return answered ? undefined : failureOf(call);
 }
 
@@ -229,7 +240,7 @@ describe("on docker, as root of the sandbox", () => {
       (error: { details: string }) => error.details,
     );
     expect(next).toMatch(/TIMED_OUT|did not (re)?start/);
-    expect(performance.now() - began).toBeLessThan((8 + LATEST_END) * 1000);
+    expect(performance.now() - began).toBeLessThan((8 + latestEnd()) * 1000);
     await service.client.deleteSandbox(id);
   });
 });

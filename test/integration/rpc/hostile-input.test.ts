@@ -197,7 +197,7 @@ const GENERAL = [
   "berth.v1.SandboxService: CreateSandbox GetSandbox ListSandboxes UpdateSandbox KeepAliveSandbox PauseSandbox ResumeSandbox",
   "berth.v1.SandboxService: DeleteSandbox GetStats WatchEvents",
   "berth.v1.SessionService: CreateSessions ExecuteToolStream ExecuteToolBatch RefreshSessions ReinitializeSession",
-  "berth.v1.SessionService: ListSessions DestroySessions ListTools",
+  "berth.v1.SessionService: ListSessions DestroySessions ListTools ViewSession",
   "berth.v1.WorkspaceService: CreateWorkspace GetWorkspace ListWorkspaces EnsureWorkspaceSandbox StopWorkspaceSandbox",
   "berth.v1.WorkspaceService: AddTraceRef RemoveTraceRef LookupTrace CleanupWorkspace ExportWorkspace ImportWorkspace",
   "grpc.health.v1.Health: Check List Watch",

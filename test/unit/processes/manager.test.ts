@@ -131,6 +131,19 @@ describe("exec", () => {
     await events.return(undefined);
   });
 
+  test("shows output at once, whenever it comes while the stream begins to wait", async () => {
+    const bench = await ProcessBench.start({ keepaliveMs: 500 });
+    const events = bench.processes.exec(bench.request(), never);
+    await events.next();
+    for (let turns = 0; turns < 8; turns++) {
+      const next = events.next();
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      bench.job.write(`${turns}`);
+      expect((await next).value).toMatchObject({ type: "output", offset: turns });
+    }
+    await events.return(undefined);
+  });
+
   test.each([
     ["a signal", 128 + SIGKILL, 0, "SIGNALED"],
     ["want of memory", 128 + SIGKILL, 1, "OUT_OF_MEMORY"],

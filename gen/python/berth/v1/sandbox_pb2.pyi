@@ -1203,22 +1203,28 @@ class WarmPoolStats(_message.Message):
     IMAGE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image its sandboxes start from."""
     target: _builtins.int
     """How many it is to hold."""
     ready: _builtins.int
     """How many are ready to be claimed."""
+    resource_type: _builtins.str
+    """The type of the sessions that its sandboxes are prepared for, for instance
+    "vm". Empty: sandboxes for whatever asks for the image.
+    """
     def __init__(
         self,
         *,
         image: _builtins.str = ...,
         target: _builtins.int = ...,
         ready: _builtins.int = ...,
+        resource_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "ready", b"ready", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "ready", b"ready", "resource_type", b"resource_type", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

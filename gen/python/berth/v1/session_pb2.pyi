@@ -219,7 +219,9 @@ class Session(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it expires if nothing uses it. Unset while a call is under way."""
+        """When it expires if nothing uses it. Unset while a call is under way or a
+        view is open.
+        """
 
     def __init__(
         self,
@@ -1267,3 +1269,125 @@ class ListToolsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
+
+@_typing.final
+class ViewSessionRequest(_message.Message):
+    """ViewSessionRequest asks for a view of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """The worker whose session is viewed. Required."""
+    resource_type: _builtins.str
+    """The type of the session. Default: "vm"."""
+    read_only: _builtins.bool
+    """Whether the viewer ignores what is written to it, apart from what its protocol
+    needs. Default false.
+    """
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        resource_type: _builtins.str = ...,
+        read_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_only", b"read_only", "resource_type", b"resource_type", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ViewSessionRequest: _TypeAlias = ViewSessionRequest  # noqa: Y015
+
+@_typing.final
+class ViewStarted(_message.Message):
+    """ViewStarted is the first event: the viewer runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    HEIGHT_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    process_id: _builtins.str
+    """The viewer. ProcessService.WriteStdin writes to it."""
+    protocol: _builtins.str
+    """What it speaks: "rfb", the protocol of VNC (RFC 6143), as a server without
+    authentication.
+    """
+    width: _builtins.int
+    """Width of the picture in pixels when it started."""
+    height: _builtins.int
+    """Height of the picture in pixels when it started."""
+    read_only: _builtins.bool
+    """Whether it ignores pointer and keys."""
+    session_id: _builtins.str
+    """The session that is viewed."""
+    sandbox_id: _builtins.str
+    """The sandbox that the viewer runs in."""
+    def __init__(
+        self,
+        *,
+        process_id: _builtins.str = ...,
+        protocol: _builtins.str = ...,
+        width: _builtins.int = ...,
+        height: _builtins.int = ...,
+        read_only: _builtins.bool = ...,
+        session_id: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["height", b"height", "process_id", b"process_id", "protocol", b"protocol", "read_only", b"read_only", "sandbox_id", b"sandbox_id", "session_id", b"session_id", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ViewStarted: _TypeAlias = ViewStarted  # noqa: Y015
+
+@_typing.final
+class ViewSessionResponse(_message.Message):
+    """ViewSessionResponse is one event of the stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    EXITED_FIELD_NUMBER: _builtins.int
+    KEEPALIVE_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """Bytes of the viewer, in order. Not empty."""
+    @_builtins.property
+    def started(self) -> Global___ViewStarted:
+        """The viewer runs. Always first."""
+
+    @_builtins.property
+    def exited(self) -> _process_pb2.ExitStatus:
+        """The viewer ended by itself. Always last."""
+
+    @_builtins.property
+    def keepalive(self) -> _process_pb2.Keepalive:
+        """Nothing happened for a while."""
+
+    def __init__(
+        self,
+        *,
+        started: Global___ViewStarted | None = ...,
+        data: _builtins.bytes = ...,
+        exited: _process_pb2.ExitStatus | None = ...,
+        keepalive: _process_pb2.Keepalive | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "event", b"event", "exited", b"exited", "keepalive", b"keepalive", "started", b"started"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "event", b"event", "exited", b"exited", "keepalive", b"keepalive", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "data", "exited", "keepalive"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___ViewSessionResponse: _TypeAlias = ViewSessionResponse  # noqa: Y015

@@ -48,6 +48,11 @@ class SessionServiceStub(object):
                 request_serializer=berth_dot_v1_dot_session__pb2.ExecuteToolBatchRequest.SerializeToString,
                 response_deserializer=berth_dot_v1_dot_session__pb2.ExecuteToolBatchResponse.FromString,
                 )
+        self.ViewSession = channel.unary_stream(
+                '/berth.v1.SessionService/ViewSession',
+                request_serializer=berth_dot_v1_dot_session__pb2.ViewSessionRequest.SerializeToString,
+                response_deserializer=berth_dot_v1_dot_session__pb2.ViewSessionResponse.FromString,
+                )
         self.RefreshSessions = channel.unary_unary(
                 '/berth.v1.SessionService/RefreshSessions',
                 request_serializer=berth_dot_v1_dot_session__pb2.RefreshSessionsRequest.SerializeToString,
@@ -155,6 +160,33 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ViewSession(self, request, context):
+        """ViewSession shows what a session looks like while it is used, a desktop for
+        instance: it starts a viewer process in the session's sandbox and streams
+        what that writes: started first, then data. What the viewer reads, pointer
+        and keys among it, goes to ProcessService.WriteStdin with started.process_id;
+        closing its stdin ends the view. Nothing listens on a port.
+
+        The stream is lossless: the viewer waits once it is 256 KiB ahead of its
+        reader. It is in nobody's way: calls on the session neither wait for a view
+        nor delay one, except where the session's resource was lost and has to be
+        started again first. A session takes up to 8 views at once. While one is
+        open, the session does not expire and its sandbox does not become idle.
+
+        The viewer ends with its caller and with the session: a session that is
+        destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
+        A viewer that ends by itself is reported by exited.
+
+        Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
+        FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
+        SESSION_START_FAILED where the viewer does not start, for instance because
+        the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
+        ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RefreshSessions(self, request, context):
         """RefreshSessions starts the TTL of the worker's sessions and the idle time of
         their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
@@ -233,6 +265,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ExecuteToolBatch,
                     request_deserializer=berth_dot_v1_dot_session__pb2.ExecuteToolBatchRequest.FromString,
                     response_serializer=berth_dot_v1_dot_session__pb2.ExecuteToolBatchResponse.SerializeToString,
+            ),
+            'ViewSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.ViewSession,
+                    request_deserializer=berth_dot_v1_dot_session__pb2.ViewSessionRequest.FromString,
+                    response_serializer=berth_dot_v1_dot_session__pb2.ViewSessionResponse.SerializeToString,
             ),
             'RefreshSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.RefreshSessions,
@@ -348,6 +385,23 @@ class SessionService(object):
         return grpc.experimental.unary_unary(request, target, '/berth.v1.SessionService/ExecuteToolBatch',
             berth_dot_v1_dot_session__pb2.ExecuteToolBatchRequest.SerializeToString,
             berth_dot_v1_dot_session__pb2.ExecuteToolBatchResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ViewSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/berth.v1.SessionService/ViewSession',
+            berth_dot_v1_dot_session__pb2.ViewSessionRequest.SerializeToString,
+            berth_dot_v1_dot_session__pb2.ViewSessionResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

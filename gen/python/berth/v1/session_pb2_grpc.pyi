@@ -94,6 +94,29 @@ class SessionServiceStub:
     Errors: INVALID_ARGUMENT when there is no call, or more than 256;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
+    ViewSession: _grpc.UnaryStreamMultiCallable[_session_pb2.ViewSessionRequest, _session_pb2.ViewSessionResponse]
+    """ViewSession shows what a session looks like while it is used, a desktop for
+    instance: it starts a viewer process in the session's sandbox and streams
+    what that writes: started first, then data. What the viewer reads, pointer
+    and keys among it, goes to ProcessService.WriteStdin with started.process_id;
+    closing its stdin ends the view. Nothing listens on a port.
+
+    The stream is lossless: the viewer waits once it is 256 KiB ahead of its
+    reader. It is in nobody's way: calls on the session neither wait for a view
+    nor delay one, except where the session's resource was lost and has to be
+    started again first. A session takes up to 8 views at once. While one is
+    open, the session does not expire and its sandbox does not become idle.
+
+    The viewer ends with its caller and with the session: a session that is
+    destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
+    A viewer that ends by itself is reported by exited.
+
+    Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
+    FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
+    SESSION_START_FAILED where the viewer does not start, for instance because
+    the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
+    ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+    """
     RefreshSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.RefreshSessionsRequest, _session_pb2.RefreshSessionsResponse]
     """RefreshSessions starts the TTL of the worker's sessions and the idle time of
     their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
@@ -196,6 +219,29 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     Errors: INVALID_ARGUMENT when there is no call, or more than 256;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
+    ViewSession: _aio.UnaryStreamMultiCallable[_session_pb2.ViewSessionRequest, _session_pb2.ViewSessionResponse]  # type: ignore[assignment]
+    """ViewSession shows what a session looks like while it is used, a desktop for
+    instance: it starts a viewer process in the session's sandbox and streams
+    what that writes: started first, then data. What the viewer reads, pointer
+    and keys among it, goes to ProcessService.WriteStdin with started.process_id;
+    closing its stdin ends the view. Nothing listens on a port.
+
+    The stream is lossless: the viewer waits once it is 256 KiB ahead of its
+    reader. It is in nobody's way: calls on the session neither wait for a view
+    nor delay one, except where the session's resource was lost and has to be
+    started again first. A session takes up to 8 views at once. While one is
+    open, the session does not expire and its sandbox does not become idle.
+
+    The viewer ends with its caller and with the session: a session that is
+    destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
+    A viewer that ends by itself is reported by exited.
+
+    Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
+    FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
+    SESSION_START_FAILED where the viewer does not start, for instance because
+    the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
+    ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
     """
     RefreshSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.RefreshSessionsRequest, _session_pb2.RefreshSessionsResponse]  # type: ignore[assignment]
     """RefreshSessions starts the TTL of the worker's sessions and the idle time of
@@ -320,6 +366,35 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: INVALID_ARGUMENT when there is no call, or more than 256;
         ALREADY_EXISTS (REQUEST_ID_REUSED).
+        """
+
+    @_abc_1.abstractmethod
+    def ViewSession(
+        self,
+        request: _session_pb2.ViewSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_pb2.ViewSessionResponse], _abc.AsyncIterator[_session_pb2.ViewSessionResponse]]:
+        """ViewSession shows what a session looks like while it is used, a desktop for
+        instance: it starts a viewer process in the session's sandbox and streams
+        what that writes: started first, then data. What the viewer reads, pointer
+        and keys among it, goes to ProcessService.WriteStdin with started.process_id;
+        closing its stdin ends the view. Nothing listens on a port.
+
+        The stream is lossless: the viewer waits once it is 256 KiB ahead of its
+        reader. It is in nobody's way: calls on the session neither wait for a view
+        nor delay one, except where the session's resource was lost and has to be
+        started again first. A session takes up to 8 views at once. While one is
+        open, the session does not expire and its sandbox does not become idle.
+
+        The viewer ends with its caller and with the session: a session that is
+        destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
+        A viewer that ends by itself is reported by exited.
+
+        Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
+        FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
+        SESSION_START_FAILED where the viewer does not start, for instance because
+        the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
+        ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
         """
 
     @_abc_1.abstractmethod

@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp, Value } from "@bufbuild/protobuf/wkt";
 import type { Failure } from "./error_pb.js";
-import type { Keepalive, OutputStream } from "./process_pb.js";
+import type { ExitStatus, Keepalive, OutputStream } from "./process_pb.js";
 
 /**
  * Describes the file berth/v1/session.proto.
@@ -173,7 +173,8 @@ export declare type Session = Message<"berth.v1.Session"> & {
   lastUsedTime?: Timestamp | undefined;
 
   /**
-   * When it expires if nothing uses it. Unset while a call is under way.
+   * When it expires if nothing uses it. Unset while a call is under way or a
+   * view is open.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 13;
    */
@@ -1287,6 +1288,156 @@ export declare type ListToolsResponse = Message<"berth.v1.ListToolsResponse"> & 
 export declare const ListToolsResponseSchema: GenMessage<ListToolsResponse>;
 
 /**
+ * ViewSessionRequest asks for a view of a session.
+ *
+ * @generated from message berth.v1.ViewSessionRequest
+ */
+export declare type ViewSessionRequest = Message<"berth.v1.ViewSessionRequest"> & {
+  /**
+   * The worker whose session is viewed. Required.
+   *
+   * @generated from field: string worker_id = 1;
+   */
+  workerId: string;
+
+  /**
+   * The type of the session. Default: "vm".
+   *
+   * @generated from field: string resource_type = 2;
+   */
+  resourceType: string;
+
+  /**
+   * Whether the viewer ignores what is written to it, apart from what its protocol
+   * needs. Default false.
+   *
+   * @generated from field: bool read_only = 3;
+   */
+  readOnly: boolean;
+};
+
+/**
+ * Describes the message berth.v1.ViewSessionRequest.
+ * Use `create(ViewSessionRequestSchema)` to create a new message.
+ */
+export declare const ViewSessionRequestSchema: GenMessage<ViewSessionRequest>;
+
+/**
+ * ViewStarted is the first event: the viewer runs.
+ *
+ * @generated from message berth.v1.ViewStarted
+ */
+export declare type ViewStarted = Message<"berth.v1.ViewStarted"> & {
+  /**
+   * The viewer. ProcessService.WriteStdin writes to it.
+   *
+   * @generated from field: string process_id = 1;
+   */
+  processId: string;
+
+  /**
+   * What it speaks: "rfb", the protocol of VNC (RFC 6143), as a server without
+   * authentication.
+   *
+   * @generated from field: string protocol = 2;
+   */
+  protocol: string;
+
+  /**
+   * Width of the picture in pixels when it started.
+   *
+   * @generated from field: int32 width = 3;
+   */
+  width: number;
+
+  /**
+   * Height of the picture in pixels when it started.
+   *
+   * @generated from field: int32 height = 4;
+   */
+  height: number;
+
+  /**
+   * Whether it ignores pointer and keys.
+   *
+   * @generated from field: bool read_only = 5;
+   */
+  readOnly: boolean;
+
+  /**
+   * The session that is viewed.
+   *
+   * @generated from field: string session_id = 6;
+   */
+  sessionId: string;
+
+  /**
+   * The sandbox that the viewer runs in.
+   *
+   * @generated from field: string sandbox_id = 7;
+   */
+  sandboxId: string;
+};
+
+/**
+ * Describes the message berth.v1.ViewStarted.
+ * Use `create(ViewStartedSchema)` to create a new message.
+ */
+export declare const ViewStartedSchema: GenMessage<ViewStarted>;
+
+/**
+ * ViewSessionResponse is one event of the stream.
+ *
+ * @generated from message berth.v1.ViewSessionResponse
+ */
+export declare type ViewSessionResponse = Message<"berth.v1.ViewSessionResponse"> & {
+  /**
+   * The event.
+   *
+   * @generated from oneof berth.v1.ViewSessionResponse.event
+   */
+  event: {
+    /**
+     * The viewer runs. Always first.
+     *
+     * @generated from field: berth.v1.ViewStarted started = 1;
+     */
+    value: ViewStarted;
+    case: "started";
+  } | {
+    /**
+     * Bytes of the viewer, in order. Not empty.
+     *
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | {
+    /**
+     * The viewer ended by itself. Always last.
+     *
+     * @generated from field: berth.v1.ExitStatus exited = 3;
+     */
+    value: ExitStatus;
+    case: "exited";
+  } | {
+    /**
+     * Nothing happened for a while.
+     *
+     * @generated from field: berth.v1.Keepalive keepalive = 4;
+     */
+    value: Keepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message berth.v1.ViewSessionResponse.
+ * Use `create(ViewSessionResponseSchema)` to create a new message.
+ */
+export declare const ViewSessionResponseSchema: GenMessage<ViewSessionResponse>;
+
+/**
  * SessionStatus is where a session stands in its life.
  *
  * @generated from enum berth.v1.SessionStatus
@@ -1487,6 +1638,36 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ExecuteToolBatchRequestSchema;
     output: typeof ExecuteToolBatchResponseSchema;
+  },
+  /**
+   * ViewSession shows what a session looks like while it is used, a desktop for
+   * instance: it starts a viewer process in the session's sandbox and streams
+   * what that writes: started first, then data. What the viewer reads, pointer
+   * and keys among it, goes to ProcessService.WriteStdin with started.process_id;
+   * closing its stdin ends the view. Nothing listens on a port.
+   *
+   * The stream is lossless: the viewer waits once it is 256 KiB ahead of its
+   * reader. It is in nobody's way: calls on the session neither wait for a view
+   * nor delay one, except where the session's resource was lost and has to be
+   * started again first. A session takes up to 8 views at once. While one is
+   * open, the session does not expire and its sandbox does not become idle.
+   *
+   * The viewer ends with its caller and with the session: a session that is
+   * destroyed, replaced or restarted ends its views with ABORTED (SESSION_LOST).
+   * A viewer that ends by itself is reported by exited.
+   *
+   * Errors: INVALID_ARGUMENT for an unknown type; NOT_FOUND (SESSION_NOT_FOUND);
+   * FAILED_PRECONDITION (UNSUPPORTED for a type that has no view;
+   * SESSION_START_FAILED where the viewer does not start, for instance because
+   * the sandbox has no such program); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS);
+   * ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
+   *
+   * @generated from rpc berth.v1.SessionService.ViewSession
+   */
+  viewSession: {
+    methodKind: "server_streaming";
+    input: typeof ViewSessionRequestSchema;
+    output: typeof ViewSessionResponseSchema;
   },
   /**
    * RefreshSessions starts the TTL of the worker's sessions and the idle time of

@@ -36,6 +36,20 @@ describe("stdin", () => {
     expect((await execution.result).stdout.equals(data)).toBe(true);
   });
 
+  test("answers a prompt, whatever that ends with", async () => {
+    const lines = [..."0123456789abcdef"].map((digit) => `printf 'name ${digit}'; read -r x; echo " $x"`);
+    const execution = app.client.exec(bench.id, lines.join("\n"), { keep_stdin_open: true });
+    const processId = await execution.processId;
+    let offset = 0;
+    for (const digit of "0123456789abcdef") {
+      await execution.until(`name ${digit}`);
+      const answer = `is ${digit}\n`;
+      await write(processId, offset, answer);
+      offset += answer.length;
+    }
+    expect((await execution.result).stdout.toString()).toMatch(/^name 0 is 0\nname 1 is 1\n/);
+  });
+
   test("ends where it is closed, also without a byte", async () => {
     const execution = app.client.exec(bench.id, "cat; echo end", { keep_stdin_open: true });
     await write(await execution.processId, 0, "", true);

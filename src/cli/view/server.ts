@@ -1,0 +1,135 @@
+import { randomBytes, timingSafeEqual } from "node:crypto";
+import { once } from "node:events";
+import { createReadStream } from "node:fs";
+import http from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { type WebSocket, WebSocketServer } from "ws";
+import { Failed } from "../exit.ts";
+import { type About, type PageFile, pageFiles } from "./files.ts";
+
+/** How a {@link ViewServer} is set up. */
+interface ViewServerOptions {
+  readonly about: About;
+  /** 0: any free one. */
+  readonly port: number;
+  /** Takes each connection of the page. */
+  readonly onSocket: (socket: WebSocket) => void;
+}
+
+/** Tabs, each a view of its own. */
+const MAX_SOCKETS = 8;
+const MAX_MESSAGE_BYTES = 1024 * 1024;
+const TOKEN_BYTES = 24;
+
+/**
+ * Serves the page of a view and its WebSocket, on the loopback address. Only who
+ * knows the URL gets an answer: not other users of the machine, nor pages from
+ * elsewhere, under whatever name of this machine.
+ */
+export class ViewServer {
+  readonly url: string;
+  readonly #hosts: ReadonlySet<string>;
+  readonly #files: ReadonlyMap<string, PageFile>;
+  readonly #prefix: string;
+  readonly #http: http.Server;
+  readonly #sockets: WebSocketServer;
+
+  private constructor(server: http.Server, files: ReadonlyMap<string, PageFile>, options: ViewServerOptions) {
+    const { port } = server.address() as AddressInfo;
+    this.#hosts = new Set([`127.0.0.1:${port}`, `localhost:${port}`]);
+    this.#prefix = `/${randomBytes(TOKEN_BYTES).toString("base64url")}/`;
+    this.url = `http://127.0.0.1:${port}${this.#prefix}`;
+    this.#files = files;
+    this.#http = server;
+    this.#sockets = new WebSocketServer({
+      noServer: true,
+      maxPayload: MAX_MESSAGE_BYTES,
+      perMessageDeflate: false,
+    });
+    this.#sockets.on("connection", options.onSocket);
+    server.on("request", (request, response) => void this.#answer(request, response));
+    server.on("upgrade", (request, socket, head) => this.#upgrade(request, socket, head));
+  }
+
+  /** @throws Failed where the port is taken. */
+  static async start(options: ViewServerOptions): Promise<ViewServer> {
+    const files = await pageFiles(options.about);
+    const server = http.createServer();
+    try {
+      await once(server.listen(options.port, "127.0.0.1"), "listening");
+    } catch (cause) {
+      const { code } = cause as NodeJS.ErrnoException;
+      throw new Failed(`port ${options.port} cannot be used (${code})`, {
+        hint: "Leave out --port for any free one.",
+        cause,
+      });
+    }
+    return new ViewServer(server, files, options);
+  }
+
+  /** Ends it and every connection. */
+  close(): void {
+    for (const socket of this.#sockets.clients) socket.close(1001, "berth was stopped.");
+    this.#http.close();
+    this.#http.closeAllConnections();
+    for (const socket of this.#sockets.clients) socket.terminate();
+  }
+
+  async #answer(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+    const name = this.#nameIn(request);
+    const file = name === undefined ? undefined : this.#files.get(name);
+    if (file === undefined) return refuse(response, 404);
+    if (request.method !== "GET" && request.method !== "HEAD") return refuse(response, 405);
+    response.writeHead(200, { ...this.#headers(request), "content-type": file.type });
+    if (request.method === "HEAD") response.end();
+    else if (typeof file.content === "string") response.end(file.content);
+    // Who left early misses nothing.
+    else await pipeline(createReadStream(file.content.path), response).catch(() => response.destroy());
+  }
+
+  #upgrade(request: http.IncomingMessage, socket: Duplex, head: Buffer): void {
+    socket.on("error", () => socket.destroy());
+    const isOurs =
+      this.#nameIn(request) === "socket" && request.headers.origin === `http://${request.headers.host}`;
+    const refusal = !isOurs
+      ? "403 Forbidden"
+      : this.#sockets.clients.size >= MAX_SOCKETS
+        ? "503 Service Unavailable"
+        : undefined;
+    if (refusal !== undefined) {
+      socket.end(`HTTP/1.1 ${refusal}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
+      return;
+    }
+    this.#sockets.handleUpgrade(request, socket, head, (opened) => {
+      this.#sockets.emit("connection", opened, request);
+    });
+  }
+
+  /** What a request asks for; undefined where it does not know the URL. */
+  #nameIn({ headers, url = "" }: http.IncomingMessage): string | undefined {
+    if (!this.#hosts.has(headers.host ?? "")) return undefined;
+    const given = Buffer.from(url.slice(0, this.#prefix.length));
+    const wanted = Buffer.from(this.#prefix);
+    if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) return undefined;
+    return url.slice(this.#prefix.length);
+  }
+
+  #headers({ headers: { host } }: http.IncomingMessage): http.OutgoingHttpHeaders {
+    return {
+      "content-security-policy":
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; " +
+        `connect-src 'self' ws://${host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+      "cross-origin-resource-policy": "same-origin",
+      "cross-origin-opener-policy": "same-origin",
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+      "cache-control": "no-store",
+    };
+  }
+}
+
+function refuse(response: http.ServerResponse, status: number): void {
+  response.writeHead(status, { "content-type": "text/plain" }).end(`${http.STATUS_CODES[status]}\n`);
+}

@@ -1,0 +1,267 @@
+import { z } from "zod";
+import { within } from "../../../base/async.ts";
+import { abortError, BerthError, type ErrorReason } from "../../../base/errors.ts";
+import type { JsonObject } from "../../../base/json.ts";
+import {
+  type SessionBackend,
+  type SessionHost,
+  TOOL_CODE,
+  type ToolCall,
+  type ToolCode,
+  type ToolResult,
+} from "../../backend.ts";
+import type { ProgramHost } from "../program.ts";
+import { type Chromium, type ChromiumOptions, startChromium, startFailure } from "./chromium.ts";
+import { DevTools, DevToolsError } from "./devtools.ts";
+import { Dialogs, dialogOpening } from "./dialogs.ts";
+import { References } from "./elements.ts";
+import { ToolFailure } from "./failure.ts";
+import type { Tab } from "./tab.ts";
+import { Tabs, type Viewport } from "./tabs.ts";
+
+/** How a browser is set up. */
+export interface BrowserOptions extends ChromiumOptions {
+  /** Whether dialogs of pages are accepted. */
+  readonly acceptDialogs: boolean;
+}
+
+/** What a tool's run uses. */
+export interface BrowserUse {
+  readonly tab: Tab;
+  readonly references: References;
+  /** Aborted when the run has to end. */
+  readonly signal: AbortSignal;
+}
+
+/** What a tool's run comes to. */
+export type Outcome = { readonly data: JsonObject } & Partial<
+  Pick<ToolResult, "attachments" | "programFailed">
+>;
+
+const START_TIMEOUT_MS = 30_000;
+/** How long a page may take to answer once its script was stopped. */
+const RECOVER_MS = 1_000;
+const END_MS = 500;
+/**
+ * A page that opens more dialogs in one call is ended: a script cannot be
+ * stopped while it waits for one, and one that never stops opens thousands.
+ */
+const MAX_DIALOGS = 200;
+
+/** What is wrong with a file, and not with the call. */
+const OWN_FAILURES: ReadonlySet<ErrorReason> = new Set([
+  "FILE_NOT_FOUND",
+  "FILE_EXISTS",
+  "FILE_KIND",
+  "FILE_PERMISSION",
+  "NO_SPACE",
+]);
+
+/** A browser in a sandbox, with its tabs. */
+export class Browser implements SessionBackend {
+  #acceptDialogs: boolean;
+  readonly #chromium: Chromium;
+  readonly #dialogs = new Dialogs(MAX_DIALOGS);
+  readonly references = new References();
+  readonly devtools: DevTools;
+  readonly tabs: Tabs;
+  #place: SessionHost;
+  #broken: string | undefined;
+
+  private constructor(options: BrowserOptions, place: SessionHost, chromium: Chromium, devtools: DevTools) {
+    this.#acceptDialogs = options.acceptDialogs;
+    this.#place = place;
+    this.#chromium = chromium;
+    this.devtools = devtools;
+    this.tabs = new Tabs(devtools, options);
+  }
+
+  /**
+   * Starts one; resolves when it has a tab that answers.
+   * @throws `SESSION_START_FAILED`, the engine's errors.
+   */
+  static async start(
+    host: ProgramHost,
+    place: SessionHost,
+    options: BrowserOptions,
+    signal: AbortSignal,
+  ): Promise<Browser> {
+    let chromium: Chromium | undefined;
+    let browser: Browser | undefined;
+    const devtools = new DevTools(
+      {
+        write: async (data) => chromium?.program.write(data),
+        pause: () => chromium?.program.pause(),
+        resume: () => chromium?.program.resume(),
+      },
+      (problem) => browser?.break(problem),
+    );
+    chromium = await startChromium(host, place, options, (chunk) => devtools.push(chunk), signal);
+    const { program } = chromium;
+    void program.ended.then(() => devtools.close(new ToolFailure("The browser has ended.")));
+    browser = new Browser(options, place, chromium, devtools);
+    const late = AbortSignal.timeout(START_TIMEOUT_MS);
+    try {
+      await browser.#boot(AbortSignal.any([signal, late]));
+      return browser;
+    } catch (error) {
+      await within(program.ended, END_MS);
+      const hasEnded = !program.alive;
+      await browser.cleanup(false);
+      if (hasEnded) throw startFailure(program);
+      if (signal.aborted) throw abortError(signal);
+      const why = late.aborted ? `it did not answer within ${START_TIMEOUT_MS / 1000} s` : String(error);
+      throw new BerthError("SESSION_START_FAILED", `Chromium did not start: ${why}`, { cause: error });
+    }
+  }
+
+  /** Where it lives. */
+  get place(): SessionHost {
+    return this.#place;
+  }
+
+  /** Takes it out of the warm pool, for a session. */
+  serve(
+    place: SessionHost,
+    { acceptDialogs, ...viewport }: Viewport & { readonly acceptDialogs: boolean },
+  ): void {
+    this.#place = place;
+    this.#chromium.program.sessionId = place.sessionId;
+    this.#acceptDialogs = acceptDialogs;
+    this.tabs.resize(viewport);
+  }
+
+  /** Makes it draw for the first time, which takes longer than all that follow. */
+  async warmUp(signal: AbortSignal): Promise<void> {
+    const { tab } = await this.tabs.live(signal);
+    await tab.fetch("Page.captureScreenshot", { format: "png", optimizeForSpeed: true }, signal);
+  }
+
+  get alive(): boolean {
+    return this.#broken === undefined && this.#chromium.program.alive;
+  }
+
+  async cleanup(sandboxEnds: boolean): Promise<void> {
+    this.devtools.close(new ToolFailure("The session is being ended."));
+    await this.#chromium.close(sandboxEnds);
+  }
+
+  /** The browser does not keep to its protocol: it is of no further use. */
+  break(problem: string): void {
+    this.#broken ??= `The browser broke its protocol: ${problem}`;
+  }
+
+  /** Runs a tool on the active tab. */
+  run(call: ToolCall, work: (use: BrowserUse) => Promise<Outcome>): Promise<ToolResult> {
+    return this.#report(call, async (signal) => {
+      const { tab, restarted } = await this.tabs.live(signal);
+      const own = AbortSignal.any([signal, tab.lost]);
+      try {
+        const outcome = await work({ tab, references: this.references, signal: own });
+        tab.releaseObjects();
+        return { ...outcome, data: { ...outcome.data, tab_restarted: restarted } };
+      } catch (error) {
+        if (signal.aborted) throw new Stopped(await this.#stopScripts(tab));
+        throw error;
+      }
+    });
+  }
+
+  /** Runs something that is about the tabs themselves. */
+  runOnTabs(call: ToolCall, work: (signal: AbortSignal) => Promise<Outcome>): Promise<ToolResult> {
+    return this.#report(call, work);
+  }
+
+  async #boot(signal: AbortSignal): Promise<void> {
+    this.devtools.on("Page.javascriptDialogOpening", dialogOpening, (dialog, session) => {
+      this.#answer(dialog, session);
+    });
+    const params = { behavior: "deny", eventsEnabled: true };
+    const request = { method: "Browser.setDownloadBehavior", params, answer: z.unknown() };
+    await Promise.all([this.devtools.send(request, signal), this.tabs.start(signal)]);
+  }
+
+  /** Answers a dialog, which holds up its page until then. */
+  #answer(dialog: z.output<typeof dialogOpening>, session: string | undefined): void {
+    const tab = session === undefined ? undefined : this.tabs.ownerOf(session);
+    if (tab === undefined) return;
+    const accept = dialog.type === "beforeunload" || this.#acceptDialogs;
+    const isTooMany = this.#dialogs.add(dialog, accept);
+    const promptText = dialog.defaultPrompt;
+    if (!isTooMany) tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);
+    else this.tabs.end(tab, `The page opened more than ${MAX_DIALOGS} dialogs, and its tab was ended.`);
+  }
+
+  /** Stops what runs in a tab that a call leaves. A tab that does not answer even then is given up. */
+  async #stopScripts(tab: Tab): Promise<string> {
+    if (tab.lost.aborted || !this.alive) return "";
+    tab.notify("Page.stopLoading");
+    for (const session of tab.sessions) tab.notify("Runtime.terminateExecution", {}, session);
+    const params = { expression: "0" };
+    const limit = AbortSignal.timeout(RECOVER_MS);
+    try {
+      await tab.send("Runtime.evaluate", params, z.unknown(), limit);
+    } catch {
+      if (!limit.aborted) return "";
+      this.tabs.end(tab, "The tab did not answer, and was ended.");
+      return " The tab did not answer even then, and was ended: the next call opens another one in its place.";
+    }
+    return "";
+  }
+
+  async #report(call: ToolCall, work: (signal: AbortSignal) => Promise<Outcome>): Promise<ToolResult> {
+    const signal = AbortSignal.any([call.signal, call.timeout]);
+    const result = (code: ToolCode, message: string, { data, ...more }: Outcome): ToolResult => ({
+      code,
+      message,
+      attachments: [],
+      programFailed: false,
+      ...more,
+      data: {
+        ...data,
+        dialogs: this.#dialogs.take(),
+        opened_tabs: this.tabs.takeOpened(),
+        session_restarted: call.restarted,
+      },
+    });
+    try {
+      return result(TOOL_CODE.success, "success", await work(signal));
+    } catch (thrown) {
+      if (call.signal.aborted) throw abortError(call.signal);
+      // What waited for a tab that is gone was aborted with the reason for that.
+      const error =
+        thrown instanceof BerthError && thrown.cause instanceof ToolFailure ? thrown.cause : thrown;
+      if (!this.alive)
+        return result(TOOL_CODE.failed, await this.#lossMessage(), { data: { session_lost: true } });
+      if (call.timeout.aborted) {
+        const more = error instanceof Stopped ? error.more : "";
+        const seconds = call.timeoutMs / 1000;
+        const message = `The call exceeded its timeout of ${seconds} s, and what it ran was stopped.${more}`;
+        return result(TOOL_CODE.timeout, message, { data: { timed_out: true, tab_lost: more !== "" } });
+      }
+      if (error instanceof ToolFailure) return result(TOOL_CODE.failed, error.message, { data: error.data });
+      if (error instanceof DevToolsError) {
+        return result(TOOL_CODE.failed, `The browser could not do it: ${error.message}.`, { data: {} });
+      }
+      if (error instanceof BerthError && OWN_FAILURES.has(error.reason)) {
+        return result(TOOL_CODE.failed, error.message, { data: {} });
+      }
+      throw error;
+    }
+  }
+
+  async #lossMessage(): Promise<string> {
+    if (this.#broken !== undefined) return `${this.#broken}. The next call starts another one.`;
+    return (await this.#chromium.program.failure()).message;
+  }
+}
+
+/** A run was stopped; with what there is to say about its tab. */
+class Stopped extends Error {
+  readonly more: string;
+
+  constructor(more: string) {
+    super("stopped");
+    this.more = more;
+  }
+}

@@ -1,0 +1,158 @@
+import { randomBytes } from "node:crypto";
+import { BerthError } from "../../../base/errors.ts";
+import type { SessionHost } from "../../backend.ts";
+import { Program, type ProgramHost } from "../program.ts";
+
+/** What a browser is started with. */
+export interface ChromiumOptions {
+  readonly width: number;
+  readonly height: number;
+  /** A language tag, such as `de-DE`. */
+  readonly locale: string | undefined;
+  readonly userAgent: string | undefined;
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** A browser that runs, and how to remove what it leaves. */
+export interface Chromium {
+  readonly program: Program;
+  /** Ends it, and removes its profile unless the sandbox ends with it. Idempotent; never rejects. */
+  close(sandboxEnds: boolean): Promise<void>;
+}
+
+const CLOSE_MS = 3_000;
+const REMOVE_MS = 5_000;
+/** The exit code of the script where it finds no browser: as shells say "not found". */
+const NOT_FOUND = 127;
+
+/**
+ * A private profile, the browser with its pipe on its own descriptors, and the
+ * profile gone when it ends, even where the service has been killed: the pipe
+ * then ends, and Chromium with it. Debian's start script takes time and adds
+ * extensions, so the program behind it comes first.
+ */
+const SCRIPT = `
+profile=$1; shift
+for browser in /usr/lib/chromium/chromium chromium chromium-browser google-chrome google-chrome-stable; do
+  command -v "$browser" >/dev/null && break || browser=
+done
+[ -n "$browser" ] || exit ${NOT_FOUND}
+mkdir -m 700 "$profile" || exit 1
+export HOME="$profile" XDG_CONFIG_HOME="$profile" XDG_CACHE_HOME="$profile" XDG_DATA_HOME="$profile" XDG_RUNTIME_DIR="$profile"
+export TMPDIR="$profile" DBUS_SESSION_BUS_ADDRESS=disabled: DBUS_SYSTEM_BUS_ADDRESS=disabled:
+trap : TERM
+exec 3<&0 4>&1 </dev/null >/dev/null
+"$browser" --user-data-dir="$profile" "$@" &
+exec 3<&- 4>&-
+wait $!
+code=$?
+wait
+rm -rf -- "$profile"
+exit $code
+`;
+
+/**
+ * The sandbox is Berth's: Chromium's own needs user namespaces or set-user-ID
+ * programs, which sandboxes do not have.
+ */
+const FLAGS = [
+  "--headless=new",
+  "--no-sandbox",
+  "--remote-debugging-pipe",
+  // A sandbox's /dev/shm has 64 MiB, too little for large pages.
+  "--disable-dev-shm-usage",
+  "--disable-gpu",
+  "--no-first-run",
+  "--no-default-browser-check",
+  "--disable-breakpad",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-component-extensions-with-background-pages",
+  "--disable-default-apps",
+  "--disable-extensions",
+  "--disable-sync",
+  "--disable-domain-reliability",
+  "--disable-client-side-phishing-detection",
+  "--disable-search-engine-choice-screen",
+  "--disable-background-timer-throttling",
+  "--disable-backgrounding-occluded-windows",
+  "--disable-renderer-backgrounding",
+  "--disable-hang-monitor",
+  "--disable-infobars",
+  "--password-store=basic",
+  "--use-mock-keychain",
+  "--metrics-recording-only",
+  "--no-pings",
+  "--mute-audio",
+  "--hide-scrollbars",
+  "--force-color-profile=srgb",
+  "--log-level=3",
+  "--disable-features=Translate,MediaRouter,DialMediaRouteProvider,OptimizationHints,OptimizationGuideModelDownloading,BackForwardCache,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,InterestFeedContentSuggestions,AutofillServerCommunication,GlobalMediaControls,PaintHolding,WebUIOmniboxPopup,WebUIOmniboxAimPopup,AiModeOmniboxEntryPoint",
+];
+
+/**
+ * Starts Chromium in a sandbox.
+ * @param output takes what it writes to its pipe.
+ * @throws the engine's errors. Where there is no Chromium it ends at once: see {@link startFailure}.
+ */
+export async function startChromium(
+  host: ProgramHost,
+  { sandbox, sessionId }: SessionHost,
+  options: ChromiumOptions,
+  output: (chunk: Buffer) => void,
+  signal: AbortSignal,
+): Promise<Chromium> {
+  const profile = `/tmp/berth-browser-${randomBytes(8).toString("hex")}`;
+  const { width, height, locale, userAgent } = options;
+  const argv = [
+    ...["sh", "-c", SCRIPT, "browser", profile],
+    ...FLAGS,
+    `--window-size=${width},${height}`,
+    ...(locale === undefined ? [] : [`--lang=${locale}`, `--accept-lang=${locale}`]),
+    ...(userAgent === undefined ? [] : [`--user-agent=${userAgent}`]),
+    "about:blank",
+  ];
+  const place = { env: { ...sandbox.spec.env, ...options.env }, workingDir: sandbox.spec.workingDir };
+  const request = { sessionId, argv, ...place, name: "Chromium", closeMs: CLOSE_MS, output };
+  const program = await Program.start(host, sandbox, request, signal);
+  let closing: Promise<void> | undefined;
+  const close = async (sandboxEnds: boolean): Promise<void> => {
+    await program.close(sandboxEnds);
+    if (!sandboxEnds) await removeProfile();
+  };
+  // One that was killed had no time to remove its profile.
+  const removeProfile = async (): Promise<void> => {
+    const rm = { argv: ["rm", "-rf", "--", profile], env: {}, workingDir: "/", user: sandbox.user };
+    const limit = AbortSignal.timeout(REMOVE_MS);
+    try {
+      const job = await host.runner.start(
+        sandbox,
+        { ...rm, stdin: false, terminal: undefined },
+        () => {},
+        limit,
+      );
+      await job.end;
+    } catch (error) {
+      host.logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a browser's profile was not removed");
+    }
+  };
+  return {
+    program,
+    close: (sandboxEnds) => {
+      closing ??= close(sandboxEnds);
+      return closing;
+    },
+  };
+}
+
+/** Why a browser that ended before it answered did not start. */
+export function startFailure(program: Program): BerthError {
+  const missing = program.exitCode === NOT_FOUND;
+  return new BerthError(
+    "SESSION_START_FAILED",
+    missing
+      ? "There is no Chromium in the sandbox (chromium, chromium-browser or google-chrome). Use an image that has it, such as berth/desktop, or install it in this one."
+      : `Chromium ended before it was ready: ${program.said.slice(-1_000) || `its exit code is ${program.exitCode ?? "unknown"}`}`,
+    { metadata: missing ? { missing: "chromium" } : {} },
+  );
+}

@@ -1,0 +1,262 @@
+import type { z } from "zod";
+import { untilAborted } from "../../../base/async.ts";
+import { hasFewValues } from "../../../base/json.ts";
+import { parseItems } from "./json-items.ts";
+import { MessageStream } from "./message-stream.ts";
+
+/** Larger messages are only taken where their one long string is wanted: see {@link DevTools.fetch} and {@link DevTools.list}. */
+const MAX_PARSED_BYTES = 4 * 1024 * 1024;
+/** So that parsing one takes some 50 ms at most. */
+const MAX_VALUES = 400_000;
+/** How much may wait to be written to a browser that does not read. */
+const MAX_UNWRITTEN_BYTES = 16 * 1024 * 1024;
+const MAX_PENDING = 5_000;
+/** `{"id":123,` or `{"method":"Page.frameNavigated",` */
+const HEAD = /^\{"(?:id":(\d{1,9})|method":"([A-Za-z.]{1,60})")[,}]/;
+const HEAD_BYTES = 80;
+const DATA_START = Buffer.from('"data":"');
+const QUOTE = 0x22;
+const UNKNOWN_FORM = "the browser gave an answer of another form";
+
+/** The browser refused a request, or answered it with something that cannot be used. */
+export class DevToolsError extends Error {
+  override readonly name = "DevToolsError";
+  /** Whether the answer was larger than what is taken. */
+  readonly tooLarge: boolean;
+
+  constructor(method: string, problem: string, tooLarge = false) {
+    super(`${method}: ${problem.slice(0, 500)}`);
+    this.tooLarge = tooLarge;
+  }
+}
+
+/** A request to a browser, or to a target in it. */
+export interface DevToolsRequest<S extends z.ZodType> {
+  readonly method: string;
+  readonly params?: object | undefined;
+  /** The session of the target; undefined: the browser itself. */
+  readonly session?: string | undefined;
+  /** What the answer should be. */
+  readonly answer: S;
+}
+
+interface Pending {
+  readonly method: string;
+  /** What the answer begins with where it is taken as bytes; undefined: it is parsed. */
+  readonly start: Buffer | undefined;
+  resolve(answer: unknown): void;
+  reject(error: unknown): void;
+}
+
+/** Takes an event's params and the session it is about. Must not throw. */
+type Handler = (params: unknown, session: string | undefined) => void;
+
+interface Wire {
+  /** Resolves when more may be written. */
+  write(data: Buffer): Promise<void>;
+  pause(): void;
+  resume(): void;
+}
+
+/**
+ * The DevTools protocol with a browser over its pipe. Nothing that comes from
+ * there is trusted: a page may have taken over the browser, and whatever runs in
+ * the sandbox may write to the pipe. So messages are bounded before they are
+ * parsed, parsed by the schema of what was asked for, and events that nobody
+ * handles are dropped by their name alone.
+ */
+export class DevTools {
+  readonly #wire: Wire;
+  readonly #stream: MessageStream;
+  readonly #pending = new Map<number, Pending>();
+  readonly #handlers = new Map<string, Handler>();
+  readonly #onBroken: (problem: string) => void;
+  #lastId = 0;
+  #unwritten = 0;
+  #closedBy: Error | undefined;
+
+  /** @param onBroken called once where the browser breaks the protocol so that it cannot go on. */
+  constructor(wire: Wire, onBroken: (problem: string) => void) {
+    this.#wire = wire;
+    this.#onBroken = onBroken;
+    this.#stream = new MessageStream({
+      message: (bytes, whole) => this.#message(bytes, whole),
+      pause: () => wire.pause(),
+      resume: () => wire.resume(),
+    });
+  }
+
+  /** Takes what the browser wrote. */
+  push(chunk: Buffer): void {
+    this.#stream.push(chunk);
+  }
+
+  /** Handles events of one method; those that do not match the schema are dropped. */
+  on<S extends z.ZodType>(
+    method: string,
+    schema: S,
+    handle: (params: z.output<S>, session: string | undefined) => void,
+  ): void {
+    this.#handlers.set(method, (params, session) => {
+      const parsed = schema.safeParse(params);
+      if (parsed.success) handle(parsed.data, session);
+    });
+  }
+
+  /** Drops events of a method from now on. */
+  off(method: string): void {
+    this.#handlers.delete(method);
+  }
+
+  /** Sends a request. @throws `DevToolsError`, the signal's reason, and what {@link close} was given. */
+  async send<S extends z.ZodType>(request: DevToolsRequest<S>, signal: AbortSignal): Promise<z.output<S>> {
+    const answer = await this.#request(request, undefined, signal);
+    try {
+      return request.answer.parse(answer);
+    } catch {
+      // Where it is nested too deep, parsing it throws no ZodError.
+      throw new DevToolsError(request.method, UNKNOWN_FORM);
+    }
+  }
+
+  /** Sends a request whose answer is one value `data` in base64, which may be large. @throws as {@link send}. */
+  async fetch(request: Omit<DevToolsRequest<z.ZodType>, "answer">, signal: AbortSignal): Promise<Buffer> {
+    const value = await this.#rest(request, DATA_START, signal);
+    const end = value.indexOf(QUOTE);
+    if (end === -1) throw new DevToolsError(request.method, UNKNOWN_FORM);
+    return Buffer.from(value.toString("latin1", 0, end), "base64");
+  }
+
+  /** Sends a request whose answer is one list of objects, which may be long. @throws as {@link send}. */
+  async list<S extends z.ZodType>(
+    request: Omit<DevToolsRequest<z.ZodType>, "answer">,
+    name: string,
+    item: S,
+    signal: AbortSignal,
+  ): Promise<z.output<S>[]> {
+    const items: z.output<S>[] = [];
+    const list = await this.#rest(request, Buffer.from(`"${name}":[`), signal);
+    const take = (given: unknown): void => {
+      signal.throwIfAborted();
+      items.push(item.parse(given));
+    };
+    const isWhole = await parseItems(list, take).catch(() => {
+      signal.throwIfAborted();
+      throw new DevToolsError(request.method, UNKNOWN_FORM);
+    });
+    if (isWhole) return items;
+    throw new DevToolsError(request.method, "the answer is too large", true);
+  }
+
+  /** Sends a request whose answer nobody waits for. */
+  notify(method: string, params?: object, session?: string): void {
+    this.#write(++this.#lastId, { method, params, session });
+  }
+
+  /** Fails all requests, those under way and those to come. */
+  close(error: Error): void {
+    if (this.#closedBy !== undefined) return;
+    this.#closedBy = error;
+    this.#stream.close();
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+  }
+
+  /** Sends a request; returns the bytes of the answer after what it has to begin with. */
+  async #rest(
+    request: Omit<DevToolsRequest<z.ZodType>, "answer">,
+    start: Buffer,
+    signal: AbortSignal,
+  ): Promise<Buffer> {
+    const message = (await this.#request(request, start, signal)) as Buffer;
+    return message.subarray(message.indexOf(start) + start.length);
+  }
+
+  async #request(
+    request: Omit<DevToolsRequest<z.ZodType>, "answer">,
+    start: Buffer | undefined,
+    signal: AbortSignal,
+  ): Promise<unknown> {
+    if (this.#closedBy !== undefined) throw this.#closedBy;
+    signal.throwIfAborted();
+    const id = ++this.#lastId;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    promise.catch(() => {});
+    this.#pending.set(id, { method: request.method, start, resolve, reject });
+    if (this.#pending.size > MAX_PENDING) this.#break("it left too many requests without an answer");
+    this.#write(id, request);
+    try {
+      return await untilAborted(promise, signal);
+    } finally {
+      this.#pending.delete(id);
+    }
+  }
+
+  #write(
+    id: number,
+    {
+      method,
+      params,
+      session,
+    }: { method: string; params?: object | undefined; session?: string | undefined },
+  ): void {
+    if (this.#closedBy !== undefined) return;
+    const data = Buffer.from(`${JSON.stringify({ id, method, params, sessionId: session })}\0`);
+    this.#unwritten += data.length;
+    if (this.#unwritten > MAX_UNWRITTEN_BYTES) {
+      this.#break("it does not read what it is sent");
+      return;
+    }
+    void this.#wire.write(data).then(() => {
+      this.#unwritten -= data.length;
+    });
+  }
+
+  #message(bytes: Buffer, whole: boolean): void {
+    const [, id, method] = HEAD.exec(bytes.toString("latin1", 0, HEAD_BYTES)) ?? [];
+    if (id !== undefined) this.#answer(Number(id), bytes, whole);
+    else if (method !== undefined) this.#event(method, bytes, whole);
+  }
+
+  #answer(id: number, bytes: Buffer, whole: boolean): void {
+    const pending = this.#pending.get(id);
+    if (pending === undefined) return;
+    const { method, start } = pending;
+    const isRaw = start !== undefined && bytes.subarray(0, HEAD_BYTES).includes(start);
+    const message = whole && !isRaw ? parse(bytes) : undefined;
+    if (whole && isRaw) pending.resolve(bytes);
+    else if (message === undefined)
+      pending.reject(new DevToolsError(method, "the answer is too large", true));
+    else if (message.error === undefined && start === undefined) pending.resolve(message.result);
+    else pending.reject(new DevToolsError(method, problemOf(message.error)));
+  }
+
+  #event(method: string, bytes: Buffer, whole: boolean): void {
+    const handle = this.#handlers.get(method);
+    if (handle === undefined || !whole) return;
+    const message = parse(bytes);
+    if (message === undefined) return;
+    handle(message.params, typeof message.sessionId === "string" ? message.sessionId : undefined);
+  }
+
+  #break(problem: string): void {
+    this.close(new DevToolsError("pipe", problem));
+    this.#onBroken(problem);
+  }
+}
+
+/** Undefined where it is too much to parse, or no object. */
+function parse(bytes: Buffer): Record<string, unknown> | undefined {
+  if (bytes.length > MAX_PARSED_BYTES || !hasFewValues(bytes, MAX_VALUES)) return undefined;
+  try {
+    const parsed: unknown = JSON.parse(bytes.toString());
+    return typeof parsed === "object" && parsed !== null ? (parsed as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function problemOf(error: unknown): string {
+  const message = typeof error === "object" && error !== null && "message" in error ? error.message : "";
+  return typeof message === "string" && message !== "" ? message : "the browser refused it";
+}

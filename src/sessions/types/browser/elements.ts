@@ -1,0 +1,168 @@
+import { z } from "zod";
+import { DevToolsError } from "./devtools.ts";
+import { ToolFailure } from "./failure.ts";
+import { FIND, IS_CONNECTED } from "./page-scripts.ts";
+import type { Frame, RemoteObject, Tab } from "./tab.ts";
+
+/** What a caller names an element by: exactly one of the two. */
+export interface ElementName {
+  readonly selector?: string | undefined;
+  readonly ref?: string | undefined;
+}
+
+/** A point of the viewport, in CSS pixels. */
+export interface Point {
+  readonly x: number;
+  readonly y: number;
+}
+
+/** A rectangle of the viewport, in CSS pixels. */
+export interface Box extends Point {
+  readonly width: number;
+  readonly height: number;
+}
+
+interface Referred {
+  readonly tab: Tab;
+  readonly frame: Frame;
+  readonly backendNodeId: number;
+}
+
+/** Past this many, the oldest references are forgotten. */
+const MAX_REFS = 20_000;
+
+const quads = z.object({ quads: z.array(z.array(z.number()).length(8)) });
+const done = z.unknown();
+
+/** The references that trees have given to elements: one stays with its element as long as that exists. */
+export class References {
+  readonly #byRef = new Map<string, Referred>();
+  readonly #refs = new Map<string, string>();
+  #last = 0;
+
+  /** The reference of an element: the one it has, or a new one. */
+  of(tab: Tab, frame: Frame, backendNodeId: number): string {
+    const key = `${tab.id} ${frame.frameId} ${frame.loaderId} ${backendNodeId}`;
+    const known = this.#refs.get(key);
+    if (known !== undefined) return known;
+    const ref = `e${++this.#last}`;
+    this.#refs.set(key, ref);
+    this.#byRef.set(ref, { tab, frame, backendNodeId });
+    if (this.#refs.size > MAX_REFS) this.#forgetOldest();
+    return ref;
+  }
+
+  get(ref: string): Referred | undefined {
+    return this.#byRef.get(ref);
+  }
+
+  #forgetOldest(): void {
+    const [[key, ref] = []] = this.#refs;
+    if (key === undefined || ref === undefined) return;
+    this.#refs.delete(key);
+    this.#byRef.delete(ref);
+  }
+}
+
+/** The element that a caller names. @throws `ToolFailure` where there is none, or none any more. */
+export async function findElement(
+  tab: Tab,
+  references: References,
+  { selector, ref }: ElementName,
+  signal: AbortSignal,
+): Promise<RemoteObject> {
+  if (ref !== undefined) return byReference(tab, references, ref, signal);
+  const found = await bySelector(tab, selector ?? "", signal);
+  if (found !== undefined) return found;
+  throw new ToolFailure(
+    `No element matches ${JSON.stringify(selector)}. wait_for waits for one; tree shows what there is.`,
+  );
+}
+
+/** The first element that matches a CSS selector, in the page itself and then in its frames. */
+export async function bySelector(
+  tab: Tab,
+  selector: string,
+  signal: AbortSignal,
+): Promise<RemoteObject | undefined> {
+  for (const frame of await tab.frames(signal)) {
+    const isPage = frame.frameId === tab.targetId;
+    const found = await tab.findIn(frame, FIND, [selector], signal).catch((error: unknown) => {
+      // A frame may go at any time, and only the page itself says what is wrong with a selector.
+      if (isPage || signal.aborted) throw error;
+      return undefined;
+    });
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+async function byReference(
+  tab: Tab,
+  references: References,
+  ref: string,
+  signal: AbortSignal,
+): Promise<RemoteObject> {
+  const referred = references.get(ref);
+  if (referred === undefined)
+    throw new ToolFailure(`There is no reference ${ref}. Call tree for current ones.`);
+  if (referred.tab !== tab) {
+    throw new ToolFailure(
+      `The reference ${ref} is of tab ${referred.tab.id}. Select that tab, or call tree.`,
+    );
+  }
+  const stale = new ToolFailure(`The element of ${ref} is gone. Call tree for current references.`);
+  const { frame, backendNodeId } = referred;
+  const { frameId, loaderId } = frame;
+  const frames = await tab.frames(signal);
+  if (!frames.some((now) => now.frameId === frameId && now.loaderId === loaderId)) throw stale;
+  try {
+    const element = await tab.resolve(frame, backendNodeId, signal);
+    if (await tab.callOn(element, IS_CONNECTED, [], z.boolean(), signal)) return element;
+  } catch (error) {
+    if (!(error instanceof DevToolsError)) throw error;
+  }
+  throw stale;
+}
+
+/** Where an element is after it was scrolled into view. @throws `ToolFailure` where it is not visible. */
+export async function boxOf(
+  tab: Tab,
+  { session, objectId }: RemoteObject,
+  signal: AbortSignal,
+): Promise<Box> {
+  try {
+    await tab.send("DOM.scrollIntoViewIfNeeded", { objectId }, done, signal, session);
+    const found = await tab.send("DOM.getContentQuads", { objectId }, quads, signal, session);
+    const boxes = found.quads.map(boxOfQuad).filter(({ width, height }) => width >= 1 && height >= 1);
+    const [box] = boxes;
+    if (box !== undefined) {
+      const { x, y } = await offsetOf(tab, session, signal);
+      return { ...box, x: box.x + x, y: box.y + y };
+    }
+  } catch (error) {
+    if (!(error instanceof DevToolsError)) throw error;
+  }
+  throw new ToolFailure("The element is not visible: it is hidden, or has no size.");
+}
+
+/** Where the viewport of a frame with a process of its own lies in the page's. */
+async function offsetOf(tab: Tab, session: string, signal: AbortSignal): Promise<Point> {
+  const inner = tab.parentOf(session);
+  if (inner === undefined) return { x: 0, y: 0 };
+  const { frameId, parent } = inner;
+  const owner = z.object({ backendNodeId: z.number() });
+  const { backendNodeId } = await tab.send("DOM.getFrameOwner", { frameId }, owner, signal, parent);
+  const answer = z.object({ model: z.object({ content: z.array(z.number()).length(8) }) });
+  const { model } = await tab.send("DOM.getBoxModel", { backendNodeId }, answer, signal, parent);
+  const [x = 0, y = 0] = model.content;
+  const outer = await offsetOf(tab, parent, signal);
+  return { x: x + outer.x, y: y + outer.y };
+}
+
+function boxOfQuad(quad: readonly number[]): Box {
+  const xs = quad.filter((_, index) => index % 2 === 0);
+  const ys = quad.filter((_, index) => index % 2 === 1);
+  const [x, y] = [Math.min(...xs), Math.min(...ys)];
+  return { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
+}

@@ -1,0 +1,120 @@
+/** A key as the DevTools protocol describes it. */
+export interface Key {
+  readonly key: string;
+  readonly code: string;
+  readonly windowsVirtualKeyCode: number;
+  /** What it types; undefined: nothing. */
+  readonly text?: string;
+  readonly location?: number;
+}
+
+/** A key pressed with others held. */
+export interface Chord {
+  readonly modifiers: readonly Key[];
+  readonly key: Key;
+}
+
+/** The bits of the protocol for keys that are held. */
+export const MODIFIER_BITS: Readonly<Record<string, number>> = { Alt: 1, Control: 2, Meta: 4, Shift: 8 };
+
+const NAMED: ReadonlyMap<string, Key> = new Map(
+  [
+    named("Alt", 18, "AltLeft", 1),
+    named("Control", 17, "ControlLeft", 1),
+    named("Meta", 91, "MetaLeft", 1),
+    named("Shift", 16, "ShiftLeft", 1),
+    named("Backspace", 8),
+    named("Tab", 9),
+    { ...named("Enter", 13), text: "\r" },
+    named("Escape", 27),
+    named("PageUp", 33),
+    named("PageDown", 34),
+    named("End", 35),
+    named("Home", 36),
+    named("ArrowLeft", 37),
+    named("ArrowUp", 38),
+    named("ArrowRight", 39),
+    named("ArrowDown", 40),
+    named("Insert", 45),
+    named("Delete", 46),
+    named("ContextMenu", 93),
+    ...Array.from({ length: 12 }, (_, index) => named(`F${index + 1}`, 112 + index)),
+  ].map((key) => [key.key.toLowerCase(), key]),
+);
+
+const ALIASES: Readonly<Record<string, string>> = {
+  ctrl: "control",
+  cmd: "meta",
+  command: "meta",
+  super: "meta",
+  option: "alt",
+  return: "enter",
+  esc: "escape",
+  del: "delete",
+  up: "arrowup",
+  down: "arrowdown",
+  left: "arrowleft",
+  right: "arrowright",
+  space: " ",
+  plus: "+",
+};
+
+/** Code and number of the keys of a US keyboard that type something else than a letter or digit; with Shift, the second. */
+const SYMBOLS: readonly (readonly [string, string, number])[] = [
+  [";:", "Semicolon", 186],
+  ["=+", "Equal", 187],
+  [",<", "Comma", 188],
+  ["-_", "Minus", 189],
+  [".>", "Period", 190],
+  ["/?", "Slash", 191],
+  ["`~", "Backquote", 192],
+  ["[{", "BracketLeft", 219],
+  ["\\|", "Backslash", 220],
+  ["]}", "BracketRight", 221],
+  ["'\"", "Quote", 222],
+  ["  ", "Space", 32],
+];
+const SHIFTED_DIGITS = ")!@#$%^&*(";
+
+/** The key that types a character on a US keyboard; undefined where none does. */
+export function keyOf(character: string): Key | undefined {
+  if (character === "\n" || character === "\r") return NAMED.get("enter");
+  if (character === "\t") return NAMED.get("tab");
+  const typed = { key: character, text: character };
+  if (/^[a-zA-Z]$/.test(character)) {
+    const letter = character.toUpperCase();
+    return { ...typed, code: `Key${letter}`, windowsVirtualKeyCode: letter.charCodeAt(0) };
+  }
+  const digit = /^[0-9]$/.test(character) ? Number(character) : SHIFTED_DIGITS.indexOf(character);
+  if (character.length === 1 && digit >= 0) {
+    return { ...typed, code: `Digit${digit}`, windowsVirtualKeyCode: 48 + digit };
+  }
+  const symbol = SYMBOLS.find(([both]) => character.length === 1 && both.includes(character));
+  return symbol && { ...typed, code: symbol[1], windowsVirtualKeyCode: symbol[2] };
+}
+
+/** Parses `Enter`, `a` or `Control+Shift+ArrowLeft`; undefined where it names no key. */
+export function parseChord(text: string): Chord | undefined {
+  const isPlus = text.endsWith("++") || text === "+";
+  const names = (isPlus ? text.slice(0, -1) : text).split("+");
+  if (isPlus) names.splice(-1, 1, "+");
+  const keys = names.map((name) => {
+    const known = name.length === 1 ? name : (ALIASES[name.toLowerCase()] ?? name.toLowerCase());
+    return NAMED.get(known) ?? keyOf(known);
+  });
+  const key = keys.pop();
+  if (key === undefined || keys.some((one) => one === undefined || MODIFIER_BITS[one.key] === undefined)) {
+    return undefined;
+  }
+  const modifiers = keys.filter((one) => one !== undefined);
+  // With Control, Alt or Meta held, a key types nothing.
+  const isCommand = modifiers.some((one) => one.key !== "Shift");
+  const { text: typed, ...silent } = key;
+  const isShifted = modifiers.length > 0 && !isCommand && typed !== undefined && /^[a-z]$/.test(typed);
+  if (isShifted) return { modifiers, key: { ...key, key: key.key.toUpperCase(), text: typed.toUpperCase() } };
+  return { modifiers, key: isCommand ? silent : key };
+}
+
+function named(key: string, windowsVirtualKeyCode: number, code = key, location?: number): Key {
+  return { key, code, windowsVirtualKeyCode, ...(location !== undefined && { location }) };
+}

@@ -1,0 +1,125 @@
+/**
+ * What runs in pages, in a world of its own wherever possible: there a page can
+ * change elements, but no function that these call. Each is a function.
+ */
+
+/** (selector) → the first element that matches, in the document and its open shadow roots. */
+export const FIND = `function(selector) {
+  const roots = [document];
+  for (let root = roots.shift(); root; root = roots.shift()) {
+    const found = root.querySelector(selector);
+    if (found) return found;
+    for (const element of root.querySelectorAll("*")) if (element.shadowRoot) roots.push(element.shadowRoot);
+  }
+  return null;
+}`;
+
+/** On an element: whether it is still in its document. */
+export const IS_CONNECTED = "function() { return this.isConnected }";
+
+/** On an element, focused: how text gets into it. */
+export const PREPARE_TYPING = `function(clear) {
+  const VALUES = ["date", "time", "month", "week", "datetime-local", "color", "range"];
+  const NO_TEXT = ["button", "checkbox", "file", "hidden", "image", "radio", "reset", "submit"];
+  const isInput = this instanceof HTMLInputElement;
+  if (this.disabled || this.readOnly) return "disabled";
+  if (isInput && VALUES.includes(this.type)) return "value";
+  if (isInput ? NO_TEXT.includes(this.type) : !(this instanceof HTMLTextAreaElement || this.isContentEditable)) return "none";
+  this.focus();
+  if (isInput || this instanceof HTMLTextAreaElement) {
+    if (clear) this.select();
+    else try { this.setSelectionRange(this.value.length, this.value.length) } catch {}
+  } else {
+    const selection = getSelection();
+    selection.selectAllChildren(this);
+    if (!clear) selection.collapseToEnd();
+  }
+  return "text";
+}`;
+
+/** On an input: sets its value, as a person would who picks one; returns the value it took. */
+export const SET_VALUE = `function(text) {
+  this.focus();
+  this.value = text;
+  this.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+  this.dispatchEvent(new Event("change", { bubbles: true }));
+  return this.value;
+}`;
+
+/** On a select: selects options by value or text; returns the values selected, or what there is to choose from. */
+export const SELECT = `function(wanted) {
+  if (!(this instanceof HTMLSelectElement)) return { problem: "is no select element" };
+  if (this.disabled) return { problem: "is disabled" };
+  if (wanted.length > 1 && !this.multiple) return { problem: "takes one value only" };
+  const options = [...this.options];
+  const found = [];
+  for (const text of wanted) {
+    const option = options.find(o => o.value === text) ?? options.find(o => o.label === text || o.text === text);
+    if (!option) return { problem: "has no option " + JSON.stringify(text) + ". It has: " + options.slice(0, 50).map(o => JSON.stringify(o.label.slice(0, 100))).join(", ") };
+    found.push(option);
+  }
+  this.focus();
+  for (const option of options) option.selected = found.includes(option);
+  this.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+  this.dispatchEvent(new Event("change", { bubbles: true }));
+  return { values: [...this.selectedOptions].map(o => o.value).slice(0, 1000) };
+}`;
+
+/** On an element or document: its HTML, cut to a number of characters. */
+export const HTML = `function(limit) {
+  const text = this instanceof Document ? (this.doctype ? new XMLSerializer().serializeToString(this.doctype) + "\\n" : "") + (this.documentElement?.outerHTML ?? "") : this.outerHTML;
+  return { text: text.slice(0, limit), length: text.length };
+}`;
+
+/** On an element, or in a frame: its readable text, cut to a number of characters. */
+export const TEXT = `function(limit) {
+  const element = this instanceof Node ? this : document.body ?? document.documentElement;
+  const text = element ? element.innerText ?? element.textContent ?? "" : "";
+  return { text: text.slice(0, limit), length: text.length };
+}`;
+
+/** () → title, and the HTTP status of the document: 0 where it has none. */
+export const ABOUT = `function() {
+  return { title: document.title.slice(0, 1000), status: performance.getEntriesByType("navigation")[0]?.responseStatus ?? 0 };
+}`;
+
+/** () → how far the document scrolls. */
+export const SCROLL_STATE = `function() {
+  const page = document.scrollingElement ?? document.documentElement;
+  return { x: scrollX, y: scrollY, width: page?.scrollWidth ?? 0, height: page?.scrollHeight ?? 0 };
+}`;
+
+/** (text) → whether the page shows a text. */
+export const SHOWS_TEXT = `function(text) {
+  const all = document.body?.innerText ?? "";
+  return all.includes(text);
+}`;
+
+/** On an element: whether it is visible. */
+export const IS_VISIBLE = `function() {
+  return this.isConnected && this.checkVisibility({ visibilityProperty: true, opacityProperty: false }) && this.getClientRects().length > 0;
+}`;
+
+/** On what a script returned: its JSON, cut to a number of characters. */
+export const TO_JSON = `function(limit) {
+  const text = JSON.stringify(this, (_, value) => typeof value === "bigint" ? String(value) : value);
+  return text === undefined ? { text: "null", length: 4 } : { text: text.slice(0, limit), length: text.length };
+}`;
+
+/** Starts the download of the page's own address. */
+export const DOWNLOAD_SELF = `function() {
+  const link = document.createElement("a");
+  link.href = location.href;
+  link.download = "";
+  link.click();
+}`;
+
+/** On an element: (number of files) → what keeps it from taking files; empty: nothing. */
+export const FILES_PROBLEM = `function(count) {
+  if (!(this instanceof HTMLInputElement && this.type === "file")) return "is no file input";
+  if (this.disabled) return "is disabled";
+  return count > 1 && !this.multiple ? "takes one file only" : "";
+}`;
+
+/** On a file input: the names of its files. */
+export const FILE_NAMES = "function() { return [...this.files].map(file => file.name) }";

@@ -1,0 +1,347 @@
+import { z } from "zod";
+import { Changes } from "./changes.ts";
+import type { DevTools, DevToolsRequest } from "./devtools.ts";
+import { ToolFailure } from "./failure.ts";
+
+/** A document in a tab: the page itself, or a frame in it. */
+export interface Frame {
+  /** The session of the process that renders it. */
+  readonly session: string;
+  readonly frameId: string;
+  /** Another one when the frame shows another document. */
+  readonly loaderId: string;
+  readonly url: string;
+}
+
+/** An object in a page. */
+export interface RemoteObject {
+  readonly session: string;
+  readonly objectId: string;
+}
+
+/** How far a document has come, in the order in which it happens. */
+export type LoadState = "DOMContentLoaded" | "load" | "networkIdle";
+
+const MAX_FRAMES = 200;
+const MAX_EARLIER = 20;
+/** Objects that calls leave in pages are released together. */
+const OBJECT_GROUP = "berth";
+
+/** The string that pages and browsers fill is kept to this many characters. */
+const shortText = z.string().transform((text) => text.slice(0, 4_000).toWellFormed());
+
+const frame = z.object({ id: z.string(), loaderId: z.string(), url: shortText });
+type FrameTree = {
+  readonly frame: z.output<typeof frame>;
+  readonly childFrames?: readonly FrameTree[] | undefined;
+};
+const frameTree: z.ZodType<FrameTree> = z.object({
+  frame,
+  get childFrames() {
+    return z.array(frameTree).optional();
+  },
+});
+
+const remoteObject = z.object({
+  type: z.string(),
+  subtype: z.string().optional(),
+  value: z.unknown().optional(),
+  unserializableValue: z.string().optional(),
+  description: z.string().optional(),
+  objectId: z.string().optional(),
+});
+
+const exception = z.object({
+  text: z.string(),
+  exception: remoteObject.extend({ className: z.string().optional() }).optional(),
+});
+
+/** What a script came to. */
+export const evaluated = z.object({ result: remoteObject, exceptionDetails: exception.optional() });
+export type Evaluated = z.output<typeof evaluated>;
+
+/** A tab of the browser. Signals that its methods take are to abort with {@link Tab.lost} too. */
+export class Tab {
+  readonly #devtools: DevTools;
+  /** Frames with a process of their own, by their session. */
+  readonly #inner = new Map<string, { readonly frameId: string; readonly parent: string }>();
+  readonly #lost = new AbortController();
+  readonly #changes = new Changes();
+  readonly #earlier: string[] = [];
+  #document: { readonly loaderId: string; readonly reached: Set<string> } = {
+    loaderId: "",
+    reached: new Set(),
+  };
+  readonly id: string;
+  readonly targetId: string;
+  readonly session: string;
+  /** Whether its page asks for a new document or loads one. */
+  isLoading = false;
+
+  constructor(devtools: DevTools, id: string, targetId: string, session: string) {
+    this.#devtools = devtools;
+    this.id = id;
+    this.targetId = targetId;
+    this.session = session;
+  }
+
+  /** Aborted when the tab is gone, with a {@link ToolFailure} that says why. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  lose(why: string): void {
+    this.#lost.abort(new ToolFailure(why, { tab_lost: true }));
+  }
+
+  /** The sessions of the tab's processes, the page's own first. */
+  get sessions(): readonly string[] {
+    return [this.session, ...this.#inner.keys()];
+  }
+
+  /** The session that has this one's frame in its page; undefined for the page itself. */
+  parentOf(session: string): { readonly frameId: string; readonly parent: string } | undefined {
+    return this.#inner.get(session);
+  }
+
+  /** A frame of the tab got a process of its own. */
+  attached(session: string, frameId: string, parent: string): boolean {
+    if (this.#inner.size >= MAX_FRAMES) return false;
+    this.#inner.set(session, { frameId, parent });
+    return true;
+  }
+
+  detached(session: string): void {
+    this.#inner.delete(session);
+  }
+
+  /** A document of the page itself reached a state. */
+  reached(loaderId: string, name: string): void {
+    if (this.#document.loaderId !== loaderId) {
+      this.#earlier.push(loaderId);
+      if (this.#earlier.length > MAX_EARLIER) this.#earlier.shift();
+      this.#document = { loaderId, reached: new Set() };
+    }
+    if (this.#document.reached.size < 20) this.#document.reached.add(name);
+    this.changed();
+  }
+
+  /** Wakes what waits in {@link until}. */
+  changed(): void {
+    this.#changes.announce();
+  }
+
+  /** Whether the page's newest document has reached a state. */
+  has(state: LoadState): boolean {
+    return this.#document.reached.has(state);
+  }
+
+  get loaderId(): string {
+    return this.#document.loaderId;
+  }
+
+  /** Whether the page shows or has shown a document. */
+  hasSeen(loaderId: string): boolean {
+    return this.#earlier.includes(loaderId);
+  }
+
+  /** Waits until something about the tab's documents holds. */
+  until(holds: () => boolean, signal: AbortSignal): Promise<void> {
+    return this.#changes.until(holds, signal);
+  }
+
+  /** As {@link until}, but for `ms` at most. */
+  async untilOr(ms: number, holds: () => boolean, signal: AbortSignal): Promise<void> {
+    const late = AbortSignal.timeout(ms);
+    await this.until(holds, AbortSignal.any([signal, late])).catch((error: unknown) => {
+      if (signal.aborted || !late.aborted) throw error;
+    });
+  }
+
+  /** Waits until something about the tab's documents changes, for `ms` at most. */
+  async changes(ms: number, signal: AbortSignal): Promise<void> {
+    let checks = 0;
+    await this.untilOr(ms, () => checks++ > 0, signal);
+  }
+
+  /** Sends a request to the page's process, or to that of one of its frames. */
+  send<S extends z.ZodType>(
+    method: string,
+    params: object,
+    answer: S,
+    signal: AbortSignal,
+    session = this.session,
+  ): Promise<z.output<S>> {
+    const request: DevToolsRequest<S> = { method, params, session, answer };
+    return this.#devtools.send(request, signal);
+  }
+
+  /** As {@link DevTools.fetch}. */
+  fetch(method: string, params: object, signal: AbortSignal): Promise<Buffer> {
+    return this.#devtools.fetch({ method, params, session: this.session }, signal);
+  }
+
+  /** As {@link DevTools.list}. */
+  list<S extends z.ZodType>(
+    method: string,
+    params: object,
+    name: string,
+    item: S,
+    signal: AbortSignal,
+    session: string,
+  ): Promise<z.output<S>[]> {
+    return this.#devtools.list({ method, params, session }, name, item, signal);
+  }
+
+  notify(method: string, params: object = {}, session = this.session): void {
+    this.#devtools.notify(method, params, session);
+  }
+
+  /** The documents in the tab, the page itself first. */
+  async frames(signal: AbortSignal): Promise<Frame[]> {
+    const found: Frame[] = [];
+    const add = (session: string, tree: FrameTree): void => {
+      if (found.length >= MAX_FRAMES) return;
+      const { id: frameId, loaderId, url } = tree.frame;
+      found.push({ session, frameId, loaderId, url });
+      for (const child of tree.childFrames ?? []) add(session, child);
+    };
+    const answer = z.object({ frameTree });
+    await Promise.all(
+      this.sessions.map(async (session) => {
+        const asked = this.send("Page.getFrameTree", {}, answer, signal, session);
+        // A frame may go at any time; the page itself must answer.
+        const tree = await (session === this.session ? asked : asked.catch(() => undefined));
+        signal.throwIfAborted();
+        if (tree !== undefined) add(session, tree.frameTree);
+      }),
+    );
+    return found.sort((a, b) => Number(a.session !== this.session) - Number(b.session !== this.session));
+  }
+
+  /** The page itself. */
+  async page(signal: AbortSignal): Promise<Frame> {
+    const { frameTree: tree } = await this.send("Page.getFrameTree", {}, z.object({ frameTree }), signal);
+    const { id: frameId, loaderId, url } = tree.frame;
+    return { session: this.session, frameId, loaderId, url };
+  }
+
+  /** Calls a function of page-scripts.ts in a frame, apart from the page's own scripts. */
+  async callIn<S extends z.ZodType>(
+    { session, frameId }: Frame,
+    script: string,
+    args: readonly unknown[],
+    answer: S,
+    signal: AbortSignal,
+  ): Promise<z.output<S>> {
+    const { result } = await this.#call(script, args, await this.#world(session, frameId, signal), signal);
+    return parseValue(result, answer);
+  }
+
+  /** As {@link callIn}, for a script that returns an element; undefined where it returns null. */
+  async findIn(
+    { session, frameId }: Frame,
+    script: string,
+    args: readonly unknown[],
+    signal: AbortSignal,
+  ): Promise<RemoteObject | undefined> {
+    const world = await this.#world(session, frameId, signal);
+    const { result } = await this.#call(script, args, { ...world, byValue: false }, signal);
+    return result.objectId === undefined ? undefined : { session, objectId: result.objectId };
+  }
+
+  /** The document of the page itself. */
+  async document(signal: AbortSignal): Promise<RemoteObject> {
+    const found = await this.findIn(await this.page(signal), "function() { return document }", [], signal);
+    if (found === undefined) throw new ToolFailure("The page has no document.");
+    return found;
+  }
+
+  /** Calls a function of page-scripts.ts on an object. */
+  async callOn<S extends z.ZodType>(
+    { session, objectId }: RemoteObject,
+    script: string,
+    args: readonly unknown[],
+    answer: S,
+    signal: AbortSignal,
+  ): Promise<z.output<S>> {
+    const { result } = await this.#call(script, args, { session, target: { objectId } }, signal);
+    return parseValue(result, answer);
+  }
+
+  /** The element with an id of the frame's process, in the world where scripts of ours run. */
+  async resolve(
+    { session, frameId }: Frame,
+    backendNodeId: number,
+    signal: AbortSignal,
+  ): Promise<RemoteObject> {
+    const { target } = await this.#world(session, frameId, signal);
+    const params = { backendNodeId, ...target, objectGroup: OBJECT_GROUP };
+    const answer = z.object({ object: remoteObject });
+    const { object } = await this.send("DOM.resolveNode", params, answer, signal, session);
+    if (object.objectId === undefined) throw new ToolFailure("The element is gone.");
+    return { session, objectId: object.objectId };
+  }
+
+  /** Releases the objects that calls have left in pages. */
+  releaseObjects(): void {
+    for (const session of this.sessions) {
+      this.notify("Runtime.releaseObjectGroup", { objectGroup: OBJECT_GROUP }, session);
+    }
+  }
+
+  async #world(session: string, frameId: string, signal: AbortSignal) {
+    const answer = z.object({ executionContextId: z.number() });
+    const params = { frameId, worldName: "berth" };
+    const { executionContextId } = await this.send(
+      "Page.createIsolatedWorld",
+      params,
+      answer,
+      signal,
+      session,
+    );
+    return { session, target: { executionContextId } };
+  }
+
+  async #call(
+    script: string,
+    args: readonly unknown[],
+    { session, target, byValue = true }: { session: string; target: object; byValue?: boolean },
+    signal: AbortSignal,
+  ): Promise<Evaluated> {
+    const params = {
+      functionDeclaration: script,
+      arguments: args.map((value) => ({ value })),
+      returnByValue: byValue,
+      objectGroup: OBJECT_GROUP,
+      ...target,
+    };
+    const done = await this.send("Runtime.callFunctionOn", params, evaluated, signal, session);
+    if (done.exceptionDetails !== undefined) throw new ToolFailure(describeException(done).value);
+    return done;
+  }
+}
+
+/** The name, message and stack of what a script threw. */
+export function describeException({ exceptionDetails }: Evaluated): {
+  name: string;
+  value: string;
+  traceback: string;
+} {
+  const thrown = exceptionDetails?.exception;
+  const description = shorten(thrown?.description ?? String(thrown?.value ?? exceptionDetails?.text ?? ""));
+  const [first = ""] = description.split("\n", 1);
+  const name = thrown?.subtype === "error" || thrown?.className ? (thrown.className ?? "Error") : "thrown";
+  const value = first.startsWith(`${name}: `) ? first.slice(name.length + 2) : first;
+  return { name: shorten(name), value, traceback: thrown?.subtype === "error" ? description : "" };
+}
+
+function shorten(text: string): string {
+  return text.slice(0, 4_000).toWellFormed();
+}
+
+function parseValue<S extends z.ZodType>({ value }: { value?: unknown }, answer: S): z.output<S> {
+  const parsed = answer.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new ToolFailure("The page gave an answer of another form.");
+}

@@ -1,0 +1,254 @@
+import { z } from "zod";
+import type { JsonObject } from "../../../base/json.ts";
+import { Changes } from "./changes.ts";
+import type { DevTools } from "./devtools.ts";
+import { ToolFailure } from "./failure.ts";
+import { Tab } from "./tab.ts";
+import { shownUrl } from "./urls.ts";
+
+const MAX_TABS = 20;
+/** How long a tab may take to close. */
+const CLOSE_MS = 1_000;
+
+const targetInfo = z.object({ targetId: z.string(), type: z.string() });
+const IFRAMES_ONLY = [{ type: "iframe", exclude: false }, { exclude: true }];
+const PAGES_ONLY = [{ type: "page", exclude: false }, { exclude: true }];
+
+const CRASHES: Readonly<Record<string, string>> = {
+  oom: "its page ran out of memory",
+  killed: "its process was killed, most likely because the sandbox ran out of memory",
+};
+
+/** The size of pages, in pixels. */
+export interface Viewport {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The tabs of a browser, those that pages open among them. */
+export class Tabs {
+  readonly #devtools: DevTools;
+  #viewport: Viewport;
+  /** In the order in which they were opened, by their session. */
+  readonly #tabs = new Map<string, Tab>();
+  readonly #changes = new Changes();
+  #active: Tab | undefined;
+  /** The one in front of the others. */
+  #front: Tab | undefined;
+  #opened: string[] = [];
+  #last = 0;
+
+  constructor(devtools: DevTools, viewport: Viewport) {
+    this.#devtools = devtools;
+    this.#viewport = viewport;
+  }
+
+  /** Follows the browser's tabs; resolves when there is one, which answers. */
+  async start(signal: AbortSignal): Promise<void> {
+    this.#listen();
+    const autoAttach = { autoAttach: true, waitForDebuggerOnStart: true, flatten: true, filter: PAGES_ONLY };
+    const answer = z.unknown();
+    const asked = [
+      { method: "Target.setDiscoverTargets", params: { discover: true, filter: PAGES_ONLY }, answer },
+      { method: "Target.setAutoAttach", params: autoAttach, answer },
+    ];
+    await Promise.all(asked.map((request) => this.#devtools.send(request, signal)));
+    const tab = await this.#tabOf(() => true, signal);
+    await tab.page(signal);
+    this.#active = tab;
+    this.#opened = [];
+  }
+
+  /** Gives every tab, and those to come, another size. */
+  resize(viewport: Viewport): void {
+    this.#viewport = viewport;
+    for (const tab of this.#tabs.values()) tab.notify("Emulation.setDeviceMetricsOverride", this.#metrics);
+  }
+
+  /** The tabs that are open, in the order in which they were opened. */
+  get all(): readonly Tab[] {
+    return [...this.#tabs.values()];
+  }
+
+  get active(): Tab | undefined {
+    return this.#active;
+  }
+
+  /** Makes a tab the one that tools act on. */
+  select(tab: Tab): void {
+    this.#active = tab;
+  }
+
+  /** What there is to say about the tabs that are open. */
+  describe(signal: AbortSignal): Promise<JsonObject[]> {
+    const answer = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
+    return Promise.all(
+      this.all.map(async (tab) => {
+        const request = { method: "Target.getTargetInfo", params: { targetId: tab.targetId }, answer };
+        const { targetInfo } = await this.#devtools.send(request, signal);
+        const title = targetInfo.title.slice(0, 1_000).toWellFormed();
+        return { id: tab.id, url: shownUrl(targetInfo.url), title, active: tab === this.#active };
+      }),
+    );
+  }
+
+  /** The ids of tabs that pages have opened since the last time. */
+  takeOpened(): string[] {
+    const opened = this.#opened;
+    this.#opened = [];
+    return opened;
+  }
+
+  /** Opens a tab, which tools do not act on yet. */
+  async open(signal: AbortSignal): Promise<Tab> {
+    if (this.#tabs.size >= MAX_TABS) {
+      throw new ToolFailure(`The browser has reached its limit of ${MAX_TABS} tabs. Close one.`);
+    }
+    const params = { url: "about:blank" };
+    const answer = z.object({ targetId: z.string() });
+    const { targetId } = await this.#devtools.send({ method: "Target.createTarget", params, answer }, signal);
+    const tab = await this.#tabOf((one) => one.targetId === targetId, signal);
+    this.#opened = this.#opened.filter((id) => id !== tab.id);
+    return tab;
+  }
+
+  /** Closes a tab, and selects the newest of the others. */
+  async close(tab: Tab, signal: AbortSignal): Promise<void> {
+    this.#devtools.notify("Target.closeTarget", { targetId: tab.targetId });
+    // One whose page does not let go is forgotten all the same.
+    const late = AbortSignal.timeout(CLOSE_MS);
+    await this.#changes
+      .until(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late]))
+      .catch(() => {});
+    this.#forget(tab, "The tab was closed.");
+  }
+
+  /** The active tab; where it has crashed or was closed, another one in its place. */
+  async live(signal: AbortSignal): Promise<{ tab: Tab; restarted: boolean }> {
+    const active = this.#active;
+    if (active !== undefined && !active.lost.aborted) {
+      this.#bringToFront(active);
+      return { tab: active, restarted: false };
+    }
+    // A new tab could share the process of the one that ends.
+    if (active !== undefined) await this.close(active, signal);
+    const tab = await this.open(signal);
+    this.#active = tab;
+    this.#bringToFront(tab);
+    return { tab, restarted: active !== undefined };
+  }
+
+  /** Ends a tab without asking its page. */
+  end(tab: Tab, why: string): void {
+    this.#devtools.notify("Target.closeTarget", { targetId: tab.targetId });
+    tab.lose(`${why} The next call opens another one in its place.`);
+  }
+
+  /** The tab that a session belongs to: its own, or that of a frame in it. */
+  ownerOf(session: string): Tab | undefined {
+    return this.#tabs.get(session) ?? this.all.find((tab) => tab.sessions.includes(session));
+  }
+
+  /** A tab behind another one draws nothing. */
+  #bringToFront(tab: Tab): void {
+    if (this.#front === tab) return;
+    this.#front = tab;
+    tab.notify("Page.bringToFront");
+  }
+
+  #listen(): void {
+    const devtools = this.#devtools;
+    const attached = z.object({ sessionId: z.string(), targetInfo });
+    devtools.on("Target.attachedToTarget", attached, (params, session) => this.#attached(params, session));
+    devtools.on(
+      "Target.detachedFromTarget",
+      z.object({ sessionId: z.string() }),
+      ({ sessionId }, session) => {
+        const tab = this.#tabs.get(sessionId);
+        if (tab !== undefined) this.#forget(tab, "The tab was closed.");
+        else if (session !== undefined) this.ownerOf(session)?.detached(sessionId);
+      },
+    );
+    const crashed = z.object({ targetId: z.string(), status: z.string().max(50), errorCode: z.number() });
+    devtools.on("Target.targetCrashed", crashed, ({ targetId, status, errorCode }) => {
+      const tab = this.all.find((one) => one.targetId === targetId);
+      if (tab === undefined) return;
+      const why = CRASHES[status] ?? `${status}, code ${errorCode}`;
+      tab.lose(`The tab crashed (${why}). The next call opens another one in its place.`);
+    });
+    const lifecycle = z.object({ frameId: z.string(), loaderId: z.string(), name: z.string().max(50) });
+    devtools.on("Page.lifecycleEvent", lifecycle, ({ frameId, loaderId, name }, session) => {
+      const tab = this.#tabs.get(session ?? "");
+      if (tab?.targetId === frameId) tab.reached(loaderId, name);
+    });
+    const loading = (isLoading: boolean) => (params: { frameId: string }, session: string | undefined) => {
+      const tab = this.#tabs.get(session ?? "");
+      if (tab?.targetId !== params.frameId) return;
+      tab.isLoading = isLoading;
+      tab.changed();
+    };
+    const frameId = z.object({ frameId: z.string() });
+    devtools.on("Page.frameStartedLoading", frameId, loading(true));
+    devtools.on("Page.frameStoppedLoading", frameId, loading(false));
+  }
+
+  #attached(
+    {
+      sessionId,
+      targetInfo: { targetId, type },
+    }: { sessionId: string; targetInfo: z.output<typeof targetInfo> },
+    parent: string | undefined,
+  ): void {
+    const notify = (method: string, params?: object): void =>
+      this.#devtools.notify(method, params, sessionId);
+    if (parent !== undefined) {
+      if (this.ownerOf(parent)?.attached(sessionId, targetId, parent)) this.#prepareFrame(notify);
+      return;
+    }
+    if (type !== "page" || this.#tabs.has(sessionId)) return;
+    if (this.#tabs.size >= MAX_TABS) {
+      this.#devtools.notify("Target.closeTarget", { targetId });
+      return;
+    }
+    const tab = new Tab(this.#devtools, `t${++this.#last}`, targetId, sessionId);
+    this.#tabs.set(sessionId, tab);
+    if (this.#opened.length < MAX_TABS) this.#opened.push(tab.id);
+    this.#front = undefined;
+    notify("Page.enable");
+    notify("Page.setLifecycleEventsEnabled", { enabled: true });
+    notify("Emulation.setDeviceMetricsOverride", this.#metrics);
+    notify("Emulation.setFocusEmulationEnabled", { enabled: true });
+    this.#prepareFrame(notify);
+    this.#changes.announce();
+  }
+
+  get #metrics(): object {
+    const { width, height } = this.#viewport;
+    return { width, height, deviceScaleFactor: 1, mobile: false };
+  }
+
+  #prepareFrame(notify: (method: string, params?: object) => void): void {
+    const how = { autoAttach: true, waitForDebuggerOnStart: true, flatten: true, filter: IFRAMES_ONLY };
+    notify("Target.setAutoAttach", how);
+    notify("Runtime.runIfWaitingForDebugger");
+  }
+
+  #forget(tab: Tab, why: string): void {
+    this.#tabs.delete(tab.session);
+    if (this.#front === tab) this.#front = undefined;
+    // One that was lost gets another in its place.
+    if (this.#active === tab && !tab.lost.aborted) this.#active = this.all.at(-1);
+    tab.lose(why);
+    this.#changes.announce();
+  }
+
+  async #tabOf(matches: (tab: Tab) => boolean, signal: AbortSignal): Promise<Tab> {
+    let found: Tab | undefined;
+    await this.#changes.until(() => {
+      found = this.all.find(matches);
+      return found !== undefined;
+    }, signal);
+    if (found === undefined) throw new ToolFailure("The tab was closed.");
+    return found;
+  }
+}

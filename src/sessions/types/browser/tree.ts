@@ -1,0 +1,349 @@
+import { z } from "zod";
+import { DevToolsError } from "./devtools.ts";
+import type { References } from "./elements.ts";
+import type { Frame, Tab } from "./tab.ts";
+
+const MAX_LINES = 5_000;
+const MAX_NAME = 200;
+/** Levels of nodes, those that are not shown among them. */
+const MAX_LEVELS = 1_000;
+const MAX_CANVASES = 50;
+/** Elements of a huge page that are asked for one by one. */
+const MAX_ASKED = 300;
+
+const value = z.object({ value: z.unknown().optional() }).optional();
+const axNode = z.object({
+  nodeId: z.string(),
+  parentId: z.string().optional(),
+  ignored: z.boolean(),
+  role: value,
+  name: value,
+  value: value,
+  properties: z.array(z.object({ name: z.string(), value })).optional(),
+  childIds: z.array(z.string()).optional(),
+  backendDOMNodeId: z.number().optional(),
+});
+type AxNode = z.output<typeof axNode>;
+
+/** What the accessibility tree does not say of an element. */
+interface DomFacts {
+  /** The frame that an iframe shows. */
+  readonly frames: ReadonlyMap<number, string>;
+  readonly fileInputs: ReadonlySet<number>;
+  /** Canvases, with the elements around them, inner ones first. */
+  readonly canvases: readonly { readonly id: number; readonly around: readonly number[] }[];
+}
+
+type DomNode = {
+  readonly backendNodeId: number;
+  readonly nodeName: string;
+  readonly attributes?: readonly string[] | undefined;
+  readonly frameId?: string | undefined;
+  readonly children?: readonly DomNode[] | undefined;
+  readonly shadowRoots?: readonly DomNode[] | undefined;
+  readonly contentDocument?: DomNode | undefined;
+};
+const domNode: z.ZodType<DomNode> = z.object({
+  backendNodeId: z.number(),
+  nodeName: z.string(),
+  attributes: z.array(z.string()).optional(),
+  frameId: z.string().optional(),
+  get children() {
+    return z.array(domNode).optional();
+  },
+  get shadowRoots() {
+    return z.array(domNode).optional();
+  },
+  get contentDocument() {
+    return domNode.optional();
+  },
+});
+
+/** The tree of a tab as text. */
+export interface TreeText {
+  readonly text: string;
+  /** Whether the page has more than is shown. */
+  readonly truncated: boolean;
+}
+
+interface FrameTree {
+  readonly frame: Frame;
+  readonly nodes: ReadonlyMap<string, AxNode>;
+  readonly root: AxNode | undefined;
+  readonly facts: DomFacts;
+  readonly boxes: ReadonlyMap<number, string>;
+}
+
+/** What a person does something with; the rest is there to be read. */
+const INTERACTIVE: ReadonlySet<string> = new Set(
+  (
+    "button canvas checkbox ColorWell combobox ComboBoxMenuButton Date DateTime DisclosureTriangle gridcell " +
+    "InputTime link listbox menuitem menuitemcheckbox menuitemradio option PopUpButton radio " +
+    "searchbox slider spinbutton switch tab textbox treeitem file"
+  ).split(" "),
+);
+/** What adds nothing to its children where it has no name. */
+const TRANSPARENT: ReadonlySet<string> = new Set([
+  "generic",
+  "none",
+  "LabelText",
+  "MenuListPopup",
+  "Legend",
+  "paragraph",
+]);
+const SHOWN_STATES: ReadonlySet<string> = new Set(
+  "checked disabled expanded invalid level multiselectable pressed readonly required selected".split(" "),
+);
+
+/** The accessibility tree of a tab, its frames within it, with references to elements. */
+export async function readTree(tab: Tab, references: References, signal: AbortSignal): Promise<TreeText> {
+  const frames = await tab.frames(signal);
+  const trees = new Map<string, FrameTree>();
+  await Promise.all(
+    frames.map(async (frame) => {
+      const isPage = frame.frameId === tab.targetId;
+      const read = readFrame(tab, frame, signal);
+      // A frame may go at any time; the page itself must answer.
+      const tree = await (isPage ? read : read.catch(() => undefined));
+      signal.throwIfAborted();
+      if (tree !== undefined) trees.set(frame.frameId, tree);
+    }),
+  );
+  const writer = new TreeWriter(tab, references, trees);
+  writer.frame(tab.targetId, 0);
+  return writer.result();
+}
+
+async function readFrame(tab: Tab, frame: Frame, signal: AbortSignal): Promise<FrameTree> {
+  const { session, frameId } = frame;
+  const nodes = await tab.list("Accessibility.getFullAXTree", { frameId }, "nodes", axNode, signal, session);
+  const byId = new Map(nodes.map((node) => [node.nodeId, node]));
+  const root = nodes.find(({ parentId }) => parentId === undefined);
+  const facts = await readFacts(tab, session, root?.backendDOMNodeId, signal).catch((error: unknown) => {
+    // Of a huge page, single elements are asked for.
+    if (error instanceof DevToolsError && error.tooLarge) return readFewFacts(tab, session, nodes, signal);
+    throw error;
+  });
+  const boxes = new Map<number, string>();
+  await Promise.all(
+    facts.canvases.map(async ({ id }) => {
+      const answer = z.object({ model: z.object({ width: z.number(), height: z.number() }) });
+      const asked = tab.send("DOM.getBoxModel", { backendNodeId: id }, answer, signal, session);
+      const found = await asked.catch(() => undefined);
+      if (found !== undefined) boxes.set(id, `${found.model.width}x${found.model.height}`);
+    }),
+  );
+  return { frame, nodes: byId, root, facts, boxes };
+}
+
+async function readFacts(
+  tab: Tab,
+  session: string,
+  backendNodeId: number | undefined,
+  signal: AbortSignal,
+): Promise<DomFacts> {
+  const frames = new Map<number, string>();
+  const fileInputs = new Set<number>();
+  const canvases: { id: number; around: number[] }[] = [];
+  if (backendNodeId === undefined) return { frames, fileInputs, canvases };
+  const params = { backendNodeId, depth: -1, pierce: true };
+  const { node } = await tab.send("DOM.describeNode", params, z.object({ node: domNode }), signal, session);
+  const outer = new Map<number, number>();
+  const aroundOf = (id: number): number[] => {
+    const around: number[] = [];
+    for (let at = outer.get(id); at !== undefined && around.length < MAX_LEVELS; at = outer.get(at))
+      around.push(at);
+    return around;
+  };
+  const visit = (node: DomNode): void => {
+    const { backendNodeId: id, nodeName } = node;
+    // Documents of frames are read on their own.
+    if (node.contentDocument !== undefined || nodeName === "IFRAME") {
+      const frameId = node.frameId ?? node.contentDocument?.frameId;
+      if (frameId !== undefined) frames.set(id, frameId);
+      return;
+    }
+    if (isFileInput(node)) fileInputs.add(id);
+    if (nodeName === "CANVAS" && canvases.length < MAX_CANVASES) canvases.push({ id, around: aroundOf(id) });
+    for (const child of [...(node.shadowRoots ?? []), ...(node.children ?? [])]) {
+      outer.set(child.backendNodeId, id);
+      visit(child);
+    }
+  };
+  visit(node);
+  return { frames, fileInputs, canvases };
+}
+
+/** The facts of those elements that seem to be frames or file inputs. */
+async function readFewFacts(
+  tab: Tab,
+  session: string,
+  nodes: readonly AxNode[],
+  signal: AbortSignal,
+): Promise<DomFacts> {
+  const frames = new Map<number, string>();
+  const fileInputs = new Set<number>();
+  const ids = nodes
+    .filter(({ role }) => textOf(role) === "Iframe" || textOf(role) === "button")
+    .flatMap(({ backendDOMNodeId }) => backendDOMNodeId ?? [])
+    .slice(0, MAX_ASKED);
+  await Promise.all(
+    ids.map(async (backendNodeId) => {
+      const answer = z.object({ node: domNode });
+      const asked = tab.send("DOM.describeNode", { backendNodeId, depth: 0 }, answer, signal, session);
+      const node = (await asked.catch(() => undefined))?.node;
+      if (node?.frameId !== undefined) frames.set(backendNodeId, node.frameId);
+      if (node !== undefined && isFileInput(node)) fileInputs.add(backendNodeId);
+    }),
+  );
+  signal.throwIfAborted();
+  return { frames, fileInputs, canvases: [] };
+}
+
+function isFileInput({ nodeName, attributes = [] }: DomNode): boolean {
+  // Names and values in turn.
+  const type = attributes.findIndex((name, index) => index % 2 === 0 && name === "type");
+  return nodeName === "INPUT" && type !== -1 && attributes[type + 1]?.toLowerCase() === "file";
+}
+
+/** Writes a line a node, indented by its depth. */
+class TreeWriter {
+  readonly #tab: Tab;
+  readonly #references: References;
+  readonly #trees: ReadonlyMap<string, FrameTree>;
+  readonly #lines: string[] = [];
+  readonly #written = new Set<string>();
+  #truncated = false;
+
+  constructor(tab: Tab, references: References, trees: ReadonlyMap<string, FrameTree>) {
+    this.#tab = tab;
+    this.#references = references;
+    this.#trees = trees;
+  }
+
+  result(): TreeText {
+    return { text: this.#lines.join("\n").toWellFormed(), truncated: this.#truncated };
+  }
+
+  frame(frameId: string, depth: number): void {
+    const tree = this.#trees.get(frameId);
+    if (tree?.root === undefined || this.#written.has(frameId)) return;
+    this.#written.add(frameId);
+    const canvasesIn = new Map<number, number[]>();
+    const shown = new Set([...tree.nodes.values()].map(({ backendDOMNodeId }) => backendDOMNodeId));
+    for (const { id, around } of tree.facts.canvases) {
+      const place = around.find((outer) => shown.has(outer));
+      if (place !== undefined && !shown.has(id) && tree.boxes.has(id)) {
+        canvasesIn.set(place, [...(canvasesIn.get(place) ?? []), id]);
+      }
+    }
+    this.#node(tree, tree.root, { depth, level: 0 }, canvasesIn, new Set());
+  }
+
+  #node(
+    tree: FrameTree,
+    node: AxNode,
+    { depth, level }: { readonly depth: number; readonly level: number },
+    canvasesIn: ReadonlyMap<number, readonly number[]>,
+    seen: Set<string>,
+  ): void {
+    // What claims to be its own parent has no end.
+    if (seen.has(node.nodeId)) return;
+    seen.add(node.nodeId);
+    const role = textOf(node.role);
+    if (role === "InlineTextBox") return;
+    const line = node.ignored ? undefined : this.#lineOf(tree, node, role);
+    if (line !== undefined && !this.#write(line, depth)) return;
+    const inner = line === undefined ? depth : depth + 1;
+    const id = node.backendDOMNodeId;
+    const frameId = id === undefined ? undefined : tree.facts.frames.get(id);
+    if (frameId !== undefined) {
+      this.frame(frameId, inner);
+      return;
+    }
+    const isLeaf = (id !== undefined && tree.facts.fileInputs.has(id)) || VALUE_ROLES.has(role);
+    if (!isLeaf && level < MAX_LEVELS) {
+      for (const childId of node.childIds ?? []) {
+        const child = tree.nodes.get(childId);
+        if (child === undefined) continue;
+        if (textOf(child.role) === "StaticText" && textOf(child.name).trim() === textOf(node.name).trim())
+          continue;
+        this.#node(tree, child, { depth: inner, level: level + 1 }, canvasesIn, seen);
+      }
+    }
+    for (const canvas of canvasesIn.get(id ?? -1) ?? []) {
+      const ref = this.#references.of(this.#tab, tree.frame, canvas);
+      this.#write(`canvas [ref=${ref}] [size=${tree.boxes.get(canvas)}]`, inner);
+    }
+  }
+
+  #lineOf(tree: FrameTree, node: AxNode, axRole: string): string | undefined {
+    const id = node.backendDOMNodeId;
+    const isFile = id !== undefined && tree.facts.fileInputs.has(id);
+    const name = textOf(node.name);
+    const properties = new Map(
+      (node.properties ?? []).map((property) => [property.name, property.value?.value]),
+    );
+    const reference = id === undefined ? "" : `[ref=${this.#references.of(this.#tab, tree.frame, id)}]`;
+    if (axRole === "StaticText")
+      return name.trim() === "" ? undefined : `text ${quoted(name.trim())} ${reference}`;
+    const isEditor =
+      properties.has("editable") && properties.get("focusable") === true && axRole === "generic";
+    const role = isFile ? "file" : isEditor ? "textbox" : (ROLE_NAMES[axRole] ?? axRole);
+    const canAct =
+      INTERACTIVE.has(axRole) || isFile || properties.get("focusable") === true || properties.has("editable");
+    if (!canAct && name === "" && TRANSPARENT.has(axRole)) return undefined;
+    if (axRole === "generic" && !properties.get("focusable") && name === "") return undefined;
+    const parts = [role];
+    if (name !== "") parts.push(quoted(name));
+    if (reference !== "" && axRole !== "RootWebArea") parts.push(reference);
+    for (const [property, given] of properties) {
+      if (!SHOWN_STATES.has(property) || given === false || given === "false") continue;
+      const shown =
+        given === true || given === "true" ? property : `${property}=${String(given).slice(0, 20)}`;
+      parts.push(`[${shown}]`);
+    }
+    const box = id === undefined ? undefined : tree.boxes.get(id);
+    if (box !== undefined) parts.push(`[size=${box}]`);
+    const text = textOf(node.value);
+    if (text !== "") parts.push(`value=${quoted(text)}`);
+    return parts.join(" ");
+  }
+
+  #write(line: string, depth: number): boolean {
+    if (this.#lines.length >= MAX_LINES) {
+      this.#truncated = true;
+      return false;
+    }
+    this.#lines.push(`${"  ".repeat(depth)}- ${line}`);
+    return true;
+  }
+}
+
+/** Their children only repeat their value. */
+const VALUE_ROLES: ReadonlySet<string> = new Set([
+  "textbox",
+  "searchbox",
+  "Date",
+  "DateTime",
+  "InputTime",
+  "ColorWell",
+]);
+const ROLE_NAMES: Readonly<Record<string, string>> = {
+  RootWebArea: "document",
+  Iframe: "iframe",
+  Canvas: "canvas",
+  Date: "date",
+  DateTime: "datetime",
+  InputTime: "time",
+  ColorWell: "color",
+};
+
+function textOf(given: { value?: unknown } | undefined): string {
+  const text = given?.value;
+  return typeof text === "string" || typeof text === "number" ? String(text) : "";
+}
+
+function quoted(text: string): string {
+  return JSON.stringify(text.length > MAX_NAME ? `${text.slice(0, MAX_NAME)}…` : text);
+}

@@ -1,0 +1,106 @@
+import { isDeepStrictEqual } from "node:util";
+import { z } from "zod";
+import type { FileManager } from "../../../files/manager.ts";
+import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
+import { baseConfig, envConfig } from "../common.ts";
+import { desktopSandbox } from "../desktop-sandbox.ts";
+import type { ProgramHost } from "../program.ts";
+import { Browser } from "./browser.ts";
+import { elementTools } from "./element-tools.ts";
+import { PAGE_TOOLS } from "./page-tools.ts";
+
+const MIN_SIDE = 64;
+const MAX_SIDE = 4_096;
+
+const side = z.number().int().min(MIN_SIDE).max(MAX_SIDE);
+
+const browserConfig = baseConfig.extend({
+  viewport: z
+    .tuple([side, side])
+    .default([1280, 800])
+    .describe("Width and height of the page, in pixels: what a screenshot shows."),
+  locale: z
+    .string()
+    .regex(/^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$/, "must be a language tag, such as de-DE")
+    .describe("The language that pages are asked for, such as de-DE.")
+    .optional(),
+  user_agent: z
+    .string()
+    .regex(/^[\x20-\x7e]{1,1000}$/, "must be 1-1000 printable ASCII characters")
+    .describe("What the browser calls itself.")
+    .optional(),
+  dialogs: z
+    .enum(["accept", "dismiss"])
+    .default("accept")
+    .describe("How alert, confirm and prompt are answered, which is at once. Results name them."),
+  env: envConfig.optional(),
+});
+
+type BrowserConfig = z.output<typeof browserConfig>;
+
+/** How long a browser may take to its first picture. */
+const WARM_UP_MS = 30_000;
+
+/** What browsers are built of. */
+export interface BrowserHost extends ProgramHost {
+  readonly files: FileManager;
+}
+
+/** The type `browser`: Chromium, with pages that stay. */
+export function browserType(host: BrowserHost, desktopImage: string): SessionType {
+  const start = (place: SessionHost, config: BrowserConfig, signal: AbortSignal) => {
+    const { locale, user_agent: userAgent, env = {} } = config;
+    return Browser.start(host, place, { ...changeable(config), locale, userAgent, env }, signal);
+  };
+  return {
+    name: "browser",
+    description: "A web browser that stays: its tabs, pages, cookies and storage.",
+    config: browserConfig,
+    tools: [...PAGE_TOOLS, ...elementTools(host.files)],
+    sandbox: desktopSandbox(desktopImage),
+    initialize: (place, config, signal) => start(place, config as BrowserConfig, signal),
+    prestart: async (sandbox, signal) => {
+      const { owner, sandboxId, generation } = sandbox;
+      const name = { owner, sandboxId, generation };
+      const place = { workerId: "", sessionId: "warm pool", sandbox, name };
+      const browser = await start(place, browserConfig.parse({}), signal);
+      const within = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS)]);
+      await browser.warmUp(within).catch(async (error: unknown) => {
+        await browser.cleanup(false);
+        throw error;
+      });
+      return new PrestartedBrowser(browser);
+    },
+  };
+}
+
+/** A browser of the default config that waits for its session. */
+class PrestartedBrowser implements PrestartedBackend {
+  readonly #browser: Browser;
+
+  constructor(browser: Browser) {
+    this.#browser = browser;
+  }
+
+  get alive(): boolean {
+    return this.#browser.alive;
+  }
+
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#browser.cleanup(sandboxEnds);
+  }
+
+  /** The size of pages and the answer to dialogs can still change; the rest is fixed. */
+  async adopt(host: SessionHost, config: unknown): Promise<Browser | undefined> {
+    const given = config as BrowserConfig;
+    const { viewport, dialogs, custom_name, ...fixed } = given;
+    const { viewport: _size, dialogs: _answer, ...defaults } = browserConfig.parse({});
+    if (!isDeepStrictEqual(fixed, defaults)) return undefined;
+    this.#browser.serve(host, changeable(given));
+    return this.#browser;
+  }
+}
+
+function changeable({ viewport: [width, height], dialogs }: BrowserConfig) {
+  return { width, height, acceptDialogs: dialogs === "accept" };
+}

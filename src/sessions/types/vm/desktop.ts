@@ -1,0 +1,291 @@
+import { z } from "zod";
+import { untilAborted, within } from "../../../base/async.ts";
+import { abortError, BerthError, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
+import type { Json } from "../../../base/json.ts";
+import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
+import type { SessionBackend, ViewCommand } from "../../backend.ts";
+import { Program, type ProgramHost } from "../program.ts";
+import { DRIVER_ARGV, DRIVER_SOURCE } from "./driver-source.ts";
+import { BadFrame, type Frame, FrameReader } from "./frames.ts";
+import { viewOf, type XServer } from "./view.ts";
+
+/** A screen's size in pixels. */
+export interface ScreenSize {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Where and how a desktop starts. */
+export interface DesktopPlace extends ScreenSize {
+  readonly sessionId: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** Absolute. */
+  readonly workingDir: string;
+  readonly dpi: number;
+}
+
+/** What the driver answered. */
+export interface DriverAnswer {
+  readonly data: Json;
+  /** Empty where there is none. */
+  readonly payload: Buffer;
+}
+
+/** A tool's own failure, in words for its caller. */
+export class DesktopFailure extends Error {}
+
+/** When a call has to stop. */
+export interface Bounds {
+  readonly signal: AbortSignal;
+  readonly timeout: AbortSignal;
+}
+
+const START_TIMEOUT_MS = 30_000;
+/** How long the driver may take to stop a call; it is killed then. */
+const CANCEL_MS = 1_000;
+/** How long it and what it started may take to end once its requests end. */
+const CLOSE_MS = 3_000;
+/** The exit code of what cannot be found. */
+const NOT_FOUND = 127;
+
+const answerSchema = z.union([
+  z.object({ id: z.number(), data: z.unknown() }),
+  z.object({
+    id: z.number(),
+    error: z.object({ kind: z.string(), message: z.string(), field: z.string().optional() }),
+  }),
+]);
+type Answer = z.output<typeof answerSchema>;
+
+const serverSchema = z.object({
+  display: z.string().regex(/^:\d{1,5}$/),
+  authority: z.string().startsWith("/").max(4096),
+});
+
+interface Pending {
+  readonly id: number;
+  readonly settle: (frame: { readonly answer: Answer; readonly payload: Buffer }) => void;
+}
+
+/**
+ * A desktop in a sandbox: a driver there owns the X server and everything that
+ * the session starts, and takes one request at a time. See driver/main.py.
+ */
+export class Desktop implements SessionBackend {
+  readonly #program: Program;
+  #size: ScreenSize;
+  /** Undefined until it has started. */
+  #server: XServer | undefined;
+  readonly #reader = new FrameReader();
+  #lastId = 0;
+  #pending: Pending | undefined;
+  /** Why it cannot be used although its program ran. */
+  #broken: string | undefined;
+
+  private constructor(program: Program, size: ScreenSize) {
+    this.#size = size;
+    this.#program = program;
+  }
+
+  /**
+   * Starts one; resolves when its screen is there.
+   * @throws `SESSION_START_FAILED` where the sandbox lacks what it needs, by name.
+   */
+  static async start(
+    host: ProgramHost,
+    sandbox: LeasedSandbox,
+    place: DesktopPlace,
+    signal: AbortSignal,
+  ): Promise<Desktop> {
+    // Nothing comes before the first request, unless python3 is another program.
+    let take: (chunk: Buffer) => void = () => {};
+    const { sessionId, env, workingDir, width, height, dpi } = place;
+    const program = await Program.start(
+      host,
+      sandbox,
+      {
+        sessionId,
+        name: "desktop",
+        argv: DRIVER_ARGV,
+        env,
+        workingDir,
+        closeMs: CLOSE_MS,
+        output: (chunk) => take(chunk),
+      },
+      signal,
+    );
+    const desktop = new Desktop(program, { width, height });
+    take = (chunk) => desktop.#take(chunk);
+    try {
+      await program.write(DRIVER_SOURCE);
+      await desktop.#boot({ width, height, dpi }, signal);
+      return desktop;
+    } catch (error) {
+      await program.close(false);
+      throw error;
+    }
+  }
+
+  get alive(): boolean {
+    return this.#program.alive && this.#broken === undefined;
+  }
+
+  /** Takes it out of the warm pool, for a session. */
+  serve(sessionId: string): void {
+    this.#program.sessionId = sessionId;
+  }
+
+  view(readOnly: boolean): ViewCommand {
+    if (this.#server === undefined) throw startFailed("failed", "it has no X server");
+    return viewOf(this.#server, this.#size, readOnly);
+  }
+
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#program.close(sandboxEnds);
+  }
+
+  /**
+   * Sets the screen's size in place, and returns whether it could: up to
+   * 3840 × 2160, or the size that it was started with where that is larger.
+   */
+  async resize(size: ScreenSize, bounds: Bounds): Promise<boolean> {
+    const { data } = await this.request("resize", { width: size.width, height: size.height }, bounds);
+    const { resized } = z.object({ resized: z.boolean() }).parse(data);
+    if (resized) this.#size = { width: size.width, height: size.height };
+    return resized;
+  }
+
+  /**
+   * Runs an operation of the driver.
+   * @throws {@link DesktopFailure}; `INVALID_ARGUMENT`, `SESSION_LOST`, and the reason of the bounds that ended it.
+   */
+  async request(
+    operation: string,
+    params: Readonly<Record<string, unknown>>,
+    bounds: Bounds,
+  ): Promise<DriverAnswer> {
+    try {
+      return await this.#request(operation, params, bounds);
+    } catch (error) {
+      if (error instanceof DriverError) throw new DesktopFailure(error.message);
+      throw error;
+    }
+  }
+
+  async #request(
+    operation: string,
+    params: Readonly<Record<string, unknown>>,
+    { signal, timeout }: Bounds,
+  ): Promise<DriverAnswer> {
+    const stop = AbortSignal.any([signal, timeout]);
+    throwIfAborted(stop);
+    const id = ++this.#lastId;
+    const answered = Promise.withResolvers<{ answer: Answer; payload: Buffer }>();
+    this.#pending = { id, settle: answered.resolve };
+    const ended = this.#program.ended.then(async () => {
+      throw this.#brokenError() ?? (await this.#program.failure());
+    });
+    ended.catch(() => {});
+    const settled = Promise.race([answered.promise, ended]);
+    this.#send({ id, op: operation, ...params });
+    try {
+      const { answer, payload } = await untilAborted(settled, stop);
+      // JSON alone: see FrameReader.
+      if ("data" in answer) return { data: answer.data as Json, payload };
+      const { kind, message, field = "" } = answer.error;
+      if (kind === "invalid") throw invalidArgument(`params.${field}`, `${message}.`);
+      throw new DriverError(kind, message);
+    } catch (error) {
+      if (stop.aborted) await this.#cancel(id, settled);
+      if (signal.aborted) throw abortError(signal);
+      throw error;
+    } finally {
+      this.#pending = undefined;
+    }
+  }
+
+  /** Stops a request; the driver releases what it had pressed. One that does not answer is ended. */
+  async #cancel(id: number, settled: Promise<unknown>): Promise<void> {
+    this.#send({ cancel: id });
+    let answered = false;
+    const end = settled.then(
+      () => {
+        answered = true;
+      },
+      () => {},
+    );
+    await within(end, CANCEL_MS);
+    if (!answered) await this.#program.close(false);
+  }
+
+  #send(message: object): void {
+    this.#program.write(Buffer.from(`${JSON.stringify(message)}\n`));
+  }
+
+  #take(chunk: Buffer): void {
+    if (this.#broken !== undefined) return;
+    try {
+      for (const frame of this.#reader.push(chunk)) this.#takeFrame(frame);
+    } catch (error) {
+      if (!(error instanceof BadFrame)) throw error;
+      this.#broken = error.message;
+      this.#program.close(false);
+    }
+  }
+
+  #takeFrame({ header, payload }: Frame): void {
+    const parsed = answerSchema.safeParse(header);
+    if (!parsed.success) throw new BadFrame("a frame is no answer");
+    if (parsed.data.id !== this.#pending?.id) throw new BadFrame("a frame answers nothing");
+    // Not a view of what came with it: a caller may keep it.
+    this.#pending.settle({ answer: parsed.data, payload: Buffer.from(payload) });
+  }
+
+  #brokenError(): BerthError | undefined {
+    if (this.#broken === undefined) return undefined;
+    const { sessionId } = this.#program;
+    return new BerthError(
+      "SESSION_LOST",
+      `The session ${JSON.stringify(sessionId)} lost its desktop: something else wrote to its connection (${this.#broken}). Files are kept; the next call starts another one.`,
+      { metadata: { session_id: sessionId, cause: "PROTOCOL" } },
+    );
+  }
+
+  async #boot(params: ScreenSize & { readonly dpi: number }, signal: AbortSignal): Promise<void> {
+    try {
+      const timeout = AbortSignal.timeout(START_TIMEOUT_MS);
+      const { data } = await this.#request("start", { ...params }, { signal, timeout });
+      this.#server = serverSchema.parse(data);
+    } catch (error) {
+      if (signal.aborted) throw abortError(signal);
+      if (error instanceof DriverError) throw startFailed(error.kind, error.message);
+      if (this.#program.exitCode === NOT_FOUND) throw startFailed("missing", "python3");
+      const { said } = this.#program;
+      throw startFailed(
+        "failed",
+        said === "" ? `it did not answer within ${START_TIMEOUT_MS / 1000} s` : said.slice(-1_000),
+      );
+    }
+  }
+}
+
+/** An error that the driver answered with. */
+class DriverError extends Error {
+  readonly kind: string;
+
+  constructor(kind: string, message: string) {
+    super(message);
+    this.kind = kind;
+  }
+}
+
+function startFailed(kind: string, what: string): BerthError {
+  if (kind !== "missing") {
+    return new BerthError("SESSION_START_FAILED", `The desktop did not start: ${what}`, { metadata: {} });
+  }
+  return new BerthError(
+    "SESSION_START_FAILED",
+    `The sandbox has no ${what}, which a desktop needs. Use the image berth/desktop, or install python3, xvfb, libx11-6, libxtst6, libxext6 and libxrandr2.`,
+    { metadata: { missing: what } },
+  );
+}

@@ -1,0 +1,154 @@
+"""Keys and text: keysyms are typed with the keys that have them, or bound to spare keys first."""
+
+import ctypes
+from ctypes import byref, c_int, c_ubyte, c_ulong
+
+import x11
+
+# The codes of multimedia keys, which desktops without such keys spare for other
+# characters. Neighbours, since every change makes all programs read the layout
+# again. What lies between them are modifiers.
+SPARE = (*range(150, 203), *range(208, 256))
+# Keys that are typed in one go: between two of these a request can be canceled.
+KEYS_A_TURN = 32
+_CONTROL_KEYS = {"\n": b"Return", "\t": b"Tab"}
+
+
+class Keyboard:
+    """What is pressed stays known, so that a request that ends early releases it."""
+
+    def __init__(self, display, programs_are_ready):
+        self._display = display
+        # A wait until the program in front has taken what was sent to it.
+        self._programs_are_ready = programs_are_ready
+        self.shift = 0
+        self._keys = {}
+        # The codes that are spare by what they mean now, and where the next are taken.
+        self._bound = {}
+        self._next = 0
+        # Those of them that a program may not have looked up yet.
+        self._used = set()
+        self.changed = True
+
+    def keysym(self, name):
+        """The keysym of a character, or of a name as X has it; 0 where there is none."""
+        if len(name) == 1:
+            return keysym_of(name, self._display)
+        return self._display.x.XStringToKeysym(name.encode("utf-8", "replace"))
+
+    def _read(self):
+        """Reads the layout, where it has changed."""
+        if not self.changed:
+            return
+        self.changed = False
+        display, first, last, width = self._display, c_int(), c_int(), c_int()
+        display.call("XDisplayKeycodes", byref(first), byref(last))
+        count = last.value - first.value + 1
+        address = display.call("XGetKeyboardMapping", c_ubyte(first.value), count, byref(width))
+        if not address:
+            return
+        syms = (c_ulong * (count * width.value)).from_address(address)
+        rows = {first.value + index: syms[index * width.value:(index + 1) * width.value] for index in range(count)}
+        display.x.XFree(address)
+        self._bound = {sym: code for sym, code in self._bound.items() if rows.get(code, (0,))[0] == sym}
+        self._keys = {}
+        for code in sorted(set(rows) - set(SPARE)):
+            # The first group's two levels: without and with Shift.
+            for level, sym in enumerate(rows[code][:2]):
+                if sym:
+                    self._keys.setdefault(sym, (code, level == 1))
+        self.shift = self._keys.get(display.x.XStringToKeysym(b"Shift_L"), (50, False))[0]
+
+    def find(self, keysym):
+        """The key of a keysym and whether it needs Shift; None where it has to be bound."""
+        self._read()
+        return self._keys.get(keysym) or (keysym in self._bound and (self._bound[keysym], False)) or None
+
+    def bind(self, keysyms):
+        """Gives keys to the keysyms that have none, as many as there is room for, and returns how many these are."""
+        self._read()
+        needed, fit = {}, 0
+        for keysym in keysyms:
+            if keysym not in self._keys:
+                if keysym not in needed and len(needed) == len(SPARE):
+                    break
+                needed[keysym] = self._bound.get(keysym)
+            fit += 1
+        wanted = [keysym for keysym, code in needed.items() if code is None]
+        if not wanted:
+            return fit
+        kept = set(needed.values())
+        free = [code for code in SPARE[self._next:] + SPARE[:self._next] if code not in kept][:len(wanted)]
+        self._next = SPARE.index(free[-1]) + 1
+        if self._used.intersection(free):
+            yield from self._programs_are_ready()
+            self._used.clear()
+        self._bound = {keysym: code for keysym, code in self._bound.items() if code not in free}
+        self._bound.update(zip(wanted, free))
+        self._write(dict(zip(free, wanted)))
+        return fit
+
+    def _write(self, meanings):
+        """Binds keys: one request for neighbours, as each makes every program read the layout again."""
+        codes = sorted(meanings)
+        while codes:
+            run = [codes.pop(0)]
+            while codes and codes[0] == run[-1] + 1:
+                run.append(codes.pop(0))
+            # Both levels: a lower-case letter alone would get its capital with Shift.
+            rows = (c_ulong * (len(run) * 2))(*[meanings[code] for code in run for _ in range(2)])
+            self._display.call("XChangeKeyboardMapping", run[0], 2, rows, len(run))
+        self._display.sync()
+
+    def press(self, code, down):
+        self._display.call("XTestFakeKeyEvent", code, int(down), x11.CURRENT_TIME)
+
+    def tap(self, keysym):
+        """Presses and releases a key that is bound."""
+        code, shifted = self.find(keysym)
+        if shifted:
+            self.press(self.shift, True)
+        self.press(code, True)
+        self.press(code, False)
+        if shifted:
+            self.press(self.shift, False)
+        if keysym in self._bound:
+            self._used.add(code)
+
+    def type(self, text, interval):
+        """Types text, a key after the other. What is typed does not depend on Caps Lock and the layout in force."""
+        display = self._display
+        keysyms = [keysym_of(character, display) for character in text]
+        state = display.pointer()[2]
+        locked, group = state & x11.LOCK_MASK, state >> x11.GROUP_SHIFT & 3
+        if locked:
+            display.call("XkbLockModifiers", x11.CORE_KEYBOARD, x11.LOCK_MASK, 0)
+        if group:
+            display.call("XkbLockGroup", x11.CORE_KEYBOARD, 0)
+        try:
+            at = 0
+            while at < len(keysyms):
+                fit = yield from self.bind(keysyms[at:at + 4096])
+                for keysym in keysyms[at:at + fit]:
+                    self.tap(keysym)
+                    at += 1
+                    if interval and at < len(keysyms):
+                        display.sync()
+                        yield interval
+                    elif at % KEYS_A_TURN == 0:
+                        display.sync()
+                        yield 0
+        finally:
+            if locked:
+                display.call("XkbLockModifiers", x11.CORE_KEYBOARD, x11.LOCK_MASK, x11.LOCK_MASK)
+            if group:
+                display.call("XkbLockGroup", x11.CORE_KEYBOARD, group)
+            display.sync()
+
+
+def keysym_of(character, display):
+    """As the X protocol has it: Latin-1 as it is, the rest of Unicode above 0x01000000."""
+    if character in _CONTROL_KEYS:
+        return display.x.XStringToKeysym(_CONTROL_KEYS[character])
+    code = ord(character)
+    return code if 0x20 <= code <= 0x7E or 0xA0 <= code <= 0xFF else 0x01000000 + code

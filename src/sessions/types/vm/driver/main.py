@@ -1,0 +1,195 @@
+"""
+The driver of a desktop: it reads requests on its stdin, a line of JSON each, and
+answers in frames on its stdout. One request runs at a time, as a generator:
+what it yields is how long it waits, and for what.
+"""
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import struct
+import sys
+import time
+
+import guard
+import processes
+import x11
+from processes import Failure
+
+START_SECONDS = 20
+# Screens that can be resized up to this without another server.
+SPARE_SIZE = (3840, 2160)
+
+
+class Invalid(Exception):
+    """A parameter that cannot be: its field, and what is wrong."""
+
+    def __init__(self, field, problem):
+        super().__init__(problem)
+        self.field = field
+
+
+class Requests:
+    """The two pipes to the service."""
+
+    def __init__(self):
+        # Nothing that is started later gets these.
+        self._in, self._out = os.dup(0), os.dup(1)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.close(null)
+        self.fd = self._in
+        self._text = b""
+
+    def read(self):
+        """The requests that have arrived; None at the end."""
+        read = os.read(self._in, 1 << 20)
+        if not read:
+            return None
+        *lines, self._text = (self._text + read).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def answer(self, header, payload=b""):
+        text = json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")
+        data = memoryview(struct.pack(">II", len(text), len(payload)) + text + payload)
+        while data:
+            data = data[os.write(self._out, data):]
+
+
+class Driver:
+    def __init__(self, directory):
+        self.requests = Requests()
+        self.processes = processes.Processes(directory)
+        self.selector = selectors.DefaultSelector()
+        self.display = None
+        self.operations = {}
+        self._on_event = []
+        self._id = self._task = None
+        self._deadline, self._until = 0, None
+        self._ended = False
+
+    def run(self):
+        wake, waker = os.pipe()
+        for fd in (wake, waker):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker)
+        self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096) and self.processes.reap())
+        self.selector.register(self.requests.fd, selectors.EVENT_READ, self._read_requests)
+        try:
+            while not self._ended:
+                self._turn()
+        except Failure as failure:
+            sys.stderr.write("%s\n" % failure)
+            sys.stderr.flush()
+            raise SystemExit(3)
+
+    def _turn(self):
+        # What Xlib has read already does not show at its descriptor.
+        self._take_events()
+        wait = None if self._task is None else max(0, self._deadline - time.monotonic())
+        if self._task is not None and self._until is not None and self._until():
+            wait = 0
+        for key, _ in self.selector.select(wait):
+            key.data()
+        self._take_events()
+        if self._task is not None:
+            reached = self._until is not None and self._until()
+            if reached or time.monotonic() >= self._deadline:
+                self._advance(reached)
+
+    def _take_events(self):
+        if self.display is not None:
+            for event in self.display.events():
+                for take in self._on_event:
+                    take(event)
+
+    def _read_requests(self):
+        lines = self.requests.read()
+        if lines is None:
+            self._ended = True
+            self._stop()
+            return
+        for request in lines:
+            if "cancel" in request:
+                if request["cancel"] == self._id:
+                    self._finish({"error": {"kind": "canceled", "message": "The request was canceled."}})
+            else:
+                self._begin(request)
+
+    def _begin(self, request):
+        if self._task is not None:
+            self.requests.answer({"id": request["id"], "error": {"kind": "failed", "message": "another request is under way"}})
+            return
+        self._id = request.pop("id")
+        name = request.pop("op")
+        operation = self._start if self.display is None else self.operations[name]
+        self._task = operation(**request)
+        self._advance(None)
+
+    def _advance(self, value):
+        """Runs the request on to where it waits or ends."""
+        try:
+            waits = self._task.send(value)
+            seconds, self._until = waits if isinstance(waits, tuple) else (waits, None)
+            self._deadline = time.monotonic() + seconds
+        except StopIteration as end:
+            data, payload = end.value if isinstance(end.value, tuple) else (end.value or {}, b"")
+            self._finish({"data": data}, payload)
+        except Invalid as error:
+            self._finish({"error": {"kind": "invalid", "field": error.field, "message": str(error)}})
+        except Failure as error:
+            self._finish({"error": {"kind": "failed", "message": str(error)}})
+        except OSError as error:
+            self._finish({"error": {"kind": "failed", "message": error.strerror or str(error)}})
+
+    def _finish(self, header, payload=b""):
+        self._stop()
+        self.requests.answer(dict(header, id=self._id), payload)
+        self._id = None
+
+    def _stop(self):
+        """Ends the request: what it holds is released as its generator closes."""
+        if self._task is not None:
+            self._task.close()
+        self._task = self._until = None
+
+    def _start(self, width, height, dpi):
+        """The first request: starts the screen. Its answer says what there is."""
+        functions = x11.Functions()
+        missing = functions.missing + [name for name in ("Xvfb",) if shutil.which(name) is None]
+        if missing:
+            self._finish_start({"kind": "missing", "message": ", ".join(missing)})
+        size = max(width, SPARE_SIZE[0]), max(height, SPARE_SIZE[1])
+        try:
+            name = self.processes.start_server(*size, dpi, START_SECONDS)
+            self.display = x11.Display(functions, name, lost)
+        except (Failure, OSError) as error:
+            self._finish_start({"kind": "failed", "message": str(error)})
+        has_bus = self.processes.start_bus()
+        import operations
+        desktop = operations.Desktop(self, width, height, dpi)
+        self.processes.start_window_manager()
+        self._on_event = desktop.takers
+        self.operations = desktop.operations
+        self.selector.register(self.display.fd, selectors.EVENT_READ, lambda: None)
+        desktop.start_tree(has_bus)
+        return {"display": name, "authority": os.environ["XAUTHORITY"], "window_manager": self.processes.window_manager, "accessibility": desktop.has_tree}
+        yield
+
+    def _finish_start(self, error):
+        self.requests.answer({"id": self._id, "error": error})
+        raise SystemExit(0)
+
+
+def lost():
+    sys.stderr.write("The X server ended.\n")
+    sys.stderr.flush()
+    os._exit(3)
+
+
+if __name__ == "main":
+    guard.guard(lambda directory: Driver(directory).run())

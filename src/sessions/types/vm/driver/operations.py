@@ -1,0 +1,240 @@
+"""What a desktop can do: a generator for each request, see main.py."""
+
+import os
+import time
+
+import x11
+from clipboard import Clipboard
+from keyboard import Keyboard
+from main import Invalid
+from processes import BACKGROUND, CURSOR_ARROW, RESOURCES, Failure
+from screen import Screen
+from tree import Tree
+from windows import Windows
+
+BUTTONS = {"left": 1, "middle": 2, "right": 3, "back": 8, "forward": 9}
+WHEEL_UP, WHEEL_DOWN, WHEEL_LEFT, WHEEL_RIGHT = 4, 5, 6, 7
+# Between the steps of what a person would do in one movement.
+STEP_SECONDS = 0.01
+CLICK_SECONDS = 0.03
+WHEEL_A_TURN = 10
+MAX_PROGRAMS = 64
+# How long a launch waits for those who serve the program.
+READY_SECONDS = 3
+
+
+class Desktop:
+    def __init__(self, driver, width, height, dpi):
+        self._driver = driver
+        self._display = display = driver.display
+        self._processes = driver.processes
+        self._screen = Screen(display)
+        if not self._screen.resize(width, height):
+            raise Failure("the X server cannot show %d x %d" % (width, height))
+        self._windows = Windows(display, driver.processes)
+        self._clipboard = Clipboard(display)
+        self._keyboard = Keyboard(display, self._windows.program_is_ready)
+        self._tree = None
+        # What key_down and mouse_down left pressed, for key_up and mouse_up.
+        self._held = {}
+        self.takers = (self._take, self._windows.take, self._clipboard.take)
+        names = ("screenshot", "click", "keys", "hold_keys", "type", "scroll", "drag", "move", "button", "wait", "launch", "windows",
+                 "clipboard", "resize")
+        self.operations = {name: getattr(self, name) for name in names}
+        self._dress(dpi)
+
+    def _dress(self, dpi):
+        display = self._display
+        display.call("XSetWindowBackground", display.root, BACKGROUND)
+        display.call("XClearWindow", display.root)
+        display.call("XDefineCursor", display.root, display.call("XCreateFontCursor", CURSOR_ARROW))
+        display.set_property(display.root, "RESOURCE_MANAGER", display.atom("STRING"), 8, RESOURCES % dpi)
+        display.call("XTestFakeMotionEvent", -1, self._screen.width // 2, self._screen.height // 2, x11.CURRENT_TIME)
+        display.sync()
+
+    @property
+    def has_tree(self):
+        return self._tree is not None
+
+    def start_tree(self, has_bus):
+        if has_bus:
+            self._tree = Tree(self._driver)
+
+    def _take(self, event):
+        if event.type == x11.MAPPING_NOTIFY:
+            self._keyboard.changed = True
+        elif event.type == x11.CONFIGURE_NOTIFY and event.configure.window == self._display.root:
+            self._screen.actual = (event.configure.width, event.configure.height)
+
+    def screenshot(self, tree):
+        asked = self._tree.ask() if tree and self._tree else None
+        png = self._screen.picture()
+        x, y, _ = self._display.pointer()
+        data = {"width": self._screen.width, "height": self._screen.height, "cursor": {"x": x, "y": y}}
+        if tree:
+            nodes, whole = (yield from self._tree.answer(asked)) if self._tree else ([], True)
+            data["accessibility_tree"] = self._with_windows(nodes)
+            data["tree_truncated"] = not whole
+        return data, png
+
+    def _with_windows(self, nodes):
+        """The screen with the programs' own trees; windows that none of these is stand for themselves."""
+        pids = {node.pop("pid", None) for node in nodes}
+        for window in self._windows.list():
+            if window["pid"] not in pids and not window["minimized"]:
+                nodes.append({"role": "window", "name": window["title"], "bounds": window["bounds"]})
+        return {"role": "desktop", "name": "", "bounds": [0, 0, self._screen.width, self._screen.height], "children": nodes}
+
+    def windows(self):
+        return {"windows": self._windows.list(), "window_manager": self._processes.window_manager}
+        yield
+
+    def _move(self, x, y):
+        """Moves the pointer, and returns where it is; a coordinate that is left out stays."""
+        self._screen.restore()
+        here = self._display.pointer()
+        for name, value, size in (("x", x, self._screen.width), ("y", y, self._screen.height)):
+            self._check(name, value, size)
+        x, y = here[0] if x is None else x, here[1] if y is None else y
+        self._display.call("XTestFakeMotionEvent", -1, x, y, x11.CURRENT_TIME)
+        self._display.sync()
+        return x, y
+
+    def _check(self, name, value, size):
+        if value is not None and not 0 <= value < size:
+            raise Invalid(name, "must be below %d: the screen is %d x %d" % (size, self._screen.width, self._screen.height))
+
+    def _press(self, button, down):
+        self._display.call("XTestFakeButtonEvent", button, int(down), x11.CURRENT_TIME)
+        self._display.sync()
+
+    def move(self, x=None, y=None):
+        x, y = self._move(x, y)
+        return {"x": x, "y": y}
+        yield
+
+    def click(self, x=None, y=None, button="left", count=1):
+        x, y = self._move(x, y)
+        for index in range(count):
+            if index:
+                yield CLICK_SECONDS
+            self._press(BUTTONS[button], True)
+            self._press(BUTTONS[button], False)
+        return {"x": x, "y": y, "button": button}
+
+    def button(self, button, down, x=None, y=None):
+        x, y = self._move(x, y)
+        self._press(BUTTONS[button], down)
+        return {"x": x, "y": y, "button": button}
+        yield
+
+    def drag(self, start_x, start_y, end_x, end_y, button, duration):
+        self._check("end_x", end_x, self._screen.width)
+        self._check("end_y", end_y, self._screen.height)
+        self._check("start_x", start_x, self._screen.width)
+        self._check("start_y", start_y, self._screen.height)
+        self._move(start_x, start_y)
+        self._press(BUTTONS[button], True)
+        try:
+            yield CLICK_SECONDS
+            began = time.monotonic()
+            part = 0.0
+            while part < 1:
+                part = min(1.0, (time.monotonic() - began) / duration) if duration else 1.0
+                self._move(round(start_x + (end_x - start_x) * part), round(start_y + (end_y - start_y) * part))
+                yield STEP_SECONDS
+        finally:
+            self._press(BUTTONS[button], False)
+        return {"start_x": start_x, "start_y": start_y, "end_x": end_x, "end_y": end_y, "button": button}
+
+    def scroll(self, clicks, horizontal, x=None, y=None):
+        x, y = self._move(x, y)
+        for axis, amount in (((WHEEL_UP, WHEEL_DOWN), clicks), ((WHEEL_RIGHT, WHEEL_LEFT), horizontal)):
+            button = axis[0] if amount > 0 else axis[1]
+            for index in range(abs(amount)):
+                self._press(button, True)
+                self._press(button, False)
+                if index % WHEEL_A_TURN == WHEEL_A_TURN - 1:
+                    yield STEP_SECONDS
+        return {"x": x, "y": y, "clicks": clicks, "horizontal": horizontal}
+
+    def type(self, text, interval):
+        yield from self._windows.manager_is_ready()
+        yield from self._keyboard.type(text, interval)
+        return {"characters": len(text)}
+
+    def _codes(self, keys):
+        """The key codes to press for named keys, in order, with what they need beside them."""
+        keysyms = []
+        for field, name in keys:
+            keysym = self._keyboard.keysym(name)
+            if keysym == 0:
+                raise Invalid(field, "there is no key %s" % name)
+            keysyms.append(keysym)
+        yield from self._keyboard.bind(keysyms)
+        codes = []
+        for keysym in keysyms:
+            code, shifted = self._keyboard.find(keysym)
+            codes += [part for part in ((self._keyboard.shift, code) if shifted else (code,)) if part not in codes]
+        return codes
+
+    def keys(self, keys):
+        """Presses keys in order and releases them in the opposite one."""
+        codes = yield from self._codes(keys)
+        yield from self._windows.manager_is_ready()
+        # One that is held stays so.
+        codes = [code for code in codes if code not in self._held]
+        pressed = []
+        try:
+            for code in codes:
+                self._keyboard.press(code, True)
+                pressed.append(code)
+        finally:
+            for code in reversed(pressed):
+                self._keyboard.press(code, False)
+            self._display.sync()
+
+    def hold_keys(self, keys, down):
+        codes = yield from self._codes(keys)
+        yield from self._windows.manager_is_ready()
+        for code in codes if down else reversed(codes):
+            self._keyboard.press(code, down)
+            if down:
+                self._held[code] = True
+            else:
+                self._held.pop(code, None)
+        self._display.sync()
+
+    def wait(self, seconds):
+        yield seconds
+
+    def clipboard(self, text=None):
+        if text is not None:
+            self._clipboard.set(text)
+            return {"truncated": False}, text.encode("utf-8", "replace")
+        found = yield from self._clipboard.get()
+        if found is None:
+            raise Failure("The program that has the clipboard does not answer.")
+        return {"truncated": found[1]}, found[0].encode("utf-8", "replace")
+
+    def launch(self, argv):
+        if self._processes.count("program") >= MAX_PROGRAMS:
+            raise Failure("%d launched programs run: close one first." % MAX_PROGRAMS)
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._is_ready() and time.monotonic() < deadline:
+            yield STEP_SECONDS
+        try:
+            process = self._processes.start("program", argv, lambda *_: None)
+        except (OSError, ValueError) as error:
+            raise Failure("%s could not be started: %s." % (argv[0], getattr(error, "strerror", None) or error))
+        return {"pid": process.pid}
+
+    def _is_ready(self):
+        """Whether what programs look for when they start is there: the bus, and who manages their windows."""
+        has_bus = self._tree is None or os.path.exists(self._processes.path("bus"))
+        return has_bus and (self._processes.window_manager != "openbox" or self._windows.are_managed())
+
+    def resize(self, width, height):
+        """Whether the screen has that size now."""
+        return {"resized": self._screen.resize(width, height)}
+        yield

@@ -1,0 +1,96 @@
+import { isDeepStrictEqual } from "node:util";
+import { z } from "zod";
+import { resolveWorkingDir } from "../../../processes/shell/job.ts";
+import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
+import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
+import { baseConfig, cwdConfig, envConfig } from "../common.ts";
+import { desktopSandbox } from "../desktop-sandbox.ts";
+import type { ProgramHost } from "../program.ts";
+import { Desktop } from "./desktop.ts";
+import { screenSize } from "./params.ts";
+import { DESKTOP_TOOLS } from "./tools.ts";
+
+const vmConfig = baseConfig.extend({
+  screen_size: screenSize.default([1920, 1080]),
+  dpi: z.number().int().min(48).max(480).describe("Dots per inch. Default: 96.").default(96),
+  cwd: cwdConfig.optional(),
+  env: envConfig.optional(),
+});
+type VmConfig = z.output<typeof vmConfig>;
+
+/** How long a desktop of the warm pool may take to get another size. */
+const RESIZE_MS = 5_000;
+const WARM_UP_MS = 30_000;
+
+/**
+ * The type `vm`: a desktop with a screen, a pointer and a keyboard.
+ * @param desktopImage the image of its sandboxes, where the engine has images.
+ */
+export function vmType(host: ProgramHost, desktopImage: string): SessionType {
+  const start = (sandbox: LeasedSandbox, sessionId: string, config: VmConfig, signal: AbortSignal) => {
+    const { screen_size, dpi, cwd, env } = config;
+    const [width, height] = screen_size;
+    const place = {
+      sessionId,
+      env: { ...sandbox.spec.env, ...env },
+      workingDir: resolveWorkingDir(sandbox.spec.workingDir, cwd),
+      width,
+      height,
+      dpi,
+    };
+    return Desktop.start(host, sandbox, place, signal);
+  };
+  return {
+    name: "vm",
+    description:
+      "A desktop: a screen with windows, a pointer, a keyboard, and the programs that are launched on it.",
+    config: vmConfig,
+    tools: DESKTOP_TOOLS,
+    sandbox: desktopSandbox(desktopImage),
+    initialize: ({ sandbox, sessionId }, config, signal) =>
+      start(sandbox, sessionId, config as VmConfig, signal),
+    prestart: async (sandbox, signal) => {
+      const desktop = await start(sandbox, "warm pool", vmConfig.parse({}), signal);
+      // The first picture takes longer than those after it.
+      const bounds = { signal, timeout: AbortSignal.timeout(WARM_UP_MS) };
+      await desktop.request("screenshot", { tree: true }, bounds).catch(async (error: unknown) => {
+        await desktop.cleanup(false);
+        throw error;
+      });
+      return new PrestartedDesktop(desktop);
+    },
+  };
+}
+
+/** A desktop of the default config that waits for its session. */
+class PrestartedDesktop implements PrestartedBackend {
+  readonly #desktop: Desktop;
+
+  constructor(desktop: Desktop) {
+    this.#desktop = desktop;
+  }
+
+  get alive(): boolean {
+    return this.#desktop.alive;
+  }
+
+  cleanup(sandboxEnds: boolean): Promise<void> {
+    return this.#desktop.cleanup(sandboxEnds);
+  }
+
+  /** The screen's size can still change; the rest is fixed. */
+  async adopt(
+    { sessionId }: SessionHost,
+    config: unknown,
+    signal: AbortSignal,
+  ): Promise<Desktop | undefined> {
+    const { screen_size, custom_name, ...fixed } = config as VmConfig;
+    const { screen_size: size, ...defaults } = vmConfig.parse({});
+    if (!isDeepStrictEqual(fixed, defaults)) return undefined;
+    this.#desktop.serve(sessionId);
+    if (isDeepStrictEqual(screen_size, size)) return this.#desktop;
+    const [width, height] = screen_size;
+    const bounds = { signal, timeout: AbortSignal.timeout(RESIZE_MS) };
+    return (await this.#desktop.resize({ width, height }, bounds)) ? this.#desktop : undefined;
+  }
+}

@@ -1,0 +1,220 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { BrowserClient } from "../../support/browser.ts";
+import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { eventually } from "../../support/eventually.ts";
+import { Worker } from "../../support/worker.ts";
+
+describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+  const app = useApp(settings);
+  let browser: BrowserClient;
+  const shell = (command: string) => browser.worker.bash(command);
+
+  beforeAll(async () => {
+    browser = new BrowserClient(new Worker(app.client, "hostile"));
+    const { failure, session } = await browser.worker.create("browser");
+    expect(failure).toBeNull();
+    const sandbox = { sandbox_id: session?.sandbox_id };
+    expect((await browser.worker.create("bash", undefined, sandbox)).failure).toBeNull();
+  });
+
+  test("a script that never returns is stopped, and the page stays", async () => {
+    await browser.show("<title>here</title>");
+    const endless = { script: "while (true);", timeout: 0.5 };
+    expect(await browser.call("evaluate", endless)).toMatchObject({ code: 5006, data: { tab_lost: false } });
+    const promise = { script: "new Promise(() => {})", timeout: 0.5 };
+    expect(await browser.call("evaluate", promise)).toMatchObject({ code: 5006, data: { tab_lost: false } });
+    expect(await browser.evaluate("document.title")).toBe("here");
+    await browser.evaluate("setTimeout(() => { while (true); }); 0");
+    expect(await browser.call("screenshot", { timeout: 1 })).toMatchObject({ code: 5006 });
+    expect(await browser.ok("screenshot")).toMatchObject({ title: "here" });
+  });
+
+  test("a canceled call stops its script, and the next one goes on", async () => {
+    await browser.show("<title>here</title>");
+    const cancel = new AbortController();
+    const params = { script: "document.title = 'runs'; while (true);" };
+    const call = browser.worker.execute("browser:evaluate", params, {}, { signal: cancel.signal });
+    setTimeout(() => cancel.abort(), 300);
+    await expect(call).rejects.toThrow(/CANCELLED/);
+    expect(await browser.evaluate("document.title")).toBe("runs");
+  });
+
+  test("an endless row of dialogs ends its tab, and the next call has another one", async () => {
+    await browser.show("<title>here</title>");
+    const { code, message, data } = await browser.call("evaluate", { script: "while (true) alert(1)" });
+    expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("dialogs") });
+    expect(data.dialogs.at(-1)).toEqual({ more: expect.any(Number) });
+    const next = await browser.ok("evaluate", { script: "1" });
+    expect(next).toMatchObject({ result: 1, tab_restarted: true, session_restarted: false });
+    const running = async (): Promise<string> =>
+      (await shell("ps ax -o stat=,args= | grep -c '^R.*[t]ype=renderer'")).stdout;
+    await eventually(async () => (await running()) === "0\n", { describe: running });
+  });
+
+  test("a page that crashes is told of, and the next call has another tab", async () => {
+    await browser.show("<title>here</title>");
+    const waiting = browser.call("evaluate", { script: "while (true);" });
+    // Others are kept for pages to come.
+    await shell(
+      "sleep 0.5; kill -9 $(ps ax --sort=-pcpu -o pid=,args= | awk '/[t]ype=renderer/ {print $1; exit}')",
+    );
+    expect(await waiting).toMatchObject({ code: 4001, message: expect.stringContaining("The tab crashed") });
+    expect(await browser.ok("goto", { url: "about:blank" })).toMatchObject({ tab_restarted: true });
+    expect(await browser.ok("screenshot")).toMatchObject({ tab_restarted: false, session_restarted: false });
+  });
+
+  test("a browser that crashes is told of, and the next call has another one", async () => {
+    await browser.show("<title>here</title>");
+    const waiting = browser.call("wait_for", { selector: "#never" });
+    await shell("sleep 0.3; pkill -9 -f remote-debugging-pipe");
+    const { code, message, data } = await waiting;
+    expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("lost its Chromium") });
+    expect(data).toMatchObject({ session_lost: true });
+    expect(await browser.ok("goto", { url: "about:blank" })).toMatchObject({ session_restarted: true });
+    expect(await browser.ok("goto", { url: "about:blank" })).toMatchObject({ session_restarted: false });
+    expect((await shell("ls -d /tmp/berth-browser-* | wc -l")).stdout).toBe("1\n");
+  });
+
+  test("a page that eats the sandbox's memory ends alone, or with a cause", async () => {
+    await browser.show("<title>here</title>");
+    const script = "const all = []; while (true) all.push(new Uint8Array(2 ** 26).fill(1))";
+    const ended = await browser
+      .call("evaluate", { script, timeout: 60 })
+      .catch((error: unknown) => String(error));
+    if (typeof ended === "string") expect(ended).toMatch(/memory/);
+    else if (ended.data.error === undefined) expect(ended).toMatchObject({ code: 4001 });
+    await browser.show("<title>again</title>");
+    expect(await browser.evaluate("document.title")).toBe("again");
+  });
+
+  test("floods from a page do not hold up the service", async () => {
+    await browser.show("<title>flood</title>");
+    const flood = browser.call("evaluate", {
+      script: `const end = performance.now() + 3000;
+        const frame = document.documentElement.appendChild(document.createElement("iframe"));
+        while (performance.now() < end) { console.log("x".repeat(1e5), {}); document.title = Math.random(); frame.contentWindow.location.hash = Math.random() }`,
+      timeout: 10,
+    });
+    // By the time that this process itself worked: others may keep it from the processor.
+    const turns: number[] = [];
+    let last = process.cpuUsage();
+    const timer = setInterval(() => {
+      const { user, system } = process.cpuUsage(last);
+      turns.push((user + system) / 1000);
+      last = process.cpuUsage();
+    }, 10);
+    const answer = await flood;
+    clearInterval(timer);
+    expect(answer).toMatchObject({ code: 0, data: { error: null } });
+    expect(turns.length).toBeGreaterThan(10);
+    expect(Math.max(...turns)).toBeLessThan(200);
+  });
+
+  test("pages open no more tabs than there may be", async () => {
+    await browser.show(
+      "<button onclick=\"for (let i = 0; i < 60; i++) window.open('about:blank', 'w' + i)\">Open</button>",
+    );
+    await browser.ok("click", { selector: "button" });
+    const { tabs } = await browser.ok("tabs");
+    expect(tabs.length).toBeLessThanOrEqual(20);
+    for (const { id } of tabs.slice(1)) await browser.ok("tabs", { action: "close", tab: id });
+  });
+
+  test("a huge page has a tree, which is cut", async () => {
+    await browser.show("<title>huge</title>");
+    const fill =
+      "document.body.innerHTML = '<p>one <button>two</button></p>'.repeat(6000) + '<input type=file>'; 0";
+    await browser.evaluate(fill);
+    const { tree, truncated } = await browser.ok("tree");
+    expect(truncated).toBe(true);
+    expect(tree.split("\n").length).toBe(5_000);
+    expect(await browser.evaluate("1")).toBe(1);
+  });
+});
+
+/** A program that stands in for Chromium, and does what a test says with what comes after the start. */
+const IMPOSTOR = `#!/usr/bin/python3
+import json, os, sys
+mode = os.environ.get("IMPOSTOR", "")
+requests, answers = os.fdopen(3, "rb", 0), os.fdopen(4, "wb", 0)
+def say(text): answers.write(text.encode() + b"\\0")
+def answer(id, result): say(json.dumps({"id": id, "result": result}, separators=(",", ":")))
+FRAME = {"frameTree": {"frame": {"id": "T", "loaderId": "L", "url": "about:blank"}}}
+rest = b""
+while True:
+    chunk = requests.read(65536)
+    if not chunk: break
+    *whole, rest = (rest + chunk).split(b"\\0")
+    for message in whole:
+        request = json.loads(message)
+        id, method = request["id"], request["method"]
+        if method == "Target.setAutoAttach" and "sessionId" not in request:
+            say('{"method":"Target.attachedToTarget","params":{"sessionId":"S","targetInfo":{"targetId":"T","type":"page"}}}')
+        if method == "Page.getFrameTree": answer(id, FRAME)
+        elif method == "Target.getTargetInfo": answer(id, {"targetInfo": {"url": "", "title": ""}})
+        elif method == "Page.captureScreenshot" or method == "Runtime.evaluate":
+            if mode == "garbage":
+                for text in ["", "null", "[]", "{}", "\\xff", '{"id":%d' % id, '{"method":"Target.attachedToTarget","params":{"targetInfo":null}}', '{"method":"Page.lifecycleEvent"}', '{"method":"Target.targetCrashed","params":7}']: say(text)
+                answer(id, {"data": 7, "result": 7})
+            elif mode == "huge": say('{"id":%d,"result":{"x":"' % id + "x" * (40 << 20) + '"}}')
+            elif mode == "values": say('{"id":%d,"result":{"x":[' % id + "1," * (1 << 20) + '1]}}')
+            elif mode == "endless":
+                while True: answers.write(b"x" * 65536)
+            elif mode == "dialogs":
+                for _ in range(100000): say('{"method":"Page.javascriptDialogOpening","params":{"type":"alert","message":"x"},"sessionId":"S"}')
+                answer(id, {"data": "", "result": {"type": "undefined"}})
+            elif mode == "targets":
+                for n in range(20000): say('{"method":"Target.attachedToTarget","params":{"sessionId":"S%d","targetInfo":{"targetId":"T%d","type":"page"}}}' % (n, n))
+                answer(id, {"data": "", "result": {"type": "undefined"}})
+            elif mode == "silent": pass
+            elif mode == "exit": sys.exit(3)
+        else: answer(id, {})
+`;
+
+// As root of a container, a sandbox can put anything in the browser's place.
+describe("a browser that lies, on docker", () => {
+  const app = useApp(DESKTOP_ENGINES[0]?.settings);
+  let sandboxId = "";
+
+  beforeAll(async () => {
+    sandboxId = (await app.client.createSandbox({ resources: { memory_bytes: 2 ** 30 } })).sandbox_id;
+    const shell = new Worker(app.client, "shell");
+    await shell.create("bash", undefined, { sandbox_id: sandboxId });
+    await shell.bash(`cat >/usr/lib/chromium/chromium <<'END'\n${IMPOSTOR}\nEND`);
+  });
+
+  test.each<[string, RegExp]>([
+    ["garbage", /another form|no picture|refused/],
+    ["huge", /too large/],
+    ["values", /too large/],
+    ["endless", /timeout/],
+    ["dialogs", /dialogs|no picture|another form/],
+    ["targets", /no picture|another form|closed|timeout/],
+    ["silent", /timeout/],
+    ["exit", /lost its Chromium: it exited with code 3/],
+  ])("%s fails the call alone", async (mode, problem) => {
+    const browser = new BrowserClient(new Worker(app.client, mode));
+    const { failure } = await browser.worker.create(
+      "browser",
+      { env: { IMPOSTOR: mode } },
+      { sandbox_id: sandboxId },
+    );
+    expect(failure).toBeNull();
+    const turns: number[] = [];
+    let last = process.cpuUsage();
+    const timer = setInterval(() => {
+      const { user, system } = process.cpuUsage(last);
+      turns.push((user + system) / 1000);
+      last = process.cpuUsage();
+    }, 10);
+    const shot = await browser.call("screenshot", { timeout: 3 });
+    const script = await browser.call("evaluate", { script: "1", timeout: 3 });
+    clearInterval(timer);
+    expect(shot.code).not.toBe(0);
+    expect(shot.message).toMatch(problem);
+    if (script.code !== 0) expect(script.message).not.toBe("");
+    expect(Math.max(...turns)).toBeLessThan(300);
+    await browser.worker.destroy();
+  });
+});

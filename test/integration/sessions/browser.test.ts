@@ -1,0 +1,291 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { BrowserClient } from "../../support/browser.ts";
+import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { Worker } from "../../support/worker.ts";
+
+describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+  const app = useApp(settings);
+  let browser: BrowserClient;
+  /** In the same sandbox. */
+  const shell = (command: string) => browser.worker.bash(command);
+
+  beforeAll(async () => {
+    browser = new BrowserClient(new Worker(app.client, "surfer"));
+    const { failure, session } = await browser.worker.create("browser", { viewport: [800, 600] });
+    expect(failure).toBeNull();
+    const sandbox = { sandbox_id: session?.sandbox_id };
+    expect((await browser.worker.create("bash", undefined, sandbox)).failure).toBeNull();
+  });
+
+  test("data, files of the sandbox and servers inside it are opened without a network; the web is not", async () => {
+    expect(await browser.show("<title>One</title>one")).toMatchObject({ title: "One", status: null });
+    await shell("echo '<title>Two</title>two' >two.html");
+    const { stdout } = await shell("pwd");
+    const file = `file://${stdout.trim()}/two.html`;
+    expect(await browser.ok("goto", { url: file })).toMatchObject({ url: file, title: "Two" });
+    await shell(
+      "python3 -m http.server 8123 >server.log 2>&1 & until grep -q Serving server.log; do sleep 0.02; python3 -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:8123/two.html\")' 2>>server.log && break; done",
+    );
+    const served = "http://localhost:8123/two.html";
+    expect(await browser.ok("goto", { url: served })).toMatchObject({
+      url: served,
+      title: "Two",
+      status: 200,
+    });
+    expect(await browser.ok("goto", { url: `${served}-not` })).toMatchObject({ status: 404 });
+    const web = await browser.call("goto", { url: "https://example.org/" });
+    expect(web.code).toBe(4001);
+    expect(web.message).toMatch(/could not be loaded: net::ERR_.*has no network.*EGRESS/);
+  });
+
+  test("a screenshot has the size of the viewport, of the page, or of an element, and shows it", async () => {
+    await browser.show(
+      "<style>*{margin:0}</style><div style='background:#123456;height:1500px'></div><p id=p style='width:120px;height:50px;background:red'>",
+    );
+    const viewport = await browser.call("screenshot");
+    expect(viewport.data).toMatchObject({ width: 800, height: 600, truncated: false });
+    expect(viewport.attachments).toMatchObject([{ name: "screenshot", media_type: "image/png" }]);
+    expect((await browser.ok("screenshot", { full_page: true })).height).toBe(1550);
+    const element = await browser.call("screenshot", { selector: "#p" });
+    expect(element.data).toMatchObject({ width: 120, height: 50 });
+    const image = `data:image/png;base64,${element.attachments[0]?.content.toString("base64")}`;
+    const pixel = `(async () => {
+      const image = new Image(); image.src = ${JSON.stringify(image)}; await image.decode();
+      const context = new OffscreenCanvas(120, 50).getContext("2d");
+      context.drawImage(image, 0, 0);
+      return [...context.getImageData(60, 25, 1, 1).data];
+    })()`;
+    expect(await browser.evaluate(pixel)).toEqual([255, 0, 0, 255]);
+    await browser.show(`<body style="height:100000px">`);
+    expect(await browser.ok("screenshot", { full_page: true })).toMatchObject({
+      height: 16_384,
+      truncated: true,
+    });
+  });
+
+  test("a script's value is JSON, what it throws is data, and what is too large is cut", async () => {
+    await browser.show("<title>T</title>");
+    expect(await browser.evaluate("1 + 1")).toBe(2);
+    expect(await browser.evaluate("return document.title")).toBe("T");
+    expect(await browser.evaluate("const a = await Promise.resolve([1, {b: null}]); a")).toEqual([
+      1,
+      { b: null },
+    ]);
+    expect(await browser.evaluate("() => Promise.resolve('called')")).toBe("called");
+    expect(await browser.evaluate("undefined")).toBeNull();
+    expect(await browser.evaluate("document.createElement('a').foo = 7")).toBe(7);
+    const thrown = await browser.call("evaluate", { script: "throw new TypeError('no')" });
+    expect(thrown).toMatchObject({
+      code: 0,
+      data: { result: null, error: { name: "TypeError", value: "no" } },
+    });
+    const broken = await browser.call("evaluate", { script: "1 +" });
+    expect(broken).toMatchObject({ code: 0, data: { error: { name: "SyntaxError" } } });
+    const long = await browser.ok("evaluate", { script: "'x'.repeat(1e6)" });
+    expect(long.truncated).toBe(true);
+    expect((long.result as string).length).toBe(256 * 1024);
+    const many = await browser.ok("evaluate", { script: "Array(1e6).fill(1)" });
+    expect(many.truncated).toBe(true);
+    const deep = await browser.ok("evaluate", {
+      script: "let d = []; for (let i = 0; i < 1000; i++) d = [d]; d",
+    });
+    expect(deep.truncated).toBe(true);
+    const huge = await browser.call("evaluate", { script: "'x'.repeat(2 ** 28)" });
+    expect(huge).toMatchObject({ code: 4001, message: expect.stringContaining("too large") });
+    expect(await browser.evaluate("'usable'")).toBe("usable");
+    expect(await browser.evaluate("'\\ud800'")).toBe("\ufffd");
+  });
+
+  test("content and text are cut where they are long, with more of them attached", async () => {
+    await browser.show(
+      "<!doctype html><p>visible</p><p style='display:none'>hidden</p><iframe srcdoc='framed'></iframe>",
+    );
+    const { text } = await browser.ok("text");
+    expect(text).toContain("visible");
+    expect(text).toContain("framed");
+    expect(text).not.toContain("hidden");
+    expect((await browser.ok("content")).html).toMatch(/^<!DOCTYPE html>\n<html>.*hidden/s);
+    expect((await browser.ok("content", { selector: "p" })).html).toBe("<p>visible</p>");
+    await browser.evaluate("document.body.innerHTML = '<p>' + 'long '.repeat(2e6); 0");
+    const long = await browser.call("text");
+    expect(long.data.truncated).toBe(true);
+    expect(long.data.text.length).toBe(200_000);
+    expect(long.attachments[0]?.content.length).toBe(1_000_000);
+  });
+
+  test("clicks, keys, the wheel and typing reach the page", async () => {
+    await browser.show(`<body style="height:5000px"><input id=i><button id=b>B</button><script>
+      const seen = [];
+      for (const type of ["click", "dblclick", "contextmenu", "auxclick"]) b.addEventListener(type, () => seen.push(type));
+      i.onkeydown = ({ key, code, ctrlKey, shiftKey }) => seen.push([key, code, ctrlKey, shiftKey]);
+    </script>`);
+    await browser.ok("click", { selector: "#b", count: 2 });
+    await browser.ok("click", { selector: "#b", button: "right" });
+    await browser.ok("type", { selector: "#i", text: "aB" });
+    await browser.ok("key", { key: "Control+a" });
+    await browser.ok("key", { key: "x" });
+    await browser.ok("key", { key: "Shift+ArrowLeft" });
+    expect(await browser.evaluate("seen")).toEqual([
+      ...["click", "click", "dblclick", "contextmenu", "auxclick"],
+      ["a", "KeyA", false, false],
+      ["B", "KeyB", false, false],
+      ["Control", "ControlLeft", true, false],
+      ["a", "KeyA", true, false],
+      ["x", "KeyX", false, false],
+      ["Shift", "ShiftLeft", false, true],
+      ["ArrowLeft", "ArrowLeft", false, true],
+    ]);
+    expect(await browser.evaluate("i.value")).toBe("x");
+    expect(await browser.ok("scroll", { pixels: 500 })).toMatchObject({ height: expect.any(Number) });
+    await browser.ok("wait_for", { state: "load" });
+    expect(
+      await browser.evaluate(
+        "new Promise(done => { const look = () => scrollY === 500 ? done(scrollY) : setTimeout(look, 10); look() })",
+      ),
+    ).toBe(500);
+    const text = "line\n".repeat(400);
+    await browser.show("<textarea id=t></textarea>");
+    await browser.ok("type", { selector: "#t", text });
+    expect(await browser.evaluate("t.value")).toBe(text);
+  });
+
+  test("a click waits for the page that it opens, and the history goes back and forward", async () => {
+    await shell(
+      "echo '<title>A</title><a href=b.html>b</a>' >a.html; echo '<title>B</title><form action=a.html><input name=q></form>' >b.html",
+    );
+    const { stdout } = await shell("pwd");
+    await browser.ok("goto", { url: `file://${stdout.trim()}/a.html` });
+    expect((await browser.ok("click", { selector: "a" })).title).toBe("B");
+    expect((await browser.ok("type", { selector: "input", text: "x", submit: true })).url).toMatch(
+      /a\.html\?q=x$/,
+    );
+    expect((await browser.ok("back")).title).toBe("B");
+    expect((await browser.ok("back")).title).toBe("A");
+    expect((await browser.ok("forward")).title).toBe("B");
+    expect((await browser.ok("reload")).title).toBe("B");
+  });
+
+  test("wait_for sees what comes later, and its timeout says so", async () => {
+    await browser.show(
+      "<script>setTimeout(() => document.body.innerHTML = '<p id=p>late text</p>', 300)</script>",
+    );
+    await browser.ok("wait_for", { selector: "#p", text: "late", url: "data:text/html" });
+    expect(await browser.call("wait_for", { selector: "#never", timeout: 0.5 })).toMatchObject({
+      code: 5006,
+      message: expect.stringContaining("exceeded its timeout of 0.5 s"),
+    });
+    await browser.evaluate("setTimeout(() => p.remove(), 200)");
+    await browser.ok("wait_for", { selector: "#p", hidden: true });
+  });
+
+  test("tabs are opened, selected and closed, and a page's own are told of", async () => {
+    await browser.show("<title>first</title><button onclick=\"window.open('about:blank')\">Open</button>");
+    const [popup] = (await browser.ok("click", { selector: "button" })).opened_tabs;
+    expect(popup).toMatch(/^t\d+$/);
+    expect(await browser.evaluate("document.title")).toBe("first");
+    await browser.ok("tabs", { action: "select", tab: popup });
+    await browser.show("<title>second</title>");
+    expect((await browser.ok("screenshot")).width).toBe(800);
+    await browser.ok("tabs", { action: "new" });
+    const { tabs } = await browser.ok("tabs");
+    expect(tabs.map(({ active }) => active)).toEqual([false, false, true]);
+    await browser.ok("tabs", { action: "close" });
+    await browser.ok("tabs", { action: "close", tab: popup });
+    expect(await browser.evaluate("document.title")).toBe("first");
+    const closed = await browser.ok("tabs", { action: "close" });
+    expect(closed.tabs).toEqual([]);
+    expect(await browser.ok("evaluate", { script: "1" })).toMatchObject({
+      result: 1,
+      session_restarted: false,
+    });
+  });
+
+  test("a download is stored in the sandbox, from a URL or from a click, and nothing else is", async () => {
+    const text = await browser.ok("download", { url: "data:text/plain,hello" });
+    expect(text).toMatchObject({ size: 5 });
+    expect((await shell(`cat '${text.path}'`)).stdout).toBe("hello");
+    await browser.show("<a download='report.csv' href='data:text/csv,1,2'>Report</a>");
+    const report = await browser.ok("download", { selector: "a", directory: "got" });
+    expect(report).toMatchObject({ path: expect.stringMatching(/\/got\/report\.csv$/), size: 3 });
+    expect((await shell(`cat '${report.path}'`)).stdout).toBe("1,2");
+    await browser.ok("click", { selector: "a" });
+    await browser.ok("click", { selector: "a" });
+    expect((await shell("find / -name 'report*.csv*' -not -path '/proc/*' 2>/dev/null | wc -l")).stdout).toBe(
+      "1\n",
+    );
+  });
+
+  test("dialogs are answered at once, and the result tells of them", async () => {
+    await browser.show("<script>var answers</script>");
+    const { dialogs } = await browser.ok("evaluate", {
+      script: "answers = [alert('a'), confirm('sure?'), prompt('name', 'Ada')]",
+    });
+    expect(dialogs).toEqual([
+      { type: "alert", message: "a", accepted: true },
+      { type: "confirm", message: "sure?", accepted: true },
+      { type: "prompt", message: "name", accepted: true },
+    ]);
+    expect(await browser.evaluate("answers.slice(1)")).toEqual([true, "Ada"]);
+    await browser.evaluate("onbeforeunload = event => event.preventDefault()");
+    await browser.ok("click", { selector: "html" });
+    expect((await browser.ok("goto", { url: "about:blank" })).dialogs).toMatchObject([
+      { type: "beforeunload" },
+    ]);
+    await browser.evaluate("setTimeout(() => alert('between calls')); 0");
+    await browser.ok("wait_for", { state: "load" });
+    await browser.evaluate("new Promise(done => setTimeout(done, 50))");
+  });
+
+  test.each<[string, Record<string, unknown>, string]>([
+    ["goto", { url: "no url" }, "params.url"],
+    ["goto", { url: "chrome://crash" }, "params.url"],
+    ["goto", { url: "javascript:1" }, "params.url"],
+    ["goto", {}, "params.url"],
+    ["goto", { url: "about:blank", wait_until: "soon" }, "params.wait_until"],
+    ["goto", { url: "about:blank", timeout: 0 }, "params.timeout"],
+    ["click", {}, "params.selector"],
+    ["click", { selector: "a", ref: "e1" }, "params.selector"],
+    ["click", { ref: "12" }, "params.ref"],
+    ["click", { selector: "a", x: 1 }, "params.y"],
+    ["click", { selector: "a", button: "fourth" }, "params.button"],
+    ["key", { key: "Hyper+x" }, "params.key"],
+    ["key", { key: "NoKey" }, "params.key"],
+    ["screenshot", { full_page: true, selector: "a" }, "params.full_page"],
+    ["wait_for", {}, "params"],
+    ["tabs", { action: "select" }, "params.tab"],
+    ["download", { url: "file:///etc/passwd" }, "params.url"],
+    ["download", { url: "data:,", directory: "../.." }, "working_dir"],
+    ["upload", { ref: "e1", paths: ["a\0b"] }, "params.paths.0"],
+    ["evaluate", { script: "" }, "params.script"],
+    ["content", { unknown: 1 }, "params"],
+  ])("%s with %j is refused, naming %s", async (tool, params, field) => {
+    const error = await browser.call(tool, params).catch((refusal: unknown) => String(refusal));
+    expect(error).toMatch(new RegExp(`INVALID_ARGUMENT: ${field.replaceAll(".", "\\.")}`));
+  });
+
+  test.each<[string, Record<string, unknown>, string]>([
+    ["click", { selector: "#missing" }, 'No element matches "#missing"'],
+    ["click", { selector: "a[" }, "not a valid selector"],
+    ["click", { selector: "#hidden" }, "not visible"],
+    ["click", { selector: "#p", x: 100_000, y: 0 }, "has only"],
+    ["type", { selector: "#p", text: "x" }, "takes no text"],
+    ["type", { selector: "#off", text: "x" }, "disabled"],
+    ["type", { selector: "#date", text: "tomorrow" }, "does not take"],
+    ["select", { selector: "#p", values: [] }, "no select element"],
+    ["select", { selector: "select", values: ["x"] }, 'has no option "x". It has: "one"'],
+    ["upload", { selector: "#p", paths: ["two.html"] }, "no file input"],
+    ["upload", { selector: "#file", paths: ["missing.txt"] }, "missing.txt"],
+    ["upload", { selector: "#file", paths: ["/tmp"] }, "no file"],
+    ["tabs", { action: "close", tab: "t999" }, "There is no tab t999"],
+    ["back", {}, "no page to go back to"],
+  ])("%s with %j fails, saying %s", async (tool, params, problem) => {
+    await browser.ok("tabs", { action: "new" });
+    await browser.ok("evaluate", {
+      script: `document.body.innerHTML = "<p id=p>p</p><p id=hidden hidden>h</p><input id=off disabled><input id=date type=date><input id=file type=file><select><option>one</select>"`,
+    });
+    const answer = await browser.call(tool, params);
+    expect(answer).toMatchObject({ code: 4001, message: expect.stringContaining(problem) });
+    await browser.ok("tabs", { action: "close" });
+  });
+});

@@ -1,0 +1,301 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { failureOf } from "../../support/client.ts";
+import { DESKTOP_ENGINES, desktopSandbox, type ScreenshotData, TestDesktop } from "../../support/desktop.ts";
+import { eventually } from "../../support/eventually.ts";
+import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
+import { Worker } from "../../support/worker.ts";
+
+const SIZE = { screen_size: [800, 600] };
+const PATIENCE = { timeoutMs: 40_000 };
+
+/** Grabs what it is told to, says so, and sleeps. */
+const GRABBER = `
+import ctypes, sys, time
+x = ctypes.CDLL("libX11.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+x.XDefaultRootWindow.restype = ctypes.c_ulong
+d = ctypes.c_void_p(x.XOpenDisplay(None)); root = ctypes.c_ulong(x.XDefaultRootWindow(d))
+if sys.argv[1] == "input":
+    x.XGrabPointer(d, root, 0, 0, 1, 1, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    x.XGrabKeyboard(d, root, 0, 1, 1, ctypes.c_ulong(0))
+else:
+    x.XGrabServer(d)
+x.XSync(d, 0)
+open("/tmp/grabbed", "w").close()
+time.sleep(600)
+`;
+
+/** Writes which buttons and modifiers are pressed. */
+const STATE = `
+import ctypes
+x = ctypes.CDLL("libX11.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+x.XDefaultRootWindow.restype = ctypes.c_ulong
+d = ctypes.c_void_p(x.XOpenDisplay(None))
+keys = (ctypes.c_ubyte * 32)()
+x.XQueryKeymap(d, keys)
+w, n, mask = ctypes.c_ulong(), ctypes.c_int(), ctypes.c_uint()
+x.XQueryPointer(d, ctypes.c_ulong(x.XDefaultRootWindow(d)), *[ctypes.byref(w)] * 2, *[ctypes.byref(n)] * 4, ctypes.byref(mask))
+open("/tmp/state", "w").write("keys %d state %d;" % (sum(bin(k).count("1") for k in keys), mask.value))
+`;
+
+describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
+  const app = useApp(settings);
+  let sandboxId = "";
+  let serial = 0;
+  const newDesktop = () => new TestDesktop(new Worker(app.client, `user ${++serial}`));
+  const here = () => ({ sandbox_id: sandboxId });
+  const output = (line: string) => app.client.output(sandboxId, line);
+
+  beforeAll(async () => {
+    sandboxId = await desktopSandbox(app.client, name);
+    await output(`cat > /tmp/grab.py <<'EOF'\n${GRABBER}EOF\ncat > /tmp/state.py <<'EOF'\n${STATE}EOF`);
+  });
+
+  /** Runs work on a desktop of its own in the shared sandbox, where nothing of it stays. */
+  async function withDesktop(work: (desktop: TestDesktop) => Promise<void>): Promise<void> {
+    const desktop = newDesktop();
+    await desktop.start(SIZE, here());
+    try {
+      await work(desktop);
+    } finally {
+      await desktop.worker.destroy("vm");
+    }
+  }
+
+  /** Pids of processes in the sandbox with such a command line. */
+  async function pidsOf(pattern: string): Promise<string[]> {
+    // The brackets keep the shell from finding itself.
+    const found = await output(`pgrep -f '[${pattern[0]}]${pattern.slice(1)}' || true`);
+    return found.split("\n").filter((pid) => pid !== "");
+  }
+
+  /** Waits until a call has another desktop; returns how a call before lost the last one, if one did. */
+  async function restarts(desktop: TestDesktop): Promise<string> {
+    let loss = "";
+    await eventually(async () => {
+      try {
+        return (await desktop.ask("move", { x: 1, y: 1 })).data.session_restarted === true;
+      } catch (error) {
+        expect(String(error)).toContain("lost its desktop");
+        loss = String(error);
+        return false;
+      }
+    }, PATIENCE);
+    return loss;
+  }
+
+  /** What is pressed. */
+  async function pressed(desktop: TestDesktop): Promise<string> {
+    await output("rm -f /tmp/state");
+    await desktop.do("launch", { command: ["python3", "/tmp/state.py"] });
+    return eventually(async () => {
+      const text = await output("cat /tmp/state 2>/dev/null || true");
+      return text.endsWith(";") && text;
+    }, PATIENCE);
+  }
+
+  test("a window manager that dies is started again, and the session goes on without one that dies too often", () =>
+    withDesktop(async (desktop) => {
+      const window = await desktop.open("xterm", ({ class: name }) => name === "XTerm");
+      const killed: string[] = [];
+      for (let round = 0; round < 6; round++) {
+        const pid = await eventually(async () => {
+          const pids = await pidsOf("openbox --sm-disable");
+          return pids.find((pid) => !killed.includes(pid));
+        }, PATIENCE);
+        killed.push(pid);
+        await output(`kill -9 ${pid}`);
+      }
+      await eventually(async () => (await desktop.do("windows")).window_manager === "lost", PATIENCE);
+      expect((await desktop.windows()).map(({ id }) => id)).toEqual([window.id]);
+      expect(await desktop.do("click", { x: 10, y: 10 })).toMatchObject({ session_restarted: false });
+      expect((await desktop.screenshot()).data.session_restarted).toBe(false);
+    }));
+
+  test("an X server that dies under a call ends it with the cause, and the next call starts another", () =>
+    withDesktop(async (desktop) => {
+      await desktop.do("move", { x: 3, y: 4 });
+      const waiting = failureOf(desktop.ask("wait", { seconds: 60 }));
+      const [pid] = await pidsOf("Xvfb :");
+      await output(`kill -9 ${pid}`);
+      expect(await waiting).toMatchObject({
+        reason: "SESSION_LOST",
+        message: expect.stringMatching(/X server ended/),
+      });
+      const { data, picture } = await desktop.screenshot();
+      expect(data).toMatchObject({
+        width: 800,
+        height: 600,
+        cursor: { x: 400, y: 300 },
+        session_restarted: true,
+      });
+      expect([picture.width, picture.height]).toEqual([800, 600]);
+      expect(await desktop.do("move")).toMatchObject({ session_restarted: false });
+      expect(await pidsOf("Xvfb :")).toHaveLength(1);
+    }));
+
+  test.each([0, 1])("a killed driver (%i) takes all with it, and the next call starts another", (index) =>
+    withDesktop(async (desktop) => {
+      await desktop.do("launch", { command: "setsid sh -c 'sleep 9999 & sleep 9998' & sleep 9997" });
+      await eventually(async () => (await pidsOf("sleep 999")).length >= 3, PATIENCE);
+      // The guard, the driver, and what reads the tree.
+      // What is about to become another program looks like them for a moment.
+      const drivers = await eventually(async () => {
+        const pids = await pidsOf("python3 -I -S -c");
+        return pids.length === 3 && pids;
+      }, PATIENCE);
+      await output(`kill -9 ${drivers[index]}`);
+      await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
+      await restarts(desktop);
+      expect(await pidsOf("sleep 999")).toEqual([]);
+    }),
+  );
+
+  test("what reads the tree is started again where it is killed", () =>
+    withDesktop(async (desktop) => {
+      await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
+      await desktop.node(({ role }) => role === "text");
+      const reader = (await pidsOf("python3 -I -S -c"))[2];
+      await output(`kill -9 ${reader}`);
+      await desktop.node(({ role }) => role === "text");
+      expect((await desktop.screenshot()).data).toMatchObject({
+        tree_truncated: false,
+        session_restarted: false,
+      });
+      expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
+    }));
+
+  test("something else that writes to the driver's connection ends the session with the cause", () =>
+    withDesktop(async (desktop) => {
+      const [guard] = await pidsOf("python3 -I -S -c");
+      await output(`printf '\\377\\377\\377\\377\\377\\377\\377\\377' > /proc/${guard}/fd/1`);
+      // Where a call is under way, it hears of that.
+      expect(await restarts(desktop)).toMatch(/^$|lost its desktop: something else wrote/);
+      expect((await desktop.screenshot()).data).toMatchObject({ width: 800 });
+    }));
+
+  test("a program that grabs the pointer and the keyboard keeps neither from the session", () =>
+    withDesktop(async (desktop) => {
+      await output("rm -f /tmp/grabbed");
+      await desktop.do("launch", { command: ["python3", "/tmp/grab.py", "input"] });
+      await eventually(async () => (await output("ls /tmp")).includes("grabbed"), PATIENCE);
+      await desktop.do("click", { x: 20, y: 20 });
+      await desktop.do("type", { text: "text" });
+      expect((await desktop.screenshot()).data).toMatchObject({ cursor: { x: 20, y: 20 } });
+    }));
+
+  test("a program that stops the X server costs the session its desktop, not its next calls", () =>
+    withDesktop(async (desktop) => {
+      await output("rm -f /tmp/grabbed");
+      await desktop.do("launch", { command: ["python3", "/tmp/grab.py", "server"] });
+      await eventually(async () => (await output("ls /tmp")).includes("grabbed"), PATIENCE);
+      const more = { timeout: { seconds: 1 } };
+      expect(await desktop.worker.execute("vm:screenshot", {}, more)).toMatchObject({ code: 5006 });
+      expect((await desktop.screenshot()).data).toMatchObject({ width: 800, session_restarted: true });
+    }));
+
+  test("a program that hangs is missing in the tree, which says so", () =>
+    withDesktop(async (desktop) => {
+      const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
+      await desktop.node(({ role }) => role === "text");
+      await output(`kill -STOP ${window.pid}`);
+      const { data } = await desktop.screenshot();
+      expect(data.tree_truncated).toBe(true);
+      // Its window stands for it.
+      expect(data.accessibility_tree.children).toEqual([
+        { role: "window", name: window.title, bounds: window.bounds },
+      ]);
+      await output(`kill -CONT ${window.pid}`);
+      await eventually(
+        async () => !(await desktop.ask<ScreenshotData>("screenshot")).data.tree_truncated,
+        PATIENCE,
+      );
+    }));
+
+  test("a call that times out or whose caller leaves releases what it pressed, and the session goes on", () =>
+    withDesktop(async (desktop) => {
+      await desktop.open(["xterm", "-e", "cat > /tmp/cut"], ({ class: name }) => name === "XTerm");
+      const nothing = await pressed(desktop);
+      expect(nothing).toMatch(/^keys 0 state \d+;$/);
+      const long = { text: "ABCDEFGHIJ".repeat(100), interval: 0.02 };
+      const timeout = { timeout: { nanos: 300_000_000 } };
+      expect(await desktop.worker.execute("vm:type", long, timeout)).toMatchObject({ code: 5006 });
+      expect(await pressed(desktop)).toBe(nothing);
+
+      const slow = { start_x: 700, start_y: 500, end_x: 750, end_y: 550, duration: 60 };
+      expect(await desktop.worker.execute("vm:drag", slow, timeout)).toMatchObject({ code: 5006 });
+      expect(await pressed(desktop)).toBe(nothing);
+
+      const leaving = new AbortController();
+      const left = desktop.worker.execute("vm:drag", slow, {}, { signal: leaving.signal });
+      setTimeout(() => leaving.abort(), 200);
+      await expect(left).rejects.toThrow(/CANCELLED/);
+      expect(await pressed(desktop)).toBe(nothing);
+      expect(await desktop.do("move", { x: 1, y: 1 })).toMatchObject({ session_restarted: false });
+
+      await desktop.do("key_down", { key: "shift" });
+      expect(await pressed(desktop)).toMatch(/^keys 1 state 1;$/);
+      await desktop.do("key_up", { key: "shift" });
+      expect(await pressed(desktop)).toBe(nothing);
+    }));
+
+  test("nothing is left in a sandbox that stays", async () => {
+    const list = () =>
+      output(
+        "ps -eo args --no-headers | sort; find /tmp /dev/shm -mindepth 1 | sort; cat /proc/sysvipc/shm | wc -l",
+      );
+    // A first one makes the directory of the sockets.
+    await withDesktop(async () => {});
+    await output("rm -f /tmp/cut /tmp/state /tmp/grabbed; touch /tmp/cut");
+    const before = await list();
+    await withDesktop(async (desktop) => {
+      await desktop.open("xterm", ({ class: name }) => name === "XTerm");
+      await desktop.do("launch", { command: "setsid sh -c 'sleep 8888 & sleep 8889' &" });
+      await desktop.screenshot();
+      expect(await list()).not.toBe(before);
+    });
+    await eventually(async () => (await list()) === before, {
+      ...PATIENCE,
+      describe: () => before,
+    });
+  });
+
+  test("desktops of two workers in one sandbox are apart", async () => {
+    const [first, second] = [newDesktop(), newDesktop()];
+    await Promise.all([
+      first.start({ screen_size: [640, 480] }, here()),
+      second.start({ screen_size: [800, 600] }, here()),
+    ]);
+    await Promise.all([first.do("move", { x: 11, y: 12 }), second.do("move", { x: 21, y: 22 })]);
+    await first.do("clipboard", { action: "set", text: "first" });
+    await first.open("xterm -T one", ({ title }) => title === "one");
+    await second.open("xterm -T two", ({ title }) => title === "two");
+    expect(await first.windows()).toHaveLength(1);
+    const [{ data: one }, { data: two }] = await Promise.all([first.screenshot(), second.screenshot()]);
+    expect(one).toMatchObject({ width: 640, cursor: { x: 11, y: 12 } });
+    expect(two).toMatchObject({ width: 800, cursor: { x: 21, y: 22 } });
+    expect(await second.do("clipboard", { action: "get" })).toMatchObject({ text: "" });
+    await first.worker.destroy("vm");
+    expect(await second.do("move")).toMatchObject({ x: 21, y: 22, session_restarted: false });
+    await second.worker.destroy("vm");
+  });
+});
+
+describe("on docker, which has images", () => {
+  const app = useApp({ engine: "docker" });
+
+  test.each([
+    ["Xvfb and the X libraries", TEST_IMAGE, /has no .*libX11\.so\.6.*Xvfb.*berth\/desktop/],
+    ["python3", BUSYBOX_IMAGE, /has no python3.*berth\/desktop/],
+  ])("one without %s is refused by name", async (_, image, message) => {
+    const { sandbox_id } = await app.client.createSandbox({ image });
+    const { failure } = await new Worker(app.client, "user").create("vm", SIZE, { sandbox_id });
+    expect(failure).toMatchObject({
+      detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
+      message: expect.stringMatching(message),
+    });
+    await app.client.deleteSandbox(sandbox_id);
+  });
+});

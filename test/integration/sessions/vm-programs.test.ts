@@ -1,0 +1,207 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { DESKTOP_ENGINES, type DesktopWindow, desktopSandbox, TestDesktop } from "../../support/desktop.ts";
+import { eventually } from "../../support/eventually.ts";
+import { Worker } from "../../support/worker.ts";
+
+/** Latin with accents, Cyrillic, Chinese, Arabic, emoji, a combining accent, and what needs Shift. */
+const SCRIPTS = "Caf\u00e9 {A+b}! Привет, мир. 你好，世界 مرحبا 😀👍 e\u0301";
+/** More characters than there are keys. */
+const MANY = String.fromCodePoint(...Array.from({ length: 260 }, (_, index) => 0x4e00 + index));
+
+/** A program may take that long on a loaded machine. */
+const PATIENCE = { timeoutMs: 40_000 };
+
+// Programs find windows, the focus and the clipboard of one desktop: one test after the other.
+describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
+  const app = useApp(settings);
+  let desktop: TestDesktop;
+  let sandboxId = "";
+
+  beforeAll(async () => {
+    sandboxId = await desktopSandbox(app.client, name);
+    desktop = new TestDesktop(new Worker(app.client, "typist"));
+    await desktop.start({ screen_size: [1280, 900] }, { sandbox_id: sandboxId });
+  });
+
+  afterAll(() => desktop?.worker.destroy());
+
+  const contentOf = (path: string) => app.client.output(sandboxId, `cat ${path} 2>/dev/null || true`);
+
+  async function holds(path: string, text: string): Promise<void> {
+    let found = "";
+    await eventually(
+      async () => {
+        found = await contentOf(path);
+        return found === text;
+      },
+      { ...PATIENCE, describe: () => found },
+    );
+  }
+
+  async function close(window: DesktopWindow): Promise<void> {
+    await app.client.output(sandboxId, `kill ${window.pid}`);
+    await eventually(async () => !(await desktop.windows()).some(({ id }) => id === window.id), {
+      timeoutMs: 40_000,
+    });
+  }
+
+  test("xterm: text of any script arrives as it was typed", async () => {
+    const window = await desktop.open(
+      ["xterm", "-e", "stty -icanon -echo; touch /tmp/ready; cat > /tmp/typed"],
+      (window) => window.class === "XTerm",
+    );
+    await eventually(async () => (await app.client.output(sandboxId, "ls /tmp")).includes("typed"));
+    expect(await desktop.do("type", { text: `${SCRIPTS}\n\tend\n` })).toEqual({
+      characters: [...`${SCRIPTS}\n\tend\n`].length,
+      session_restarted: false,
+    });
+    await holds("/tmp/typed", `${SCRIPTS}\n\tend\n`);
+    await desktop.do("type", { text: MANY });
+    await desktop.do("type", { text: "slowly я", interval: 0.01 });
+    await holds("/tmp/typed", `${SCRIPTS}\n\tend\n${MANY}slowly я`);
+    await close(window);
+  });
+
+  test("mousepad: typing, hotkeys, dragging, scrolling, the clipboard and the tree", async () => {
+    const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
+    const area = await desktop.node(({ role }) => role === "text");
+    const [x, y, width, height] = area.bounds;
+    // The text area is all of the window below its menu.
+    expect(x).toBeGreaterThanOrEqual(window.bounds[0]);
+    expect(x + width).toBeLessThanOrEqual(window.bounds[0] + window.bounds[2]);
+    expect(y).toBeGreaterThan(window.bounds[1]);
+    expect(y + height).toBeLessThanOrEqual(window.bounds[1] + window.bounds[3]);
+    expect(width * height).toBeGreaterThan(0.7 * window.bounds[2] * window.bounds[3]);
+
+    await desktop.do("click", { x: x + 30, y: y + 30 });
+    await desktop.do("type", { text: SCRIPTS });
+    await desktop.do("hotkey", { keys: ["ctrl", "a"] });
+    await desktop.do("hotkey", { keys: "ctrl+c" });
+    expect(await desktop.copied((text) => text !== "")).toBe(SCRIPTS);
+    await desktop.node(({ role, value }) => role === "text" && value === SCRIPTS);
+
+    await desktop.do("type", { text: MANY });
+    await desktop.do("hotkey", { keys: ["ctrl", "a"] });
+    await desktop.do("hotkey", { keys: ["ctrl", "C"] });
+    expect(await desktop.copied((text) => text !== SCRIPTS)).toBe(MANY);
+
+    const ours = `from outside: ${SCRIPTS}\n${"0123456789".repeat(5_000)}`;
+    await desktop.do("clipboard", { action: "set", text: ours });
+    await desktop.do("key", { key: "Delete" });
+    await desktop.do("hotkey", { keys: ["ctrl", "v"] });
+    await desktop.node(({ role, value }) => role === "text" && ours.startsWith(String(value || "-")));
+    await desktop.do("hotkey", { keys: ["ctrl", "a"] });
+    await desktop.do("hotkey", { keys: ["ctrl", "x"] });
+    // From the program again: the driver does not own it any more.
+    await desktop.node(({ role, value }) => role === "text" && value === undefined);
+    expect(await desktop.copied((text) => text !== "")).toBe(ours);
+
+    await desktop.do("type", { text: "line 0\nline 1\nline 2\nline 3\n" });
+    await desktop.do("hotkey", { keys: "ctrl+Home" });
+    // From the first line's beginning to the third's.
+    await desktop.do("drag", { start_x: x + 3, start_y: y + 8, end_x: x + 3, end_y: y + 8 + 2 * 18 });
+    await desktop.do("hotkey", { keys: "ctrl+c" });
+    expect(await desktop.copied((text) => text !== ours)).toMatch(/^line 0\nline 1\n(line 2\n)?$/);
+
+    await desktop.do("hotkey", { keys: "ctrl+End" });
+    await desktop.do("type", { text: "another\n".repeat(80) });
+    const column = async (): Promise<string> => {
+      const { picture } = await desktop.screenshot();
+      return Array.from({ length: 100 }, (_, at) => picture.pixel(x + 8, y + at)).join();
+    };
+    let still = "";
+    await eventually(async () => {
+      const before = still;
+      still = await column();
+      return before === still;
+    }, PATIENCE);
+    await desktop.do("scroll", { x: x + 50, y: y + 50, clicks: 5 });
+    await eventually(async () => (await column()) !== still, PATIENCE);
+    await close(window);
+  });
+
+  test("Chromium: clicks, drags, the wheel, keys and text reach a page", { timeout: 120_000 }, async () => {
+    const page = `<!doctype html><meta charset=utf-8><title>start</title>
+<body style="margin:0;background:#123456;height:3000px"><input id=i style="position:absolute;left:100px;top:100px;width:300px;height:40px">
+<script>
+const said = [];
+const say = (text) => { said.push(text); document.title = said.slice(-6).join("|"); };
+const drags = [];
+addEventListener("mousedown", (e) => { drags.length = 0; say("down " + e.button + " " + e.clientX + "," + e.clientY); });
+addEventListener("mousemove", (e) => drags.push(e.buttons));
+addEventListener("mouseup", (e) => say("up " + e.clientX + "," + e.clientY + (drags.filter((b) => b === 1).length > 3 ? " dragged" : "")));
+addEventListener("dblclick", () => say("double"));
+addEventListener("contextmenu", (e) => { e.preventDefault(); say("menu"); });
+addEventListener("wheel", (e) => say("wheel " + Math.sign(e.deltaX) + "," + Math.sign(e.deltaY)));
+addEventListener("keydown", (e) => { if (e.ctrlKey && e.key !== "Control") { e.preventDefault(); say("key " + (e.shiftKey ? "S" : "") + e.code); } });
+i.addEventListener("input", () => say("text " + i.value));
+</script>`;
+    await app.client.output(sandboxId, `cat > /tmp/page.html <<'EOF'\n${page}\nEOF`);
+    const window = await desktop.open(
+      "chromium --no-sandbox --no-first-run --user-data-dir=/tmp/chromium --app=file:///tmp/page.html",
+      ({ title }) => title.startsWith("start"),
+    );
+    let said: readonly string[] = [];
+    const hears = async (...wanted: readonly string[]): Promise<void> => {
+      await eventually(
+        async () => {
+          const title = (await desktop.windows()).find(({ id }) => id === window.id)?.title ?? "";
+          said = title.split("|");
+          return wanted.every((text) => said.includes(text));
+        },
+        { ...PATIENCE, describe: () => ({ wanted, said }) },
+      );
+    };
+    // Where the page begins: below what the window draws itself.
+    await eventually(async () => {
+      const { picture } = await desktop.screenshot();
+      return picture.pixel(window.bounds[0] + 20, window.bounds[1] + window.bounds[3] - 20) === "#123456";
+    });
+    const field = await desktop.node(
+      ({ role, bounds }) => role === "entry" && bounds[2] > 290 && bounds[3] >= 40,
+    );
+    const [left, top] = [field.bounds[0] - 100, field.bounds[1] - 100];
+    const at = (x: number, y: number) => ({ x: left + x, y: top + y });
+
+    await desktop.do("click", at(50, 60));
+    await hears("down 0 50,60", "up 50,60");
+    await desktop.do("right_click", at(51, 61));
+    await hears("down 2 51,61", "menu");
+    await desktop.do("double_click", at(52, 62));
+    await hears("double");
+    await desktop.do("drag", {
+      start_x: left + 10,
+      start_y: top + 20,
+      end_x: left + 200,
+      end_y: top + 250,
+    });
+    await hears("down 0 10,20", "up 200,250 dragged");
+    await desktop.do("scroll", { ...at(200, 300), clicks: -2 });
+    await hears("wheel 0,1");
+    await desktop.do("scroll", { clicks: 2 });
+    await hears("wheel 0,-1");
+    await desktop.do("scroll", { clicks: 0, horizontal: 1 });
+    await hears("wheel 1,0");
+    await desktop.do("hotkey", { keys: ["ctrl", "shift", "k"] });
+    await hears("key SKeyK");
+    await desktop.do("key_down", { key: "ctrl" });
+    await desktop.do("key", { key: "j" });
+    await desktop.do("key_up", { key: "ctrl" });
+    await hears("key KeyJ");
+    await desktop.do("move", at(60, 300));
+    await desktop.do("mouse_down");
+    await desktop.do("move", at(70, 310));
+    await desktop.do("mouse_up");
+    await hears("down 0 60,300", "up 70,310");
+    await eventually(async () => {
+      await desktop.do("scroll", { clicks: 10 });
+      const entry = await desktop.node(({ role, bounds }) => role === "entry" && bounds[2] > 290);
+      return entry.bounds[1] === top + 100;
+    });
+    await desktop.do("click", at(150, 120));
+    await desktop.do("type", { text: "Zu Fuß 你好 мир 😀" });
+    await hears("text Zu Fuß 你好 мир 😀");
+    await close(window);
+  });
+});

@@ -1,0 +1,78 @@
+import { describe, expect, test } from "vitest";
+import { useApp } from "../../support/app.ts";
+import { DESKTOP_ENGINES, TestDesktop } from "../../support/desktop.ts";
+import { eventually } from "../../support/eventually.ts";
+import { Worker } from "../../support/worker.ts";
+
+describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
+  const app = useApp({ ...settings, warmSessions: [{ resourceType: "vm", count: 1 }] });
+  let serial = 0;
+
+  async function filled(): Promise<void> {
+    await eventually(
+      async () => {
+        const { warm_pools: pools } = await app.client.call("SandboxService/GetStats", {});
+        const pool = pools.find(({ resource_type: type }) => type === "vm");
+        expect(pool?.target).toBe(1);
+        return pool?.ready === 1;
+      },
+      { timeoutMs: 60_000 },
+    );
+  }
+
+  /** A desktop of the pool, and how long it took to its first picture. */
+  async function take(config: Readonly<Record<string, unknown>> = {}) {
+    await filled();
+    const desktop = new TestDesktop(new Worker(app.client, `user ${++serial}`));
+    const began = performance.now();
+    await desktop.start(config);
+    const { data, picture } = await desktop.screenshot();
+    const ms = performance.now() - began;
+    return { desktop, data, picture, ms };
+  }
+
+  test("a session of the default config is one of the pool", async () => {
+    const times: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      const { desktop, picture, ms } = await take();
+      expect([picture.width, picture.height]).toEqual([1920, 1080]);
+      times.push(ms);
+      await desktop.worker.destroy("vm");
+    }
+    console.log(`a session of the pool to its first picture: ${times.map(Math.round).join(", ")} ms`);
+  });
+
+  test("another size is given in place", async () => {
+    const { desktop, data, picture } = await take({ screen_size: [801, 601], custom_name: "small" });
+    expect([picture.width, picture.height]).toEqual([801, 601]);
+    expect(data).toMatchObject({ width: 801, height: 601, session_restarted: false });
+    await desktop.worker.destroy("vm");
+  });
+
+  test("what is fixed by then is started anew, in the same sandbox", async () => {
+    const { desktop } = await take({ env: { GREETING: "hello" } });
+    await desktop.do("launch", { command: 'xterm -T "$GREETING"' });
+    await desktop.window(({ title }) => title === "hello");
+    await desktop.worker.destroy("vm");
+  });
+
+  test("a size that it cannot have in place is started anew", async () => {
+    const { desktop, picture } = await take({ screen_size: [7000, 100] });
+    expect([picture.width, picture.height]).toEqual([7000, 100]);
+    await desktop.worker.destroy("vm");
+  });
+
+  test("an error of it names the session", async () => {
+    const { desktop } = await take();
+    await desktop.do("launch", { command: "kill -KILL $(pidof Xvfb)" });
+    const failure = await eventually(() =>
+      desktop.worker.execute("vm:screenshot", {}).then(
+        () => false,
+        (error: unknown) => String(error),
+      ),
+    );
+    expect(failure).toMatch(/session "?vm_user \d+_001_/);
+    expect((await desktop.screenshot()).data.session_restarted).toBe(true);
+    await desktop.worker.destroy("vm");
+  });
+});

@@ -1,0 +1,71 @@
+import { expect } from "vitest";
+import type { ToolAnswer, Worker } from "./worker.ts";
+
+/** What tools of a browser return, of which each has its part. */
+export interface BrowserData {
+  readonly url: string;
+  readonly title: string;
+  readonly status: number | null;
+  readonly tree: string;
+  readonly text: string;
+  readonly html: string;
+  readonly length: number;
+  readonly truncated: boolean;
+  readonly result: unknown;
+  readonly error: { readonly name: string; readonly value: string } | null;
+  readonly width: number;
+  readonly height: number;
+  readonly path: string;
+  readonly size: number;
+  readonly tabs: readonly { readonly id: string; readonly active: boolean }[];
+  readonly dialogs: readonly Record<string, unknown>[];
+  readonly opened_tabs: readonly string[];
+  readonly tab_restarted: boolean;
+  readonly session_restarted: boolean;
+}
+
+type Params = Readonly<Record<string, unknown>>;
+
+/** A browser of a worker's, by the names of its tools. */
+export class BrowserClient {
+  readonly worker: Worker;
+
+  constructor(worker: Worker) {
+    this.worker = worker;
+  }
+
+  call(tool: string, params: Params = {}): Promise<ToolAnswer<BrowserData>> {
+    return this.worker.execute<BrowserData>(`browser:${tool}`, params);
+  }
+
+  /** Calls a tool that has to succeed. */
+  async ok(tool: string, params: Params = {}): Promise<BrowserData> {
+    const { code, message, data } = await this.call(tool, params);
+    expect({ tool, code, message }).toEqual({ tool, code: 0, message: "success" });
+    return data;
+  }
+
+  /** Opens a page with this HTML. */
+  show(html: string): Promise<BrowserData> {
+    return this.ok("goto", { url: `data:text/html;charset=utf-8,${encodeURIComponent(html)}` });
+  }
+
+  async evaluate(script: string): Promise<unknown> {
+    return (await this.ok("evaluate", { script })).result;
+  }
+
+  /** The reference that the tree has for the element of a role and name. */
+  async refOf(role: string, name?: string): Promise<string> {
+    const { tree } = await this.ok("tree");
+    return refIn(tree, role, name);
+  }
+}
+
+/** The reference in a tree of the element of a role and name. */
+export function refIn(tree: string, role: string, name?: string): string {
+  const start = `- ${role}${name === undefined ? " " : ` ${JSON.stringify(name)} `}`;
+  const line = tree.split("\n").find((text) => text.trimStart().startsWith(start));
+  const ref = line === undefined ? undefined : /\[ref=(e\d+)\]/.exec(line)?.[1];
+  if (ref === undefined) throw new Error(`no ${start}in the tree:\n${tree}`);
+  return ref;
+}

@@ -1,0 +1,57 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { BadFrame, FrameReader, MAX_DEPTH } from "../../../src/sessions/types/vm/frames.ts";
+
+function frame(header: string | Buffer, payload: Uint8Array = Buffer.alloc(0)): Buffer {
+  const text = Buffer.from(header as string);
+  const lengths = Buffer.alloc(8);
+  lengths.writeUInt32BE(text.length, 0);
+  lengths.writeUInt32BE(payload.length, 4);
+  return Buffer.concat([lengths, text, payload]);
+}
+
+describe("frames", () => {
+  test("come as they were sent, however the stream is cut", () => {
+    const frames = fc.array(fc.tuple(fc.jsonValue({ maxDepth: 4 }), fc.uint8Array({ maxLength: 50 })), {
+      maxLength: 6,
+    });
+    fc.assert(
+      fc.property(frames, fc.infiniteStream(fc.integer({ min: 1, max: 40 })), (sent, sizes) => {
+        const stream = Buffer.concat(sent.map(([header, payload]) => frame(JSON.stringify(header), payload)));
+        const reader = new FrameReader();
+        const got: unknown[] = [];
+        for (let at = 0; at < stream.length; ) {
+          const { value: size } = sizes.next();
+          for (const { header, payload } of reader.push(stream.subarray(at, at + size))) {
+            got.push([header, Uint8Array.from(payload)]);
+          }
+          at += size;
+        }
+        expect(got).toEqual(sent.map(([header, payload]) => [JSON.parse(JSON.stringify(header)), payload]));
+      }),
+    );
+  });
+
+  const lengths = (header: number, payload: number): Buffer => {
+    const bytes = Buffer.alloc(8);
+    bytes.writeUInt32BE(header, 0);
+    bytes.writeUInt32BE(payload, 4);
+    return bytes;
+  };
+
+  test.each([
+    ["a header that is too large", lengths((1 << 20) + 1, 0)],
+    ["a payload that is too large", lengths(2, (64 << 20) + 1)],
+    ["no JSON", frame("{oops")],
+    ["no UTF-8", frame(Buffer.from([0x22, 0xff]))],
+    ["lists in lists", frame(`${"[".repeat(MAX_DEPTH + 1)}${"]".repeat(MAX_DEPTH + 1)}`)],
+    ["a million of values", frame(`[${"0,".repeat(300_000)}0]`)],
+  ])("%s is refused", (_, bytes) => {
+    expect(() => new FrameReader().push(bytes)).toThrow(BadFrame);
+  });
+
+  test("brackets in text are no depth", () => {
+    const text = JSON.stringify({ text: `"\\${"[".repeat(1_000)}` });
+    expect(new FrameReader().push(frame(text))).toMatchObject([{ header: JSON.parse(text) }]);
+  });
+});
