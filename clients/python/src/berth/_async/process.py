@@ -245,7 +245,12 @@ class AsyncProcess:
         started = self.start_time is not None
         # Before that, the same request starts another command, unless it names itself.
         safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
-        if is_broken(error) and safe:
+        if is_broken(error) and not safe:
+            raise ConnectionLostError(
+                f"{error.message} The command may have started; then it ends within {self._reconnect:g} s, unless it is "
+                "detached. With a request_id of its own it is started once, and this is made again."
+            ) from error
+        if is_broken(error):
             if self._lost is None:
                 self._lost = Pauses(self._reconnect if started else self._transport.retry_for)
             wait = self._lost.next(error)
