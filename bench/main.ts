@@ -14,6 +14,7 @@ import { files } from "./rows/files.ts";
 import { lists } from "./rows/lists.ts";
 import { idleMemory } from "./rows/memory.ts";
 import { execOutput } from "./rows/output.ts";
+import { pythonClient } from "./rows/python-client.ts";
 import { sessions } from "./rows/sessions.ts";
 import { execThroughput } from "./rows/throughput.ts";
 import { unary } from "./rows/unary.ts";
@@ -39,6 +40,7 @@ const ROWS: readonly Row[] = [
   unary,
   workspaces,
   lists,
+  pythonClient,
   idleMemory,
 ];
 const NAMES = ROWS.map(({ name }) => name);

@@ -14,11 +14,14 @@ const STOP_MS = 60_000;
 /** A `berth serve` of its own process, with a client. */
 export class BenchService {
   readonly client: BenchClient;
+  /** `host:port` */
+  readonly address: string;
   readonly #process: ChildProcess;
   #stopping: Promise<void> | undefined;
 
   private constructor(child: ChildProcess, address: string) {
     this.#process = child;
+    this.address = address;
     this.client = new BenchClient(address);
   }
 

@@ -9,10 +9,7 @@ import asyncio
 import json
 import sys
 
-import grpc
-
-from berth import Agent, Message, StepResult
-from berth.v1 import sandbox_pb2
+from berth import Agent, AsyncBerth, Message, SandboxSpec, StepResult
 
 
 class Scripted(Agent):
@@ -61,9 +58,9 @@ async def main():
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     setup = json.loads(await lines.readline())
-    sandbox = sandbox_pb2.SandboxSpec() if setup.pop("sandbox", False) else None
-    async with grpc.aio.insecure_channel(setup.pop("address")) as channel:
-        agent = Scripted(channel, sandbox_spec=sandbox, **setup)
+    sandbox = SandboxSpec() if setup.pop("sandbox", False) else None
+    async with AsyncBerth(setup.pop("address")) as berth:
+        agent = Scripted(berth, sandbox_spec=sandbox, **setup)
         async for line in lines:
             try:
                 answer = await perform(agent, json.loads(line))

@@ -7,15 +7,17 @@ import asyncio
 import contextlib
 import enum
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import grpc
-from google.protobuf.duration_pb2 import Duration
-
-from berth.retry import reason_of, retrying
-from berth.v1 import error_pb2, run_pb2, run_pb2_grpc, sandbox_pb2
+from berth import _convert
+from berth._async.client import AsyncBerth
+from berth._async.transport import AsyncTransport
+from berth._retry import Pauses, is_passing
+from berth.errors import BerthError, RunNotFoundError, RunStateError
+from berth.types import SandboxSpec
+from berth.v1 import run_pb2
 
 _MOST_RESULT_BYTES = 16 * 1024
 _MOST_MESSAGE_BYTES = 256 * 1024
@@ -23,7 +25,7 @@ _MOST_MESSAGE_BYTES = 256 * 1024
 _CREATE_S = 30
 #: Signs of life in one step timeout.
 _SIGNS_PER_TIMEOUT = 3
-_OVER = {error_pb2.ERROR_REASON_RUN_STATE, error_pb2.ERROR_REASON_RUN_NOT_FOUND}
+_OVER = (RunStateError, RunNotFoundError)
 
 
 class AgentState(str, enum.Enum):
@@ -100,7 +102,7 @@ class Agent(abc.ABC):
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        berth: AsyncBerth,
         *,
         name: str = "",
         max_steps: int | None = None,
@@ -108,31 +110,29 @@ class Agent(abc.ABC):
         step_timeout: float | None = None,
         max_duration: float | None = None,
         next_step_prompt: str = "",
-        sandbox_spec: sandbox_pb2.SandboxSpec | None = None,
+        sandbox_spec: SandboxSpec | None = None,
         sandbox_id: str | None = None,
         keep_sandbox: bool | None = None,
     ) -> None:
-        self.channel = channel
-        self._runs = run_pb2_grpc.RunServiceStub(channel)
-        wanted: dict[str, Any] = {
-            "name": name,
-            "max_steps": max_steps,
-            "duplicate_threshold": duplicate_threshold,
-            "step_timeout": _duration(step_timeout),
-            "max_duration": _duration(max_duration),
-            "next_step_prompt": next_step_prompt,
-            "sandbox_spec": sandbox_spec,
-            "sandbox_id": sandbox_id,
-        }
-        if keep_sandbox is not None:
-            wanted["on_end"] = (
-                run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX
-            )
         if sandbox_spec is not None and sandbox_id is not None:
             raise ValueError("sandbox_spec and sandbox_id exclude each other")
+        #: The client, for what a step does.
+        self.berth = berth
+        on_end = run_pb2.RUN_ON_END_UNSPECIFIED
+        if keep_sandbox is not None:
+            on_end = run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX
         self._request = run_pb2.CreateRunRequest(
-            **{key: value for key, value in wanted.items() if value is not None}
+            name=name,
+            max_steps=max_steps,
+            duplicate_threshold=duplicate_threshold,
+            step_timeout=_convert.duration(step_timeout),
+            max_duration=_convert.duration(max_duration),
+            next_step_prompt=next_step_prompt,
+            sandbox_spec=None if sandbox_spec is None else _convert.spec_message(sandbox_spec),
+            on_end=on_end,
         )
+        if sandbox_id is not None:
+            self._request.sandbox_id = sandbox_id
         # Names the making of the next run, so that it is made once however often it is asked for.
         self._request.request_id = str(uuid.uuid4())
         self._run: run_pb2.Run | None = None
@@ -169,7 +169,7 @@ class Agent(abc.ABC):
             if self._run is None:
                 self._run = await self._create()
             start = run_pb2.StartRunRequest(request_id=str(uuid.uuid4()), run_id=self.run_id, request=request)
-            started = await self._call(lambda: self._runs.StartRun(start))
+            started = await self._transport.retried(self._transport.stubs.runs.StartRun, start, self._step_timeout)
             return await self._loop(
                 started.next_step if started.HasField("next_step") else None, started.run.sandbox_id
             )
@@ -180,18 +180,30 @@ class Agent(abc.ABC):
     async def cancel(self) -> None:
         """Ends the run, if one is RUNNING: its step is canceled, and `run` returns."""
         if self._run is not None:
-            await self._call(lambda: self._runs.CancelRun(run_pb2.CancelRunRequest(run_id=self.run_id)))
+            await self._transport.retried(
+                self._transport.stubs.runs.CancelRun,
+                run_pb2.CancelRunRequest(run_id=self.run_id),
+                self._step_timeout,
+            )
 
     async def reset(self) -> None:
         """Makes it IDLE again after FINISHED or ERROR; what was said is forgotten."""
         if self._run is not None:
-            await self._call(lambda: self._runs.ResetRun(run_pb2.ResetRunRequest(run_id=self.run_id)))
+            await self._transport.retried(
+                self._transport.stubs.runs.ResetRun,
+                run_pb2.ResetRunRequest(run_id=self.run_id),
+                self._step_timeout,
+            )
         self._settle(AgentState.IDLE, 0)
 
     async def close(self) -> None:
         """Ends the run, if there is one, and takes it away. Idempotent."""
         if self._run is not None:
-            await self._call(lambda: self._runs.DeleteRun(run_pb2.DeleteRunRequest(run_id=self.run_id)))
+            await self._transport.retried(
+                self._transport.stubs.runs.DeleteRun,
+                run_pb2.DeleteRunRequest(run_id=self.run_id),
+                self._step_timeout,
+            )
         self._run = None
         self._settle(AgentState.IDLE, 0)
 
@@ -202,7 +214,7 @@ class Agent(abc.ABC):
         await self.close()
 
     async def _create(self) -> run_pb2.Run:
-        answer = await retrying(_CREATE_S, lambda: self._runs.CreateRun(self._request))
+        answer = await self._transport.retried(self._transport.stubs.runs.CreateRun, self._request, _CREATE_S)
         self._request.request_id = str(uuid.uuid4())
         return answer.run
 
@@ -260,24 +272,25 @@ class Agent(abc.ABC):
         while True:
             await asyncio.sleep(self._step_timeout / _SIGNS_PER_TIMEOUT)
             try:
-                await self._runs.KeepAliveRun(alive)
-            except grpc.aio.AioRpcError as error:
-                if reason_of(error) in _OVER:
-                    return
+                await self._transport.unary(self._transport.stubs.runs.KeepAliveRun, alive)
+            except _OVER:
+                return
+            except BerthError:
+                # The next sign may come through.
+                continue
 
     async def _report(self, report: run_pb2.ReportStepRequest) -> run_pb2.ReportStepResponse | None:
         try:
-            return await self._call(lambda: self._runs.ReportStep(report))
-        except grpc.aio.AioRpcError as error:
-            if reason_of(error) in _OVER:
-                return None
-            raise
+            return await self._transport.retried(
+                self._transport.stubs.runs.ReportStep, report, self._step_timeout
+            )
+        except _OVER:
+            return None
 
     async def _result(self) -> AgentRun:
-        answer = await self._call(lambda: self._runs.GetRun(run_pb2.GetRunRequest(run_id=self.run_id)))
-        run = answer.run
+        run = await self._get()
         self._settle(_state_of(run), run.current_step)
-        outcome = run_pb2.RunOutcome.Name(run.outcome).removeprefix("RUN_OUTCOME_")
+        outcome = _convert.run_outcome(run.outcome)
         return AgentRun(run.run_id, self._state, outcome, run.message, run.summary)
 
     async def _give_up(self) -> None:
@@ -287,13 +300,27 @@ class Agent(abc.ABC):
         if self._run is None:
             return self._settle(AgentState.IDLE, 0)
         self._settle(AgentState.ERROR, self._current_step)
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            run = (await self._runs.CancelRun(run_pb2.CancelRunRequest(run_id=self.run_id))).run
+        with contextlib.suppress(BerthError):
+            request = run_pb2.CancelRunRequest(run_id=self.run_id)
+            run = (await self._transport.unary(self._transport.stubs.runs.CancelRun, request)).run
             self._settle(_state_of(run), run.current_step)
 
-    async def _call(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Makes a call that is safe to make twice, also over connections that break."""
-        return await retrying(self._step_timeout, call)
+    async def _get(self) -> run_pb2.Run:
+        """The run as it is, also over connections that break: a read is safe to make twice."""
+        pauses = Pauses(self._step_timeout)
+        while True:
+            try:
+                request = run_pb2.GetRunRequest(run_id=self.run_id)
+                return (await self._transport.unary(self._transport.stubs.runs.GetRun, request)).run
+            except BerthError as error:
+                pause = pauses.next(error) if is_passing(error) else None
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    @property
+    def _transport(self) -> AsyncTransport:
+        return self.berth.transport
 
     @property
     def _step_timeout(self) -> float:
@@ -305,18 +332,12 @@ class Agent(abc.ABC):
 
 
 def _state_of(run: run_pb2.Run) -> AgentState:
-    return AgentState(run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_"))
+    name = _convert.run_state(run.state)
+    # A state of a newer service is none to go on from.
+    return AgentState(name) if name in AgentState.__members__ else AgentState.ERROR
 
 
-def _duration(seconds: float | None) -> Duration | None:
-    if seconds is None:
-        return None
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration
-
-
-def _role_of(message: Message) -> int:
+def _role_of(message: Message) -> run_pb2.RunMessageRole.ValueType:
     try:
         return run_pb2.RunMessageRole.Value(f"RUN_MESSAGE_ROLE_{message.role}")
     except ValueError:

@@ -1,0 +1,42 @@
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import type { Figure, Row } from "../row.ts";
+import { quantile, type Sample } from "../stats.ts";
+
+const run = promisify(execFile);
+const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
+
+/** What a call through the Python client costs beyond the same call on the generated stub. */
+export const pythonClient: Row = {
+  name: "python-client",
+  limitSeconds: 120,
+  run: async ({ start, scale, progress }) => {
+    const requirements = path("../../clients/python/tests/newest.txt");
+    const env = await run(path("../../scripts/python-env.sh"), ["python-newest", requirements]);
+    const service = await start();
+    progress("in turn with the stubs");
+    const rounds = String(Math.max(100, Math.round(1000 * scale)));
+    const { stdout } = await run(
+      `${env.stdout.trim()}/bin/python`,
+      ["-B", path("../clients/python_client.py"), service.address, rounds],
+      // Without the caller's environment: no proxy comes between.
+      { env: { PYTHONPATH: path("../../clients/python/src") }, maxBuffer: 64 << 20 },
+    );
+    const samples: Record<string, Sample> = JSON.parse(stdout);
+    return Object.entries(samples).map(([name, { berth, raw }]): Figure => {
+      const p50 = quantile(berth, 0.5);
+      const rawP50 = quantile(raw, 0.5);
+      return {
+        name: `Python ${name}, against its stub`,
+        unit: "ms",
+        p50,
+        p99: quantile(berth, 0.99),
+        rawP50,
+        ratio: rawP50 / p50,
+        goal: "≤ 1.1 × the stub's p50",
+        reached: p50 <= 1.1 * rawP50,
+      };
+    });
+  },
+};

@@ -1,0 +1,395 @@
+"""Files of a sandbox."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tarfile
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path as LocalPath
+from typing import Protocol, TypedDict, Union
+
+from berth import _convert
+from berth._async.subscription import AsyncSubscription
+from berth._async.transport import AsyncTransport, in_thread, pause
+from berth._retry import Pauses, is_broken
+from berth.errors import BerthError, FileNotFoundError
+from berth.types import Content, FileChange, FileInfo, Path, Unpacked
+from berth.v1 import file_pb2
+
+#: What one message may carry.
+_MESSAGE_BYTES = 8 * 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
+_PAGE = 1000
+#: An archive is kept in memory up to here, and beyond on disk.
+_SPOOL_BYTES = 16 * 1024 * 1024
+
+Local = Union[str, "os.PathLike[str]"]
+
+
+class Readable(Protocol):
+    """A file that is open for reading bytes, or the like."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Writable(Protocol):
+    """A file that is open for writing bytes, or the like."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+Source = Union[bytes, Readable]
+
+
+class _Named(TypedDict, total=False):
+    """How requests name a file and who asks."""
+
+    sandbox_id: str
+    path: str
+    raw_path: bytes
+    user: str
+
+
+class AsyncFiles:
+    """The files of a sandbox. `sandbox.files`.
+
+    A path is absolute, or relative to the sandbox's working directory; bytes where it is not UTF-8. `user` says
+    who acts: a name or "uid[:gid]"; by default the sandbox's user.
+
+    What all methods may raise: FileNotFoundError, FileKindError for something of another kind, such as a
+    directory, FilePermissionError, InvalidArgumentError for a bad path, SandboxNotFoundError,
+    SandboxNotRunningError.
+    """
+
+    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
+        self._transport = transport
+        self._sandbox_id = sandbox_id
+
+    async def read(self, path: Path, *, offset: int = 0, limit: int | None = None, user: str = "") -> bytes:
+        """Bytes of a file, from `offset` on, `limit` at most. Default: all of it.
+
+        Raises OffsetOutOfRangeError for an offset beyond the end.
+        """
+        first = file_pb2.ReadFileRequest(
+            **self._named(path, user), offset=offset, limit=min(limit or _MESSAGE_BYTES, _MESSAGE_BYTES)
+        )
+        if limit == 0:
+            return b""
+        answer = await self._transport.unary(self._transport.stubs.files.ReadFile, first)
+        data = answer.data
+        if answer.end_of_file or len(data) == limit:
+            return data
+        parts = [data]
+        size = len(data)
+        async for chunk in self.download_chunks(path, offset=offset + size, user=user):
+            parts.append(chunk)
+            size += len(chunk)
+            if limit is not None and size >= limit:
+                break
+        return b"".join(parts)[:limit]
+
+    async def read_text(self, path: Path, *, user: str = "") -> str:
+        """A file as UTF-8 text. Raises UnicodeDecodeError for what is none."""
+        return (await self.read(path, user=user)).decode()
+
+    async def write(
+        self,
+        path: Path,
+        data: Content,
+        *,
+        mode: int | None = None,
+        append: bool = False,
+        create_parents: bool = True,
+        user: str = "",
+    ) -> FileInfo:
+        """Writes a file of any size, in place of what is there: a reader sees the old content or the new.
+
+        `append` adds at the end instead. `mode`: permission bits; by default those of the file that is there, or
+        0o644. Returns what is known of the file after it.
+        """
+        content = _convert.content(data)
+        if len(content) > _MESSAGE_BYTES and not append:
+            return await self._upload(path, pieces_of(content), len(content), mode, create_parents, user)
+        if len(content) > _MESSAGE_BYTES:
+            for start in range(0, len(content) - _MESSAGE_BYTES, _MESSAGE_BYTES):
+                piece = content[start : start + _MESSAGE_BYTES]
+                await self.write(path, piece, mode=mode, append=True, create_parents=create_parents, user=user)
+            content = content[(len(content) - 1) // _MESSAGE_BYTES * _MESSAGE_BYTES :]
+        request = file_pb2.WriteFileRequest(
+            **self._named(path, user), data=content, mode=mode, append=append, create_parents=create_parents
+        )
+        answer = await self._transport.retried(self._transport.stubs.files.WriteFile, request)
+        return self._file(path, answer.file)
+
+    async def upload(
+        self,
+        source: Local | Readable,
+        path: Path,
+        *,
+        mode: int | None = None,
+        create_parents: bool = True,
+        user: str = "",
+    ) -> FileInfo:
+        """Copies a local file, or what can be read from an open one, to a file in the sandbox.
+
+        It takes its place at the end, in one step: a failure leaves the old content.
+        """
+        if not isinstance(source, (str, os.PathLike)):
+            return await self._upload(path, pieces_of(source), None, mode, create_parents, user)
+        with LocalPath(source).open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            return await self._upload(path, pieces_of(opened), size, mode, create_parents, user)
+
+    async def download(self, path: Path, target: Local | Writable, *, user: str = "") -> int:
+        """Copies a file of the sandbox to a local one, or into an open one. Returns its bytes.
+
+        A local file is there whole or not at all.
+        """
+        if not isinstance(target, (str, os.PathLike)):
+            return await self._download(path, target, user)
+        place = LocalPath(target)
+        part = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.part")
+        try:
+            with part.open("xb") as opened:
+                size = await self._download(path, opened, user)
+            part.replace(place)
+            return size
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    async def download_chunks(
+        self, path: Path, *, offset: int = 0, user: str = ""
+    ) -> AsyncIterator[bytes]:
+        """The bytes of a file, in pieces of at most 1 MiB. Goes on where it stopped if the connection breaks.
+
+        Raises BerthError where the file changed while the connection was broken.
+        """
+        known: file_pb2.FileInfo | None = None
+        lost: Pauses | None = None
+        while True:
+            request = file_pb2.DownloadFileRequest(**self._named(path, user), offset=offset)
+            stream = self._transport.stream(self._transport.stubs.files.DownloadFile, request)
+            try:
+                while (answer := await stream.read()) is not None:
+                    if answer.HasField("header"):
+                        file = answer.header.file
+                        if known is not None and (known.size_bytes, known.modify_time) != (
+                            file.size_bytes,
+                            file.modify_time,
+                        ):
+                            raise BerthError(
+                                f"{path!r} changed while the connection was broken, after {offset} bytes: "
+                                "download it again",
+                                code="ABORTED",
+                            )
+                        known = file
+                    elif answer.chunk:
+                        lost = None
+                        offset += len(answer.chunk)
+                        yield answer.chunk
+                return
+            except BerthError as error:
+                lost = lost or Pauses(self._transport.retry_for)
+                wait = lost.next(error) if is_broken(error) else None
+                if wait is None:
+                    raise
+            finally:
+                stream.cancel()
+            await pause(wait)
+
+    async def upload_dir(
+        self, source: Local, path: Path = ".", *, create_parents: bool = True, user: str = ""
+    ) -> Unpacked:
+        """Copies what a local directory holds into a directory of the sandbox. Files of the same name are replaced."""
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+            await in_thread(lambda: _pack(LocalPath(source), spool))
+            spool.seek(0)
+            return await self.upload_archive(spool, path, create_parents=create_parents, user=user)
+
+    async def download_dir(self, path: Path, target: Local, *, user: str = "") -> None:
+        """Copies what a directory of the sandbox holds into a local directory, which is made where it is missing.
+
+        Nothing is written outside `target`: what a sandbox made up is not trusted (tarfile's filter "data").
+        """
+        place = LocalPath(target)
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+            async for chunk in self.download_archive(path, user=user):
+                spool.write(chunk)
+            spool.seek(0)
+            await in_thread(lambda: _unpack(spool, place))
+
+    async def upload_archive(
+        self, source: Source, path: Path = ".", *, create_parents: bool = True, user: str = ""
+    ) -> Unpacked:
+        """Unpacks an uncompressed tar into a directory. Raises ArchiveRejectedError for an entry that leaves it."""
+        header = file_pb2.UploadArchiveHeader(**self._named(path, user), create_parents=create_parents)
+        pieces = pieces_of(source)
+
+        async def requests() -> AsyncIterator[file_pb2.UploadArchiveRequest]:
+            yield file_pb2.UploadArchiveRequest(header=header)
+            async for piece in pieces:
+                yield file_pb2.UploadArchiveRequest(chunk=piece)
+
+        answer = await self._transport.upload(self._transport.stubs.files.UploadArchive, requests())
+        return Unpacked(answer.entry_count, answer.size_bytes)
+
+    async def download_archive(self, path: Path, *, user: str = "") -> AsyncIterator[bytes]:
+        """A directory, or one file, as an uncompressed tar, in pieces. It is whole only when the last has come."""
+        request = file_pb2.DownloadArchiveRequest(**self._named(path, user))
+        stream = self._transport.stream(self._transport.stubs.files.DownloadArchive, request)
+        try:
+            while (answer := await stream.read()) is not None:
+                yield answer.chunk
+        finally:
+            stream.cancel()
+
+    async def stat(self, path: Path, *, follow_symlink: bool = True, user: str = "") -> FileInfo:
+        """What is known of a file; its name is its absolute path."""
+        request = file_pb2.StatFileRequest(**self._named(path, user), follow_symlink=follow_symlink)
+        answer = await self._transport.unary(self._transport.stubs.files.StatFile, request)
+        return _convert.file(answer.path, answer.raw_path, answer.file)
+
+    async def exists(self, path: Path, *, user: str = "") -> bool:
+        """Whether there is something."""
+        try:
+            await self.stat(path, follow_symlink=False, user=user)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def list(self, path: Path = ".", *, user: str = "") -> list[FileInfo]:
+        """What a directory holds, in byte order of the names."""
+        found: list[FileInfo] = []
+        request = file_pb2.ListDirectoryRequest(**self._named(path, user), page_size=_PAGE)
+        while True:
+            page = await self._transport.unary(self._transport.stubs.files.ListDirectory, request)
+            found += [_convert.file(entry.name, entry.raw_name, entry.file) for entry in page.entries]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    async def mkdir(
+        self, path: Path, *, mode: int | None = None, create_parents: bool = True, user: str = ""
+    ) -> FileInfo:
+        """Makes a directory. With `create_parents`, one that is there already is no error."""
+        request = file_pb2.MakeDirectoryRequest(
+            **self._named(path, user), mode=mode, create_parents=create_parents
+        )
+        answer = await self._transport.retried(self._transport.stubs.files.MakeDirectory, request)
+        return self._file(path, answer.file)
+
+    async def remove(
+        self, path: Path, *, recursive: bool = False, allow_missing: bool = False, user: str = ""
+    ) -> None:
+        """Removes a file, an empty directory or, with `recursive`, a tree."""
+        request = file_pb2.RemoveFileRequest(
+            **self._named(path, user), recursive=recursive, allow_missing=allow_missing
+        )
+        await self._transport.retried(self._transport.stubs.files.RemoveFile, request)
+
+    async def move(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        overwrite: bool = False,
+        create_parents: bool = False,
+        user: str = "",
+    ) -> FileInfo:
+        """Gives a file or directory another path."""
+        request = file_pb2.MoveFileRequest(
+            sandbox_id=self._sandbox_id,
+            user=user,
+            overwrite=overwrite,
+            create_parents=create_parents,
+            source_path=source if isinstance(source, str) else "",
+            raw_source_path=source if isinstance(source, bytes) else b"",
+            target_path=target if isinstance(target, str) else "",
+            raw_target_path=target if isinstance(target, bytes) else b"",
+        )
+        answer = await self._transport.retried(self._transport.stubs.files.MoveFile, request)
+        return self._file(target, answer.file)
+
+    def watch(
+        self, path: Path = ".", *, recursive: bool = False, interval: float | None = None, user: str = ""
+    ) -> AsyncSubscription[FileChange]:
+        """The changes of a directory, which is looked at every `interval` seconds (default 1, at least 0.1)."""
+        request = file_pb2.WatchDirectoryRequest(
+            **self._named(path, user), recursive=recursive, interval=_convert.duration(interval)
+        )
+
+        def convert(answer: file_pb2.WatchDirectoryResponse) -> FileChange | None:
+            return _convert.file_change(answer.change) if answer.HasField("change") else None
+
+        return AsyncSubscription(
+            self._transport,
+            lambda _: self._transport.stream(self._transport.stubs.files.WatchDirectory, request),
+            convert,
+            announced=True,
+            resumes=False,
+        )
+
+    def _named(self, path: Path, user: str) -> _Named:
+        if isinstance(path, bytes):
+            return {"sandbox_id": self._sandbox_id, "raw_path": path, "user": user}
+        return {"sandbox_id": self._sandbox_id, "path": path, "user": user}
+
+    def _file(self, path: Path, file: file_pb2.FileInfo) -> FileInfo:
+        raw = path.encode() if isinstance(path, str) else path
+        return _convert.file(raw.decode(errors="replace"), raw, file)
+
+    async def _upload(
+        self,
+        path: Path,
+        pieces: AsyncIterator[bytes],
+        size: int | None,
+        mode: int | None,
+        create_parents: bool,
+        user: str,
+    ) -> FileInfo:
+        header = file_pb2.UploadFileHeader(
+            **self._named(path, user), size_bytes=size, mode=mode, create_parents=create_parents
+        )
+
+        async def requests() -> AsyncIterator[file_pb2.UploadFileRequest]:
+            yield file_pb2.UploadFileRequest(header=header)
+            async for piece in pieces:
+                yield file_pb2.UploadFileRequest(chunk=piece)
+
+        answer = await self._transport.upload(self._transport.stubs.files.UploadFile, requests())
+        return self._file(path, answer.file)
+
+    async def _download(self, path: Path, target: Writable, user: str) -> int:
+        size = 0
+        async for chunk in self.download_chunks(path, user=user):
+            await in_thread(functools.partial(target.write, chunk))
+            size += len(chunk)
+        return size
+
+
+async def pieces_of(source: Source) -> AsyncIterator[bytes]:
+    """What is to be sent, in pieces that a message can carry."""
+    if isinstance(source, bytes):
+        for start in range(0, len(source), _CHUNK_BYTES):
+            yield source[start : start + _CHUNK_BYTES]
+        return
+    while piece := await in_thread(lambda: source.read(_CHUNK_BYTES)):
+        yield piece
+
+
+def _pack(source: LocalPath, target: tempfile.SpooledTemporaryFile[bytes]) -> None:
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for entry in sorted(source.iterdir()):
+            tar.add(entry, entry.name)
+
+
+def _unpack(source: tempfile.SpooledTemporaryFile[bytes], target: LocalPath) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise RuntimeError("this Python's tarfile has no filter for what is not trusted: update to 3.11.4")
+    target.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=source, mode="r:") as tar:
+        tar.extractall(target, filter="data")

@@ -1,0 +1,332 @@
+"""Commands as they run."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import signal as signals
+from collections import deque
+from collections.abc import AsyncIterator
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, Union
+
+from berth import _convert
+from berth._async.transport import AsyncStream, AsyncTransport, Callback, Lock, invoke, pause
+from berth._kept import Kept
+from berth._retry import Pauses, is_broken
+from berth.errors import BerthError, ConnectionLostError, ProcessStateError
+from berth.types import Chunk, CommandResult, Content, ExitStatus
+from berth.v1 import process_pb2
+
+DEFAULT_OUTPUT_BYTES = 1024 * 1024
+#: Bytes of stdin in one message.
+_PIECE_BYTES = 1024 * 1024
+
+_Event = Union[process_pb2.ExecResponse, process_pb2.AttachProcessResponse]
+_Name = Literal["stdout", "stderr"]
+
+
+class AsyncProcess:
+    """A command as it runs: its output as it comes, its stdin, and its end.
+
+    Iterate over it for its output. It starts with the first piece; leaving the loop early ends the command::
+
+        async for chunk in sandbox.exec("make"):
+            print(chunk.text, end="")
+
+    Or enter it, to write to its stdin or look at its status; then leaving the block ends it::
+
+        async with sandbox.exec("cat", keep_stdin_open=True) as process:
+            await process.write("hello\\n")
+            await process.close_stdin()
+            status = await process.wait(on_stdout=print)
+
+    Where the connection breaks, it is made again and the output goes on at the byte where it stopped. What
+    cannot be restored ends in `ConnectionLostError`, which says how much was received.
+
+    A command that was attached, or started with `detach`, goes on when its reader leaves.
+    """
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        request: process_pb2.ExecRequest | process_pb2.AttachProcessRequest,
+        reconnect: float,
+    ) -> None:
+        self._transport = transport
+        self._request = request
+        self._reconnect = reconnect
+        self._stream: AsyncStream[process_pb2.ExecResponse] | AsyncStream[process_pb2.AttachProcessResponse] | None
+        self._stream = None
+        self._lost: Pauses | None = None
+        self._entered = False
+        self._ended = False
+        self._early: deque[Chunk] = deque()
+        self._decoders = {name: _decoder() for name in ("stdout", "stderr")}
+        self._stdin_lock = Lock()
+        self._stdin_offset: int | None = None
+        #: Its id. Empty before it has started.
+        self.process_id = ""
+        #: When it started, by the service's clock.
+        self.start_time: datetime | None = None
+        #: How it ended. None before it has, or where it is not known.
+        self.status: ExitStatus | None = None
+        #: Bytes of each stream that have come so far: where a later reader would go on.
+        self.stdout_offset = 0
+        self.stderr_offset = 0
+        self._owned = False
+        if isinstance(request, process_pb2.ExecRequest):
+            self._owned = request.on_disconnect != process_pb2.ON_DISCONNECT_DETACH
+            self._stdin_offset = len(request.stdin)
+        else:
+            self.process_id = request.process_id
+            self.stdout_offset = request.stdout_offset
+            self.stderr_offset = request.stderr_offset
+
+    async def start(self) -> AsyncProcess:
+        """Starts the command, where it has not started. Raises BerthError where it could not be."""
+        while self.start_time is None and self.status is None:
+            chunk = await self._next()
+            if chunk is not None:
+                self._early.append(chunk)
+        return self
+
+    async def read(self) -> Chunk | None:
+        """The next piece of output as soon as there is some; None when the command has ended."""
+        while not self._early:
+            if self.status is not None or self._ended:
+                return None
+            chunk = await self._next()
+            if chunk is not None:
+                return chunk
+        return self._early.popleft()
+
+    async def wait(self, on_stdout: Callback | None = None, on_stderr: Callback | None = None) -> ExitStatus:
+        """Waits for the end, and passes on the output that comes before it.
+
+        A wait that is given up ends the command, unless it was entered.
+        """
+        async for chunk in self:
+            if chunk.text:
+                await invoke(on_stdout if chunk.stream == "stdout" else on_stderr, chunk.text)
+        return self._status()
+
+    async def result(
+        self,
+        max_output_bytes: int = DEFAULT_OUTPUT_BYTES,
+        on_stdout: Callback | None = None,
+        on_stderr: Callback | None = None,
+    ) -> CommandResult:
+        """Waits for the end and collects the output: of a longer stream, head and tail of so many bytes."""
+        kept = {"stdout": Kept(max_output_bytes), "stderr": Kept(max_output_bytes)}
+        lost = False
+        async for chunk in self:
+            kept[chunk.stream].add(chunk.data)
+            lost = lost or chunk.lost > 0
+            if chunk.text:
+                await invoke(on_stdout if chunk.stream == "stdout" else on_stderr, chunk.text)
+        stdout, stderr = kept["stdout"].bytes(), kept["stderr"].bytes()
+        truncated = lost or kept["stdout"].truncated or kept["stderr"].truncated
+        return CommandResult(stdout, stderr, truncated, self._status(), self.process_id)
+
+    async def write(self, data: Content) -> None:
+        """Writes to its stdin, and returns when the command has room for more.
+
+        For commands started with `keep_stdin_open` or a terminal. Raises ProcessStateError where stdin is
+        closed or the command has ended. Written once, however often the connection breaks meanwhile.
+        """
+        await self._write(_convert.content(data), close=False)
+
+    async def close_stdin(self) -> None:
+        """Gives it the end of its stdin. Nothing happens where it has ended."""
+        with contextlib.suppress(ProcessStateError):
+            await self._write(b"", close=True)
+
+    async def signal(self, signal: int) -> None:
+        """Sends a signal to its process group, such as `signal.SIGINT`."""
+        await self.start()
+        request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=signal)
+        await self._transport.retried(self._transport.stubs.processes.SignalProcess, request)
+
+    async def kill(self) -> None:
+        """Kills it with its process group. Nothing happens where it has ended."""
+        with contextlib.suppress(ProcessStateError):
+            await self.signal(signals.SIGKILL)
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Gives its terminal another size, in characters."""
+        await self.start()
+        request = process_pb2.ResizeTerminalRequest(process_id=self.process_id, columns=columns, rows=rows)
+        await self._transport.retried(self._transport.stubs.processes.ResizeTerminal, request)
+
+    async def end(self) -> None:
+        """Stops reading; a command that is still running is killed unless it is detached or attached. Idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        self._transport.release(self)
+        try:
+            if self._owned and self.status is None and self.process_id:
+                with contextlib.suppress(BerthError):
+                    request = process_pb2.SignalProcessRequest(
+                        process_id=self.process_id, signal=signals.SIGKILL
+                    )
+                    await self._transport.unary(self._transport.stubs.processes.SignalProcess, request, 10)
+        finally:
+            self._disconnect()
+
+    async def __aenter__(self) -> AsyncProcess:
+        self._entered = True
+        try:
+            return await self.start()
+        except BaseException:
+            await self.end()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.end()
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        try:
+            while (chunk := await self.read()) is not None:
+                yield chunk
+        finally:
+            if not self._entered:
+                await self.end()
+
+    def _status(self) -> ExitStatus:
+        if self.status is None:
+            raise RuntimeError("the reader left the command before its end, so that how it ended is not known")
+        return self.status
+
+    async def _next(self) -> Chunk | None:
+        """Takes the next event; returns the output in it, if there is any."""
+        try:
+            if self._stream is None:
+                self._stream = self._connect()
+            event: _Event | None = await self._stream.read()
+            if event is None and self._ended:
+                return None
+            if event is None:
+                raise BerthError("the service ended the stream without saying how the command ended")
+        except BerthError as error:
+            self._disconnect()
+            await self._recover(error)
+            return None
+        except BaseException:
+            # A wait that was canceled has taken the call with it; the next one goes on where it stopped.
+            self._disconnect()
+            raise
+        self._lost = None
+        return self._take(event)
+
+    def _connect(
+        self,
+    ) -> AsyncStream[process_pb2.ExecResponse] | AsyncStream[process_pb2.AttachProcessResponse]:
+        stubs = self._transport.stubs.processes
+        self._transport.adopt(self)
+        if not self.process_id and isinstance(self._request, process_pb2.ExecRequest):
+            return self._transport.stream(stubs.Exec, self._request)
+        request = process_pb2.AttachProcessRequest(
+            process_id=self.process_id, stdout_offset=self.stdout_offset, stderr_offset=self.stderr_offset
+        )
+        return self._transport.stream(stubs.AttachProcess, request)
+
+    def _disconnect(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+
+    async def _recover(self, error: BerthError) -> None:
+        """Waits before the connection is made again; raises where that is not, or no longer, worth while."""
+        started = self.start_time is not None
+        # Before that, the same request starts another command, unless it names itself.
+        safe = started or not isinstance(self._request, process_pb2.ExecRequest) or self._request.request_id
+        if is_broken(error) and not safe:
+            raise ConnectionLostError(
+                f"{error.message} The command may have started; then it ends within {self._reconnect:g} s, unless it is "
+                "detached. With a request_id of its own it is started once, and this is made again."
+            ) from error
+        if is_broken(error):
+            if self._lost is None:
+                self._lost = Pauses(self._reconnect if started else self._transport.retry_for)
+            wait = self._lost.next(error)
+            if wait is not None:
+                return await pause(wait)
+        elif self._lost is None or not started:
+            raise error
+        if not started:
+            raise error
+        raise ConnectionLostError(
+            f"The connection to {self._transport.endpoint.address} was lost after {self.stdout_offset} bytes of "
+            f"stdout and {self.stderr_offset} of stderr of {self.process_id}, and could not be restored within "
+            f"{self._reconnect:g} s. If the command still runs or its record is kept, attach("
+            f'"{self.process_id}", stdout_offset={self.stdout_offset}, stderr_offset={self.stderr_offset}) reads on. '
+            f"[{error.message}]",
+            process_id=self.process_id,
+            stdout_received=self.stdout_offset,
+            stderr_received=self.stderr_offset,
+        ) from error
+
+    def _take(self, event: _Event) -> Chunk | None:
+        kind = event.WhichOneof("event")
+        if kind == "output":
+            output = event.output
+            return self._chunk(_convert.stream_name(output.stream), output.offset, output.data, 0)
+        if kind == "gap":
+            gap = event.gap
+            lost = gap.to_offset - gap.from_offset
+            return self._chunk(_convert.stream_name(gap.stream), gap.to_offset, b"", lost)
+        if kind == "started":
+            self.process_id = event.started.process_id
+            self.start_time = _convert.time(event.started.start_time)
+        elif kind == "exited":
+            self.status = _convert.exit_status(event.exited)
+            self._transport.release(self)
+            self._finish_text()
+        # Anything else is a sign of life, or something of a newer service.
+        return None
+
+    def _chunk(self, name: _Name, offset: int, data: bytes, lost: int) -> Chunk:
+        if name == "stdout":
+            self.stdout_offset = offset + len(data)
+        else:
+            self.stderr_offset = offset + len(data)
+        return Chunk(name, offset, data, self._decoders[name].decode(data, final=lost > 0), lost)
+
+    def _finish_text(self) -> None:
+        """Gives out characters that were never completed."""
+        ends: tuple[tuple[_Name, int], ...] = (("stdout", self.stdout_offset), ("stderr", self.stderr_offset))
+        for name, offset in ends:
+            rest = self._decoders[name].decode(b"", final=True)
+            if rest:
+                self._early.append(Chunk(name, offset, b"", rest))
+
+    async def _write(self, data: bytes, close: bool) -> None:
+        await self.start()
+        async with self._stdin_lock:
+            if self._stdin_offset is None:
+                # Writing nothing says how far stdin is.
+                self._stdin_offset = await self._write_piece(0, b"", False)
+            view = memoryview(data)
+            while True:
+                piece = bytes(view[:_PIECE_BYTES])
+                view = view[_PIECE_BYTES:]
+                last = len(view) == 0
+                self._stdin_offset = await self._write_piece(self._stdin_offset, piece, close and last)
+                if last:
+                    return
+
+    async def _write_piece(self, offset: int, data: bytes, close: bool) -> int:
+        request = process_pb2.WriteStdinRequest(
+            process_id=self.process_id, offset=offset, data=data, close=close
+        )
+        answer = await self._transport.retried(self._transport.stubs.processes.WriteStdin, request)
+        return answer.offset
+
+
+def _decoder() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")(errors="replace")

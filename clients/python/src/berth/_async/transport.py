@@ -1,0 +1,260 @@
+"""Makes calls over grpc.aio. Its twin is `berth._sync.transport`: the only other part that knows which of the two it is."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar, Union, cast
+
+import grpc
+import grpc.aio
+
+from berth._endpoint import Endpoint
+from berth._retry import Pauses, is_passing
+from berth.errors import BerthError, error_of
+from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
+from berth.v1 import workspace_pb2_grpc
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+Lock = asyncio.Lock
+
+Callback = Callable[[str], Union[Awaitable[None], None]]
+"""Gets text as it comes; may be a coroutine function, which is then waited for."""
+
+
+class WithRequestId(Protocol):
+    """A request that names itself."""
+
+    request_id: str
+
+
+S = TypeVar("S", bound=WithRequestId)
+
+
+class Releasable(Protocol):
+    """Something that a client must end before its connection closes."""
+
+    async def end(self) -> None: ...
+
+
+class Stubs:
+    """The generated stubs of every service."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.sandboxes = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        self.processes = process_pb2_grpc.ProcessServiceStub(channel)
+        self.files = file_pb2_grpc.FileServiceStub(channel)
+        self.sessions = session_pb2_grpc.SessionServiceStub(channel)
+        self.workspaces = workspace_pb2_grpc.WorkspaceServiceStub(channel)
+        self.runs = run_pb2_grpc.RunServiceStub(channel)
+
+
+class _Call(Protocol[R_co]):
+    async def read(self) -> object | R_co: ...
+
+    def cancel(self) -> bool: ...
+
+
+class AsyncStream(Generic[R]):
+    """The answers of a call that streams."""
+
+    def __init__(self, call: _Call[R], target: str) -> None:
+        self._call = call
+        self._target = target
+        self._canceled = False
+
+    async def read(self) -> R | None:
+        """The next answer; None at the end. Raises BerthError where the call fails."""
+        try:
+            answer = await self._call.read()
+        except asyncio.CancelledError:
+            # gRPC says so too where it was the call that was canceled, not its reader.
+            if self._canceled:
+                return None
+            raise
+        except grpc.RpcError as error:
+            raise error_of(error, self._target) from error
+        # The types of gRPC do not say that EOF is the one of its kind.
+        return None if answer is grpc.aio.EOF else cast("R", answer)
+
+    def cancel(self) -> None:
+        """Ends the call; a reader that waits gets None. Idempotent."""
+        self._canceled = True
+        self._call.cancel()
+
+
+class AsyncTransport:
+    """One connection to a service, made by the first call in the event loop that runs then."""
+
+    def __init__(self, endpoint: Endpoint, retry_for: float) -> None:
+        self.endpoint = endpoint
+        self.retry_for = retry_for
+        self._made: tuple[asyncio.AbstractEventLoop, grpc.aio.Channel, Stubs] | None = None
+        self._closed = False
+        self._open: set[Releasable] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def stubs(self) -> Stubs:
+        """The generated stubs, for the event loop that runs."""
+        loop = asyncio.get_running_loop()
+        if self._made is None:
+            if self._closed:
+                raise RuntimeError("this client is closed; make another one")
+            channel = self._connect()
+            self._made = (loop, channel, Stubs(channel))
+        if self._made[0] is not loop:
+            raise RuntimeError("this AsyncBerth belongs to another event loop; make one in each loop")
+        return self._made[2]
+
+    def _connect(self) -> grpc.aio.Channel:
+        target, options = self.endpoint.target, self.endpoint.options
+        if self.endpoint.credentials is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, self.endpoint.credentials, options=options)
+
+    async def unary(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
+    ) -> R:
+        """Makes a call once. Raises BerthError."""
+        try:
+            return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
+        except grpc.RpcError as error:
+            raise error_of(error, self.endpoint.address) from error
+
+    async def retried(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[S, R],
+        request: S,
+        retry_for: float | None = None,
+    ) -> R:
+        """Makes a call under a request id, again while the service cannot be reached. Raises BerthError."""
+        request.request_id = request.request_id or uuid.uuid4().hex
+        pauses: Pauses | None = None
+        while True:
+            try:
+                return await self.unary(method, request)
+            except BerthError as error:
+                pauses = pauses or Pauses(self.retry_for if retry_for is None else retry_for)
+                pause = pauses.next(error) if is_passing(error) else None
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    def stream(self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q) -> AsyncStream[R]:
+        """Starts a call that streams answers."""
+        return AsyncStream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
+
+    async def upload(
+        self, method: grpc.aio.StreamUnaryMultiCallable[Q, R], requests: AsyncIterator[Q]
+    ) -> R:
+        """Makes a call that streams requests. Raises BerthError, and what `requests` raises."""
+        failure: Exception | None = None
+
+        async def guarded() -> AsyncIterator[Q]:
+            nonlocal failure
+            try:
+                async for request in requests:
+                    yield request
+            except Exception as error:
+                failure = error
+                raise
+
+        try:
+            return await method(guarded(), metadata=self.endpoint.metadata)
+        except (grpc.RpcError, asyncio.CancelledError) as error:
+            if failure is not None:
+                raise failure from None
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise error_of(error, self.endpoint.address) from error
+
+    def adopt(self, resource: Releasable) -> None:
+        """Notes what `close` must end."""
+        self._open.add(resource)
+
+    def release(self, resource: Releasable) -> None:
+        """Forgets what has ended."""
+        self._open.discard(resource)
+
+    def later(self, act: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Does something after a cancellation, which `close` waits for."""
+        task = asyncio.get_running_loop().create_task(act())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Ends what is open, then the connection. Idempotent."""
+        self._closed = True
+        for resource in list(self._open):
+            await resource.end()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        made, self._made = self._made, None
+        if made is not None:
+            await made[1].close()
+
+
+class Pending(Generic[T]):
+    """Something that is being made: `await` it to keep it, or `async with` it to have it released at the end."""
+
+    def __init__(self, making: Coroutine[object, object, T]) -> None:
+        self._making = making
+        self._made: T | None = None
+
+    def __await__(self) -> Generator[object, object, T]:
+        return self._making.__await__()
+
+    async def __aenter__(self: Pending[M]) -> M:
+        self._made = await self._making
+        return await self._made.__aenter__()
+
+    async def __aexit__(
+        self: Pending[M],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._made is not None:
+            await self._made.__aexit__(kind, error, trace)
+
+
+class _Managed(Protocol):
+    async def __aenter__(self: M) -> M: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+M = TypeVar("M", bound=_Managed)
+
+
+def pending(making: Coroutine[object, object, T]) -> Pending[T]:
+    """Something that is being made."""
+    return Pending(making)
+
+
+async def pause(seconds: float) -> None:
+    """Waits."""
+    await asyncio.sleep(seconds)
+
+
+async def invoke(callback: Callback | None, text: str) -> None:
+    """Calls a callback, if there is one."""
+    if callback is not None:
+        waiting = callback(text)
+        if inspect.isawaitable(waiting):
+            await waiting
+
+
+async def in_thread(act: Callable[[], T]) -> T:
+    """Does something that blocks, beside the event loop."""
+    return await asyncio.to_thread(act)

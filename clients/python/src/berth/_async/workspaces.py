@@ -1,0 +1,159 @@
+"""Workspaces: directories that outlive the sandboxes they appear in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from berth import _convert
+from berth._async.files import Source, pieces_of
+from berth._async.sandbox import AsyncSandbox
+from berth._async.transport import AsyncTransport
+from berth.errors import TraceNotFoundError
+from berth.types import BrokenWorkspace, SandboxSpec, Unpacked, WorkspaceInfo, WorkspaceList
+from berth.v1 import workspace_pb2
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class AsyncWorkspaceSandbox:
+    """A workspace and its sandbox."""
+
+    workspace: WorkspaceInfo
+    #: None where the engine does not answer; `unavailable_reason` says why.
+    sandbox: AsyncSandbox | None
+    unavailable_reason: str
+    #: Whether the sandbox was there already.
+    reused: bool
+
+
+class AsyncWorkspaces:
+    """The workspaces of a service. `berth.workspaces`.
+
+    A workspace has an id of your own: any text of 1 to 256 bytes. What all methods may raise:
+    InvalidArgumentError for a bad id, WorkspaceNotFoundError, WorkspaceBrokenError.
+    """
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def create(self, workspace_id: str) -> WorkspaceInfo:
+        """Makes a workspace and its directory; one that is there is returned as it is."""
+        request = workspace_pb2.CreateWorkspaceRequest(workspace_id=workspace_id)
+        answer = await self._transport.retried(self._transport.stubs.workspaces.CreateWorkspace, request)
+        return _convert.workspace(answer.workspace)
+
+    async def get(self, workspace_id: str, *, measure_size: bool = False) -> WorkspaceInfo:
+        """What is known of a workspace; `measure_size` reads its whole tree."""
+        request = workspace_pb2.GetWorkspaceRequest(workspace_id=workspace_id, measure_size=measure_size)
+        answer = await self._transport.unary(self._transport.stubs.workspaces.GetWorkspace, request)
+        return _convert.workspace(answer.workspace)
+
+    async def list(self) -> WorkspaceList:
+        """All workspaces, and beside them what is broken."""
+        workspaces: list[WorkspaceInfo] = []
+        broken: list[BrokenWorkspace] = []
+        request = workspace_pb2.ListWorkspacesRequest(page_size=_PAGE)
+        while True:
+            page = await self._transport.unary(self._transport.stubs.workspaces.ListWorkspaces, request)
+            workspaces += [_convert.workspace(each) for each in page.workspaces]
+            broken += [BrokenWorkspace(each.workspace_id, each.path, each.message) for each in page.broken]
+            if not page.next_page_token:
+                return WorkspaceList(tuple(workspaces), tuple(broken))
+            request.page_token = page.next_page_token
+
+    async def ensure_sandbox(
+        self, workspace_id: str, spec: SandboxSpec | None = None
+    ) -> AsyncWorkspaceSandbox:
+        """Makes sure that a workspace has a running sandbox, in which it is the working directory.
+
+        The workspace is made where there is none; a sandbox that is there stays as it is, a new one is made by
+        `spec`. Raises as `sandboxes.create`; NoSpaceError where the workspace is past its quota.
+        """
+        request = workspace_pb2.EnsureWorkspaceSandboxRequest(
+            workspace_id=workspace_id, spec=None if spec is None else _convert.spec_message(spec)
+        )
+        answer = await self._transport.retried(
+            self._transport.stubs.workspaces.EnsureWorkspaceSandbox, request
+        )
+        sandbox = None
+        if answer.HasField("sandbox"):
+            sandbox = AsyncSandbox(self._transport, _convert.sandbox(answer.sandbox))
+        return AsyncWorkspaceSandbox(
+            _convert.workspace(answer.workspace), sandbox, answer.sandbox_unavailable_reason, answer.reused
+        )
+
+    async def stop_sandbox(self, workspace_id: str, *, grace: float | None = None) -> WorkspaceInfo:
+        """Deletes a workspace's sandbox; directory and references stay. Idempotent."""
+        request = workspace_pb2.StopWorkspaceSandboxRequest(
+            workspace_id=workspace_id, grace=_convert.duration(grace)
+        )
+        answer = await self._transport.retried(
+            self._transport.stubs.workspaces.StopWorkspaceSandbox, request
+        )
+        return _convert.workspace(answer.workspace)
+
+    async def add_trace_ref(self, workspace_id: str, trace_id: str) -> WorkspaceInfo:
+        """Records that a trace uses a workspace, which is made where there is none. It leaves any other. Idempotent."""
+        request = workspace_pb2.AddTraceRefRequest(workspace_id=workspace_id, trace_id=trace_id)
+        answer = await self._transport.retried(self._transport.stubs.workspaces.AddTraceRef, request)
+        return _convert.workspace(answer.workspace)
+
+    async def remove_trace_ref(self, workspace_id: str, trace_id: str) -> WorkspaceInfo:
+        """Records that a trace does not use a workspace any more. Idempotent."""
+        request = workspace_pb2.RemoveTraceRefRequest(workspace_id=workspace_id, trace_id=trace_id)
+        answer = await self._transport.retried(self._transport.stubs.workspaces.RemoveTraceRef, request)
+        return _convert.workspace(answer.workspace)
+
+    async def lookup_trace(self, trace_id: str) -> WorkspaceInfo | None:
+        """The workspace that a trace uses, if it uses one."""
+        request = workspace_pb2.LookupTraceRequest(trace_id=trace_id)
+        try:
+            answer = await self._transport.unary(self._transport.stubs.workspaces.LookupTrace, request)
+        except TraceNotFoundError:
+            return None
+        return _convert.workspace(answer.workspace)
+
+    async def cleanup(
+        self, workspace_id: str, *, force: bool = False, grace: float | None = None
+    ) -> WorkspaceInfo | None:
+        """Ends the use of a workspace: deletes every sandbox that it appears in, and clears its references.
+
+        Raises WorkspaceInUseError while traces refer to it (`metadata["ref_count"]`), unless `force`, which also
+        deletes the directory and the workspace: then None is returned.
+        """
+        request = workspace_pb2.CleanupWorkspaceRequest(
+            workspace_id=workspace_id, force=force, grace=_convert.duration(grace)
+        )
+        answer = await self._transport.retried(self._transport.stubs.workspaces.CleanupWorkspace, request)
+        return _convert.workspace(answer.workspace) if answer.HasField("workspace") else None
+
+    async def export_archive(self, workspace_id: str) -> AsyncIterator[bytes]:
+        """A workspace as an uncompressed tar, in pieces. It is whole only when the last has come."""
+        request = workspace_pb2.ExportWorkspaceRequest(workspace_id=workspace_id)
+        stream = self._transport.stream(self._transport.stubs.workspaces.ExportWorkspace, request)
+        try:
+            while (answer := await stream.read()) is not None:
+                yield answer.chunk
+        finally:
+            stream.cancel()
+
+    async def import_archive(
+        self, workspace_id: str, source: Source, *, replace: bool = False
+    ) -> Unpacked:
+        """Unpacks an uncompressed tar into a workspace, which is made where there is none.
+
+        `replace`: in place of all that is there, in one step. Raises ArchiveRejectedError, WorkspaceInUseError.
+        """
+        header = workspace_pb2.ImportWorkspaceHeader(workspace_id=workspace_id, replace=replace)
+
+        async def requests() -> AsyncIterator[workspace_pb2.ImportWorkspaceRequest]:
+            yield workspace_pb2.ImportWorkspaceRequest(header=header)
+            async for piece in pieces_of(source):
+                yield workspace_pb2.ImportWorkspaceRequest(chunk=piece)
+
+        answer = await self._transport.upload(
+            self._transport.stubs.workspaces.ImportWorkspace, requests()
+        )
+        return Unpacked(answer.entry_count, answer.size_bytes)

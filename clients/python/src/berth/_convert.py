@@ -1,0 +1,518 @@
+"""Between the messages on the wire and the records of `berth.types`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Literal, Protocol
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.struct_pb2 import ListValue, NullValue, Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from berth import types
+from berth.errors import BerthError, error_of_failure
+from berth.v1 import file_pb2, process_pb2, run_pb2, sandbox_pb2, session_pb2, workspace_pb2
+
+_NETWORKS = {"NONE": sandbox_pb2.NETWORK_MODE_NONE, "EGRESS": sandbox_pb2.NETWORK_MODE_EGRESS}
+
+
+class _Enum(Protocol):
+    """An enum of the generated code."""
+
+    def Name(self, number: Any) -> str: ...
+
+
+#: Every double is whole beyond this; JSON numbers of other languages are exact up to it.
+_LARGEST_WHOLE = 2**53
+
+
+def name_of(enum: _Enum, value: int, prefix: str) -> str:
+    """An enum value's name without its prefix; "UNKNOWN_n" for one of a newer service."""
+    try:
+        return enum.Name(value).removeprefix(prefix)
+    except ValueError:
+        return f"UNKNOWN_{value}"
+
+
+def duration(seconds: float | None) -> Duration | None:
+    """Seconds as a Duration; None stays None, the service's default."""
+    if seconds is None:
+        return None
+    if math.isnan(seconds) or math.isinf(seconds):
+        raise ValueError(f"{seconds} is no number of seconds; leave it out for the service's default")
+    nanos = round(seconds * 1e9)
+    # Both parts have the same sign.
+    whole = abs(nanos) // 1_000_000_000 * (1 if nanos >= 0 else -1)
+    return Duration(seconds=whole, nanos=nanos - whole * 1_000_000_000)
+
+
+def seconds(value: Duration) -> float:
+    """A Duration in seconds."""
+    return value.seconds + value.nanos / 1e9
+
+
+def time(value: Timestamp) -> datetime | None:
+    """A Timestamp in UTC; None where it is not set."""
+    if value.seconds == 0 and value.nanos == 0:
+        return None
+    return datetime.fromtimestamp(value.seconds + value.nanos / 1e9, timezone.utc)
+
+
+def content(data: types.Content) -> bytes:
+    """Bytes as they are, text as UTF-8."""
+    return data.encode() if isinstance(data, str) else data
+
+
+def struct(values: Mapping[str, types.Json] | None) -> Struct | None:
+    """A mapping as a Struct."""
+    if values is None:
+        return None
+    return Struct(fields={key: value(each) for key, each in values.items()})
+
+
+def value(json: types.Json) -> Value:
+    """JSON as a Value. Raises TypeError for what is no JSON."""
+    if json is None:
+        return Value(null_value=NullValue.NULL_VALUE)
+    if isinstance(json, bool):
+        return Value(bool_value=json)
+    if isinstance(json, (int, float)):
+        return Value(number_value=json)
+    if isinstance(json, str):
+        return Value(string_value=json)
+    if isinstance(json, Mapping):
+        return Value(struct_value=struct(json))
+    # What a type checker excludes comes all the same.
+    if isinstance(json, (list, tuple)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return Value(list_value=ListValue(values=[value(each) for each in json]))
+    raise TypeError(f"a {type(json).__name__} is no JSON: give None, bool, int, float, str, list or dict")
+
+
+def json_of(given: Value) -> types.Json:
+    """A Value as JSON; whole numbers are ints."""
+    kind = given.WhichOneof("kind")
+    if kind == "number_value":
+        number = given.number_value
+        return int(number) if number.is_integer() and abs(number) <= _LARGEST_WHOLE else number
+    if kind == "string_value":
+        return given.string_value
+    if kind == "bool_value":
+        return given.bool_value
+    if kind == "struct_value":
+        return dict_of(given.struct_value)
+    if kind == "list_value":
+        return [json_of(each) for each in given.list_value.values]
+    return None
+
+
+def dict_of(given: Struct) -> dict[str, types.Json]:
+    """A Struct as a dict."""
+    return {key: json_of(each) for key, each in given.fields.items()}
+
+
+def spec_message(spec: types.SandboxSpec) -> sandbox_pb2.SandboxSpec:
+    """A spec for the wire."""
+    network = None
+    if spec.network is not None:
+        if spec.network not in _NETWORKS:
+            raise ValueError(f'network is "NONE" or "EGRESS", not {spec.network!r}')
+        network = sandbox_pb2.Network(mode=_NETWORKS[spec.network])
+    return sandbox_pb2.SandboxSpec(
+        image=spec.image,
+        env=spec.env,
+        working_dir=spec.working_dir,
+        user=spec.user,
+        resources=sandbox_pb2.Resources(
+            memory_bytes=spec.memory_bytes,
+            cpu_millis=spec.cpu_millis,
+            pids_limit=spec.pids_limit,
+            disk_bytes=spec.disk_bytes,
+        ),
+        network=network,
+        mounts=[_mount_message(mount) for mount in spec.mounts],
+        labels=spec.labels,
+        idle_timeout=duration(spec.idle_timeout),
+        max_lifetime=duration(spec.max_lifetime),
+        command_timeout=duration(spec.command_timeout),
+        runtime=spec.runtime,
+    )
+
+
+def _mount_message(mount: types.Mount) -> sandbox_pb2.Mount:
+    message = sandbox_pb2.Mount(target=mount.target, read_only=mount.read_only)
+    if mount.workspace_id and mount.host_path:
+        raise ValueError(f"the mount at {mount.target} has both a workspace_id and a host_path: give one of the two")
+    if mount.workspace_id:
+        message.workspace_id = mount.workspace_id
+    if mount.host_path:
+        message.host_path = mount.host_path
+    return message
+
+
+def spec_of(spec: sandbox_pb2.SandboxSpec) -> types.SandboxSpec:
+    """A spec from the wire."""
+    networks: dict[int, types.Network] = {
+        sandbox_pb2.NETWORK_MODE_NONE: "NONE",
+        sandbox_pb2.NETWORK_MODE_EGRESS: "EGRESS",
+    }
+    return types.SandboxSpec(
+        image=spec.image,
+        env=dict(spec.env),
+        working_dir=spec.working_dir,
+        user=spec.user,
+        memory_bytes=spec.resources.memory_bytes,
+        cpu_millis=spec.resources.cpu_millis,
+        pids_limit=spec.resources.pids_limit,
+        disk_bytes=spec.resources.disk_bytes,
+        network=networks.get(spec.network.mode),
+        mounts=tuple(
+            types.Mount(mount.target, mount.workspace_id, mount.host_path, mount.read_only)
+            for mount in spec.mounts
+        ),
+        labels=dict(spec.labels),
+        idle_timeout=seconds(spec.idle_timeout) if spec.HasField("idle_timeout") else None,
+        max_lifetime=seconds(spec.max_lifetime) if spec.HasField("max_lifetime") else None,
+        command_timeout=seconds(spec.command_timeout) if spec.HasField("command_timeout") else None,
+        runtime=spec.runtime,
+    )
+
+
+def termination(given: sandbox_pb2.Termination) -> types.Termination:
+    """How a sandbox ended."""
+    cause = name_of(sandbox_pb2.TerminationCause, given.cause, "TERMINATION_CAUSE_")
+    return types.Termination(cause, given.message, time(given.time))
+
+
+def sandbox(given: sandbox_pb2.Sandbox) -> types.SandboxInfo:
+    """A sandbox."""
+    return types.SandboxInfo(
+        sandbox_id=given.sandbox_id,
+        state=name_of(sandbox_pb2.SandboxState, given.state, "SANDBOX_STATE_"),
+        generation=given.generation,
+        engine=given.engine,
+        isolation=name_of(sandbox_pb2.IsolationLevel, given.isolation, "ISOLATION_LEVEL_"),
+        owner=given.owner,
+        create_time=time(given.create_time),
+        last_used_time=time(given.last_used_time),
+        expire_time=time(given.expire_time),
+        active_operations=given.active_operations,
+        termination=termination(given.termination) if given.HasField("termination") else None,
+        read_spec=lambda: spec_of(given.spec),
+    )
+
+
+def stats(given: sandbox_pb2.GetStatsResponse) -> types.Stats:
+    """The service's figures."""
+    return types.Stats(
+        total_sandboxes=given.total_sandboxes,
+        active_operations=given.active_operations,
+        max_sandboxes=given.max_sandboxes,
+        idle_timeout=seconds(given.idle_timeout),
+        cleanup_interval=seconds(given.cleanup_interval),
+        is_shutting_down=given.is_shutting_down,
+        sandboxes=tuple(
+            types.SandboxUsage(each.sandbox_id, time(each.last_used), each.is_active)
+            for each in given.sandboxes
+        ),
+        engine=given.engine.name,
+    )
+
+
+def sandbox_event(given: sandbox_pb2.WatchEventsResponse) -> types.SandboxEvent | None:
+    """An event; None for a sign of life, and for what this client does not know."""
+    item = given.WhichOneof("item")
+    if item == "trimmed":
+        return types.SandboxEvent(given.trimmed.to_sequence, None, "", "TRIMMED")
+    if item != "event":
+        return None
+    event = given.event
+    return types.SandboxEvent(
+        sequence=event.sequence,
+        time=time(event.time),
+        sandbox_id=event.sandbox_id,
+        type=name_of(sandbox_pb2.SandboxEventType, event.type, "SANDBOX_EVENT_TYPE_"),
+        termination=termination(event.termination) if event.HasField("termination") else None,
+        pulled_bytes=event.image_pull.current_bytes,
+        total_bytes=event.image_pull.total_bytes,
+    )
+
+
+def exit_status(given: process_pb2.ExitStatus) -> types.ExitStatus:
+    """How a command ended."""
+    return types.ExitStatus(
+        cause=name_of(process_pb2.ExitCause, given.cause, "EXIT_CAUSE_"),
+        exit_code=given.exit_code,
+        signal=given.signal,
+        duration=seconds(given.duration),
+        stdout_bytes=given.stdout_bytes,
+        stderr_bytes=given.stderr_bytes,
+        message=given.message,
+    )
+
+
+def stream_name(stream: int) -> Literal["stdout", "stderr"]:
+    """An output stream's name."""
+    return "stderr" if stream == process_pb2.OUTPUT_STREAM_STDERR else "stdout"
+
+
+def command_result(given: process_pb2.RunCommandResponse) -> types.CommandResult:
+    """What a command came to."""
+    return types.CommandResult(
+        given.stdout, given.stderr, given.truncated, exit_status(given.exit_status), given.process_id
+    )
+
+
+def process(given: process_pb2.Process) -> types.ProcessInfo:
+    """A process."""
+    return types.ProcessInfo(
+        process_id=given.process_id,
+        sandbox_id=given.sandbox_id,
+        command=tuple(given.argv.args) if given.HasField("argv") else given.shell,
+        start_time=time(given.start_time),
+        status=exit_status(given.exit_status) if given.HasField("exit_status") else None,
+        stdout_bytes=given.stdout_bytes,
+        stderr_bytes=given.stderr_bytes,
+        has_terminal=given.has_terminal,
+        run_id=given.run_id,
+    )
+
+
+def file(name: str, raw_name: bytes, given: file_pb2.FileInfo) -> types.FileInfo:
+    """A file."""
+    return types.FileInfo(
+        name=name,
+        raw_name=raw_name,
+        kind=name_of(file_pb2.FileKind, given.kind, "FILE_KIND_"),
+        size=given.size_bytes,
+        mode=given.mode,
+        uid=given.uid,
+        gid=given.gid,
+        modify_time=time(given.modify_time),
+        link_target=given.link_target,
+    )
+
+
+def file_change(given: file_pb2.FileChange) -> types.FileChange:
+    """A change of a watched directory."""
+    return types.FileChange(
+        type=name_of(file_pb2.FileChangeType, given.type, "FILE_CHANGE_TYPE_"),
+        path=given.path,
+        raw_path=given.raw_path,
+        file=file(given.path, given.raw_path, given.file) if given.HasField("file") else None,
+        time=time(given.time),
+    )
+
+
+def workspace(given: workspace_pb2.Workspace) -> types.WorkspaceInfo:
+    """A workspace."""
+    return types.WorkspaceInfo(
+        workspace_id=given.workspace_id,
+        path=given.path,
+        trace_refs=tuple(given.trace_refs),
+        ref_count=given.ref_count,
+        sandbox_id=given.sandbox_id,
+        size=given.size_bytes if given.HasField("size_bytes") else None,
+        create_time=time(given.create_time),
+        update_time=time(given.update_time),
+        owner=given.owner,
+        quota=given.quota_bytes,
+        over_quota=given.over_quota,
+    )
+
+
+def session(given: session_pb2.Session) -> types.SessionInfo:
+    """A session."""
+    return types.SessionInfo(
+        session_id=given.session_id,
+        name=given.name,
+        worker_id=given.worker_id,
+        resource_type=given.resource_type,
+        status=name_of(session_pb2.SessionStatus, given.status, "SESSION_STATUS_"),
+        config=dict_of(given.config),
+        custom_name=given.custom_name,
+        sandbox_id=given.sandbox_id,
+        workspace_id=given.workspace_id,
+        ttl=seconds(given.ttl),
+        create_time=time(given.create_time),
+        last_used_time=time(given.last_used_time),
+        expire_time=time(given.expire_time),
+        active_calls=given.active_calls,
+        owner=given.owner,
+    )
+
+
+def resource_message(given: types.SessionResource) -> session_pb2.SessionResource:
+    """A session that is asked for, for the wire."""
+    return session_pb2.SessionResource(
+        resource_type=given.resource_type,
+        config=struct(given.config),
+        custom_name=given.custom_name,
+        sandbox_id=given.sandbox_id,
+        workspace_id=given.workspace_id,
+        ttl=duration(given.ttl),
+    )
+
+
+def session_results(given: Sequence[session_pb2.SessionResult]) -> list[types.SessionResult]:
+    """What a call did to each session."""
+    return [
+        types.SessionResult(
+            resource_type=each.resource_type,
+            status=result_status(each.status),
+            session=session(each.session) if each.HasField("session") else None,
+            error=error_of_failure(each.failure) if each.HasField("failure") else None,
+        )
+        for each in given
+    ]
+
+
+def result_status(given: int) -> str:
+    """What a call did to a session."""
+    return name_of(session_pb2.SessionResultStatus, given, "SESSION_RESULT_STATUS_")
+
+
+def reinitialized(given: session_pb2.ReinitializeSessionResponse) -> types.Reinitialized:
+    """A session that took the place of another."""
+    return types.Reinitialized(
+        status=result_status(given.status),
+        resource_type=given.resource_type,
+        old_session_id=given.old_session_id,
+        new_session_id=given.new_session_id,
+        config_applied=dict_of(given.config_applied),
+        session=session(given.session) if given.HasField("session") else None,
+        error=error_of_failure(given.failure) if given.HasField("failure") else None,
+    )
+
+
+def tool_result(given: session_pb2.ExecuteToolResponse) -> types.ToolResult:
+    """What a tool reported."""
+    meta = given.meta
+    return types.ToolResult(
+        code=given.code,
+        message=given.message,
+        data=json_of(given.data),
+        attachments=tuple(
+            types.Attachment(each.media_type, each.content, each.name) for each in given.attachments
+        ),
+        meta=types.ToolMeta(
+            tool=meta.tool,
+            full_name=meta.full_name,
+            resource_type=meta.resource_type,
+            session_id=meta.session_id,
+            temporary_session=meta.temporary_session,
+            trace_id=meta.trace_id,
+            execution_time_ms=meta.execution_time_ms,
+        ),
+    )
+
+
+def batch_result(given: session_pb2.ToolCallResult) -> types.BatchResult:
+    """What became of one call of a batch."""
+    outcome = given.WhichOneof("outcome")
+    if outcome == "response":
+        return tool_result(given.response)
+    if outcome == "failure":
+        return error_of_failure(given.failure)
+    if outcome == "skipped":
+        return None
+    return BerthError("this client is older than the service and does not know what became of the call")
+
+
+def tool(given: session_pb2.Tool) -> types.ToolInfo:
+    """A tool."""
+    return types.ToolInfo(
+        given.name, given.short_name, given.resource_type, given.description, dict_of(given.params_schema)
+    )
+
+
+def run_step(given: run_pb2.RunStep) -> types.RunStep:
+    """A step of a run."""
+    return types.RunStep(
+        step=given.step,
+        result=given.result,
+        outcome=name_of(run_pb2.StepOutcome, given.outcome, "STEP_OUTCOME_"),
+        stuck=given.stuck,
+        start_time=time(given.start_time),
+        end_time=time(given.end_time),
+    )
+
+
+def run(given: run_pb2.Run) -> types.RunInfo:
+    """A run."""
+    return types.RunInfo(
+        run_id=given.run_id,
+        name=given.name,
+        state=run_state(given.state),
+        outcome=run_outcome(given.outcome),
+        message=given.message,
+        current_step=given.current_step,
+        max_steps=given.max_steps,
+        duplicate_threshold=given.duplicate_threshold,
+        step_timeout=seconds(given.step_timeout),
+        max_duration=seconds(given.max_duration) if given.HasField("max_duration") else None,
+        next_step_prompt=given.next_step_prompt,
+        on_end=name_of(run_pb2.RunOnEnd, given.on_end, "RUN_ON_END_"),
+        steps=tuple(run_step(each) for each in given.steps),
+        summary=given.summary,
+        sandbox_id=given.sandbox_id,
+        create_time=time(given.create_time),
+        start_time=time(given.start_time),
+        end_time=time(given.end_time),
+        lease_expire_time=time(given.lease_expire_time),
+        owner=given.owner,
+        message_count=given.message_count,
+        messages=tuple(
+            types.RunMessage(name_of(run_pb2.RunMessageRole, each.role, "RUN_MESSAGE_ROLE_"), each.content)
+            for each in given.messages
+        ),
+    )
+
+
+def run_state(given: int) -> str:
+    """Where a run stands."""
+    return name_of(run_pb2.RunState, given, "RUN_STATE_")
+
+
+def run_outcome(given: int) -> str:
+    """How a run ended."""
+    return name_of(run_pb2.RunOutcome, given, "RUN_OUTCOME_")
+
+
+def next_step(given: run_pb2.NextStep) -> types.NextStep:
+    """A step that is handed out."""
+    return types.NextStep(given.step, given.prompt, time(given.lease_expire_time), given.start_id)
+
+
+def report(given: run_pb2.ReportStepResponse) -> types.Report:
+    """How a run goes on."""
+    end = given.run_end
+    return types.Report(
+        next_step=next_step(given.next_step) if given.HasField("next_step") else None,
+        run_end=types.RunEnd(run_state(end.state), run_outcome(end.outcome), end.message, end.summary)
+        if given.HasField("run_end")
+        else None,
+        stuck=given.stuck,
+    )
+
+
+def run_event(given: run_pb2.WatchRunResponse) -> types.RunEvent | None:
+    """A transition; None for a sign of life, and for what this client does not know."""
+    item = given.WhichOneof("item")
+    if item == "trimmed":
+        return types.RunEvent(given.trimmed.to_sequence, None, "TRIMMED", "", "", "", 0, None, "")
+    if item != "event":
+        return None
+    event = given.event
+    return types.RunEvent(
+        sequence=event.sequence,
+        time=time(event.time),
+        type=name_of(run_pb2.RunEventType, event.type, "RUN_EVENT_TYPE_"),
+        state=run_state(event.state),
+        outcome=run_outcome(event.outcome),
+        message=event.message,
+        current_step=event.current_step,
+        step=run_step(event.step) if event.HasField("step") else None,
+        sandbox_id=event.sandbox_id,
+    )

@@ -1,0 +1,105 @@
+"""Where a service is, and how its calls are secured."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Union
+from urllib.parse import urlsplit
+
+import grpc
+
+DEFAULT_ADDRESS = "127.0.0.1:7070"
+
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+CA = Union[str, "os.PathLike[str]", bytes]
+"""Certificates in PEM: the path of a file, or the bytes."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What is needed to call a service."""
+
+    #: As the user wrote it.
+    address: str
+    #: As gRPC writes it.
+    target: str
+    #: None: without TLS.
+    credentials: grpc.ChannelCredentials | None
+    #: Sent with every call.
+    metadata: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, int], ...]
+
+
+def endpoint(address: str | None, token: str | None, ca: CA | None, tls: bool | None) -> Endpoint:
+    """Reads the settings of a client; see `AsyncBerth`."""
+    address = address or os.environ.get("BERTH_ADDRESS") or DEFAULT_ADDRESS
+    token = os.environ.get("BERTH_TOKEN") if token is None else token
+    scheme, _, rest = address.rpartition("://")
+    if scheme not in {"", "http", "https", "unix"}:
+        raise _bad_address(address)
+    if ca is not None and (tls is False or scheme == "http"):
+        raise ValueError("ca= is for TLS, which tls=False or http:// turns off")
+    target = f"unix:{rest}" if scheme == "unix" else rest.rstrip("/")
+    if not target.startswith("unix:"):
+        target = _host_and_port(address, target, 443 if scheme == "https" else 80 if scheme == "http" else None)
+    secure = ca is not None or (scheme == "https" if tls is None else tls)
+    options = {
+        "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
+        "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
+        # Notices a service that vanished without a word.
+        "grpc.keepalive_time_ms": 20_000,
+        "grpc.keepalive_timeout_ms": 10_000,
+        # A service that restarts is found again soon.
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.min_reconnect_backoff_ms": 1_000,
+        "grpc.max_reconnect_backoff_ms": 2_000,
+    }
+    # Each client has a connection of its own, so that one made after a fork does not get its parent's.
+    options["grpc.use_local_subchannel_pool"] = 1
+    if _is_local(target):
+        # No proxy stands between a client and its own machine, whatever the environment says.
+        options["grpc.enable_http_proxy"] = 0
+    return Endpoint(
+        address=address,
+        target=target,
+        credentials=grpc.ssl_channel_credentials(_read(ca)) if secure else None,
+        metadata=(("authorization", f"Bearer {token}"),) if token else (),
+        options=tuple(options.items()),
+    )
+
+
+def _read(ca: CA | None) -> bytes | None:
+    return ca if ca is None or isinstance(ca, bytes) else Path(ca).read_bytes()
+
+
+def _host_and_port(address: str, text: str, default_port: int | None) -> str:
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port or default_port
+    except ValueError:
+        raise _bad_address(address) from None
+    if port is None or (default_port is not None and not parts.hostname) or parts.path or parts.query or parts.username is not None:
+        raise _bad_address(address)
+    host = parts.hostname or "127.0.0.1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _bad_address(address: str) -> ValueError:
+    return ValueError(
+        f'{address!r} is not an address: write "127.0.0.1:7070", "[::1]:7070", "unix:/run/berth.sock" '
+        'or "https://berth.example:443"'
+    )
+
+
+def _is_local(target: str) -> bool:
+    if target.startswith("unix:"):
+        return True
+    host = target.rsplit(":", 1)[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,44 @@
+"""When a failed call is worth making again, and how long to wait before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+from berth.errors import BerthError
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+#: A connection that breaks ends its calls in one of these, with no word of the service.
+_BROKEN = {"UNAVAILABLE", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN"}
+_PASSING = {"SHUTTING_DOWN", "ENGINE_UNAVAILABLE"}
+
+
+def is_broken(error: BerthError) -> bool:
+    """Whether the connection failed, rather than the call: the service was not reached, or is restarting."""
+    return error.reason == "SHUTTING_DOWN" if error.reason else error.code in _BROKEN
+
+
+def is_passing(error: BerthError) -> bool:
+    """Whether a call that is safe to make twice is worth making again."""
+    return error.reason in _PASSING if error.reason else error.code in _BROKEN
+
+
+class Pauses:
+    """The pauses between attempts, for so many seconds in all."""
+
+    def __init__(self, for_s: float) -> None:
+        self._until = monotonic() + for_s
+        self._growing = self._grow()
+
+    @staticmethod
+    def _grow() -> Iterator[float]:
+        pause = _FIRST_PAUSE_S
+        while True:
+            yield pause
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def next(self, error: BerthError) -> float | None:
+        """Seconds to wait before the next attempt; None: it was the last one."""
+        pause = max(next(self._growing), error.retry_after or 0)
+        return pause if monotonic() + pause <= self._until else None

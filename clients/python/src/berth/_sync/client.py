@@ -1,0 +1,74 @@
+# Generated from berth._async by generate_sync.py. Do not edit.
+"""The client."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from berth._sync.runs import Runs
+from berth._sync.sandbox import Sandboxes
+from berth._sync.sessions import Sessions, Worker
+from berth._sync.transport import Transport
+from berth._sync.workspaces import Workspaces
+from berth._endpoint import CA, endpoint
+
+
+class Berth:
+    """A client of a Berth service. The connection is made by the first call::
+
+        with Berth() as berth:
+            with berth.sandboxes.create() as sandbox:
+                result = sandbox.run("echo hello")
+                print(result.stdout)
+
+    `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, else
+    127.0.0.1:7070. `token`: sent as `authorization: Bearer`; by default BERTH_TOKEN, "" for none. `ca`: the
+    certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True` alone trusts
+    those of the system. `retry_for`: seconds for which calls that are safe to make twice are made again while the
+    service cannot be reached (default 5; 0: never). Those are calls under a request id, which makes the service
+    do them once: the client sets one for what is made, changed or removed, and you may for what is run. All others
+    are made once.
+
+    Every call raises a `BerthError`: see `berth.errors`. A client may be used by several threads.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        ca: CA | None = None,
+        tls: bool | None = None,
+        retry_for: float = 5.0,
+    ) -> None:
+        #: The connection; its `stubs` are the generated ones of berth.v1.
+        self.transport = Transport(endpoint(address, token, ca, tls), retry_for)
+        #: Places to run commands.
+        self.sandboxes = Sandboxes(self.transport)
+        #: Stateful resources of workers, and their tools.
+        self.sessions = Sessions(self.transport)
+        #: Directories that outlive sandboxes.
+        self.workspaces = Workspaces(self.transport)
+        #: Executions of many steps.
+        self.runs = Runs(self.transport)
+
+    @property
+    def address(self) -> str:
+        """Where the service is, as it was given."""
+        return self.transport.endpoint.address
+
+    def worker(self, worker_id: str = "") -> Worker:
+        """A worker, whose sessions `berth.sessions` keeps, by an id of your own; by default a new one."""
+        return self.sessions.worker(worker_id)
+
+    def close(self) -> None:
+        """Ends commands that are still read, and the connection. Idempotent."""
+        self.transport.close()
+
+    def __enter__(self) -> Berth:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

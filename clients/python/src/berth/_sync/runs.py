@@ -1,0 +1,162 @@
+# Generated from berth._async by generate_sync.py. Do not edit.
+"""Runs: executions of many steps that the service supervises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from berth import _convert
+from berth._sync.subscription import Subscription
+from berth._sync.transport import Stream, Transport
+from berth.types import NextStep, Report, RunEvent, RunInfo, RunMessage, SandboxSpec
+from berth.v1 import run_pb2
+
+_PAGE = 1000
+_OUTCOMES = {
+    "CONTINUE": run_pb2.STEP_OUTCOME_CONTINUE,
+    "FINISHED": run_pb2.STEP_OUTCOME_FINISHED,
+    "ERROR": run_pb2.STEP_OUTCOME_ERROR,
+}
+_ROLES = {
+    "USER": run_pb2.RUN_MESSAGE_ROLE_USER,
+    "SYSTEM": run_pb2.RUN_MESSAGE_ROLE_SYSTEM,
+    "ASSISTANT": run_pb2.RUN_MESSAGE_ROLE_ASSISTANT,
+    "TOOL": run_pb2.RUN_MESSAGE_ROLE_TOOL,
+}
+
+
+class Runs:
+    """The runs of a service, one call at a time. `berth.runs`. `berth.Agent` is the loop over them.
+
+    What all methods may raise: RunNotFoundError, and RunStateError where the run is not in a state that allows
+    the call.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str = "",
+        *,
+        max_steps: int | None = None,
+        duplicate_threshold: int | None = None,
+        step_timeout: float | None = None,
+        max_duration: float | None = None,
+        next_step_prompt: str = "",
+        sandbox_spec: SandboxSpec | None = None,
+        sandbox_id: str | None = None,
+        keep_sandbox: bool | None = None,
+    ) -> RunInfo:
+        """Makes a run, in state IDLE.
+
+        At most `max_steps` steps (default 10); `duplicate_threshold` equal messages make it stuck (2);
+        `step_timeout` seconds of silence end it (300), and so does `max_duration` in all (unbounded). It works in
+        a sandbox that is made at each start, in one that is there, or in none. `keep_sandbox`: whether that stays
+        at the end; by default one that was there stays.
+        """
+        if sandbox_spec is not None and sandbox_id is not None:
+            raise ValueError("sandbox_spec and sandbox_id exclude each other")
+        on_end = run_pb2.RUN_ON_END_UNSPECIFIED
+        if keep_sandbox is not None:
+            on_end = run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX
+        request = run_pb2.CreateRunRequest(
+            name=name,
+            max_steps=max_steps,
+            duplicate_threshold=duplicate_threshold,
+            step_timeout=_convert.duration(step_timeout),
+            max_duration=_convert.duration(max_duration),
+            next_step_prompt=next_step_prompt,
+            sandbox_spec=None if sandbox_spec is None else _convert.spec_message(sandbox_spec),
+            on_end=on_end,
+        )
+        if sandbox_id is not None:
+            request.sandbox_id = sandbox_id
+        answer = self._transport.retried(self._transport.stubs.runs.CreateRun, request)
+        return _convert.run(answer.run)
+
+    def start(self, run_id: str, request: str = "") -> tuple[RunInfo, NextStep]:
+        """Starts an IDLE run: makes its sandbox ready and hands out the first step. `request`: the first message."""
+        message = run_pb2.StartRunRequest(run_id=run_id, request=request)
+        answer = self._transport.retried(self._transport.stubs.runs.StartRun, message)
+        return _convert.run(answer.run), _convert.next_step(answer.next_step)
+
+    def report(
+        self,
+        run_id: str,
+        step: NextStep,
+        result: str = "",
+        *,
+        outcome: str = "CONTINUE",
+        messages: Sequence[RunMessage] = (),
+    ) -> Report:
+        """Says what a step came to: "CONTINUE", "FINISHED" or "ERROR". Returns how the run goes on."""
+        if outcome not in _OUTCOMES:
+            raise ValueError(f"an outcome is one of {', '.join(_OUTCOMES)}, not {outcome!r}")
+        for message in messages:
+            if message.role not in _ROLES:
+                raise ValueError(f"a message is from one of {', '.join(_ROLES)}, not {message.role!r}")
+        request = run_pb2.ReportStepRequest(
+            run_id=run_id,
+            step=step.step,
+            start_id=step.start_id,
+            result=result,
+            outcome=_OUTCOMES[outcome],
+            messages=[run_pb2.RunMessage(role=_ROLES[each.role], content=each.content) for each in messages],
+        )
+        return _convert.report(
+            self._transport.retried(self._transport.stubs.runs.ReportStep, request)
+        )
+
+    def keep_alive(self, run_id: str, step: NextStep | None = None) -> None:
+        """Says that the step under way is still worked on."""
+        request = run_pb2.KeepAliveRunRequest(
+            run_id=run_id, step=step.step if step else 0, start_id=step.start_id if step else ""
+        )
+        self._transport.retried(self._transport.stubs.runs.KeepAliveRun, request)
+
+    def cancel(self, run_id: str) -> RunInfo:
+        """Ends a run that is RUNNING. Idempotent."""
+        request = run_pb2.CancelRunRequest(run_id=run_id)
+        answer = self._transport.retried(self._transport.stubs.runs.CancelRun, request)
+        return _convert.run(answer.run)
+
+    def reset(self, run_id: str) -> RunInfo:
+        """Makes a run that has ended IDLE again; what was said is forgotten."""
+        request = run_pb2.ResetRunRequest(run_id=run_id)
+        answer = self._transport.retried(self._transport.stubs.runs.ResetRun, request)
+        return _convert.run(answer.run)
+
+    def get(self, run_id: str, *, include_messages: bool = False) -> RunInfo:
+        """What is known of a run."""
+        request = run_pb2.GetRunRequest(run_id=run_id, include_messages=include_messages)
+        answer = self._transport.unary(self._transport.stubs.runs.GetRun, request)
+        return _convert.run(answer.run)
+
+    def list(self) -> list[RunInfo]:
+        """Every run, newest first, without steps, messages and summaries."""
+        found: list[RunInfo] = []
+        request = run_pb2.ListRunsRequest(page_size=_PAGE)
+        while True:
+            page = self._transport.unary(self._transport.stubs.runs.ListRuns, request)
+            found += [_convert.run(each) for each in page.runs]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def delete(self, run_id: str) -> None:
+        """Removes a run and its record; one that is RUNNING is canceled first. Idempotent."""
+        request = run_pb2.DeleteRunRequest(run_id=run_id)
+        self._transport.retried(self._transport.stubs.runs.DeleteRun, request)
+
+    def watch(self, run_id: str, *, after_sequence: int = 0) -> Subscription[RunEvent]:
+        """The transitions of a run: first the kept history after a sequence, then as they come; ends with the run's
+        deletion. Goes on after the last one where the connection breaks."""
+
+        def connect(last: RunEvent | None) -> Stream[run_pb2.WatchRunResponse]:
+            request = run_pb2.WatchRunRequest(
+                run_id=run_id, after_sequence=last.sequence if last else after_sequence
+            )
+            return self._transport.stream(self._transport.stubs.runs.WatchRun, request)
+
+        return Subscription(self._transport, connect, _convert.run_event, announced=False, resumes=True)

@@ -1,0 +1,393 @@
+# Generated from berth._async by generate_sync.py. Do not edit.
+"""Sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from berth import _convert
+from berth._sync.files import Files
+from berth._sync.process import DEFAULT_OUTPUT_BYTES, Process
+from berth._sync.subscription import Subscription
+from berth._sync.transport import Callback, Stream, Transport, pending
+from berth.types import (
+    Command,
+    CommandResult,
+    Content,
+    Mount,
+    Network,
+    ProcessInfo,
+    SandboxEvent,
+    SandboxInfo,
+    SandboxSpec,
+    Stats,
+)
+from berth.v1 import process_pb2, sandbox_pb2
+
+_PAGE = 1000
+#: How long a command waits for its caller to come back over another connection.
+_RECONNECT_S = 10.0
+
+
+class Sandbox:
+    """A sandbox: a place to run commands and keep files. Made by `berth.sandboxes`.
+
+    As a context manager it is deleted at the end::
+
+        with berth.sandboxes.create() as sandbox:
+            print((sandbox.run("echo hello")).stdout)
+    """
+
+    def __init__(self, transport: Transport, info: SandboxInfo) -> None:
+        #: The connection that it is reached over.
+        self.transport = transport
+        #: What was known of it when it was last asked for; see `refresh`.
+        self.info = info
+        #: Its files.
+        self.files = Files(transport, info.sandbox_id)
+
+    @property
+    def sandbox_id(self) -> str:
+        """Its id."""
+        return self.info.sandbox_id
+
+    def exec(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        user: str = "",
+        timeout: float | None = None,
+        stdin: Content = b"",
+        keep_stdin_open: bool = False,
+        terminal: tuple[int, int] | None = None,
+        output_limit_bytes: int = 0,
+        detach: bool = False,
+        reconnect: float = _RECONNECT_S,
+        run_id: str = "",
+        request_id: str = "",
+    ) -> Process:
+        """A command whose output comes as it is written: iterate over it, or enter it; see Process.
+
+        Nothing runs before that; `start` starts it, for one that is detached and not read.
+
+        `command`: a line for /bin/sh, or a list of the program and its arguments, with no shell between.
+        `timeout`: seconds it may run; by default the sandbox's (300). `terminal`: gives it one of so many columns
+        and rows. `output_limit_bytes`: ends it when it has written more (default: no limit). `detach`: it goes on
+        when its reader leaves. `reconnect`: seconds for which a broken connection may be made again before the
+        command ends. `run_id`: the run it belongs to. `request_id`: a name of your own for it; the same one again,
+        within 24 hours, is the same command. With one, a connection that breaks before the command is known to
+        have started is made again too, and the command starts once.
+
+        The start raises SandboxNotFoundError, SandboxNotRunningError, InvalidArgumentError for a working
+        directory or user that does not exist, TooManyOperationsError. A program that does not exist is a result:
+        exit code 127.
+        """
+        request = process_pb2.ExecRequest(
+            sandbox_id=self.sandbox_id,
+            env=env,
+            working_dir=working_dir,
+            user=user,
+            timeout=_convert.duration(timeout),
+            stdin=_convert.content(stdin),
+            keep_stdin_open=keep_stdin_open,
+            terminal=None if terminal is None else process_pb2.Terminal(columns=terminal[0], rows=terminal[1]),
+            on_disconnect=process_pb2.ON_DISCONNECT_DETACH if detach else process_pb2.ON_DISCONNECT_KILL,
+            disconnect_grace=None if detach else _convert.duration(reconnect),
+            output_limit_bytes=output_limit_bytes,
+            run_id=run_id,
+            request_id=request_id,
+        )
+        _set_command(request, command)
+        return Process(self.transport, request, reconnect)
+
+    def run(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        user: str = "",
+        timeout: float | None = None,
+        stdin: Content = b"",
+        max_output_bytes: int = DEFAULT_OUTPUT_BYTES,
+        on_stdout: Callback | None = None,
+        on_stderr: Callback | None = None,
+        check: bool = False,
+        run_id: str = "",
+        request_id: str = "",
+    ) -> CommandResult:
+        """Runs a command to its end and returns what it came to.
+
+        Parameters as of `exec`. Of output longer than `max_output_bytes` a stream, head and tail are kept.
+        `on_stdout` and `on_stderr` get the output as it comes, as text. `check` raises CommandError unless the
+        command ends with exit code 0.
+
+        A run that is given up, or whose connection breaks, ends the command. With a `request_id` it goes on, and
+        the same call gets its result. With a callback it is an `exec`, and outlives a broken connection.
+        """
+        if on_stdout is not None or on_stderr is not None:
+            process = self.exec(
+                command,
+                env=env,
+                working_dir=working_dir,
+                user=user,
+                timeout=timeout,
+                stdin=stdin,
+                run_id=run_id,
+                request_id=request_id,
+            )
+            result = process.result(max_output_bytes, on_stdout, on_stderr)
+            return result.check() if check else result
+        request = process_pb2.RunCommandRequest(
+            sandbox_id=self.sandbox_id,
+            env=env,
+            working_dir=working_dir,
+            user=user,
+            timeout=_convert.duration(timeout),
+            stdin=_convert.content(stdin),
+            max_output_bytes=max_output_bytes,
+            run_id=run_id,
+            request_id=request_id,
+        )
+        _set_command(request, command)
+        method = self.transport.stubs.processes.RunCommand
+        if request_id:
+            answer = self.transport.retried(method, request)
+        else:
+            answer = self.transport.unary(method, request)
+        result = _convert.command_result(answer)
+        return result.check() if check else result
+
+    def attach(self, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0) -> Process:
+        """Reads the output of a command, from an offset on and then live, also after its end (for 24 hours).
+
+        It goes on when its reader leaves. Raises ProcessNotFoundError, OffsetOutOfRangeError.
+        """
+        request = process_pb2.AttachProcessRequest(
+            process_id=process_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
+        )
+        return Process(self.transport, request, _RECONNECT_S)
+
+    def process(self, process_id: str) -> ProcessInfo:
+        """What is known of a command's process. Raises ProcessNotFoundError."""
+        request = process_pb2.GetProcessRequest(process_id=process_id)
+        answer = self.transport.unary(self.transport.stubs.processes.GetProcess, request)
+        return _convert.process(answer.process)
+
+    def processes(self, *, show_ended: bool = False) -> list[ProcessInfo]:
+        """Its commands that run, newest first; with `show_ended` also those that have ended."""
+        found: list[ProcessInfo] = []
+        request = process_pb2.ListProcessesRequest(
+            sandbox_id=self.sandbox_id, show_ended=show_ended, page_size=_PAGE
+        )
+        while True:
+            page = self.transport.unary(self.transport.stubs.processes.ListProcesses, request)
+            found += [_convert.process(each) for each in page.processes]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def refresh(self) -> SandboxInfo:
+        """Asks what is known of it. Raises SandboxNotFoundError."""
+        request = sandbox_pb2.GetSandboxRequest(sandbox_id=self.sandbox_id)
+        answer = self.transport.unary(self.transport.stubs.sandboxes.GetSandbox, request)
+        return self._update(answer.sandbox)
+
+    def keep_alive(self) -> SandboxInfo:
+        """Starts its idle time again, as every use of it does."""
+        request = sandbox_pb2.KeepAliveSandboxRequest(sandbox_id=self.sandbox_id)
+        answer = self.transport.retried(self.transport.stubs.sandboxes.KeepAliveSandbox, request)
+        return self._update(answer.sandbox)
+
+    def update(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        idle_timeout: float | None = None,
+        max_lifetime: float | None = None,
+    ) -> SandboxInfo:
+        """Changes what is given; labels replace all present ones, times are in seconds."""
+        request = sandbox_pb2.UpdateSandboxRequest(
+            sandbox_id=self.sandbox_id,
+            labels=labels,
+            idle_timeout=_convert.duration(idle_timeout),
+            max_lifetime=_convert.duration(max_lifetime),
+        )
+        given = {"labels": labels, "idle_timeout": idle_timeout, "max_lifetime": max_lifetime}
+        request.update_mask.paths.extend(name for name, value in given.items() if value is not None)
+        answer = self.transport.retried(self.transport.stubs.sandboxes.UpdateSandbox, request)
+        return self._update(answer.sandbox)
+
+    def pause(self) -> SandboxInfo:
+        """Freezes its processes. Raises UnsupportedError where the engine cannot."""
+        request = sandbox_pb2.PauseSandboxRequest(sandbox_id=self.sandbox_id)
+        answer = self.transport.retried(self.transport.stubs.sandboxes.PauseSandbox, request)
+        return self._update(answer.sandbox)
+
+    def resume(self) -> SandboxInfo:
+        """Lets its processes go on."""
+        request = sandbox_pb2.ResumeSandboxRequest(sandbox_id=self.sandbox_id)
+        answer = self.transport.retried(self.transport.stubs.sandboxes.ResumeSandbox, request)
+        return self._update(answer.sandbox)
+
+    def delete(self, *, grace: float | None = None) -> None:
+        """Ends it, and returns when it is gone. What runs in it may go on for `grace` seconds (default 5). Idempotent."""
+        request = sandbox_pb2.DeleteSandboxRequest(
+            sandbox_id=self.sandbox_id, grace=_convert.duration(grace)
+        )
+        self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.delete(grace=0)
+
+    def _update(self, sandbox: sandbox_pb2.Sandbox) -> SandboxInfo:
+        self.info = _convert.sandbox(sandbox)
+        return self.info
+
+
+class Sandboxes:
+    """The sandboxes of a service. `berth.sandboxes`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def create(
+        self,
+        image: str = "",
+        *,
+        sandbox_id: str = "",
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        user: str = "",
+        memory_bytes: int = 0,
+        cpu_millis: int = 0,
+        pids_limit: int = 0,
+        disk_bytes: int = 0,
+        network: Network | None = None,
+        mounts: Sequence[Mount] = (),
+        labels: Mapping[str, str] | None = None,
+        idle_timeout: float | None = None,
+        max_lifetime: float | None = None,
+        command_timeout: float | None = None,
+        runtime: str = "",
+    ) -> Sandbox:
+        """Makes a sandbox that is ready to run commands. A missing image is pulled first.
+
+        What is not given is the service's default; parameters are the fields of `berth.SandboxSpec`. As a
+        context manager it is deleted at the end. A create that is given up leaves nothing.
+
+        `sandbox_id`: an id of your own. Such a create is not made again where the connection breaks.
+
+        Raises ImageUnavailableError, SandboxLimitError, SandboxExistsError, NotAllowedError,
+        InvalidArgumentError, SandboxStartFailedError, UnsupportedError.
+        """
+        spec = SandboxSpec(
+            image=image,
+            env=env or {},
+            working_dir=working_dir,
+            user=user,
+            memory_bytes=memory_bytes,
+            cpu_millis=cpu_millis,
+            pids_limit=pids_limit,
+            disk_bytes=disk_bytes,
+            network=network,
+            mounts=mounts,
+            labels=labels or {},
+            idle_timeout=idle_timeout,
+            max_lifetime=max_lifetime,
+            command_timeout=command_timeout,
+            runtime=runtime,
+        )
+        return self.create_from(spec, sandbox_id=sandbox_id)
+
+    def create_from(self, spec: SandboxSpec, *, sandbox_id: str = "") -> Sandbox:
+        """Makes a sandbox, as `create`, of a spec."""
+        return pending(self._create(spec, sandbox_id))
+
+    def get(self, sandbox_id: str) -> Sandbox:
+        """A sandbox that is there. Raises SandboxNotFoundError."""
+        request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
+        answer = self.transport.unary(self.transport.stubs.sandboxes.GetSandbox, request)
+        return Sandbox(self.transport, _convert.sandbox(answer.sandbox))
+
+    def list(
+        self, *, labels: Mapping[str, str] | None = None, show_terminated: bool = False
+    ) -> list[SandboxInfo]:
+        """Every sandbox that carries all of the labels, newest first; ended ones only with `show_terminated`."""
+        found: list[SandboxInfo] = []
+        request = sandbox_pb2.ListSandboxesRequest(
+            label_selector=labels, show_terminated=show_terminated, page_size=_PAGE
+        )
+        while True:
+            page = self.transport.unary(self.transport.stubs.sandboxes.ListSandboxes, request)
+            found += [_convert.sandbox(each) for each in page.sandboxes]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def delete(self, sandbox_id: str, *, grace: float | None = None) -> None:
+        """Ends a sandbox; see `Sandbox.delete`. An unknown id is no error."""
+        request = sandbox_pb2.DeleteSandboxRequest(sandbox_id=sandbox_id, grace=_convert.duration(grace))
+        self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
+
+    def stats(self) -> Stats:
+        """The service's figures."""
+        answer = self.transport.unary(
+            self.transport.stubs.sandboxes.GetStats, sandbox_pb2.GetStatsRequest()
+        )
+        return _convert.stats(answer)
+
+    def events(self, *, after_sequence: int = 0, sandbox_id: str = "") -> Subscription[SandboxEvent]:
+        """What happens to sandboxes: first the kept history after a sequence, then as it comes.
+
+        Goes on after the last event where the connection breaks.
+        """
+
+        def connect(last: SandboxEvent | None) -> Stream[sandbox_pb2.WatchEventsResponse]:
+            request = sandbox_pb2.WatchEventsRequest(
+                after_sequence=last.sequence if last else after_sequence, sandbox_id=sandbox_id
+            )
+            return self.transport.stream(self.transport.stubs.sandboxes.WatchEvents, request)
+
+        return Subscription(
+            self.transport, connect, _convert.sandbox_event, announced=False, resumes=True
+        )
+
+    def _create(self, spec: SandboxSpec, sandbox_id: str) -> Sandbox:
+        request = sandbox_pb2.CreateSandboxRequest(spec=_convert.spec_message(spec), sandbox_id=sandbox_id)
+        method = self.transport.stubs.sandboxes.CreateSandbox
+        if sandbox_id:
+            # Without a request id, what is given up is canceled; and which sandbox an id names is not sure enough
+            # to delete it.
+            answer = self.transport.unary(method, request)
+        else:
+            try:
+                answer = self.transport.retried(method, request)
+            except Exception:
+                raise
+            except BaseException:
+                # The request goes on by its id. The same request again has its answer: what to delete.
+                self.transport.later(lambda: self._undo(request))
+                raise
+        return Sandbox(self.transport, _convert.sandbox(answer.sandbox))
+
+    def _undo(self, request: sandbox_pb2.CreateSandboxRequest) -> None:
+        answer = self.transport.retried(self.transport.stubs.sandboxes.CreateSandbox, request)
+        self.delete(answer.sandbox.sandbox_id, grace=0)
+
+
+def _set_command(
+    request: process_pb2.ExecRequest | process_pb2.RunCommandRequest, command: Command
+) -> None:
+    if isinstance(command, str):
+        request.shell = command
+    else:
+        request.argv.args.extend(command)

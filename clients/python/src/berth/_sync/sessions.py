@@ -1,0 +1,245 @@
+# Generated from berth._async by generate_sync.py. Do not edit.
+"""Sessions: stateful resources of a worker, and the tools that run on them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Union
+
+from berth import _convert
+from berth._sync.transport import Transport
+from berth.errors import BerthError
+from berth.types import (
+    BatchResult,
+    Json,
+    Reinitialized,
+    ResourceType,
+    SessionInfo,
+    SessionResource,
+    SessionResult,
+    ToolCall,
+    ToolInfo,
+    ToolOutput,
+    ToolResult,
+    Tools,
+)
+from berth.v1 import session_pb2
+
+_PAGE = 1000
+
+
+class Worker:
+    """A worker: it has at most one session of each type, such as "bash", "python" or "vm". Made by `berth.worker`.
+
+    As a context manager, its sessions are destroyed at the end::
+
+        with berth.worker() as worker:
+            worker.create("python")
+            result = worker.execute("python:run", {"code": "1 + 1"})
+            print(result.data)
+
+    A tool that is called without a session gets one for that call alone.
+    """
+
+    def __init__(self, transport: Transport, worker_id: str) -> None:
+        self._transport = transport
+        #: Its id.
+        self.worker_id = worker_id
+
+    def create(self, *resources: str | SessionResource) -> list[SessionResult]:
+        """Makes sessions and returns when they are ready: one result each, CREATED, EXISTS or FAILED.
+
+        One that exists is kept as it is. Raises what went wrong where one resource is asked for and fails; of
+        several, each result has its `error`.
+        """
+        wanted = [
+            SessionResource(resource) if isinstance(resource, str) else resource for resource in resources
+        ]
+        request = session_pb2.CreateSessionsRequest(
+            worker_id=self.worker_id, resources=[_convert.resource_message(each) for each in wanted]
+        )
+        answer = self._transport.retried(self._transport.stubs.sessions.CreateSessions, request)
+        results = _convert.session_results(answer.results)
+        if len(results) == 1 and results[0].error is not None:
+            raise results[0].error
+        return results
+
+    def execute(
+        self,
+        tool: str,
+        params: Mapping[str, Json] | None = None,
+        *,
+        timeout: float | None = None,
+        trace_id: str = "",
+        request_id: str = "",
+    ) -> ToolResult:
+        """Runs a tool, such as "bash:run", on the worker's session of its type, or on a temporary one.
+
+        What the tool reports is `code` (0: success), `message` and `data`; binary data, such as a screenshot,
+        is in `attachments`. `timeout`: seconds; past it the code is 5006.
+
+        Raises what kept it from running: ToolNotFoundError, InvalidArgumentError for bad params,
+        SessionLostError, SessionStartFailedError. It is made again where the connection breaks only with a
+        `request_id`, under which it runs once and its answer is kept.
+        """
+        request = session_pb2.ExecuteToolRequest(
+            request_id=request_id,
+            worker_id=self.worker_id,
+            tool=tool,
+            params=_convert.struct(params),
+            timeout=_convert.duration(timeout),
+            trace_id=trace_id,
+        )
+        method = self._transport.stubs.sessions.ExecuteTool
+        if request_id:
+            answer = self._transport.retried(method, request)
+        else:
+            answer = self._transport.unary(method, request)
+        return _convert.tool_result(answer)
+
+    def execute_stream(
+        self,
+        tool: str,
+        params: Mapping[str, Json] | None = None,
+        *,
+        timeout: float | None = None,
+        trace_id: str = "",
+    ) -> Iterator[Union[ToolOutput, ToolResult]]:
+        """Runs a tool, as `execute`: its output as it comes, and last its result. Leaving the loop ends the tool."""
+        request = session_pb2.ExecuteToolStreamRequest(
+            worker_id=self.worker_id,
+            tool=tool,
+            params=_convert.struct(params),
+            timeout=_convert.duration(timeout),
+            trace_id=trace_id,
+        )
+        stream = self._transport.stream(self._transport.stubs.sessions.ExecuteToolStream, request)
+        try:
+            while (answer := stream.read()) is not None:
+                event = answer.WhichOneof("event")
+                if event == "output":
+                    yield ToolOutput(_convert.stream_name(answer.output.stream), answer.output.data)
+                elif event == "response":
+                    yield _convert.tool_result(answer.response)
+                    return
+            raise BerthError("the service ended the stream without saying what the tool came to")
+        finally:
+            stream.cancel()
+
+    def execute_batch(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        parallel: bool = False,
+        stop_on_error: bool = False,
+        trace_id: str = "",
+        request_id: str = "",
+    ) -> list[BatchResult]:
+        """Runs several tools, one after the other or at once; those on one session always one after the other.
+
+        For each call: a ToolResult, the BerthError that kept it from running, or None where `stop_on_error`
+        kept it from being started.
+        """
+        request = session_pb2.ExecuteToolBatchRequest(
+            request_id=request_id,
+            worker_id=self.worker_id,
+            calls=[
+                session_pb2.ToolCall(
+                    tool=call.tool,
+                    params=_convert.struct(call.params),
+                    timeout=_convert.duration(call.timeout),
+                    trace_id=call.trace_id,
+                )
+                for call in calls
+            ],
+            parallel=parallel,
+            stop_on_error=stop_on_error,
+            trace_id=trace_id,
+        )
+        method = self._transport.stubs.sessions.ExecuteToolBatch
+        if request_id:
+            answer = self._transport.retried(method, request)
+        else:
+            answer = self._transport.unary(method, request)
+        return [_convert.batch_result(each) for each in answer.results]
+
+    def refresh(self, *resource_types: str) -> list[SessionResult]:
+        """Starts the time to live of sessions again; of all without types. One result each: REFRESHED or NOT_FOUND."""
+        request = session_pb2.RefreshSessionsRequest(
+            worker_id=self.worker_id, resource_types=resource_types
+        )
+        answer = self._transport.retried(self._transport.stubs.sessions.RefreshSessions, request)
+        return _convert.session_results(answer.results)
+
+    def reinitialize(
+        self, resource_type: str, config: Mapping[str, Json] | None = None
+    ) -> Reinitialized:
+        """Puts a new session in the place of one. `config` replaces all settings; None keeps them.
+
+        A session that could not be made is status FAILED with an `error`; the old one is gone then.
+        """
+        request = session_pb2.ReinitializeSessionRequest(
+            worker_id=self.worker_id, resource_type=resource_type, config=_convert.struct(config)
+        )
+        answer = self._transport.retried(self._transport.stubs.sessions.ReinitializeSession, request)
+        return _convert.reinitialized(answer)
+
+    def destroy(self, *resource_types: str, grace: float | None = None) -> list[SessionResult]:
+        """Ends sessions; all without types. Calls under way may go on for `grace` seconds (default 5). Idempotent."""
+        request = session_pb2.DestroySessionsRequest(
+            worker_id=self.worker_id, resource_types=resource_types, grace=_convert.duration(grace)
+        )
+        answer = self._transport.retried(self._transport.stubs.sessions.DestroySessions, request)
+        return _convert.session_results(answer.results)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.destroy(grace=0)
+
+    def list(self) -> list[SessionInfo]:
+        """Its sessions, newest first."""
+        return Sessions(self._transport).list(worker_id=self.worker_id)
+
+
+class Sessions:
+    """The sessions of all workers, and the tools there are. `berth.sessions`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def worker(self, worker_id: str = "") -> Worker:
+        """A worker, by an id of your own; by default a new one."""
+        return Worker(self._transport, worker_id or f"worker-{uuid.uuid4().hex[:12]}")
+
+    def tools(self, resource_type: str = "") -> Tools:
+        """The types of sessions that the service offers and their tools: of one type, or of every one."""
+        tools: list[ToolInfo] = []
+        request = session_pb2.ListToolsRequest(resource_type=resource_type, page_size=_PAGE)
+        while True:
+            page = self._transport.unary(self._transport.stubs.sessions.ListTools, request)
+            tools += [_convert.tool(each) for each in page.tools]
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        types = [
+            ResourceType(each.name, each.description, _convert.dict_of(each.config_schema))
+            for each in page.resource_types
+        ]
+        return Tools(tuple(tools), tuple(types))
+
+    def list(self, *, worker_id: str = "") -> list[SessionInfo]:
+        """Sessions, newest first: of one worker, or of every one."""
+        found: list[SessionInfo] = []
+        request = session_pb2.ListSessionsRequest(worker_id=worker_id, page_size=_PAGE)
+        while True:
+            page = self._transport.unary(self._transport.stubs.sessions.ListSessions, request)
+            found += [_convert.session(each) for each in page.sessions]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token

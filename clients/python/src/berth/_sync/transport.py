@@ -1,0 +1,214 @@
+"""Makes calls over grpc. The twin of `berth._async.transport`; safe to use from several threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+import grpc
+
+from berth._endpoint import Endpoint
+from berth._retry import Pauses, is_passing
+from berth.errors import BerthError, error_of
+from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
+from berth.v1 import workspace_pb2_grpc
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+Lock = threading.Lock
+
+Callback = Callable[[str], None]
+"""Gets text as it comes."""
+
+
+class WithRequestId(Protocol):
+    """A request that names itself."""
+
+    request_id: str
+
+
+S = TypeVar("S", bound=WithRequestId)
+
+
+class Releasable(Protocol):
+    """Something that a client must end before its connection closes."""
+
+    def end(self) -> None: ...
+
+
+class Stubs:
+    """The generated stubs of every service."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.sandboxes = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        self.processes = process_pb2_grpc.ProcessServiceStub(channel)
+        self.files = file_pb2_grpc.FileServiceStub(channel)
+        self.sessions = session_pb2_grpc.SessionServiceStub(channel)
+        self.workspaces = workspace_pb2_grpc.WorkspaceServiceStub(channel)
+        self.runs = run_pb2_grpc.RunServiceStub(channel)
+
+
+class _Call(Protocol[R_co]):
+    def __next__(self) -> R_co: ...
+
+    def cancel(self) -> object: ...
+
+
+class Stream(Generic[R]):
+    """The answers of a call that streams."""
+
+    def __init__(self, call: _Call[R], target: str) -> None:
+        self._call = call
+        self._target = target
+        self._canceled = False
+
+    def read(self) -> R | None:
+        """The next answer; None at the end. Raises BerthError where the call fails."""
+        try:
+            return next(self._call)
+        except StopIteration:
+            return None
+        except grpc.RpcError as error:
+            if self._canceled:
+                return None
+            raise error_of(error, self._target) from error
+
+    def cancel(self) -> None:
+        """Ends the call; a reader that waits gets None. Idempotent."""
+        self._canceled = True
+        self._call.cancel()
+
+
+class Transport:
+    """One connection to a service, made by the first call."""
+
+    def __init__(self, endpoint: Endpoint, retry_for: float) -> None:
+        self.endpoint = endpoint
+        self.retry_for = retry_for
+        self._lock = threading.Lock()
+        self._made: tuple[int, grpc.Channel, Stubs] | None = None
+        self._closed = False
+        self._open: set[Releasable] = set()
+
+    @property
+    def stubs(self) -> Stubs:
+        """The generated stubs."""
+        made = self._made or self._make()
+        if made[0] != os.getpid():
+            raise RuntimeError(
+                "this client was used before a fork, which its connection does not survive: make another one in "
+                "the child process, or start processes by spawn"
+            )
+        return made[2]
+
+    def _make(self) -> tuple[int, grpc.Channel, Stubs]:
+        with self._lock:
+            if self._made is None:
+                if self._closed:
+                    raise RuntimeError("this client is closed; make another one")
+                channel = self._connect()
+                self._made = (os.getpid(), channel, Stubs(channel))
+            return self._made
+
+    def _connect(self) -> grpc.Channel:
+        target, options = self.endpoint.target, self.endpoint.options
+        if self.endpoint.credentials is None:
+            return grpc.insecure_channel(target, options=options)
+        return grpc.secure_channel(target, self.endpoint.credentials, options=options)
+
+    def unary(
+        self, method: grpc.UnaryUnaryMultiCallable[Q, R], request: Q, timeout: float | None = None
+    ) -> R:
+        """Makes a call once. Raises BerthError."""
+        try:
+            return method(request, timeout=timeout, metadata=self.endpoint.metadata)
+        except grpc.RpcError as error:
+            raise error_of(error, self.endpoint.address) from error
+
+    def retried(
+        self, method: grpc.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None
+    ) -> R:
+        """Makes a call under a request id, again while the service cannot be reached. Raises BerthError."""
+        request.request_id = request.request_id or uuid.uuid4().hex
+        pauses: Pauses | None = None
+        while True:
+            try:
+                return self.unary(method, request)
+            except BerthError as error:
+                pauses = pauses or Pauses(self.retry_for if retry_for is None else retry_for)
+                pause = pauses.next(error) if is_passing(error) else None
+                if pause is None:
+                    raise
+            time.sleep(pause)
+
+    def stream(self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q) -> Stream[R]:
+        """Starts a call that streams answers."""
+        return Stream(method(request, metadata=self.endpoint.metadata), self.endpoint.address)
+
+    def upload(self, method: grpc.StreamUnaryMultiCallable[Q, R], requests: Iterator[Q]) -> R:
+        """Makes a call that streams requests. Raises BerthError, and what `requests` raises."""
+        failure: Exception | None = None
+
+        def guarded() -> Iterator[Q]:
+            nonlocal failure
+            try:
+                yield from requests
+            except Exception as error:
+                failure = error
+                raise
+
+        try:
+            return method(guarded(), metadata=self.endpoint.metadata)
+        except grpc.RpcError as error:
+            if failure is not None:
+                raise failure from None
+            raise error_of(error, self.endpoint.address) from error
+
+    def adopt(self, resource: Releasable) -> None:
+        """Notes what `close` must end."""
+        self._open.add(resource)
+
+    def release(self, resource: Releasable) -> None:
+        """Forgets what has ended."""
+        self._open.discard(resource)
+
+    def later(self, act: Callable[[], None]) -> None:
+        """Does something after an interrupt: at once."""
+        act()
+
+    def close(self) -> None:
+        """Ends what is open, then the connection. Idempotent."""
+        self._closed = True
+        for resource in list(self._open):
+            resource.end()
+        made, self._made = self._made, None
+        if made is not None and made[0] == os.getpid():
+            made[1].close()
+
+
+def pending(made: T) -> T:
+    """What is made is there at once."""
+    return made
+
+
+def pause(seconds: float) -> None:
+    """Waits."""
+    time.sleep(seconds)
+
+
+def invoke(callback: Callback | None, text: str) -> None:
+    """Calls a callback, if there is one."""
+    if callback is not None:
+        callback(text)
+
+
+def in_thread(act: Callable[[], T]) -> T:
+    """Does something that blocks."""
+    return act()

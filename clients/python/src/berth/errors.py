@@ -1,0 +1,447 @@
+"""What calls fail with: one class a gRPC code, and below it one class a reason of `berth.v1.ErrorReason`.
+
+Catch as wide as you need: `SandboxNotFoundError` is a `NotFoundError` is a `BerthError`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Union, cast
+
+import grpc
+
+from berth.v1 import error_pb2
+
+Metadatum = tuple[str, Union[str, bytes]]
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class BerthError(Exception):
+    """A call to the service failed.
+
+    A command that fails is no error: its result says how it ended.
+    """
+
+    #: The gRPC code's name, such as "NOT_FOUND".
+    code: str
+    #: What happened and what to do, for a person.
+    message: str
+    #: Name of the ErrorReason, such as "SANDBOX_NOT_FOUND". Empty where the service gave none, as when
+    #: it was not reached. A reason that this client does not know is "UNKNOWN_" and its number.
+    reason: str
+    #: Facts for programs, such as "limit" or "sandbox_id".
+    metadata: Mapping[str, str]
+    #: Seconds after which the same call is worth making again. None: nothing is known.
+    retry_after: float | None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "UNKNOWN",
+        reason: str = "",
+        metadata: Mapping[str, str] = _NOTHING,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.metadata = metadata
+        self.retry_after = retry_after
+
+
+class InvalidArgumentError(BerthError):
+    """A parameter is missing, malformed or out of range; `metadata["field"]` names it."""
+
+
+class NotFoundError(BerthError):
+    """What was named does not exist, or belongs to somebody else."""
+
+
+class AlreadyExistsError(BerthError):
+    """Something is there already."""
+
+
+class ResourceExhaustedError(BerthError):
+    """A limit is reached."""
+
+
+class FailedPreconditionError(BerthError):
+    """The state of things does not allow the call."""
+
+
+class PermissionDeniedError(BerthError):
+    """It is not allowed."""
+
+
+class UnauthenticatedError(BerthError):
+    """No token was sent, or one that the service does not know."""
+
+
+class AbortedError(BerthError):
+    """What the call worked on went away while it ran."""
+
+
+class UnavailableError(BerthError):
+    """The service, or its engine, cannot be reached at the moment."""
+
+
+class DeadlineExceededError(BerthError):
+    """The call's own deadline passed."""
+
+
+class CanceledError(BerthError):
+    """The call was canceled."""
+
+
+class UnimplementedError(BerthError):
+    """The service does not offer the call: it is older than this client."""
+
+
+class OutOfRangeError(BerthError):
+    """A place lies beyond the end."""
+
+
+class InternalError(BerthError):
+    """The service has a defect; the message carries an id that its log also has."""
+
+
+class SandboxNotFoundError(NotFoundError):
+    """No such sandbox, or it belongs to somebody else."""
+
+
+class ProcessNotFoundError(NotFoundError):
+    """No such process, or its record has expired (24 hours)."""
+
+
+class FileNotFoundError(NotFoundError, builtins.FileNotFoundError):
+    """No file or directory at the path. Also a builtin FileNotFoundError."""
+
+
+class WorkspaceNotFoundError(NotFoundError):
+    """No such workspace."""
+
+
+class SessionNotFoundError(NotFoundError):
+    """No such session."""
+
+
+class RunNotFoundError(NotFoundError):
+    """No such run."""
+
+
+class ToolNotFoundError(NotFoundError):
+    """No such tool."""
+
+
+class SandboxExistsError(AlreadyExistsError):
+    """A live sandbox has this id."""
+
+
+class RequestIdReusedError(AlreadyExistsError):
+    """The request id was used before with other parameters."""
+
+
+class FileExistsError(AlreadyExistsError, builtins.FileExistsError):
+    """A file or directory is in the way. Also a builtin FileExistsError."""
+
+
+class SandboxLimitError(ResourceExhaustedError):
+    """The server holds as many sandboxes as it may."""
+
+
+class TooManyOperationsError(ResourceExhaustedError):
+    """Too many calls, streams, readers or processes at once."""
+
+
+class MessageTooLargeError(ResourceExhaustedError):
+    """A message is larger than the server reads."""
+
+
+class NoSpaceError(ResourceExhaustedError):
+    """No space left, in the sandbox or on the server."""
+
+
+class ImageUnavailableError(FailedPreconditionError):
+    """The image does not exist, cannot be pulled or cannot be started."""
+
+
+class SandboxStartFailedError(FailedPreconditionError):
+    """The container started and could not be made ready."""
+
+
+class SandboxNotRunningError(FailedPreconditionError):
+    """The sandbox is not in a state that allows the call."""
+
+
+class SandboxReplacedError(FailedPreconditionError):
+    """The container behind the id was replaced since the caller learnt its generation."""
+
+
+class UnsupportedError(FailedPreconditionError):
+    """The engine in use cannot do what was asked."""
+
+
+class ProcessStateError(FailedPreconditionError):
+    """The process has ended, has no terminal, or its stdin is closed."""
+
+
+class FileKindError(FailedPreconditionError):
+    """The path is not the kind of file the call needs."""
+
+
+class WorkspaceInUseError(FailedPreconditionError):
+    """The workspace is still referenced."""
+
+
+class RunStateError(FailedPreconditionError):
+    """The run is not in a state that allows the call."""
+
+
+class NotAllowedError(PermissionDeniedError):
+    """The operator does not allow it, for instance a host path or a runtime."""
+
+
+class FilePermissionError(PermissionDeniedError, builtins.PermissionError):
+    """Also a builtin PermissionError: the sandbox's user may not touch the file."""
+
+
+class SandboxDeletedError(AbortedError):
+    """The sandbox was deleted while the call ran."""
+
+
+class SandboxTerminatedError(AbortedError):
+    """The sandbox ended by itself while the call ran."""
+
+
+class EngineUnavailableError(UnavailableError):
+    """The engine does not answer. Retry after retry_after."""
+
+
+class ShuttingDownError(UnavailableError):
+    """The server is shutting down."""
+
+
+class OffsetOutOfRangeError(OutOfRangeError):
+    """An offset lies beyond the end."""
+
+
+class ArchiveRejectedError(InvalidArgumentError):
+    """The archive is not a tar, or holds an entry that is refused; "entry" in the metadata names it."""
+
+
+class DirectoryNotEmptyError(FailedPreconditionError):
+    """The directory is not empty."""
+
+
+class TraceNotFoundError(NotFoundError):
+    """The trace belongs to no workspace."""
+
+
+class WorkspaceBrokenError(FailedPreconditionError):
+    """The workspace's directory is missing, is something else than Berth made, or holds what the server
+    may not read or delete."""
+
+
+class SessionStartFailedError(FailedPreconditionError):
+    """The session's resource could not be initialized; no session remains."""
+
+
+class SessionLostError(AbortedError):
+    """The session ended while the call ran: it was destroyed, or what stands behind it died. The next call
+    needs a new one."""
+
+
+class SandboxInUseError(FailedPreconditionError):
+    """The sandbox belongs to another run that is under way."""
+
+
+class AnswerDroppedError(FailedPreconditionError):
+    """The request was carried out under this request id, and its answer has been dropped since: the server
+    keeps so many bytes of them."""
+
+
+class ConnectionLostError(UnavailableError):
+    """The connection broke while a command's output came, and could not be restored in time.
+
+    What was received is known. `sandbox.attach(error.process_id, stdout_offset=error.stdout_received,
+    stderr_offset=error.stderr_received)` reads on from there, for 24 hours.
+    """
+
+    #: The command's process. Empty where the connection broke before the service had named it.
+    process_id: str
+    #: Bytes of stdout that were received: the offset to read on from.
+    stdout_received: int
+    #: Bytes of stderr that were received.
+    stderr_received: int
+
+    def __init__(
+        self, message: str, *, process_id: str = "", stdout_received: int = 0, stderr_received: int = 0
+    ) -> None:
+        super().__init__(message, code="UNAVAILABLE")
+        self.process_id = process_id
+        self.stdout_received = stdout_received
+        self.stderr_received = stderr_received
+
+
+_BY_REASON: Mapping[str, type[BerthError]] = {
+    "INVALID_ARGUMENT": InvalidArgumentError,
+    "SANDBOX_NOT_FOUND": SandboxNotFoundError,
+    "PROCESS_NOT_FOUND": ProcessNotFoundError,
+    "FILE_NOT_FOUND": FileNotFoundError,
+    "WORKSPACE_NOT_FOUND": WorkspaceNotFoundError,
+    "SESSION_NOT_FOUND": SessionNotFoundError,
+    "RUN_NOT_FOUND": RunNotFoundError,
+    "TOOL_NOT_FOUND": ToolNotFoundError,
+    "SANDBOX_EXISTS": SandboxExistsError,
+    "REQUEST_ID_REUSED": RequestIdReusedError,
+    "FILE_EXISTS": FileExistsError,
+    "SANDBOX_LIMIT": SandboxLimitError,
+    "TOO_MANY_OPERATIONS": TooManyOperationsError,
+    "MESSAGE_TOO_LARGE": MessageTooLargeError,
+    "NO_SPACE": NoSpaceError,
+    "IMAGE_UNAVAILABLE": ImageUnavailableError,
+    "SANDBOX_START_FAILED": SandboxStartFailedError,
+    "SANDBOX_NOT_RUNNING": SandboxNotRunningError,
+    "SANDBOX_REPLACED": SandboxReplacedError,
+    "UNSUPPORTED": UnsupportedError,
+    "PROCESS_STATE": ProcessStateError,
+    "FILE_KIND": FileKindError,
+    "WORKSPACE_IN_USE": WorkspaceInUseError,
+    "RUN_STATE": RunStateError,
+    "NOT_ALLOWED": NotAllowedError,
+    "FILE_PERMISSION": FilePermissionError,
+    "UNAUTHENTICATED": UnauthenticatedError,
+    "SANDBOX_DELETED": SandboxDeletedError,
+    "SANDBOX_TERMINATED": SandboxTerminatedError,
+    "ENGINE_UNAVAILABLE": EngineUnavailableError,
+    "SHUTTING_DOWN": ShuttingDownError,
+    "DEADLINE_EXCEEDED": DeadlineExceededError,
+    "CANCELED": CanceledError,
+    "UNIMPLEMENTED": UnimplementedError,
+    "OFFSET_OUT_OF_RANGE": OffsetOutOfRangeError,
+    "INTERNAL": InternalError,
+    "ARCHIVE_REJECTED": ArchiveRejectedError,
+    "DIRECTORY_NOT_EMPTY": DirectoryNotEmptyError,
+    "TRACE_NOT_FOUND": TraceNotFoundError,
+    "WORKSPACE_BROKEN": WorkspaceBrokenError,
+    "SESSION_START_FAILED": SessionStartFailedError,
+    "SESSION_LOST": SessionLostError,
+    "SANDBOX_IN_USE": SandboxInUseError,
+    "ANSWER_DROPPED": AnswerDroppedError,
+}
+
+_BY_CODE: Mapping[str, type[BerthError]] = {
+    "INVALID_ARGUMENT": InvalidArgumentError,
+    "NOT_FOUND": NotFoundError,
+    "ALREADY_EXISTS": AlreadyExistsError,
+    "RESOURCE_EXHAUSTED": ResourceExhaustedError,
+    "FAILED_PRECONDITION": FailedPreconditionError,
+    "PERMISSION_DENIED": PermissionDeniedError,
+    "UNAUTHENTICATED": UnauthenticatedError,
+    "ABORTED": AbortedError,
+    "UNAVAILABLE": UnavailableError,
+    "DEADLINE_EXCEEDED": DeadlineExceededError,
+    "CANCELLED": CanceledError,
+    "UNIMPLEMENTED": UnimplementedError,
+    "OUT_OF_RANGE": OutOfRangeError,
+    "INTERNAL": InternalError,
+}
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_DETAIL_NAME = b"berth.v1.ErrorDetail"
+_CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+def class_of(reason: str) -> type[BerthError] | None:
+    """The class of errors with a reason, such as "SANDBOX_NOT_FOUND"; None for one that this client does not know."""
+    return _BY_REASON.get(reason)
+
+
+def error_of(error: grpc.RpcError, target: str = "the service") -> BerthError:
+    """The typed error of a failed call; `target` is what the call went to."""
+    code = error.code()
+    text = error.details() or ""
+    detail = detail_of(error)
+    if detail is not None:
+        return _typed(code.name, text, detail)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        text = _unreachable(target, text)
+    return _BY_CODE.get(code.name, BerthError)(text or code.name, code=code.name)
+
+
+def error_of_failure(failure: error_pb2.Failure) -> BerthError:
+    """The typed error of one part of a call that failed where others went on."""
+    return _typed(_CODE_NAMES.get(failure.code, "UNKNOWN"), failure.message, failure.detail)
+
+
+def detail_of(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
+    """What the service said about the error; None where the call failed on its way."""
+    for key, value in _trailing(error):
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            # google.rpc.Status has its details, each an Any, in field 3.
+            for any_bytes in (field for number, field in _fields(value) if number == 3):
+                parts = dict(_fields(any_bytes))
+                if parts.get(1, b"").endswith(_DETAIL_NAME):
+                    return error_pb2.ErrorDetail.FromString(parts.get(2, b""))
+    return None
+
+
+def _typed(code: str, message: str, detail: error_pb2.ErrorDetail) -> BerthError:
+    reason = _reason_name(detail.reason)
+    made = _BY_REASON.get(reason) or _BY_CODE.get(code, BerthError)
+    pause = detail.retry_after
+    return made(
+        message,
+        code=code,
+        reason=reason,
+        metadata=MappingProxyType(dict(detail.metadata)),
+        retry_after=pause.seconds + pause.nanos / 1e9 if detail.HasField("retry_after") else None,
+    )
+
+
+def _reason_name(number: int) -> str:
+    value = error_pb2.ErrorReason.DESCRIPTOR.values_by_number.get(number)
+    return f"UNKNOWN_{number}" if value is None else value.name.removeprefix("ERROR_REASON_")
+
+
+def _unreachable(target: str, text: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
+        advice = "Its certificate is not signed by the CA given as ca=, or names another host."
+    elif "SSL" in text or "TLS" in text.upper():
+        advice = "It does not speak TLS there as this client does: check ca= and tls=."
+    else:
+        advice = "Is it running (berth serve), and is this its address (BERTH_ADDRESS)?"
+    return f"Cannot reach Berth at {target}. {advice} [{text}]"
+
+
+def _trailing(error: grpc.RpcError) -> Iterable[Metadatum]:
+    # The two kinds of gRPC error type their trailers differently; both hold pairs, or are None.
+    return cast("Iterable[Metadatum] | None", error.trailing_metadata()) or ()
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The length-delimited fields of a message, as (number, bytes)."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    while at < len(data):
+        key = varint()
+        length = varint()
+        if key & 7 == 2:
+            yield key >> 3, data[at : at + length]
+            at += length

@@ -1,0 +1,200 @@
+"""Commands: their output as it comes, their stdin, their end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, Chunk, CommandError, errors
+
+
+async def gone(sandbox: AsyncSandbox, process_id: str) -> str:
+    """Waits for the end of a process by reading it to its end; returns how it ended."""
+    return (await sandbox.attach(process_id).wait()).cause
+
+
+async def test_a_result_has_both_streams_and_the_exit_code(sandbox: AsyncSandbox) -> None:
+    result = await sandbox.run("echo out; echo err >&2; exit 3")
+    assert (result.stdout, result.stderr, result.exit_code) == ("out\n", "err\n", 3)
+    assert not result.ok and result.status.cause == "EXITED" and not result.truncated
+    with pytest.raises(CommandError, match="exit code 3: err") as raised:
+        await sandbox.run(["sh", "-c", "echo err >&2; exit 3"], check=True)
+    assert raised.value.result.exit_code == 3
+
+
+async def test_a_command_gets_what_it_is_given(sandbox: AsyncSandbox) -> None:
+    result = await sandbox.run('echo "$A $(pwd)"; cat', env={"A": "ä"}, working_dir="/tmp", stdin="text é")
+    assert result.stdout == "ä /tmp\ntext é"
+    assert (await sandbox.run(["echo", "a b", "$HOME"])).stdout == "a b $HOME\n"
+    assert (await sandbox.run("no-such-program")).exit_code == 127
+    late = await sandbox.run("echo before; sleep 1000", timeout=0.3)
+    assert (late.status.cause, late.stdout) == ("TIMED_OUT", "before\n")
+
+
+async def test_long_output_keeps_head_and_tail(sandbox: AsyncSandbox) -> None:
+    command = "echo first; seq 100000; echo last"
+    result = await sandbox.run(command, max_output_bytes=1000)
+    heard: list[str] = []
+    live = await sandbox.run(command, max_output_bytes=1000, on_stdout=heard.append)
+    assert result.truncated and live.truncated
+    assert len(result.stdout_bytes) == 1000 and live.stdout_bytes == result.stdout_bytes
+    assert result.stdout.startswith("first\n1\n") and result.stdout.endswith("\nlast\n")
+    assert "".join(heard).count("\n") == 100_002
+
+
+async def test_iterating_gives_the_bytes_and_whole_characters(sandbox: AsyncSandbox) -> None:
+    # The character comes in two pieces, and one is never completed.
+    command = r"printf 'a\303'; sleep 0.2; printf '\251b'; sleep 0.2; printf '\303'"
+    chunks = [chunk async for chunk in sandbox.exec(command)]
+    assert b"".join(chunk.data for chunk in chunks) == b"a\xc3\xa9b\xc3"
+    assert "".join(chunk.text for chunk in chunks) == "aéb\ufffd"
+    assert chunks[0] == Chunk("stdout", 0, b"a\xc3", "a")
+    places = [(chunk.offset, len(chunk.data)) for chunk in chunks]
+    assert all(offset + size == after for (offset, size), (after, _) in zip(places, places[1:]))
+
+
+async def test_callbacks_hear_both_streams(sandbox: AsyncSandbox) -> None:
+    out: list[str] = []
+    err: list[str] = []
+
+    async def on_stderr(text: str) -> None:
+        await asyncio.sleep(0)
+        err.append(text)
+
+    status = await sandbox.exec("echo a; echo b >&2; echo c").wait(out.append, on_stderr)
+    assert ("".join(out), "".join(err), status.ok) == ("a\nc\n", "b\n", True)
+
+
+async def test_leaving_the_loop_ends_the_command(berth: AsyncBerth, sandbox: AsyncSandbox) -> None:
+    process = sandbox.exec("echo ready; exec sleep 1000", reconnect=1000)
+    async for chunk in process:
+        assert chunk.text == "ready\n"
+        break
+    assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
+    assert process.status is None
+    assert await process.read() is None
+
+
+async def test_leaving_the_block_ends_the_command_and_not_the_loop_in_it(sandbox: AsyncSandbox) -> None:
+    async with sandbox.exec("cat", keep_stdin_open=True, reconnect=1000) as process:
+        for word in ("one\n", "two\n"):
+            await process.write(word)
+            async for chunk in process:
+                assert chunk.text == word
+                break
+            else:
+                raise AssertionError(f"the command ended before {word!r}")
+    assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
+
+
+async def test_a_wait_that_is_given_up_ends_the_command(sandbox: AsyncSandbox) -> None:
+    process = sandbox.exec("sleep 1000", reconnect=1000)
+    await process.start()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(process.wait(), 0.2)
+    assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
+
+
+async def test_a_read_that_is_given_up_loses_nothing(sandbox: AsyncSandbox) -> None:
+    async with sandbox.exec("read line; echo $line", keep_stdin_open=True) as process:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(process.read(), 0.2)
+        await process.write("later\n")
+        assert (await process.result()).stdout == "later\n"
+
+
+async def test_closing_the_client_ends_what_is_still_read(address: str, sandbox: AsyncSandbox) -> None:
+    async with AsyncBerth(address) as other:
+        process = (await other.sandboxes.get(sandbox.sandbox_id)).exec("sleep 1000", reconnect=1000)
+        await process.start()
+    assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
+
+
+async def test_a_detached_command_goes_on_and_is_attached_at_an_offset(sandbox: AsyncSandbox) -> None:
+    async with sandbox.exec("echo 12345; read line; echo $line", keep_stdin_open=True, detach=True) as process:
+        assert (await process.read()) is not None
+    async with sandbox.attach(process.process_id, stdout_offset=3) as attached:
+        first = await attached.read()
+        assert first is not None and (first.offset, first.text) == (3, "45\n")
+        # Where stdin is, it asks the service.
+        await attached.write("more\n")
+        result = await attached.result()
+    assert (result.stdout, result.exit_code) == ("more\n", 0)
+    info = await sandbox.process(process.process_id)
+    assert info.status is not None and info.status.ok and info.stdout_bytes == 11
+    assert [each.process_id for each in await sandbox.processes(show_ended=True)] == [process.process_id]
+    with pytest.raises(errors.OffsetOutOfRangeError):
+        await sandbox.attach(process.process_id, stdout_offset=1000).wait()
+
+
+async def test_stdin_of_any_size(sandbox: AsyncSandbox) -> None:
+    async with sandbox.exec("cat; echo end >&2", stdin="a", keep_stdin_open=True) as process:
+        waiting = asyncio.create_task(process.result(max_output_bytes=16 << 20))
+        await process.write(b"b" * (5 << 20))
+        await process.close_stdin()
+        result = await waiting
+        assert result.stdout_bytes == b"a" + b"b" * (5 << 20) and result.stderr == "end\n"
+        with pytest.raises(errors.ProcessStateError):
+            await process.write("late")
+        await process.close_stdin()
+
+
+async def test_a_terminal(sandbox: AsyncSandbox) -> None:
+    async with sandbox.exec("stty size; read x; stty size", terminal=(100, 30)) as process:
+        text = await heard(process, "30 100")
+        await process.resize(120, 40)
+        await process.write("go\n")
+        text += await heard(process, "40 120")
+    assert "30 100\r\n" in text
+
+
+async def heard(process: AsyncProcess, wanted: str) -> str:
+    """Reads until something comes."""
+    text = ""
+    while wanted not in text:
+        chunk = await process.read()
+        assert chunk is not None, text
+        text += chunk.text
+    return text
+
+
+async def test_signals(sandbox: AsyncSandbox) -> None:
+    command = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.05; done"
+    async with sandbox.exec(command) as process:
+        await heard(process, "ready")
+        await process.signal(signal.SIGINT)
+        assert (await process.result()).exit_code == 7
+        await process.kill()
+
+
+async def test_what_cannot_start_says_why(berth: AsyncBerth, sandbox: AsyncSandbox) -> None:
+    with pytest.raises(errors.InvalidArgumentError):
+        await sandbox.exec("true", working_dir="/no/such/place").wait()
+    with pytest.raises(errors.InvalidArgumentError):
+        await sandbox.run("true", timeout=-1)
+    with pytest.raises(ValueError, match="nan is no number of seconds"):
+        await sandbox.run("true", timeout=float("nan"))
+    await sandbox.delete()
+    with pytest.raises(errors.SandboxNotRunningError) as raised:
+        await sandbox.run("true")
+    assert raised.value.code == "FAILED_PRECONDITION"
+    with pytest.raises(errors.SandboxNotFoundError) as unknown:
+        await berth.sandboxes.get("no-such-sandbox")
+    assert (unknown.value.reason, unknown.value.metadata["sandbox_id"]) == ("SANDBOX_NOT_FOUND", "no-such-sandbox")
+
+
+def test_without_asyncio(sync_berth: Berth) -> None:
+    with sync_berth.sandboxes.create() as sandbox:
+        assert sandbox.run("echo hello", check=True).stdout == "hello\n"
+        # Ends by itself where leaving it does not end it.
+        process = sandbox.exec("echo ready; exec sleep 20", reconnect=1000)
+        for chunk in process:
+            assert chunk.text == "ready\n"
+            break
+        assert sandbox.attach(process.process_id).wait().cause == "SIGNALED"
+        with sandbox.exec("cat", keep_stdin_open=True) as entered:
+            entered.write("text")
+            entered.close_stdin()
+            assert entered.result().stdout == "text"

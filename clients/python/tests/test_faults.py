@@ -1,0 +1,327 @@
+"""A service that is down, a connection that breaks, certificates that do not fit, and a newer service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from berth import AsyncBerth, Berth, ConnectionLostError, errors
+from berth.v1 import error_pb2, process_pb2, process_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
+from conftest import Link
+
+#: A port that nothing listens on: the discard service's.
+NOWHERE = "127.0.0.1:9"
+
+
+async def test_a_service_that_is_down() -> None:
+    started = time.monotonic()
+    async with AsyncBerth(NOWHERE, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match=r"Cannot reach Berth at 127.0.0.1:9\. Is it running") as raised:
+            await berth.sandboxes.stats()
+        assert (raised.value.code, raised.value.reason) == ("UNAVAILABLE", "")
+        with pytest.raises(errors.UnavailableError, match="berth serve"):
+            await berth.sandboxes.create()
+    assert time.monotonic() - started < 20
+    with Berth("unix:/no/such/socket", retry_for=0.2) as other:
+        with pytest.raises(errors.UnavailableError, match="unix:/no/such/socket"):
+            other.worker().create("bash")
+
+
+@pytest.mark.parametrize("address", ["host", "http://", "ftp://host:1", "host:99999", "host:1/path", "a b:c"])
+def test_what_is_no_address_is_said(address: str) -> None:
+    with pytest.raises(ValueError, match="is not an address: write"):
+        AsyncBerth(address)
+
+
+def test_addresses_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def target(address: str | None) -> str:
+        return AsyncBerth(address).transport.endpoint.target
+
+    assert target("[::1]:70") == "[::1]:70" and target(":70") == "127.0.0.1:70"
+    assert target("http://host") == "host:80" and target("https://host") == "host:443"
+    assert target("unix:///run/b.sock") == "unix:/run/b.sock" and target("unix:b.sock") == "unix:b.sock"
+    monkeypatch.setenv("BERTH_ADDRESS", "here:1")
+    monkeypatch.setenv("BERTH_TOKEN", "secret")
+    assert target(None) == "here:1" and target("there:2") == "there:2"
+    assert AsyncBerth().transport.endpoint.metadata == (("authorization", "Bearer secret"),)
+    assert AsyncBerth(token="").transport.endpoint.metadata == ()
+    monkeypatch.delenv("BERTH_ADDRESS")
+    assert target(None) == "127.0.0.1:7070"
+    with pytest.raises(ValueError, match="ca= is for TLS"):
+        AsyncBerth("http://host", ca=b"")
+
+
+async def test_certificates() -> None:
+    address, ca = os.environ["BERTH_TEST_TLS_ADDRESS"], os.environ["BERTH_TEST_CA"]
+    async with AsyncBerth(address, ca=ca) as berth:
+        assert (await berth.sandboxes.stats()).max_sandboxes > 0
+    with Berth(f"https://{address}", ca=Path(ca).read_bytes()) as sync_berth:
+        assert sync_berth.sandboxes.stats().max_sandboxes > 0
+    for wrong in (os.environ["BERTH_TEST_OTHER_CA"], None):
+        async with AsyncBerth(address, ca=wrong, tls=True, retry_for=0) as berth:
+            with pytest.raises(errors.UnavailableError, match="not signed by the CA given as ca="):
+                await berth.sandboxes.stats()
+    async with AsyncBerth(address, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match="Cannot reach Berth at"):
+            await berth.sandboxes.stats()
+    async with AsyncBerth(os.environ["BERTH_ADDRESS"], ca=ca, retry_for=0) as berth:
+        with pytest.raises(errors.UnavailableError, match="Cannot reach Berth at"):
+            await berth.sandboxes.stats()
+
+
+async def test_output_goes_on_where_the_connection_broke(link: Link) -> None:
+    link.lengths = [100_000, 150_000, 20, 200_000]
+    async with AsyncBerth(link.address, retry_for=20) as berth:
+        # The first connection is spent on what comes before the command.
+        async with berth.sandboxes.create() as sandbox:
+            # By its name it starts once, also where even the answer that it has started is lost on the way.
+            process = sandbox.exec("seq 100000; seq 100000 >&2", reconnect=20, request_id=uuid.uuid4().hex)
+            chunks = [chunk async for chunk in process]
+            for stream in ("stdout", "stderr"):
+                data = b"".join(chunk.data for chunk in chunks if chunk.stream == stream)
+                assert data == b"".join(b"%d\n" % number for number in range(1, 100_001))
+            assert not any(chunk.lost for chunk in chunks)
+    assert link.cuts == 4
+
+
+async def test_output_goes_on_without_asyncio(link: Link) -> None:
+    link.lengths = [100_000, 150_000]
+
+    def run() -> str:
+        with Berth(link.address, retry_for=20) as berth, berth.sandboxes.create() as sandbox:
+            process = sandbox.exec("seq 100000", reconnect=20, request_id=uuid.uuid4().hex)
+            return "".join(chunk.text for chunk in process)
+
+    assert await asyncio.to_thread(run) == "".join(f"{number}\n" for number in range(1, 100_001))
+    assert link.cuts == 2
+
+
+async def test_a_command_starts_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as made:
+        # In the service's greeting, between it and the first answer, and in that.
+        link.lengths = [20, 70, 110, 150, 200]
+        async with AsyncBerth(link.address, retry_for=20) as other:
+            sandbox = type(made)(other.transport, made.info)
+            async with sandbox.exec(
+                "echo once >> times; cat times", reconnect=20, request_id=uuid.uuid4().hex
+            ) as process:
+                assert (await process.result()).stdout == "once\n"
+        assert link.cuts == 5
+
+
+async def test_a_command_without_a_name_is_not_started_twice(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as made:
+        link.lengths = [70]
+        async with AsyncBerth(link.address, retry_for=20) as other:
+            sandbox = type(made)(other.transport, made.info)
+            with pytest.raises(ConnectionLostError, match="may have started") as raised:
+                await sandbox.exec("echo once >> times").wait()
+            assert raised.value.process_id == ""
+        assert link.cuts == 1
+
+
+async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    mark = uuid.uuid4().hex
+    link.lengths = [20, 70, 110, 150, 200]
+    async with AsyncBerth(link.address, retry_for=20) as other:
+        async with other.sandboxes.create(labels={"mark": mark}):
+            assert len(await berth.sandboxes.list(labels={"mark": mark})) == 1
+    assert link.cuts == 5 and await berth.sandboxes.list(labels={"mark": mark}) == []
+
+
+async def test_stdin_is_written_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    data = os.urandom(6 << 20)
+    async with berth.sandboxes.create() as made:
+        async with AsyncBerth(link.address, retry_for=20) as other:
+            sandbox = type(made)(other.transport, made.info)
+            async with sandbox.exec("cat", keep_stdin_open=True, reconnect=20) as process:
+                reading = asyncio.create_task(process.result(max_output_bytes=16 << 20))
+                for start in range(0, len(data), 1 << 20):
+                    link.cut()
+                    await process.write(data[start : start + (1 << 20)])
+                await process.close_stdin()
+                assert (await reading).stdout_bytes == data
+
+
+async def test_downloads_and_events_go_on(link: Link, berth: AsyncBerth) -> None:
+    data = os.urandom(6 << 20)
+    async with berth.sandboxes.create() as made:
+        await made.files.write("large", data)
+        link.lengths = [1 << 20, 3 << 20]
+        async with AsyncBerth(link.address, retry_for=20) as other:
+            sandbox = type(made)(other.transport, made.info)
+            assert b"".join([part async for part in sandbox.files.download_chunks("large")]) == data
+            assert link.cuts == 2
+            async with other.sandboxes.events(sandbox_id=made.sandbox_id) as events:
+                seen = [await events.read(), await events.read()]
+                assert [event.type for event in seen if event] == ["CREATING", "RUNNING"]
+                link.cut()
+                await made.update(labels={"a": "b"})
+                event = await events.read()
+                assert event is not None and event.type == "UPDATED"
+
+
+async def test_what_cannot_be_restored_says_what_was_received(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as made:
+        async with AsyncBerth(link.address, retry_for=0.5) as other:
+            sandbox = type(made)(other.transport, made.info)
+            command = "echo 12345; echo abc >&2; read line; echo $line"
+            process = sandbox.exec(command, keep_stdin_open=True, reconnect=0.5, detach=True)
+            got = ""
+            while len(got) < 10:
+                chunk = await process.read()
+                assert chunk is not None
+                got += chunk.text
+            link.open = False
+            link.cut()
+            with pytest.raises(ConnectionLostError, match="6 bytes of stdout and 4 of stderr") as raised:
+                await process.read()
+        error = raised.value
+        assert isinstance(error, errors.UnavailableError)
+        assert (error.process_id, error.stdout_received, error.stderr_received) == (process.process_id, 6, 4)
+        async with made.attach(
+            error.process_id, stdout_offset=error.stdout_received, stderr_offset=error.stderr_received
+        ) as rest:
+            await rest.write("rest\n")
+            assert (await rest.result()).stdout == "rest\n"
+
+
+class NewerService(sandbox_pb2_grpc.SandboxServiceServicer, process_pb2_grpc.ProcessServiceServicer):
+    """Answers as a service that is newer than this client: enum values, fields and events that it does not know."""
+
+    def __init__(self) -> None:
+        self.tokens: list[object] = []
+
+    async def GetSandbox(  # noqa: N802
+        self,
+        request: sandbox_pb2.GetSandboxRequest,
+        context: grpc.aio.ServicerContext[sandbox_pb2.GetSandboxRequest, sandbox_pb2.GetSandboxResponse],
+    ) -> sandbox_pb2.GetSandboxResponse:
+        self.tokens.append(dict(context.invocation_metadata() or ()).get("authorization"))
+        if request.sandbox_id == "refused":
+            await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, 999)
+        if request.sandbox_id == "later":
+            await refuse(context, grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_ENGINE_UNAVAILABLE)
+        if request.sandbox_id == "token":
+            await refuse(context, grpc.StatusCode.UNAUTHENTICATED, error_pb2.ERROR_REASON_UNAUTHENTICATED)
+        sandbox = sandbox_pb2.Sandbox(sandbox_id="new", generation=1)
+        set_number(sandbox, 3, 99)
+        set_number(sandbox, 6, 77)
+        set_number(sandbox, 1000, 1)
+        return sandbox_pb2.GetSandboxResponse(sandbox=sandbox)
+
+    async def Exec(  # noqa: N802
+        self,
+        request: process_pb2.ExecRequest,
+        context: grpc.aio.ServicerContext[process_pb2.ExecRequest, process_pb2.ExecResponse],
+    ) -> AsyncIterator[process_pb2.ExecResponse]:
+        yield process_pb2.ExecResponse(started=process_pb2.Started(process_id="prc_new"))
+        unknown = process_pb2.ExecResponse()
+        set_number(unknown, 1000, 1)
+        yield unknown
+        yield process_pb2.ExecResponse(output=process_pb2.Output(stream=process_pb2.OUTPUT_STREAM_STDOUT, data=b"text"))
+        exited = process_pb2.ExitStatus(exit_code=0)
+        set_number(exited, 1, 55)
+        yield process_pb2.ExecResponse(exited=exited)
+
+
+def set_number(message: sandbox_pb2.Sandbox | process_pb2.ExecResponse | process_pb2.ExitStatus, field: int, value: int) -> None:
+    """Sets a field of the message on the wire, whatever this client knows of it."""
+    tag = field << 3
+    message.MergeFromString(bytes([tag & 0x7F | 0x80, tag >> 7]) + bytes([value]) if tag > 0x7F else bytes([tag, value]))
+
+
+async def refuse(
+    context: grpc.aio.ServicerContext[sandbox_pb2.GetSandboxRequest, sandbox_pb2.GetSandboxResponse],
+    code: grpc.StatusCode,
+    reason: int,
+) -> None:
+    """Ends the call as the service does, with a detail that names the reason."""
+    detail = error_pb2.ErrorDetail(metadata={"key": "value"})
+    detail.retry_after.FromMilliseconds(1500)
+    packed = detail.SerializeToString() + bytes([1 << 3, reason & 0x7F | 0x80, reason >> 7])
+    any_bytes = field(1, b"type.googleapis.com/berth.v1.ErrorDetail") + field(2, packed)
+    status = bytes([1 << 3, code.value[0]]) + field(2, b"no") + field(3, any_bytes)
+    await context.abort(code, "no", (("grpc-status-details-bin", status),))
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A length-delimited field of at most 127 bytes."""
+    assert len(data) < 128
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+@pytest.fixture
+async def newer() -> AsyncIterator[tuple[NewerService, str]]:
+    server = grpc.aio.server()
+    # It offers but two of the calls.
+    service = NewerService()  # type: ignore[abstract] # pyright: ignore[reportAbstractUsage]
+    sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(service, server)
+    process_pb2_grpc.add_ProcessServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield service, f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+async def test_a_newer_service(newer: tuple[NewerService, str]) -> None:
+    service, address = newer
+    async with AsyncBerth(address, token="secret", retry_for=0) as berth:
+        sandbox = await berth.sandboxes.get("new")
+        assert (sandbox.info.state, sandbox.info.isolation) == ("UNKNOWN_99", "UNKNOWN_77")
+        result = await sandbox.exec("true").result()
+        assert (result.stdout, result.status.cause, result.ok) == ("text", "UNKNOWN_55", False)
+        with pytest.raises(errors.FailedPreconditionError) as raised:
+            await berth.sandboxes.get("refused")
+        assert raised.value.reason == "UNKNOWN_999" and raised.value.metadata == {"key": "value"}
+        assert raised.value.retry_after == 1.5
+        with pytest.raises(errors.EngineUnavailableError) as later:
+            await berth.sandboxes.get("later")
+        assert later.value.retry_after == 1.5
+        with pytest.raises(errors.UnauthenticatedError):
+            await berth.sandboxes.get("token")
+        # What an older service does not have.
+        with pytest.raises(errors.UnimplementedError):
+            await berth.sandboxes.stats()
+    assert set(service.tokens) == {"Bearer secret"}
+
+
+def test_every_reason_has_its_class() -> None:
+    for number, value in error_pb2.ErrorReason.DESCRIPTOR.values_by_number.items():
+        name = value.name.removeprefix("ERROR_REASON_")
+        if number != 0:
+            made = errors.class_of(name)
+            assert made is not None and issubclass(made, errors.BerthError), name
+            words = made.__name__.removesuffix("Error")
+            assert words.lower() == name.replace("_", "").lower(), name
+
+
+async def test_a_client_made_before_a_fork_says_so(address: str) -> None:
+    # In a process of its own: this one has an event loop and connections.
+    program = """
+import os, sys
+from berth import Berth
+parent = Berth()
+parent.sandboxes.stats()
+child = os.fork()
+if child == 0:
+    try:
+        parent.sandboxes.stats()
+        os._exit(1)
+    except RuntimeError as error:
+        with Berth() as own:
+            own.sandboxes.stats()
+        os._exit(0 if "before a fork" in str(error) else 2)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    running = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    assert await running.wait() == 0

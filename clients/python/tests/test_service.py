@@ -1,0 +1,369 @@
+"""Sandboxes, files, sessions, workspaces and runs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tarfile
+import threading
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from berth import (
+    AsyncBerth,
+    AsyncSandbox,
+    Berth,
+    Mount,
+    RunMessage,
+    SandboxSpec,
+    SessionResource,
+    ToolCall,
+    ToolOutput,
+    ToolResult,
+    errors,
+)
+from berth.types import SandboxEvent
+from conftest import Link
+
+
+async def test_a_sandbox_from_its_making_to_its_end(berth: AsyncBerth) -> None:
+    mark = uuid.uuid4().hex
+    async with berth.sandboxes.create(
+        labels={"mark": mark}, env={"A": "b"}, idle_timeout=90.5, command_timeout=60
+    ) as sandbox:
+        info = sandbox.info
+        assert (info.state, info.spec.env["A"], info.spec.idle_timeout) == ("RUNNING", "b", 90.5)
+        assert info.create_time is not None and info.create_time.tzinfo is not None
+        assert [each.sandbox_id for each in await berth.sandboxes.list(labels={"mark": mark})] == [info.sandbox_id]
+        assert (await sandbox.update(labels={"mark": mark, "more": "1"})).spec.labels["more"] == "1"
+        assert (await sandbox.keep_alive()).expire_time is not None
+        stats = await berth.sandboxes.stats()
+        assert info.sandbox_id in [each.sandbox_id for each in stats.sandboxes] and stats.max_sandboxes > 0
+    ended = await sandbox.refresh()
+    assert ended.state == "TERMINATED" and ended.termination is not None and ended.termination.cause == "DELETED"
+    events = [event.type async for event in _until_the_end(berth, info.sandbox_id)]
+    assert events == ["CREATING", "RUNNING", "UPDATED", "DELETING", "TERMINATED"]
+    await berth.sandboxes.delete("no-such-sandbox")
+
+
+async def _until_the_end(berth: AsyncBerth, sandbox_id: str) -> AsyncIterator[SandboxEvent]:
+    async for event in berth.sandboxes.events(sandbox_id=sandbox_id):
+        yield event
+        if event.type == "TERMINATED":
+            return
+
+
+async def test_an_id_of_ones_own(berth: AsyncBerth) -> None:
+    own = f"own-{uuid.uuid4().hex}"
+    async with berth.sandboxes.create(sandbox_id=own):
+        with pytest.raises(errors.SandboxExistsError) as raised:
+            await berth.sandboxes.create(sandbox_id=own)
+        assert isinstance(raised.value, errors.AlreadyExistsError)
+        assert (await (await berth.sandboxes.get(own)).run("echo here")).stdout == "here\n"
+
+
+async def test_a_create_that_is_given_up_leaves_nothing(link: Link, berth: AsyncBerth) -> None:
+    mark = uuid.uuid4().hex
+    async with AsyncBerth(link.address) as other:
+        await other.sandboxes.stats()
+        # The service has made it, and its answer is on the way.
+        link.passing.clear()
+        making = asyncio.ensure_future(_made(other, mark))
+        async for _ in berth.sandboxes.events():
+            if await berth.sandboxes.list(labels={"mark": mark}):
+                break
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        link.passing.set()
+    assert await berth.sandboxes.list(labels={"mark": mark}) == []
+
+
+async def _made(berth: AsyncBerth, mark: str) -> AsyncSandbox:
+    return await berth.sandboxes.create(labels={"mark": mark})
+
+
+async def test_what_is_wrong_with_a_spec_is_said(berth: AsyncBerth) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        await berth.sandboxes.create(memory_bytes=1)
+    assert raised.value.reason == "INVALID_ARGUMENT" and raised.value.metadata
+    with pytest.raises(ValueError, match="EGRESS"):
+        await berth.sandboxes.create_from(SandboxSpec(network="ALL"))  # type: ignore[arg-type] # pyright: ignore
+    with pytest.raises(errors.NotAllowedError):
+        await berth.sandboxes.create(mounts=[Mount("/etc/x", host_path="/etc")])
+
+
+async def test_files(sandbox: AsyncSandbox) -> None:
+    files = sandbox.files
+    written = await files.write("deep/er/a.txt", "one\n", mode=0o600)
+    assert (written.size, written.mode, written.kind) == (4, 0o600, "REGULAR")
+    await files.write("deep/er/a.txt", "two\n", append=True)
+    assert await files.read_text("deep/er/a.txt") == "one\ntwo\n"
+    assert await files.read("deep/er/a.txt", offset=4, limit=2) == b"tw"
+    await files.write(b"\xff\xfe", b"raw")
+    assert await files.read(b"\xff\xfe") == b"raw"
+    listed = await files.list()
+    assert [each.raw_name for each in listed] == [b"deep", b"\xff\xfe"] and listed[0].is_dir
+    assert (await files.stat("deep/er/a.txt")).name.endswith("/deep/er/a.txt")
+    await files.move("deep/er/a.txt", "b.txt")
+    assert await files.exists("b.txt") and not await files.exists("deep/er/a.txt")
+    with pytest.raises(errors.DirectoryNotEmptyError):
+        await files.remove("deep")
+    await files.remove("deep", recursive=True)
+    await files.remove("deep", allow_missing=True)
+    await files.mkdir("x/y")
+    assert (await files.stat("x/y")).is_dir
+    with pytest.raises(errors.FileKindError):
+        await files.read("x/y")
+    with pytest.raises(FileNotFoundError):
+        await files.read("nothing")
+    with pytest.raises(errors.FileNotFoundError) as raised:
+        await files.read("nothing")
+    assert raised.value.code == "NOT_FOUND" and "nothing" in raised.value.message
+
+
+async def test_large_files_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    data = os.urandom(12 * 1024 * 1024)
+    await sandbox.files.write("large", data)
+    assert await sandbox.files.read("large") == data
+    assert await sandbox.files.read("large", offset=100, limit=9 * 1024 * 1024) == data[100 : 100 + 9 * 1024 * 1024]
+    assert await sandbox.files.download("large", tmp_path / "large") == len(data)
+    assert (tmp_path / "large").read_bytes() == data
+    await sandbox.files.upload(tmp_path / "large", "again/large", mode=0o755)
+    assert (await sandbox.run("cmp large again/large && stat -c %a again/large", check=True)).stdout == "755\n"
+    await sandbox.files.upload(io.BytesIO(b"read"), "from-an-open-file")
+    into = io.BytesIO()
+    await sandbox.files.download("from-an-open-file", into)
+    assert into.getvalue() == b"read"
+    await sandbox.files.write("large", data[:9_000_000], append=True)
+    assert (await sandbox.files.stat("large")).size == len(data) + 9_000_000
+    with pytest.raises(FileNotFoundError):
+        await sandbox.files.download("nothing", tmp_path / "nothing")
+    assert os.listdir(tmp_path) == ["large"]
+
+
+async def test_an_upload_whose_source_fails_leaves_the_old(sandbox: AsyncSandbox) -> None:
+    class Failing:
+        def read(self, size: int, /) -> bytes:
+            raise OSError("the disk is gone")
+
+    await sandbox.files.write("kept", "old")
+    with pytest.raises(OSError, match="the disk is gone"):
+        await sandbox.files.upload(Failing(), "kept")
+    assert await sandbox.files.read("kept") == b"old"
+
+
+async def test_directories_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub/a").write_text("a")
+    (source / "b").symlink_to("sub/a")
+    assert (await sandbox.files.upload_dir(source, "copied")).entry_count == 3
+    assert await sandbox.files.read("copied/b") == b"a"
+    await sandbox.files.download_dir("copied", tmp_path / "back")
+    assert (tmp_path / "back/sub/a").read_text() == "a" and (tmp_path / "back/b").is_symlink()
+    # What a sandbox made up does not get out of the directory.
+    await sandbox.run("ln -s /etc/hostname copied/out", check=True)
+    with pytest.raises(tarfile.FilterError):
+        await sandbox.files.download_dir("copied", tmp_path / "third")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("../escaped"))
+    with pytest.raises(errors.ArchiveRejectedError) as raised:
+        await sandbox.files.upload_archive(packed.getvalue())
+    assert raised.value.metadata["entry"] == "../escaped"
+
+
+async def test_a_watch_sees_what_happens_once_it_is_entered(sandbox: AsyncSandbox) -> None:
+    async with sandbox.files.watch(interval=0.1) as changes:
+        await sandbox.files.write("new", "1")
+        change = await changes.read()
+        assert change is not None and (change.type, change.path) == ("CREATED", "new")
+        await sandbox.files.remove("new")
+        async for change in changes:
+            assert (change.type, change.file) == ("REMOVED", None)
+            break
+    assert await changes.read() is None
+
+
+async def test_sessions(berth: AsyncBerth) -> None:
+    async with berth.worker() as worker:
+        made = await worker.create("bash", SessionResource("python", ttl=60), "no-such-type")
+        assert [each.status for each in made] == ["CREATED", "CREATED", "FAILED"]
+        assert isinstance(made[2].error, errors.InvalidArgumentError)
+        with pytest.raises(errors.InvalidArgumentError):
+            await worker.create("no-such-type")
+        assert (await worker.create("bash"))[0].status == "EXISTS"
+        await worker.execute("bash:run", {"command": "cd /tmp; x=5"})
+        result = await worker.execute("bash:run", {"command": "echo $x in $PWD"}, trace_id="t1")
+        assert isinstance(result.data, dict) and result.data["stdout"] == "5 in /tmp\n"
+        assert isinstance(result.data["exit_code"], int) and result.meta.trace_id == "t1"
+        assert not result.meta.temporary_session
+        late = await worker.execute("bash:run", {"command": "sleep 1000"}, timeout=0.3)
+        assert late.code == 5006
+        parts = [part async for part in worker.execute_stream("bash:run", {"command": "echo live"})]
+        assert parts[0] == ToolOutput("stdout", b"live\n") and isinstance(parts[-1], ToolResult)
+        batch = await worker.execute_batch(
+            [
+                ToolCall("bash:run", {"command": "true"}),
+                ToolCall("bash:nothing"),
+                ToolCall("bash:run", {"command": "true"}),
+            ],
+            stop_on_error=True,
+        )
+        assert isinstance(batch[0], ToolResult) and isinstance(batch[1], errors.ToolNotFoundError) and batch[2] is None
+        new = await worker.reinitialize("bash", {"cwd": "/"})
+        assert new.status == "REINITIALIZED" and new.old_session_id != new.new_session_id
+        assert [each.status for each in await worker.refresh("bash", "files")] == ["REFRESHED", "NOT_FOUND"]
+        assert sorted(each.resource_type for each in await worker.list()) == ["bash", "python"]
+        with pytest.raises(errors.ToolNotFoundError):
+            await worker.execute("bash:nothing")
+    assert await berth.sessions.list(worker_id=worker.worker_id) == []
+    tools = await berth.sessions.tools("bash")
+    assert [tool.name for tool in tools.tools] == ["bash:run"]
+    assert "command" in str(tools.tools[0].params_schema) and tools.resource_types[0].name == "bash"
+    alone = await worker.execute("bash:run", {"command": "echo $$"})
+    assert alone.meta.temporary_session
+
+
+async def test_attachments(berth: AsyncBerth) -> None:
+    # As matplotlib's, which the image need not have.
+    code = """
+import sys, types
+class Figure:
+    def savefig(self, file, format): file.write(b"picture")
+plots = types.SimpleNamespace(get_fignums=lambda: [1], figure=lambda number: Figure(), close=lambda number: None)
+sys.modules["matplotlib"] = sys.modules["matplotlib.pyplot"] = plots
+"""
+    async with berth.worker() as worker:
+        await worker.create("python")
+        result = await worker.execute("python:run", {"code": code})
+        [attachment] = result.attachments
+        assert (attachment.media_type, attachment.content) == ("image/png", b"picture")
+
+
+async def test_workspaces(berth: AsyncBerth) -> None:
+    workspaces = berth.workspaces
+    name = f"work/{uuid.uuid4().hex}"
+    made = await workspaces.create(name)
+    assert made == await workspaces.create(name) and made.path.startswith("/") and made.ref_count == 0
+    ensured = await workspaces.ensure_sandbox(name)
+    assert ensured.sandbox is not None and not ensured.reused and ensured.unavailable_reason == ""
+    await ensured.sandbox.files.write("kept", "across sandboxes")
+    assert (await workspaces.ensure_sandbox(name)).reused
+    assert (await workspaces.stop_sandbox(name)).sandbox_id == ""
+    async with berth.sandboxes.create(mounts=[Mount("/mnt/work", workspace_id=name)]) as other:
+        assert await other.files.read("/mnt/work/kept") == b"across sandboxes"
+    assert (await workspaces.add_trace_ref(name, "t-1")).trace_refs == ("t-1",)
+    found = await workspaces.lookup_trace("t-1")
+    assert found is not None and found.workspace_id == name
+    with pytest.raises(errors.WorkspaceInUseError) as raised:
+        await workspaces.cleanup(name)
+    assert raised.value.metadata["ref_count"] == "1"
+    assert (await workspaces.remove_trace_ref(name, "t-1")).ref_count == 0
+    assert await workspaces.lookup_trace("t-1") is None
+    packed = b"".join([part async for part in workspaces.export_archive(name)])
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert "kept" in [entry.name.removeprefix("./") for entry in tar]
+    copy = f"copy/{uuid.uuid4().hex}"
+    assert (await workspaces.import_archive(copy, io.BytesIO(packed))).size == len(b"across sandboxes")
+    assert {name, copy} <= {each.workspace_id for each in (await workspaces.list()).workspaces}
+    assert (await workspaces.get(copy, measure_size=True)).size is not None
+    for each in (name, copy):
+        assert await workspaces.cleanup(each, force=True) is None
+    with pytest.raises(errors.WorkspaceNotFoundError):
+        await workspaces.get(name)
+
+
+async def test_runs(berth: AsyncBerth) -> None:
+    run = await berth.runs.create("by hand", max_steps=3, next_step_prompt="Go on.")
+    assert (run.state, run.outcome, run.max_duration) == ("IDLE", "UNSPECIFIED", None)
+    started, step = await berth.runs.start(run.run_id, "Do it.")
+    assert (started.state, step.step, step.prompt) == ("RUNNING", 1, "Go on.")
+    await berth.runs.keep_alive(run.run_id, step)
+    report = await berth.runs.report(run.run_id, step, "looked", messages=[RunMessage("ASSISTANT", "I looked.")])
+    assert report.next_step is not None and report.run_end is None
+    with pytest.raises(errors.RunStateError) as raised:
+        await berth.runs.report(run.run_id, step, "late")
+    assert raised.value.metadata["current_step"] == "2"
+    with pytest.raises(ValueError, match="CONTINUE, FINISHED, ERROR"):
+        await berth.runs.report(run.run_id, step, outcome="DONE")
+    end = await berth.runs.report(run.run_id, report.next_step, "done", outcome="FINISHED")
+    assert end.run_end is not None and end.run_end.summary == "Step 1: looked\nStep 2: done"
+    kept = await berth.runs.get(run.run_id, include_messages=True)
+    assert [(each.role, each.content) for each in kept.messages][:2] == [("USER", "Do it."), ("ASSISTANT", "I looked.")]
+    assert (await berth.runs.reset(run.run_id)).state == "IDLE"
+    assert run.run_id in [each.run_id for each in await berth.runs.list()]
+    await berth.runs.delete(run.run_id)
+    with pytest.raises(errors.RunNotFoundError):
+        await berth.runs.get(run.run_id)
+
+
+async def test_a_run_is_watched_to_its_deletion(berth: AsyncBerth) -> None:
+    run = await berth.runs.create()
+    await berth.runs.start(run.run_id)
+    async with berth.runs.watch(run.run_id) as events:
+        seen = [await events.read(), await events.read()]
+        await berth.runs.delete(run.run_id)
+        seen += [event async for event in events]
+    assert [event.type for event in seen if event] == ["CREATED", "STARTED", "ENDED", "DELETED"]
+
+
+def test_one_client_serves_several_threads(sync_berth: Berth) -> None:
+    results: list[str] = []
+    with sync_berth.sandboxes.create() as sandbox:
+
+        def work(number: int) -> None:
+            text = "".join(chunk.text for chunk in sandbox.exec(f"echo {number}; sleep 0.2; echo {number}"))
+            results.append(text + sandbox.run(f"echo {number}").stdout)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(results) == [f"{number}\n" * 3 for number in range(8)]
+
+
+def test_the_client_without_asyncio_has_the_same(sync_berth: Berth, tmp_path: Path) -> None:
+    with sync_berth.sandboxes.create() as sandbox:
+        sandbox.files.write("a", b"x" * (9 << 20))
+        assert sandbox.files.download("a", tmp_path / "a") == 9 << 20
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "sub/b").write_text("b")
+        sandbox.files.upload_dir(tmp_path / "sub", "sub")
+        sandbox.files.download_dir("sub", tmp_path / "back")
+        assert (tmp_path / "back/b").read_text() == "b"
+        with sandbox.files.watch(interval=0.1) as changes:
+            sandbox.files.write("new", "1")
+            assert next(iter(changes)).path == "new"
+    with sync_berth.worker() as worker:
+        worker.create("bash")
+        parts = list(worker.execute_stream("bash:run", {"command": "echo live"}))
+        assert parts[0] == ToolOutput("stdout", b"live\n")
+    with pytest.raises(errors.RunNotFoundError):
+        sync_berth.runs.get("run_none")
+
+
+async def test_a_client_belongs_to_its_event_loop_and_its_process(address: str) -> None:
+    client = AsyncBerth(address)
+    await client.sandboxes.stats()
+
+    def elsewhere() -> str:
+        with pytest.raises(RuntimeError) as raised:
+            asyncio.run(_stats(client))
+        return str(raised.value)
+
+    assert "another event loop" in await asyncio.to_thread(elsewhere)
+    await client.close()
+    await client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await client.sandboxes.stats()
+
+
+async def _stats(client: AsyncBerth) -> None:
+    await client.sandboxes.stats()
