@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
-import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
 import { eventually } from "../../support/eventually.ts";
 import { Worker } from "../../support/worker.ts";
 
@@ -178,7 +178,7 @@ describe("a browser that lies, on docker", () => {
   let sandboxId = "";
 
   beforeAll(async () => {
-    sandboxId = (await app.client.createSandbox({ resources: { memory_bytes: 2 ** 30 } })).sandbox_id;
+    sandboxId = await desktopSandbox(app.client, "docker");
     const shell = new Worker(app.client, "shell");
     await shell.create("bash", undefined, { sandbox_id: sandboxId });
     await shell.bash(`cat >/usr/lib/chromium/chromium <<'END'\n${IMPOSTOR}\nEND`);

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { startTestApp, useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
 import { Client } from "../../support/client.ts";
-import { DESKTOP_ENGINES } from "../../support/desktop.ts";
+import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
 import { eventually } from "../../support/eventually.ts";
 import { DESKTOP_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { LastingService } from "../../support/lasting-service.ts";
@@ -20,8 +20,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   let shell: Worker;
 
   beforeAll(async () => {
-    sandboxId = (await app.client.createSandbox({ resources: { memory_bytes: 2 ** 30, pids_limit: 1024 } }))
-      .sandbox_id;
+    sandboxId = await desktopSandbox(app.client, name);
     shell = new Worker(app.client, "shell");
     expect((await shell.create("bash", undefined, { sandbox_id: sandboxId })).failure).toBeNull();
     await shell.bash("touch mark");
@@ -50,18 +49,6 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await shell.bash("pkill -9 -f remote-debugging-pipe");
     await browser.worker.destroy();
     await untilNoTraces();
-  });
-
-  test("where there is no Chromium, creating says so and how to get one", async () => {
-    const bare =
-      name === "docker" ? (await app.client.createSandbox({ image: TEST_IMAGE })).sandbox_id : undefined;
-    if (bare === undefined) return;
-    const worker = new Worker(app.client, "bare");
-    const { failure } = await worker.create("browser", undefined, { sandbox_id: bare });
-    expect(failure).toMatchObject({
-      message: expect.stringMatching(/no Chromium in the sandbox.*berth\/desktop/),
-      detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
-    });
   });
 
   test.each<[Record<string, unknown>, string]>([
@@ -152,4 +139,18 @@ test("a browser ends by itself when the service is killed", async () => {
   } finally {
     again.close();
   }
+});
+
+describe("on docker, which has images", () => {
+  const app = useApp({ engine: "docker" });
+
+  test("where there is no Chromium, creating says so and how to get one", async () => {
+    const { sandbox_id: bare } = await app.client.createSandbox({ image: TEST_IMAGE });
+    const worker = new Worker(app.client, "bare");
+    const { failure } = await worker.create("browser", undefined, { sandbox_id: bare });
+    expect(failure).toMatchObject({
+      message: expect.stringMatching(/no Chromium in the sandbox.*berth\/desktop/),
+      detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
+    });
+  });
 });
