@@ -1,5 +1,8 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
-import { useApp } from "../../support/app.ts";
+import { startTestApp, useApp } from "../../support/app.ts";
 import { type Client, failureOf } from "../../support/client.ts";
 import { DESKTOP_ENGINES, desktopSandbox, TestDesktop } from "../../support/desktop.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -309,6 +312,73 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     console.log(`${name}: a click takes ${slow.toFixed(1)} ms recorded, ${fast.toFixed(1)} ms otherwise`);
     expect(slow).toBeLessThan(fast + 150);
     await Promise.all([recorded.worker.destroy("vm"), plain.worker.destroy("vm")]);
+  });
+});
+
+// A small disk that nothing else uses: with bubblewrap /dev/shm is not the sandbox's own.
+describe("on docker, with a full disk", () => {
+  const app = useApp({ engine: "docker" });
+
+  test("a session goes on without its recording, and says so", async () => {
+    const sandboxId = await desktopSandbox(app.client, "docker");
+    const desktop = new TestDesktop(new Worker(app.client, "user"));
+    await desktop.start({ ...RECORDED, cwd: "/dev/shm" }, { sandbox_id: sandboxId });
+    await desktop.do("move", { x: 1, y: 1 });
+    const filled = await app.client.run(sandboxId, "cat /dev/zero > /dev/shm/zeros");
+    expect(filled.stderr.toString()).toMatch(/No space left/);
+    const told = await eventually(async () => {
+      await openRed(desktop);
+      const data = await desktop.do("move", { x: 2, y: 2 });
+      return data.recording !== undefined && data;
+    }, PATIENCE);
+    expect(told).toMatchObject({
+      recording: "stopped",
+      recording_error: expect.stringMatching(/No space left/),
+      session_restarted: false,
+    });
+    expect((await desktop.screenshot()).picture.width).toBe(801);
+    await desktop.worker.destroy("vm");
+    await app.client.deleteSandbox(sandboxId);
+  });
+});
+
+describe.each(DESKTOP_ENGINES)("on $name, where the service stops", ({ name, settings }) => {
+  test("the video is complete", async () => {
+    const dataDir = await mkdtemp(path.join(tmpdir(), "berth-recordings-"));
+    try {
+      const first = await startTestApp({ ...settings, dataDir });
+      await new WorkspaceClient(() => first.client).create("film");
+      const desktop = new TestDesktop(new Worker(first.client, "user"));
+      await desktop.start(RECORDED, { workspace_id: "film" });
+      const [session] = await desktop.worker.list();
+      await desktop.do("wait", { seconds: 1 });
+      const cut = failureOf(desktop.ask("wait", { seconds: 60 }));
+      await eventually(async () => (await desktop.worker.list())[0]?.active_calls === 1);
+      await first.app.stop();
+      await cut;
+      first.client.close();
+
+      const second = await startTestApp({ ...settings, dataDir, instance: first.instance });
+      try {
+        const image = name === "docker" ? { image: DESKTOP_IMAGE } : {};
+        const reader = await new WorkspaceClient(() => second.client).sandbox("film", image);
+        const recording = new Recording(
+          second.client,
+          reader,
+          `/workspace/recordings/${session?.session_id}`,
+        );
+        // One that is not completed has no duration.
+        expect((await recording.video("video.webm")).duration).toBeGreaterThan(0.8);
+        expect((await recording.timeline()).map(({ tool, code }) => [tool, code])).toEqual([
+          ["wait", 0],
+          ["wait", null],
+        ]);
+      } finally {
+        await second.stop();
+      }
+    } finally {
+      await rm(dataDir, { recursive: true, force: true });
+    }
   });
 });
 

@@ -12,8 +12,10 @@ import guard
 from processes import Failure
 
 FRAMES_A_SECOND = 10
-# At most 300 MB an hour; a screen that stands still takes a tenth of that.
-BITS_A_SECOND, MOST_BITS_A_SECOND = 600_000, 640_000
+# 250 MB an hour where the screen changes all the time. Frames are left out where that is too little.
+BITS_A_SECOND = "560000"
+BUFFER_BITS = "2240000"
+SECONDS_A_KEY_FRAME = 30
 MAX_VIDEO_BYTES = 2 << 30
 MAX_TIMELINE_BYTES = 256 << 20
 MAX_PICTURES = 5_000
@@ -86,8 +88,9 @@ class Recorder:
                 "-f", "x11grab", "-framerate", str(FRAMES_A_SECOND), "-draw_mouse", "1",
                 "-video_size", "%dx%d" % (self._screen.width, self._screen.height), "-i", display,
                 "-an", "-c:v", "libvpx", "-pix_fmt", "yuv420p", "-deadline", "realtime", "-cpu-used", "8", "-threads", "1",
-                "-static-thresh", "100", "-g", str(10 * FRAMES_A_SECOND), "-crf", "12", "-qmax", "45", "-b:v", str(BITS_A_SECOND),
-                "-maxrate", str(MOST_BITS_A_SECOND), "-bufsize", str(4 * BITS_A_SECOND), "-fs", str(MAX_VIDEO_BYTES),
+                "-static-thresh", "100", "-g", str(SECONDS_A_KEY_FRAME * FRAMES_A_SECOND), "-qmin", "10", "-qmax", "63",
+                "-b:v", BITS_A_SECOND, "-minrate", BITS_A_SECOND, "-maxrate", BITS_A_SECOND, "-bufsize", BUFFER_BITS,
+                "-drop-threshold", "30", "-fs", str(MAX_VIDEO_BYTES),
                 # What there is can be played, however it ends.
                 "-cluster_time_limit", "1000", "-flush_packets", "1", "-f", "webm", "file:" + self._path(self._video)]
         try:
