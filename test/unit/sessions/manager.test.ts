@@ -299,8 +299,10 @@ describe("destroy", () => {
 });
 
 describe("reinitialize", () => {
-  const reinitialize = (bench: SessionBench, config?: { readonly [name: string]: string | number }) =>
-    bench.sessions.reinitialize(keyOf("shell"), config, undefined, never);
+  const reinitialize = (
+    bench: SessionBench,
+    config?: { readonly [name: string]: string | number | boolean },
+  ) => bench.sessions.reinitialize(keyOf("shell"), config, undefined, never);
 
   test("replaces a session by one of the same name, config and time to live", async () => {
     const bench = await SessionBench.start();
