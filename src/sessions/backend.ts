@@ -26,6 +26,11 @@ export interface SessionType {
   /** The spec of a sandbox that is made for it, as far as the engine can give it; the rest is the server's default. */
   readonly sandbox: RequestedSpec;
   /**
+   * Refuses a config that does not fit where the session is to live, before anything is made. Undefined: each fits.
+   * @throws `INVALID_ARGUMENT`.
+   */
+  check?(config: unknown, home: SessionHome): void;
+  /**
    * Starts a backend; a failure leaves nothing.
    * @param config as {@link config} parsed it.
    * @throws `SESSION_START_FAILED` where the sandbox lacks what it needs, and the engine's errors.
@@ -49,8 +54,14 @@ export interface PrestartedBackend extends Prepared {
   adopt(host: SessionHost, config: unknown, signal: AbortSignal): Promise<SessionBackend | undefined>;
 }
 
+/** What of a session's place is known before its sandbox is there. */
+export interface SessionHome {
+  /** The directory in the sandbox whose files outlive the session, absolute: `/` for all of them. Undefined: none do. */
+  readonly keptDir: string | undefined;
+}
+
 /** Where a backend lives. */
-export interface SessionHost {
+export interface SessionHost extends SessionHome {
   readonly workerId: string;
   readonly sessionId: string;
   readonly sandbox: LeasedSandbox;
@@ -67,6 +78,11 @@ export interface SessionBackend {
    * @param sandboxEnds whether the sandbox is being deleted, with everything in it.
    */
   cleanup(sandboxEnds: boolean): Promise<void>;
+  /**
+   * Completes what of it outlives the session, such as files, as its last act: bounded in time,
+   * and awaited before its cleanup and before its sandbox ends. Idempotent.
+   */
+  finish?(): Promise<void>;
   /** What shows it to a person, where anything does. Any number may run at once. */
   view?(readOnly: boolean): ViewCommand;
 }

@@ -45,10 +45,11 @@ export class SessionCreator {
   init(
     { owner, workerId }: SessionKey,
     type: SessionType,
-    asked: Pick<RequestedSession, "config" | "customName" | "workspaceId" | "ttlMs">,
+    asked: Omit<RequestedSession, "resourceType">,
     temporary: boolean,
   ): SessionInit {
     const config = parseConfig(type, asked.config ?? {});
+    type.check?.(config, { keptDir: keptDir(asked.sandbox === undefined, asked.workspaceId) });
     const customName = asked.customName || customNameOf(config);
     return {
       ...this.#namer.next(owner, workerId, type.name, customName),
@@ -101,10 +102,16 @@ export class SessionCreator {
     signal: AbortSignal,
     prestarted?: PrestartedBackend,
   ): Promise<SessionBackend> {
-    const { type, config, workerId, sessionId } = record.init;
+    const { type, config, workerId, sessionId, workspaceId } = record.init;
     using lease = this.#parts.sandboxes.acquire(place.sandbox);
     const both = AbortSignal.any([signal, lease.signal]);
-    const host = { workerId, sessionId, sandbox: lease.sandbox, name: place.sandbox };
+    const host: SessionHost = {
+      workerId,
+      sessionId,
+      sandbox: lease.sandbox,
+      name: place.sandbox,
+      keptDir: keptDir(place.owned, workspaceId),
+    };
     const backend =
       (await adoptOrCleanUp(prestarted, host, config, both)) ?? (await type.initialize(host, config, both));
     if (both.aborted) await backend.cleanup(false);
@@ -147,6 +154,12 @@ export class SessionCreator {
     const { sandboxId, generation } = lease.sandbox;
     return { sandbox: { owner, sandboxId, generation }, owned: false };
   }
+}
+
+/** Where files outlive a session: see {@link SessionHome}. */
+function keptDir(ownsSandbox: boolean, workspaceId: string): string | undefined {
+  if (!ownsSandbox) return "/";
+  return workspaceId === "" ? undefined : WORKSPACE_TARGET;
 }
 
 /** An error of a create, with how to get the image of the type where that is what is missing. */

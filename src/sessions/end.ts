@@ -53,6 +53,13 @@ export class SessionEnder {
     return failure;
   }
 
+  /** Completes what outlives a session whose calls are aborted. The session itself stays. */
+  async finish({ backend, calls }: SessionRecord): Promise<void> {
+    if (backend?.finish === undefined) return;
+    await within(calls.drained(), ABORT_WAIT_MS, this.#parts.clock);
+    await backend.finish();
+  }
+
   /** Ends a session that cannot be used any more; from now on no call finds it. */
   endLater(record: SessionRecord): void {
     if (record.state === "DESTROYING") return;
@@ -79,6 +86,7 @@ export class SessionEnder {
     const note = (error: unknown): void => {
       failure ??= error;
     };
+    await backend?.finish?.().catch(note);
     // What is inside a sandbox goes with it.
     if (place?.owned) {
       await Promise.all([

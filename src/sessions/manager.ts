@@ -220,10 +220,11 @@ export class SessionManager {
         workspaceId: init?.workspaceId ?? "",
         ttlMs: init?.ttlMs,
       };
+      const next = this.#creator.init(key, type, asked, false);
       if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
       const oldSessionId = old?.sessionId ?? "";
       try {
-        const record = await this.#make(this.#creator.init(key, type, asked, false), asked.sandbox, signal);
+        const record = await this.#make(next, asked.sandbox, signal);
         return { oldSessionId, session: record.view() };
       } catch (failure) {
         return { oldSessionId, failure };
@@ -259,8 +260,8 @@ export class SessionManager {
   }
 
   /**
-   * Takes no more work, aborts what is under way and waits for every cleanup, up to
-   * `timeoutMs`. It deletes no sandboxes: unless these are left running, the
+   * Takes no more work, aborts what is under way, completes what outlives the sessions
+   * and waits for that and every cleanup, up to `timeoutMs`. It deletes no sandboxes: unless these are left running, the
    * sessions end with them.
    */
   async shutdown({ leave, timeoutMs }: { leave: boolean; timeoutMs: number }): Promise<void> {
@@ -269,6 +270,7 @@ export class SessionManager {
       record.stopTimer();
       record.calls.abortAll(shuttingDown());
       record.views.abortAll(shuttingDown());
+      this.#ender.track(this.#ender.finish(record));
       if (leave) this.#journal.keepLastUse(record);
       else this.#journal.forget(record.sessionId);
     }
@@ -299,7 +301,7 @@ export class SessionManager {
     timeoutMs: number | undefined,
   ): Promise<T> {
     const type = this.#catalog.type("tool", key.resourceType);
-    const asked = { config: {}, customName: "", workspaceId: "", ttlMs: undefined };
+    const asked = { config: {}, customName: "", sandbox: undefined, workspaceId: "", ttlMs: undefined };
     return this.#whileOpen(callerSignal, async (signal) => {
       const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
       const call = record.calls.begin();

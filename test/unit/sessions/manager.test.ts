@@ -125,6 +125,17 @@ describe("create", () => {
     expect(bench.shell.backend.cleanups).toEqual([false]);
   });
 
+  test("with a config that needs files to stay fails where none do, before anything is made", async () => {
+    const bench = await SessionBench.start();
+    const config = { keeps: true };
+    const [refused] = await bench.create(["shell"], { config });
+    expect(refused).toMatchObject({ status: "FAILED", failure: { reason: "INVALID_ARGUMENT" } });
+    expect([bench.shell.backends, bench.containers]).toEqual([[], []]);
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    await bench.created("shell", { config, sandbox: { sandboxId } });
+    expect(bench.shell.backend.host.keptDir).toBe("/");
+  });
+
   test("in another owner's sandbox fails with SANDBOX_NOT_FOUND", async () => {
     const bench = await SessionBench.start();
     const { sandboxId } = await bench.sandboxes.create("somebody else", {}, { signal: never });
@@ -192,6 +203,30 @@ describe("destroy", () => {
     await work;
     expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
     expect(bench.shell.backend.cleanups).toEqual([true]);
+  });
+
+  test("waits until a backend has completed what outlives it, before its cleanup and its sandbox's end", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.created("shell");
+    const completing = gate();
+    bench.shell.finishing = () => completing.promise;
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    await settled();
+    const { backend } = bench.shell;
+    expect([backend.finishes, backend.cleanups, bench.containers]).toEqual([1, [], [sandboxId]]);
+    completing.resolve();
+    await destroyed;
+    expect([backend.finishes, backend.cleanups, bench.containers]).toEqual([1, [true], []]);
+  });
+
+  test("reports what could not be completed, and the session is gone all the same", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    bench.shell.finishing = () => Promise.reject(broken());
+    const [result] = await bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    expect(result).toMatchObject({ status: "DESTROYED", failure: { reason: "SESSION_START_FAILED" } });
+    expect(bench.shell.backend.cleanups).toEqual([true]);
+    expect([bench.listed, bench.stored, bench.containers]).toEqual([[], [], []]);
   });
 
   test("goes on where a call ignores its abort", async () => {
@@ -264,8 +299,10 @@ describe("destroy", () => {
 });
 
 describe("reinitialize", () => {
-  const reinitialize = (bench: SessionBench, config?: { readonly [name: string]: string | number }) =>
-    bench.sessions.reinitialize(keyOf("shell"), config, undefined, never);
+  const reinitialize = (
+    bench: SessionBench,
+    config?: { readonly [name: string]: string | number | boolean },
+  ) => bench.sessions.reinitialize(keyOf("shell"), config, undefined, never);
 
   test("replaces a session by one of the same name, config and time to live", async () => {
     const bench = await SessionBench.start();
@@ -307,6 +344,14 @@ describe("reinitialize", () => {
     expect(bench.shell.backend.alive).toBe(true);
   });
 
+  test("with a config that does not fit where the session lives touches nothing", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId } = await bench.created("shell");
+    await expect(reinitialize(bench, { keeps: true })).rejects.toMatchObject({ reason: "INVALID_ARGUMENT" });
+    expect(bench.listed).toMatchObject([{ sessionId, state: "ACTIVE" }]);
+    expect(bench.shell.backends).toHaveLength(1);
+  });
+
   test("that fails reports the session it ended and why there is no other", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
@@ -336,6 +381,24 @@ describe("reinitialize", () => {
     expect(meta.sessionId).not.toBe(oldSessionId);
   });
 });
+
+test.each([false, true])(
+  "a shutdown (leave: %s) completes what outlives a session once its calls ended",
+  async (leave) => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const ending = gate();
+    const work = bench.sessions.withSession(keyOf("shell"), never, () => ending.promise);
+    await settled();
+    const stopped = bench.sessions.shutdown({ leave, timeoutMs: 10_000 });
+    await settled();
+    expect(bench.shell.backend.finishes).toBe(0);
+    ending.resolve();
+    await work;
+    await stopped;
+    expect(bench.shell.backend.finishes).toBe(1);
+  },
+);
 
 test("the list has an owner's sessions newest first, in parts", async () => {
   const bench = await SessionBench.start();

@@ -1,9 +1,11 @@
 import { z } from "zod";
 import { untilAborted } from "../../../src/base/async.ts";
+import { invalidArgument } from "../../../src/base/errors.ts";
 import type { SandboxManager } from "../../../src/sandboxes/manager.ts";
 import {
   defineTool,
   type SessionBackend,
+  type SessionHome,
   type SessionHost,
   type SessionType,
   succeeded,
@@ -36,6 +38,8 @@ export class FakeBackend implements SessionBackend {
   alive = true;
   /** For each cleanup, whether the sandbox ended with it. */
   readonly cleanups: boolean[] = [];
+  /** How often it was asked to complete what outlives it. */
+  finishes = 0;
   readonly host: SessionHost;
   readonly config: unknown;
   readonly #type: FakeType;
@@ -44,6 +48,11 @@ export class FakeBackend implements SessionBackend {
     this.#type = type;
     this.host = host;
     this.config = config;
+  }
+
+  async finish(): Promise<void> {
+    this.finishes++;
+    await this.#type.finishing();
   }
 
   async cleanup(sandboxEnds: boolean): Promise<void> {
@@ -66,7 +75,11 @@ export interface FakeCall {
 export class FakeType implements SessionType {
   readonly name: string;
   readonly description = "";
-  readonly config = z.strictObject({ custom_name: z.string().optional(), size: z.number().optional() });
+  readonly config = z.strictObject({
+    custom_name: z.string().optional(),
+    size: z.number().optional(),
+    keeps: z.boolean().optional(),
+  });
   readonly sandbox = {};
   /** In the order in which they were initialized. */
   readonly backends: FakeBackend[] = [];
@@ -74,6 +87,8 @@ export class FakeType implements SessionType {
   readonly calls: FakeCall[] = [];
   /** Awaited before a backend is there; whatever it throws fails the initialize. */
   initializing: (signal: AbortSignal) => Promise<void> = async () => {};
+  /** Awaited before a cleanup; whatever it throws fails the end. */
+  finishing: () => Promise<void> = async () => {};
   /** Awaited in each cleanup; whatever it throws fails the cleanup. */
   cleaningUp: () => Promise<void> = async () => {};
   readonly tools = [
@@ -105,6 +120,11 @@ export class FakeType implements SessionType {
 
   constructor(name: string) {
     this.name = name;
+  }
+
+  check(config: unknown, { keptDir }: SessionHome): void {
+    const { keeps } = config as { readonly keeps?: boolean };
+    if (keeps && keptDir === undefined) throw invalidArgument("config.keeps", "needs a place to keep files.");
   }
 
   async initialize(host: SessionHost, config: unknown, signal: AbortSignal): Promise<FakeBackend> {

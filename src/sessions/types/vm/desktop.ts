@@ -22,6 +22,19 @@ export interface DesktopPlace extends ScreenSize {
   /** Absolute. */
   readonly workingDir: string;
   readonly dpi: number;
+  /** The directory of its recording, absolute; undefined: it is not recorded. */
+  readonly record: string | undefined;
+}
+
+/** A call as a recording keeps it. */
+export interface RecordedCall {
+  readonly tool: string;
+  readonly params: Json;
+  /** Of its result; null where it had none. */
+  readonly code: number | null;
+  readonly message: string;
+  readonly duration_ms: number;
+  readonly session_restarted: boolean;
 }
 
 /** What the driver answered. */
@@ -45,13 +58,16 @@ const START_TIMEOUT_MS = 30_000;
 const CANCEL_MS = 1_000;
 /** How long it and what it started may take to end once its requests end. */
 const CLOSE_MS = 3_000;
+const MAX_REASON = 1_000;
 /** The exit code of what cannot be found. */
 const NOT_FOUND = 127;
 
+/** `stopped`: why its recording ended, where it did. */
+const answered = { id: z.number(), stopped: z.string().max(MAX_REASON).optional() };
 const answerSchema = z.union([
-  z.object({ id: z.number(), data: z.unknown() }),
+  z.object({ ...answered, data: z.unknown() }),
   z.object({
-    id: z.number(),
+    ...answered,
     error: z.object({ kind: z.string(), message: z.string(), field: z.string().optional() }),
   }),
 ]);
@@ -73,6 +89,9 @@ interface Pending {
  */
 export class Desktop implements SessionBackend {
   readonly #program: Program;
+  /** Whether it is recorded, or was until {@link recordingStopped}. */
+  readonly isRecorded: boolean;
+  #recordingStopped: string | undefined;
   #size: ScreenSize;
   /** Undefined until it has started. */
   #server: XServer | undefined;
@@ -82,9 +101,10 @@ export class Desktop implements SessionBackend {
   /** Why it cannot be used although its program ran. */
   #broken: string | undefined;
 
-  private constructor(program: Program, size: ScreenSize) {
+  private constructor(program: Program, size: ScreenSize, isRecorded: boolean) {
     this.#size = size;
     this.#program = program;
+    this.isRecorded = isRecorded;
   }
 
   /**
@@ -99,7 +119,7 @@ export class Desktop implements SessionBackend {
   ): Promise<Desktop> {
     // Nothing comes before the first request, unless python3 is another program.
     let take: (chunk: Buffer) => void = () => {};
-    const { sessionId, env, workingDir, width, height, dpi } = place;
+    const { sessionId, env, workingDir, width, height, dpi, record } = place;
     const program = await Program.start(
       host,
       sandbox,
@@ -114,11 +134,11 @@ export class Desktop implements SessionBackend {
       },
       signal,
     );
-    const desktop = new Desktop(program, { width, height });
+    const desktop = new Desktop(program, { width, height }, record !== undefined);
     take = (chunk) => desktop.#take(chunk);
     try {
       await program.write(DRIVER_SOURCE);
-      await desktop.#boot({ width, height, dpi }, signal);
+      await desktop.#boot({ width, height, dpi, record }, signal);
       return desktop;
     } catch (error) {
       await program.close(false);
@@ -142,6 +162,21 @@ export class Desktop implements SessionBackend {
 
   cleanup(sandboxEnds: boolean): Promise<void> {
     return this.#program.close(sandboxEnds);
+  }
+
+  /** Ends it where it is recorded: the driver completes the recording as its requests end. */
+  async finish(): Promise<void> {
+    if (this.isRecorded) await this.#program.close(false);
+  }
+
+  /** Why its recording ended before it did, as far as is known; undefined while it goes on. */
+  get recordingStopped(): string | undefined {
+    return this.#recordingStopped;
+  }
+
+  /** Puts a call that has ended into the recording. The driver takes the picture soon, or before the next request. */
+  note(call: RecordedCall): void {
+    this.#send({ note: call });
   }
 
   /**
@@ -237,6 +272,7 @@ export class Desktop implements SessionBackend {
     const parsed = answerSchema.safeParse(header);
     if (!parsed.success) throw new BadFrame("a frame is no answer");
     if (parsed.data.id !== this.#pending?.id) throw new BadFrame("a frame answers nothing");
+    this.#recordingStopped ??= parsed.data.stopped;
     // Not a view of what came with it: a caller may keep it.
     this.#pending.settle({ answer: parsed.data, payload: Buffer.from(payload) });
   }
@@ -251,7 +287,7 @@ export class Desktop implements SessionBackend {
     );
   }
 
-  async #boot(params: ScreenSize & { readonly dpi: number }, signal: AbortSignal): Promise<void> {
+  async #boot(params: ScreenSize & Pick<DesktopPlace, "dpi" | "record">, signal: AbortSignal): Promise<void> {
     try {
       const timeout = AbortSignal.timeout(START_TIMEOUT_MS);
       const { data } = await this.#request("start", { ...params }, { signal, timeout });
@@ -282,6 +318,13 @@ class DriverError extends Error {
 function startFailed(kind: string, what: string): BerthError {
   if (kind !== "missing") {
     return new BerthError("SESSION_START_FAILED", `The desktop did not start: ${what}`, { metadata: {} });
+  }
+  if (what === "ffmpeg") {
+    return new BerthError(
+      "SESSION_START_FAILED",
+      "The sandbox has no ffmpeg, which records the desktop. Use the image berth/desktop, install ffmpeg, or leave out config.record.",
+      { metadata: { missing: what } },
+    );
   }
   return new BerthError(
     "SESSION_START_FAILED",

@@ -12,6 +12,7 @@ import {
 import { type Desktop, DesktopFailure, type DriverAnswer } from "./desktop.ts";
 import { type NamedKey, namedKeys, splitKeys } from "./keys.ts";
 import { button, clipboardText, command, corner, keyParam, place, seconds, typedText } from "./params.ts";
+import { recorded } from "./recording.ts";
 
 /** How long a tool may take that does not wait for anything of its caller's. */
 const CALL_MS = 30_000;
@@ -256,8 +257,7 @@ const clipboard = defineTool({
   },
 });
 
-/** The tools of a desktop. */
-export const DESKTOP_TOOLS: readonly Tool[] = [
+const TOOLS: readonly Tool[] = [
   screenshot,
   click,
   doubleClick,
@@ -283,3 +283,6 @@ export const DESKTOP_TOOLS: readonly Tool[] = [
   windows,
   clipboard,
 ];
+
+/** The tools of a desktop. */
+export const DESKTOP_TOOLS: readonly Tool[] = TOOLS.map(recorded);

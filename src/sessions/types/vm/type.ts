@@ -1,13 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { resolveWorkingDir } from "../../../processes/shell/job.ts";
-import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
 import type { PrestartedBackend, SessionHost, SessionType } from "../../backend.ts";
 import { baseConfig, cwdConfig, envConfig } from "../common.ts";
 import { desktopSandbox } from "../desktop-sandbox.ts";
 import type { ProgramHost } from "../program.ts";
 import { Desktop } from "./desktop.ts";
 import { screenSize } from "./params.ts";
+import { nowhereToRecord, recordConfig, recordingDir } from "./recording.ts";
 import { DESKTOP_TOOLS } from "./tools.ts";
 
 const vmConfig = baseConfig.extend({
@@ -15,6 +15,7 @@ const vmConfig = baseConfig.extend({
   dpi: z.number().int().min(48).max(480).describe("Dots per inch. Default: 96.").default(96),
   cwd: cwdConfig.optional(),
   env: envConfig.optional(),
+  record: recordConfig,
 });
 type VmConfig = z.output<typeof vmConfig>;
 
@@ -27,13 +28,20 @@ const WARM_UP_MS = 30_000;
  * @param desktopImage the image of its sandboxes, where the engine has images.
  */
 export function vmType(host: ProgramHost, desktopImage: string): SessionType {
-  const start = (sandbox: LeasedSandbox, sessionId: string, config: VmConfig, signal: AbortSignal) => {
+  const start = (
+    { sandbox, sessionId, keptDir }: Pick<SessionHost, "sandbox" | "sessionId" | "keptDir">,
+    config: VmConfig,
+    signal: AbortSignal,
+  ) => {
     const { screen_size, dpi, cwd, env } = config;
     const [width, height] = screen_size;
+    const workingDir = resolveWorkingDir(sandbox.spec.workingDir, cwd);
     const place = {
       sessionId,
       env: { ...sandbox.spec.env, ...env },
-      workingDir: resolveWorkingDir(sandbox.spec.workingDir, cwd),
+      workingDir,
+      record:
+        config.record && keptDir !== undefined ? recordingDir(workingDir, keptDir, sessionId) : undefined,
       width,
       height,
       dpi,
@@ -47,10 +55,16 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
     config: vmConfig,
     tools: DESKTOP_TOOLS,
     sandbox: desktopSandbox(desktopImage),
-    initialize: ({ sandbox, sessionId }, config, signal) =>
-      start(sandbox, sessionId, config as VmConfig, signal),
+    check: (config, { keptDir }) => {
+      if ((config as VmConfig).record && keptDir === undefined) throw nowhereToRecord();
+    },
+    initialize: (home, config, signal) => start(home, config as VmConfig, signal),
     prestart: async (sandbox, signal) => {
-      const desktop = await start(sandbox, "warm pool", vmConfig.parse({}), signal);
+      const desktop = await start(
+        { sandbox, sessionId: "warm pool", keptDir: undefined },
+        vmConfig.parse({}),
+        signal,
+      );
       // The first picture takes longer than those after it.
       const bounds = { signal, timeout: AbortSignal.timeout(WARM_UP_MS) };
       await desktop.request("screenshot", { tree: true }, bounds).catch(async (error: unknown) => {

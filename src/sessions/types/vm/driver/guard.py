@@ -15,6 +15,9 @@ import time
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # How long the driver may take to end by itself once its requests end.
 END_SECONDS = 0.7
+# Where it completes a recording first.
+RECORDING_END_SECONDS = 2.5
+RECORDING_MARKER = "recording"
 KILL_ROUNDS = 100
 MAX_DISPLAYS = 1000
 POLLRDHUP = 0x2000
@@ -109,7 +112,7 @@ def clean_up(directory):
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def wait_for(driver, wake):
+def wait_for(driver, wake, directory):
     """Waits for the driver's end, and returns its status. Kills it where its requests end and it does not."""
     poll = select.poll()
     poll.register(wake, select.POLLIN)
@@ -127,7 +130,8 @@ def wait_for(driver, wake):
                 os.read(wake, 4096)
             else:
                 poll.unregister(0)
-                deadline = time.monotonic() + END_SECONDS
+                records = os.path.exists(os.path.join(directory, RECORDING_MARKER))
+                deadline = time.monotonic() + (RECORDING_END_SECONDS if records else END_SECONDS)
 
 
 def guard(main):
@@ -163,6 +167,6 @@ def guard(main):
             sys.stderr.flush()
             os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
         os._exit(0)
-    status = wait_for(driver, wake)
+    status = wait_for(driver, wake, directory)
     clean_up(directory)
     os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))

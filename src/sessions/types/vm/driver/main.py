@@ -66,6 +66,7 @@ class Driver:
         self.selector = selectors.DefaultSelector()
         self.display = None
         self.operations = {}
+        self.recorder = None
         self._on_event = []
         self._id = self._task = None
         self._deadline, self._until = 0, None
@@ -82,15 +83,24 @@ class Driver:
         try:
             while not self._ended:
                 self._turn()
+            self._finish_recording(True)
         except Failure as failure:
             sys.stderr.write("%s\n" % failure)
             sys.stderr.flush()
+            self._finish_recording(False)
             raise SystemExit(3)
+
+    def _finish_recording(self, draws):
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            recorder.finish(draws)
 
     def _turn(self):
         # What Xlib has read already does not show at its descriptor.
         self._take_events()
-        wait = None if self._task is None else max(0, self._deadline - time.monotonic())
+        # A recorder waits only while no request runs.
+        deadline = self._deadline if self._task is not None else self.recorder and self.recorder.due
+        wait = None if deadline is None else max(0, deadline - time.monotonic())
         if self._task is not None and self._until is not None and self._until():
             wait = 0
         for key, _ in self.selector.select(wait):
@@ -100,6 +110,8 @@ class Driver:
             reached = self._until is not None and self._until()
             if reached or time.monotonic() >= self._deadline:
                 self._advance(reached)
+        elif self.recorder is not None and self.recorder.due is not None and time.monotonic() >= self.recorder.due:
+            self.recorder.flush()
 
     def _take_events(self):
         if self.display is not None:
@@ -117,6 +129,9 @@ class Driver:
             if "cancel" in request:
                 if request["cancel"] == self._id:
                     self._finish({"error": {"kind": "canceled", "message": "The request was canceled."}})
+            elif "note" in request:
+                if self.recorder is not None:
+                    self.recorder.note(**request["note"])
             else:
                 self._begin(request)
 
@@ -124,6 +139,8 @@ class Driver:
         if self._task is not None:
             self.requests.answer({"id": request["id"], "error": {"kind": "failed", "message": "another request is under way"}})
             return
+        if self.recorder is not None:
+            self.recorder.flush()
         self._id = request.pop("id")
         name = request.pop("op")
         operation = self._start if self.display is None else self.operations[name]
@@ -148,6 +165,8 @@ class Driver:
 
     def _finish(self, header, payload=b""):
         self._stop()
+        if self.recorder is not None and self.recorder.stopped is not None:
+            header["stopped"] = self.recorder.stopped
         self.requests.answer(dict(header, id=self._id), payload)
         self._id = None
 
@@ -157,22 +176,25 @@ class Driver:
             self._task.close()
         self._task = self._until = None
 
-    def _start(self, width, height, dpi):
+    def _start(self, width, height, dpi, record=None):
         """The first request: starts the screen. Its answer says what there is."""
         functions = x11.Functions()
-        missing = functions.missing + [name for name in ("Xvfb",) if shutil.which(name) is None]
+        programs = ("Xvfb",) if record is None else ("Xvfb", "ffmpeg")
+        missing = functions.missing + [name for name in programs if shutil.which(name) is None]
         if missing:
             self._finish_start({"kind": "missing", "message": ", ".join(missing)})
         size = max(width, SPARE_SIZE[0]), max(height, SPARE_SIZE[1])
         try:
             name = self.processes.start_server(*size, dpi, START_SECONDS)
-            self.display = x11.Display(functions, name, lost)
+            self.display = x11.Display(functions, name, self._lost)
         except (Failure, OSError) as error:
             self._finish_start({"kind": "failed", "message": str(error)})
         has_bus = self.processes.start_bus()
         import operations
         desktop = operations.Desktop(self, width, height, dpi)
         self.processes.start_window_manager()
+        if record is not None:
+            self._record(desktop, record)
         self._on_event = desktop.takers
         self.operations = desktop.operations
         self.selector.register(self.display.fd, selectors.EVENT_READ, lambda: None)
@@ -180,15 +202,26 @@ class Driver:
         return {"display": name, "authority": os.environ["XAUTHORITY"], "window_manager": self.processes.window_manager, "accessibility": desktop.has_tree}
         yield
 
+    def _record(self, desktop, directory):
+        try:
+            self.recorder = desktop.record(directory)
+        except (Failure, OSError) as error:
+            self._finish_start({"kind": "failed", "message": str(error)})
+        self.selector.register(self.recorder.log, selectors.EVENT_READ, self._read_log)
+
+    def _read_log(self):
+        if not self.recorder.read_log():
+            self.selector.unregister(self.recorder.log)
+
+    def _lost(self):
+        sys.stderr.write("The X server ended.\n")
+        sys.stderr.flush()
+        self._finish_recording(False)
+        os._exit(3)
+
     def _finish_start(self, error):
         self.requests.answer({"id": self._id, "error": error})
         raise SystemExit(0)
-
-
-def lost():
-    sys.stderr.write("The X server ended.\n")
-    sys.stderr.flush()
-    os._exit(3)
 
 
 if __name__ == "main":

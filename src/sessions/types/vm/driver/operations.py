@@ -8,6 +8,7 @@ from clipboard import Clipboard
 from keyboard import Keyboard
 from main import Invalid
 from processes import BACKGROUND, CURSOR_ARROW, RESOURCES, Failure
+from recorder import Recorder
 from screen import Screen
 from tree import Tree
 from windows import Windows
@@ -37,6 +38,8 @@ class Desktop:
         self._tree = None
         # What key_down and mouse_down left pressed, for key_up and mouse_up.
         self._held = {}
+        # See record().
+        self._recorder = None
         self.takers = (self._take, self._windows.take, self._clipboard.take)
         names = ("screenshot", "click", "keys", "hold_keys", "type", "scroll", "drag", "move", "button", "wait", "launch", "windows",
                  "clipboard", "resize")
@@ -60,6 +63,12 @@ class Desktop:
         if has_bus:
             self._tree = Tree(self._driver)
 
+    def record(self, directory):
+        """Starts a recording and returns it."""
+        self._recorder = Recorder(self._processes, self._screen, directory)
+        self._recorder.start(self._processes.environment["DISPLAY"])
+        return self._recorder
+
     def _take(self, event):
         if event.type == x11.MAPPING_NOTIFY:
             self._keyboard.changed = True
@@ -69,6 +78,8 @@ class Desktop:
     def screenshot(self, tree):
         asked = self._tree.ask() if tree and self._tree else None
         png = self._screen.picture()
+        if self._recorder is not None:
+            self._recorder.show(png)
         x, y, _ = self._display.pointer()
         data = {"width": self._screen.width, "height": self._screen.height, "cursor": {"x": x, "y": y}}
         if tree:

@@ -66,9 +66,9 @@ class Processes:
     def path(self, *names):
         return os.path.join(self.directory, *names)
 
-    def start(self, name, argv, on_end=None, fds=(), **options):
+    def start(self, name, argv, on_end=None, fds=(), niceness=0, **options):
         settings = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment,
-                        pass_fds=fds, start_new_session=True, preexec_fn=guard.die_with_parent)
+                        pass_fds=fds, start_new_session=True, preexec_fn=lambda: guard.die_with_parent() or os.nice(niceness))
         settings.update(options)
         process = subprocess.Popen(argv, **settings)
         # The driver reaps all children itself: see reap().
