@@ -18,7 +18,8 @@ CI=$agreed "$root/scripts/base-image.sh" --desktop >&2
 image=$(docker image inspect --format '{{.Id}}' berth/desktop:latest)
 dir=/var/tmp/berth-desktop-$(printf %.12s "${image#sha256:}")
 
-exec 9>"$root/.cache/desktop-rootfs.lock"
+# Beside the directory, which several checkouts share.
+exec 9>"$dir.lock"
 flock 9
 if [ ! -e "$dir/.complete" ]; then
   say "Unpacking berth/desktop into $dir ..."
