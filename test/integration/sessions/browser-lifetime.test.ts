@@ -52,6 +52,19 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await untilNoTraces();
   });
 
+  test("a profile that cannot be removed does not hold up the end", async () => {
+    // Elsewhere, no program of a sandbox can be replaced.
+    if (name !== "docker") return;
+    const browser = new BrowserClient(new Worker(app.client, "kept"));
+    await browser.worker.create("browser", undefined, { sandbox_id: sandboxId });
+    await shell.bash(
+      "printf '#!/bin/sh\\nexec sleep 9999\\n' >/usr/local/bin/rm; chmod +x /usr/local/bin/rm",
+    );
+    expect((await browser.worker.destroy("browser"))[0]).toMatchObject({ failure: null });
+    await shell.bash("/bin/rm -rf /usr/local/bin/rm /tmp/berth-browser-*");
+    await untilNoTraces();
+  });
+
   test("where there is no Chromium, creating says so and how to get one", async () => {
     const bare =
       name === "docker" ? (await app.client.createSandbox({ image: TEST_IMAGE })).sandbox_id : undefined;
