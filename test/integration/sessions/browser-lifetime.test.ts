@@ -144,6 +144,20 @@ test("a browser ends by itself when the service is killed", async () => {
 describe("on docker, which has images", () => {
   const app = useApp({ engine: "docker" });
 
+  test("a profile that cannot be removed does not hold up the end", async () => {
+    const sandboxId = await desktopSandbox(app.client, "docker");
+    const place = { sandbox_id: sandboxId };
+    const browser = new BrowserClient(new Worker(app.client, "kept"));
+    await browser.worker.create("browser", undefined, place);
+    const shell = new Worker(app.client, "replaced");
+    await shell.create("bash", undefined, place);
+    await shell.bash(
+      "printf '#!/bin/sh\\nexec sleep 9999\\n' >/usr/local/bin/rm; chmod +x /usr/local/bin/rm",
+    );
+    expect((await browser.worker.destroy("browser"))[0]).toMatchObject({ failure: null });
+    expect((await shell.bash("pgrep -c chromium; pgrep -fc '^sleep 9999'")).stdout).toBe("0\n0\n");
+  });
+
   test("where there is no Chromium, creating says so and how to get one", async () => {
     const { sandbox_id: bare } = await app.client.createSandbox({ image: TEST_IMAGE });
     const worker = new Worker(app.client, "bare");

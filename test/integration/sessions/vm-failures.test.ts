@@ -40,6 +40,54 @@ x.XQueryPointer(d, ctypes.c_ulong(x.XDefaultRootWindow(d)), *[ctypes.byref(w)] *
 open("/tmp/state", "w").write("keys %d state %d;" % (sum(bin(k).count("1") for k in keys), mask.value))
 `;
 
+/** Tells who has the clipboard that it has lost it. */
+const LIAR = `
+import ctypes
+x = ctypes.CDLL("libX11.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+x.XGetSelectionOwner.restype = x.XInternAtom.restype = ctypes.c_ulong
+class Event(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("serial", ctypes.c_ulong), ("sent", ctypes.c_int), ("display", ctypes.c_void_p),
+                ("window", ctypes.c_ulong), ("selection", ctypes.c_ulong), ("pad", ctypes.c_long * 24)]
+d = ctypes.c_void_p(x.XOpenDisplay(None))
+clipboard = ctypes.c_ulong(x.XInternAtom(d, b"CLIPBOARD", 0))
+owner = x.XGetSelectionOwner(d, clipboard)
+x.XSendEvent(d, ctypes.c_ulong(owner), 0, ctypes.c_long(0), ctypes.byref(Event(29, window=owner, selection=clipboard.value)))
+x.XSync(d, 0)
+open("/tmp/lied", "w").close()
+`;
+
+/** Has widgets whose properties are of other types than AT-SPI has them, and one whose value is no number. */
+const ODD_WIDGETS = `
+from gi.repository import Gio, GLib
+A, ROOT = "org.a11y.atspi.", "/org/a11y/atspi/accessible/root"
+session = Gio.bus_get_sync(Gio.BusType.SESSION)
+address, = session.call_sync("org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", None, None, 0, -1, None).unpack()
+bus = Gio.DBusConnection.new_for_address_sync(address, Gio.DBusConnectionFlags(9), None, None)
+name = bus.get_unique_name()
+V = GLib.Variant
+PLAIN = {"GetChildren": V("a(so)", []), "GetRole": V("u", 51), "GetState": V("au", [1 << 25, 0]),
+         "GetExtents": V("(iiii)", (1, 2, 3, 4)), "Get": V("v", V("d", 0.5)), "Name": V("s", "")}
+ODD = {"honest": {}, "infinite": {"Get": V("v", V("d", float("inf")))}, "list": {"Get": V("v", V("as", ["x"] * 100000))},
+       "role": {"GetRole": V("s", "x")}, "state": {"GetState": V("s", "x")}, "extents": {"GetExtents": V("s", "x")},
+       "number": {"Name": V("d", 1.5)}, "properties": {"GetAll": V("as", ["x"])}, "path": {"GetChildren": V("a(ss)", [("no name", "no path")])}}
+WINDOW = {"Name": V("s", "odd"), "GetRole": V("u", 23), "GetChildren": V("a(so)", [(name, "/" + key) for key in ODD])}
+objects = {ROOT: {**WINDOW, "GetChildren": V("a(so)", [(name, "/window")])}, "/window": WINDOW}
+objects.update({"/" + key: {"Name": V("s", key), **odd} for key, odd in ODD.items()})
+def answer(_bus, message, incoming):
+    if not incoming or message.get_message_type() != Gio.DBusMessageType.METHOD_CALL: return message
+    has = {**PLAIN, **objects.get(message.get_path(), {})}
+    has.setdefault("GetAll", V("a{sv}", {"Name": has["Name"]}))
+    if message.get_member() == "Get" and message.get_body().unpack()[1] == "Name": has["Get"] = V("v", has["Name"])
+    reply = Gio.DBusMessage.new_method_reply(message)
+    value = has.get(message.get_member())
+    if value is not None: reply.set_body(V.new_tuple(value))
+    bus.send_message(reply, 0)
+bus.add_filter(answer)
+bus.call_sync(A + "Registry", ROOT, A + "Socket", "Embed", V("((so))", ((name, ROOT),)), None, 0, -1, None)
+GLib.MainLoop().run()
+`;
+
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
   let sandboxId = "";
@@ -176,6 +224,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect((await desktop.screenshot()).data).toMatchObject({ width: 800 });
     }));
 
+  test("what is written to the driver's connection while nothing is asked is not kept", () =>
+    withDesktop(async (desktop) => {
+      // The beginning of an answer of 48 MiB, from the oldest of the driver's processes.
+      await output("printf '\\0\\0\\0\\4\\3\\0\\0\\0' > /proc/$(pgrep -o -x python3)/fd/1");
+      await eventually(async () => (await pidsOf("Xvfb :")).length === 0, PATIENCE);
+      expect((await desktop.ask("move")).data).toMatchObject({ session_restarted: true });
+    }));
+
   test("a program that grabs the pointer and the keyboard keeps neither from the session", () =>
     withDesktop(async (desktop) => {
       await output("rm -f /tmp/grabbed");
@@ -212,6 +268,35 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
         async () => !(await desktop.ask<ScreenshotData>("screenshot")).data.tree_truncated,
         PATIENCE,
       );
+    }));
+
+  test("a program whose widgets are of odd types costs the session what is odd alone", () =>
+    withDesktop(async (desktop) => {
+      await desktop.do("launch", { command: ["python3", "-c", ODD_WIDGETS] });
+      await desktop.node((node) => node.name === "honest" && node.value === 0.5);
+      const window = await desktop.node(({ name: title, role }) => title === "odd" && role === "frame");
+      const seen = (window.children ?? []).map(({ name: title, value }) => [title, value]);
+      expect(seen).toEqual([
+        ["honest", 0.5],
+        ["infinite", undefined],
+        ["list", undefined],
+        ["extents", 0.5],
+        ["", 0.5],
+        ["path", 0.5],
+      ]);
+      expect((await desktop.screenshot()).data.session_restarted).toBe(false);
+    }));
+
+  test("a program that says that the clipboard is another's does not make it so", () =>
+    withDesktop(async (desktop) => {
+      await desktop.do("clipboard", { action: "set", text: "kept" });
+      await desktop.do("launch", { command: ["python3", "-c", LIAR] });
+      await eventually(async () => (await output("ls /tmp")).includes("lied"), PATIENCE);
+      await output("rm /tmp/lied");
+      expect(await desktop.do("clipboard", { action: "get" })).toMatchObject({
+        text: "kept",
+        session_restarted: false,
+      });
     }));
 
   test("a call that times out or whose caller leaves releases what it pressed, and the session goes on", () =>

@@ -3,6 +3,7 @@ import { useApp } from "../../support/app.ts";
 import { DESKTOP_ENGINES, TestDesktop } from "../../support/desktop.ts";
 import { eventually } from "../../support/eventually.ts";
 import { Worker } from "../../support/worker.ts";
+import { WorkspaceClient } from "../../support/workspaces.ts";
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   const app = useApp({ ...settings, warmSessions: [{ resourceType: "vm", count: 1 }] });
@@ -53,6 +54,19 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
     const { desktop } = await take({ env: { GREETING: "hello" } });
     await desktop.do("launch", { command: 'xterm -T "$GREETING"' });
     await desktop.window(({ title }) => title === "hello");
+    await desktop.worker.destroy("vm");
+  });
+
+  test("programs start in the session's workspace, which comes after the desktop", async () => {
+    await new WorkspaceClient(() => app.client).create("project");
+    await filled();
+    const desktop = new TestDesktop(new Worker(app.client, `user ${++serial}`));
+    const { session } = await desktop.worker.create("vm", {}, { workspace_id: "project" });
+    await desktop.do("launch", { command: "echo made >file" });
+    await eventually(
+      async () =>
+        (await app.client.output(session?.sandbox_id ?? "", "cat /workspace/file; true")) === "made\n",
+    );
     await desktop.worker.destroy("vm");
   });
 

@@ -122,16 +122,19 @@ export async function startChromium(
   };
   // One that was killed had no time to remove its profile.
   const removeProfile = async (): Promise<void> => {
-    const rm = { argv: ["rm", "-rf", "--", profile], env: {}, workingDir: "/", user: sandbox.user };
-    const limit = AbortSignal.timeout(REMOVE_MS);
+    const argv = ["rm", "-rf", "--", profile];
+    const what = {
+      sessionId,
+      name: "rm",
+      argv,
+      env: {},
+      workingDir: "/",
+      closeMs: REMOVE_MS,
+      output: () => {},
+    };
     try {
-      const job = await host.runner.start(
-        sandbox,
-        { ...rm, stdin: false, terminal: undefined },
-        () => {},
-        limit,
-      );
-      await job.end;
+      const rm = await Program.start(host, sandbox, what, AbortSignal.timeout(REMOVE_MS));
+      await rm.close(false);
     } catch (error) {
       host.logger.debug({ sandboxId: sandbox.sandboxId, err: error }, "a browser's profile was not removed");
     }

@@ -260,6 +260,8 @@ export class Desktop implements SessionBackend {
   #take(chunk: Buffer): void {
     if (this.#broken !== undefined) return;
     try {
+      // Else what is no answer would be kept for as long as nobody asks.
+      if (this.#pending === undefined) throw new BadFrame("it answers nothing");
       for (const frame of this.#reader.push(chunk)) this.#takeFrame(frame);
     } catch (error) {
       if (!(error instanceof BadFrame)) throw error;

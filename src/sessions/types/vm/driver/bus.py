@@ -51,11 +51,12 @@ class Bus:
             raise OSError("%s does not answer%s" % (name, " in time" if late else ""))
         return answer
 
-    def all(self, calls, deadline, flags=NO_AUTO_START):
+    def all(self, calls, deadline, flags=NO_AUTO_START, results={}):
         """
         Makes all calls at once: ((name, path), interface, member, signature,
-        values). Returns the values of each answer, None where there is none, and
-        whether one was missing when time was up.
+        values). Returns the values of each answer, None where there is none or it
+        is not of the type that `results` has for the member, and whether one was
+        missing when time was up.
         """
         first = self._serial + 1
         self._serial += len(calls)
@@ -76,7 +77,9 @@ class Bus:
                         if first <= serial <= self._serial:
                             answers[serial - first] = body
                             waiting -= 1
-        return [body and read_values(*body) for body in answers], waiting > 0
+        wanted = [results.get(member) for _, _, member, *_ in calls]
+        values = [read_values(*body) if body and kind in (None, body[0]) else None for kind, body in zip(wanted, answers)]
+        return values, waiting > 0
 
     def _receive(self):
         """The answers that have arrived: (serial of the call, (signature, body) or None for an error)."""

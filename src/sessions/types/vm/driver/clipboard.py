@@ -53,7 +53,9 @@ class Clipboard:
         if event.type == x11.SELECTION_REQUEST:
             self._serve(event.request)
         elif event.type == x11.SELECTION_CLEAR:
-            self._text = None
+            # It may be about an earlier time than that of the last set, and any program can send one.
+            if display.call("XGetSelectionOwner", display.atom("CLIPBOARD")) != display.window:
+                self._text = None
         elif event.type == x11.SELECTION_NOTIFY and event.selection.requestor == display.window:
             self._answer = self._read() if event.selection.property else False
         elif event.type == x11.PROPERTY_NOTIFY and self._parts is not None and event.property.window == display.window:

@@ -234,8 +234,9 @@ class Desktop:
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready() and time.monotonic() < deadline:
             yield STEP_SECONDS
+        directory = self._processes.working_directory
         try:
-            process = self._processes.start("program", argv, lambda *_: None)
+            process = self._processes.start("program", argv, lambda *_: None, cwd=directory if os.path.isdir(directory) else None)
         except (OSError, ValueError) as error:
             raise Failure("%s could not be started: %s." % (argv[0], getattr(error, "strerror", None) or error))
         return {"pid": process.pid}

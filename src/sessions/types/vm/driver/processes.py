@@ -59,6 +59,8 @@ class Processes:
     def __init__(self, directory):
         self.directory = directory
         self.environment = dict(os.environ)
+        # By its name: what is mounted there later is where programs start.
+        self.working_directory = os.getcwd()
         self.window_manager = "none"
         self.running = {}
         self._restarts = 0

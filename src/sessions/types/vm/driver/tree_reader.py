@@ -8,6 +8,7 @@ not shown is left out with all below it.
 """
 
 import json
+import math
 import os
 import struct
 import time
@@ -43,6 +44,9 @@ ROLES = (
 STATES = {1: "active", 4: "checked", 7: "editable", 10: "expanded", 12: "focused", 20: "pressed", 23: "selected"}
 # Roles of nodes that have a value, or text that may not be their name.
 WITH_VALUE, WITH_TEXT = {15, 42, 48, 51, 52, 103, 114}, {29, 60, 61, 73, 79, 83, 88, 116}
+# The types of answers, which are another program's word.
+RESULTS = {"GetChildren": "a(so)", "GetAll": "a{sv}", "Get": "v", "GetRole": "u", "GetState": "au", "GetExtents": "(iiii)",
+           "GetText": "s", "GetConnectionUnixProcessID": "u"}
 EDITABLE = 7
 ENABLED, SENSITIVE, SHOWING = 8, 24, 25
 APPLICATION, PASSWORD = 75, 40
@@ -51,7 +55,7 @@ APPLICATION, PASSWORD = 75, 40
 class Node:
     def __init__(self, ref, properties, role, states):
         self.ref, self.role = ref, role
-        self.name, self.description = properties.get("Name", ""), properties.get("Description", "")
+        self.name, self.description = _string(properties.get("Name")), _string(properties.get("Description"))
         self.bits = states[0] | (states[1] << 32 if len(states) > 1 else 0)
         self.bounds = self.value = None
         self.children = []
@@ -88,7 +92,7 @@ class Reader:
 
     def _all(self, calls):
         """Makes all calls at once; the one value of each answer, None where there is none in time."""
-        answers, late = self._bus.all(calls, self._deadline)
+        answers, late = self._bus.all(calls, self._deadline, results=RESULTS)
         self._whole = self._whole and not late
         return [answer[0] if answer else None for answer in answers]
 
@@ -101,7 +105,7 @@ class Reader:
         calls += [(ref, PROPERTIES, "Get", "ss", (ATSPI + "Accessible", "Name")) for ref in programs]
         answers = self._all(calls)
         pids, names = answers[:len(programs)], answers[len(programs):]
-        roots = [Node(ref, {"Name": name or ""}, APPLICATION, (0,)) for ref, name in zip(programs, names)]
+        roots = [Node(ref, {"Name": name}, APPLICATION, (0,)) for ref, name in zip(programs, names)]
         self._describe(self._expand(roots)[len(roots):])
         self._texts = MAX_TEXT_BYTES
         trees = []
@@ -173,8 +177,9 @@ class Reader:
         role = ROLES[node.role] if node.role < len(ROLES) else "unknown"
         plain = {"role": role, "name": self._text(node.name), "bounds": node.bounds or [0, 0, 0, 0]}
         for key, text in (("value", node.value), ("description", node.description)):
-            text = self._text(text) if isinstance(text, str) else text
-            if text not in (None, ""):
+            if isinstance(text, str) and text:
+                plain[key] = self._text(text)
+            elif isinstance(text, (int, float)) and math.isfinite(text):
                 plain[key] = text
         states = [name for bit, name in STATES.items() if node.has(bit)]
         if not node.has(ENABLED) and not node.has(SENSITIVE) and node.role != APPLICATION:
@@ -189,9 +194,14 @@ class Reader:
         text = text.translate(CONTROLS)
         cut = text[:min(MAX_STRING, self._texts)]
         self._whole = self._whole and len(cut) == len(text)
-        self._texts -= len(cut.encode("utf-8", "replace"))
+        # Quotes take two bytes.
+        self._texts -= len(json.dumps(cut, ensure_ascii=False).encode("utf-8", "replace")) - len('""')
         self._texts = max(0, self._texts)
         return cut
+
+
+def _string(value):
+    return value if isinstance(value, str) else ""
 
 
 def _union(all_bounds):
