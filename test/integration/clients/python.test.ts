@@ -97,7 +97,13 @@ describe.concurrent("the Python client", { timeout: 300_000 }, () => {
     const python = await pythonOf("checkers");
     const pyright = path.join(root, "node_modules/pyright/index.js");
     await passes(python, ["-m", "mypy", "--cache-dir", path.join(root, ".cache/mypy")]);
-    await passes(process.execPath, [pyright, "--pythonpath", python]);
+    await passes(process.execPath, [
+      pyright,
+      "--project",
+      path.join(client, "pyproject.toml"),
+      "--pythonpath",
+      python,
+    ]);
   });
 
   test("has a client without asyncio that is generated of the one with", async () => {

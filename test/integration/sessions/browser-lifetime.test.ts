@@ -148,12 +148,10 @@ describe("on docker, which has images", () => {
     const sandboxId = await desktopSandbox(app.client, "docker");
     const place = { sandbox_id: sandboxId };
     const browser = new BrowserClient(new Worker(app.client, "kept"));
-    await browser.worker.create("browser", undefined, place);
+    expect((await browser.worker.create("browser", undefined, place)).failure).toBeNull();
     const shell = new Worker(app.client, "replaced");
     await shell.create("bash", undefined, place);
-    await shell.bash(
-      "printf '#!/bin/sh\\nexec sleep 9999\\n' >/usr/local/bin/rm; chmod +x /usr/local/bin/rm",
-    );
+    await shell.bash("printf '#!/bin/sh\\nexec sleep 9999\\n' >/usr/bin/rm");
     expect((await browser.worker.destroy("browser"))[0]).toMatchObject({ failure: null });
     expect((await shell.bash("pgrep -c chromium; pgrep -fc '^sleep 9999'")).stdout).toBe("0\n0\n");
   });
