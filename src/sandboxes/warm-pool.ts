@@ -119,7 +119,10 @@ export class WarmPool {
       const made = this.#parts.resolve(pool.asked);
       if (!canBecome(made, spec)) continue;
       this.#dropDead(pool);
-      if (spec.mounts.length > 0 && !pool.ready[0]?.engine.takesMounts) continue;
+      if (spec.mounts.length > 0 && !pool.ready[0]?.engine.takesMounts) {
+        this.#fillAfter(pool);
+        continue;
+      }
       const warm = pool.ready.shift();
       this.#fillAfter(pool);
       if (warm === undefined) continue;

@@ -58,7 +58,6 @@ function connect() {
     $("status").textContent = "Connected";
     rfb.focus();
   });
-  rfb.addEventListener("clipboard", ({ detail }) => navigator.clipboard?.writeText(detail.text).catch(() => {}));
   rfb.addEventListener("disconnect", () => {
     $("status").textContent = why;
     $("reconnect").hidden = false;

@@ -87,6 +87,20 @@ describe("a pool with something prepared", () => {
     expect(engine.sandboxes.size).toBe(3);
   });
 
+  test("is filled again where what waited has ended, and the claim could not have it anyway", async () => {
+    const { made, ready, manager } = await pooled();
+    await eventually(() => ready() === 1);
+    const [first] = made;
+    if (first !== undefined) first.alive = false;
+    const taken = () => {
+      throw new Error("it takes no mounts");
+    };
+    const mounts = [{ source: { kind: "host", path: "/tmp" }, target: "/mnt", readOnly: true } as const];
+    const asked = { image: "things", mounts };
+    await manager.create(OWNER, asked, { signal, prepared: { resourceType: "thing", taken } });
+    await eventually(() => made.length === 2 && ready() === 1);
+  });
+
   test("leaves nothing of a sandbox where it could not be prepared", async () => {
     let tries = 0;
     const { engine, log, manager } = await pooled({
