@@ -112,10 +112,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     }
   }
 
-  /** Pids of processes in the sandbox with such a command line. */
+  /** Pids of processes in the sandbox whose command line begins so, and not of shells that start them. */
   async function pidsOf(pattern: string): Promise<string[]> {
-    // The brackets keep the shell from finding itself.
-    const found = await output(`pgrep -f '[${pattern[0]}]${pattern.slice(1)}' || true`);
+    const found = await output(`pgrep -f '^([^ ]*/)?${pattern}' || true`);
     return found.split("\n").filter((pid) => pid !== "");
   }
 
