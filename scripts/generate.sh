@@ -1,12 +1,13 @@
 #!/bin/sh
-# Generates gen/ from proto/: TypeScript messages, Python messages and stubs.
+# Generates from proto/: gen/ (TypeScript messages, Python messages and stubs)
+# and docs/api (the API reference).
 #
 # Usage: scripts/generate.sh [--ts] [--yes] [--output DIR]
-#   --ts          only TypeScript (gen/ts): needs what npm ci installed, and
-#                 neither protoc nor Python
+#   --ts          not Python: needs what npm ci installed, and neither protoc
+#                 nor Python
 #   --yes         install a missing protoc with apt-get (root on Debian); the
 #                 same as CI=true in the environment
-#   --output DIR  write DIR/gen instead of the repository's own
+#   --output DIR  write DIR/gen and DIR/docs/api instead of the repository's own
 set -eu
 
 install=${CI:-false}
@@ -51,10 +52,10 @@ if ! have_protoc; then
   packages="protobuf-compiler protobuf-compiler-grpc"
   [ "$install" = true ] || fail "protoc or grpc_python_plugin is missing. On Debian, as root, type:" \
     "  apt-get install --no-install-recommends $packages" \
-    "For gen/ts alone, which needs neither: $0 --ts"
+    "For the rest, which needs neither: $0 --ts"
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
     fail "protoc or grpc_python_plugin is missing, and installing it takes root on Debian." \
-      "For gen/ts alone, which needs neither: $0 --ts"
+      "For the rest, which needs neither: $0 --ts"
   # shellcheck disable=SC2086 # a list of words
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages; } >&2
   have_protoc || fail "apt-get installed $packages, but protoc or grpc_python_plugin is still not on PATH."
