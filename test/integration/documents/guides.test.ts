@@ -1,0 +1,83 @@
+import { expect, test } from "vitest";
+import { documents, snippetsOf } from "../../support/documents.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
+import { type DocumentRun, runDocument } from "../../support/run-document.ts";
+
+/** How each guide is run, and what it must then have written. */
+const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly string[] }>> = {
+  "docs/desktops-and-browsers.md": {
+    service: true,
+    writes: ['"name":"xterm"', "[ref=e3]"],
+  },
+  "docs/how-to/watch-a-desktop.md": {
+    service: true,
+    before: `
+      jq -cn '{seconds: 1, tool: "click", code: 4001, message: "no", screenshot: "0001-click.png"}' >timeline.jsonl
+    `,
+    lasting: [{ line: /^berth session view/, ready: 'grep -q http://127.0.0.1: "$HOME/lasting.log"' }],
+    leftOut: [
+      // Shows a picture in a window.
+      "berth tool run -w ann vm:screenshot -o - | display",
+      "const request",
+    ],
+    writes: ["1\tclick\tno\t0001-click.png\n"],
+  },
+  "docs/debugging.md": {
+    before: `
+      alias berth="$PWD/bin/berth"
+      CONTAINER=$(docker run -d --rm --network none ${TEST_IMAGE} sleep 600)
+      trap 'docker rm -f "$CONTAINER" $(docker ps -aq --filter label=berth.instance=$INSTANCE) >/dev/null; stop "$lasting"' EXIT
+      INSTANCE=test-$RANDOM$RANDOM
+      docker run -d --network none --label berth.instance=$INSTANCE ${TEST_IMAGE} sleep 600
+    `,
+    lasting: [
+      {
+        line: /--inspect src\/main/,
+        ready: 'curl -fsS http://127.0.0.1:9229/json/version && PID=$(pgrep -n -g "$lasting" -f src/main)',
+      },
+      { line: /main\.ts serve --data-dir/, ready: 'grep -q listens "$HOME/lasting.log"' },
+    ],
+    leftOut: [
+      // Watch, stop at the first line for a debugger, or run parts of the tests, which run anyway.
+      "npm run test:watch",
+      "npm run dev",
+      "npm test",
+      "npx vitest run --project integration",
+      'npx vitest run "$FILE"',
+      // They need the paths of an installed service, or a lane that hangs.
+      "sqlite3",
+      "ls -l",
+      "find",
+    ],
+    writes: ["Tests  2 passed", "sleep 600"],
+  },
+};
+
+/** Documents with snippets that no test here runs, and why. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  "README.md": "readme.test.ts",
+  "CONTRIBUTING.md": "starts the tests themselves, and installs packages where it is run",
+  "clients/python/README.md": "clients/python.test.ts",
+  "docs/how-to/add-a-session-type.md": "how-to.test.ts",
+  "docs/how-to/add-an-engine.md": "how-to.test.ts",
+  "docs/how-to/add-an-rpc.md": "how-to.test.ts",
+  "docs/benchmarks.md": "measures for minutes",
+  "docs/soak.md": "measures for minutes",
+};
+
+test.for(Object.entries(GUIDES))(
+  "%s does what it says",
+  { timeout: 120_000 },
+  async ([name, guide], { signal }) => {
+    const { writes, ...run } = guide;
+    const written = await runDocument(name, run, signal);
+    for (const text of writes) expect(written).toContain(text);
+  },
+);
+
+test("every document with commands or programs is run", () => {
+  const withCode = documents().filter((name) =>
+    snippetsOf(name).some(({ language }) => ["sh", "ts", "python"].includes(language)),
+  );
+  expect([...Object.keys(GUIDES), ...Object.keys(ELSEWHERE)].sort()).toEqual(withCode);
+});
