@@ -86,6 +86,10 @@ export class Call implements Credentials {
     return this.#request.headers;
   }
 
+  get requestMethod(): string {
+    return this.#request.method ?? "";
+  }
+
   /** Whether the call still waits for its request message, or for the end of it. */
   get awaitsRequest(): boolean {
     return !this.streamsRequests && !this.#request.complete;

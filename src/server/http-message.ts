@@ -48,8 +48,9 @@ export function endResponse(response: HttpResponse, body?: string): void {
 /** How a client speaks to the port. */
 export type RpcProtocol = "grpc" | "grpc-web" | "connect";
 
-/** The protocol of a request, by its content type. */
+/** The protocol of a request, by its content type. Only Connect has calls by GET, which need none. */
 export function protocolOf(request: HttpRequest): RpcProtocol {
+  if (request.method === "GET") return "connect";
   const type = contentTypeOf(request);
   if (type.startsWith("application/grpc-web")) return "grpc-web";
   return type.startsWith("application/grpc") ? "grpc" : "connect";

@@ -4,6 +4,7 @@ import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import { untilAborted } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
+import { getMessage } from "./get-request.ts";
 import { withPlainMessage } from "./grpc-response.ts";
 import {
   contentTypeOf,
@@ -44,9 +45,17 @@ export async function serveByLibrary(
   response: HttpResponse,
   options: LibraryOptions,
 ): Promise<void> {
-  const { errors } = options;
+  const { errors, receiving } = options;
   const header = headersOf(request);
   header.set("content-type", contentTypeOf(request));
+  // A GET is served as the POST of its message, by the same rules.
+  const get = request.method === "GET" ? getMessage(request) : undefined;
+  if (get !== undefined) {
+    for (const name of ["content-encoding", "content-length"]) header.delete(name);
+    for (const [name, value] of Object.entries(get.header)) header.set(name, value);
+    // What is read may have changed by the next call, and is the caller's alone.
+    response.setHeader("cache-control", "no-store");
+  }
   // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
   header.delete(DEADLINE_HEADERS[call.protocol]);
   const format = requestFormat(route.method.input, header, route.readMaxBytes);
@@ -63,10 +72,13 @@ export async function serveByLibrary(
   try {
     const { body, trailer, ...head } = await route.handler({
       httpVersion: request.httpVersion,
-      method: request.method ?? "",
+      method: "POST",
       url: urlOf(request),
       header,
-      body: requestBody(route, call, request, format, options),
+      body: requestBody(route, call, get ? one(get.bytes) : requestBytes(route, call, request, receiving), {
+        format,
+        errors,
+      }),
       signal: call.signal,
       contextValues,
     });
@@ -91,16 +103,18 @@ export async function serveByLibrary(
 async function* requestBody(
   route: Route,
   call: Call,
-  request: HttpRequest,
-  format: RequestFormat,
-  { errors, receiving }: LibraryOptions,
+  bytes: AsyncIterable<Uint8Array>,
+  { format, errors }: { readonly format: RequestFormat; readonly errors: ErrorConverter },
 ): AsyncGenerator<Uint8Array> {
-  const bytes = requestBytes(route, call, request, receiving);
   try {
     yield* isReadable(format) ? checkedMessages(bytes, format) : bytes;
   } catch (thrown) {
     throw errors.fromRequest(call, thrown, route.readMaxBytes);
   }
+}
+
+async function* one(bytes: () => Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes();
 }
 
 async function* requestBytes(

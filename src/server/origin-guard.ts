@@ -54,6 +54,16 @@ export class OriginGuard {
     return undefined;
   }
 
+  /**
+   * Why the request may not be a call. A browser sends a GET for a picture or a
+   * link of any page, and no Origin with it.
+   */
+  refusalOfCall({ headers }: HttpRequest): string | undefined {
+    if (this.#exempt || headers.origin !== undefined || headers["sec-fetch-site"] !== "cross-site")
+      return undefined;
+    return "Pages of other sites may not call this server.";
+  }
+
   #isKnown(name: string, localAddress: string | undefined): boolean {
     // The address that the connection came in on is not a name that someone else could have pointed here.
     return this.#names.has(name) || isLoopbackName(name) || name === unmapped(localAddress);

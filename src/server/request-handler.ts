@@ -6,6 +6,7 @@ import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { Call, type Calls } from "./call.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
+import { getMessage } from "./get-request.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
 import { statusTrailers } from "./grpc-response.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
@@ -51,7 +52,9 @@ export class RequestHandler {
 
   async #serve(request: HttpRequest, response: HttpResponse): Promise<void> {
     const { guard, pages, routes, logger } = this.#options;
-    const refusal = guard.refusal(request);
+    const path = pathOf(request);
+    const route = routes.find(path);
+    const refusal = guard.refusal(request) ?? (route && guard.refusalOfCall(request));
     if (refusal !== undefined) {
       logger.warn({ refusal }, "request refused");
       return sendPage(request, response, textPage(403, refusal));
@@ -61,8 +64,6 @@ export class RequestHandler {
       allowOrigin(response, origin);
       if (isPreflight(request)) return answerPreflight(response);
     }
-    const path = pathOf(request);
-    const route = routes.find(path);
     if (route) return this.#serveRoute(request, response, route);
     const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
     if (page) {
@@ -117,9 +118,12 @@ export class RequestHandler {
 
 /** What is wrong with how a method is called; undefined: nothing. */
 function misuse({ handler, method }: Route, request: HttpRequest): Page | undefined {
-  if (!handler.allowedMethods.includes(request.method ?? ""))
-    return textPage(405, "Call this method by POST.");
-  if (request.method === "GET" || handler.supportedContentType(contentTypeOf(request))) return undefined;
+  if (request.method === "GET" && method.methodKind === "unary" && handler.allowedMethods.includes("GET")) {
+    if (getMessage(request) !== undefined) return undefined;
+    return textPage(415, "Say how the message is encoded: ?encoding=json&message={…}, percent-encoded.");
+  }
+  if (request.method !== "POST") return textPage(405, "Call this method by POST.");
+  if (handler.supportedContentType(contentTypeOf(request))) return undefined;
   const json = method.methodKind === "unary" ? "application/json" : "application/connect+json";
   return textPage(
     415,

@@ -100,8 +100,9 @@ export class RouteTable implements ConnectRouter {
       readMaxBytes,
       requestGate: (context) => {
         amendLibraryErrors(context, errors, readMaxBytes);
-        // The call keeps its own deadline, which the library does not know.
-        Object.assign(context, { timeoutMs: callOf(context).timeoutMs });
+        // The library does not know what the call keeps itself: its deadline, and whether it was a GET.
+        const { timeoutMs, requestMethod } = callOf(context);
+        Object.assign(context, { timeoutMs, requestMethod });
         return admit(context);
       },
     });

@@ -45,6 +45,7 @@ export function testRoutes(record: HandlerRecord): Routes {
     if (verb === "crash") throw new Error(SECRET);
     if (verb === "sleep") await sleep(Number(argument), undefined, { signal: context.signal });
     if (verb === "hang") await aborted(context.signal, record);
+    if (verb === "method") context.responseHeader.set("x-method", context.requestMethod);
     if (verb === "ignore") await sleep(Number(argument));
     if (verb === "header") {
       context.responseHeader.set("x-answer", argument);

@@ -260,7 +260,7 @@ describe("Connect", () => {
   });
 
   test("other HTTP methods are refused", async () => {
-    expect((await fetch(server.url + UNARY)).status).toBe(405);
+    expect((await fetch(server.url + STREAM)).status).toBe(405);
     expect((await fetch(server.url + UNARY, { method: "PUT", body: "{}" })).status).toBe(405);
     expect((await fetch(`${server.url}/healthz`, { method: "POST" })).status).toBe(405);
   });
