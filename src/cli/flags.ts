@@ -60,20 +60,9 @@ export function execRequestOf(sandboxId: string, flags: ExecFlags) {
   } satisfies MessageInitShape<typeof ExecRequestSchema>;
 }
 
-/**
- * What follows the sandbox's id: the command, with or without `--` before it.
- * Empty where there is none.
- * @throws UsageError for a flag in that place
- */
-export function argvOf(name: string, words: readonly string[]): string[] {
-  const [first, ...rest] = words;
-  if (first === "--") return rest;
-  if (first?.startsWith("-")) {
-    throw new UsageError(
-      `the option ${first} goes before the sandbox's id; write: berth ${name} ${first} SANDBOX -- COMMAND`,
-    );
-  }
-  return [...words];
+/** What follows the sandbox's id: the command, with or without `--` before it. Empty where there is none. */
+export function argvOf(words: readonly string[]): string[] {
+  return words.slice(words[0] === "--" ? 1 : 0);
 }
 
 /** What the command line says of a sandbox to be made. */

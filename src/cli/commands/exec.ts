@@ -59,7 +59,7 @@ export function execCommand(host: CommandHost): Command {
     .passThroughOptions()
     .action(
       host.action(async (sandboxId: string, words: string[], flags: Flags) => {
-        const args = argvOf("exec", words);
+        const args = argvOf(words);
         if (args.length === 0)
           throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
         const request = {

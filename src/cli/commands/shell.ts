@@ -29,7 +29,7 @@ export function shellCommand(host: CommandHost): Command {
     .passThroughOptions()
     .action(
       host.action(async (sandboxId: string, words: string[], flags: ShellFlags) => {
-        const args = argvOf("shell", words);
+        const args = argvOf(words);
         const request = {
           ...execRequestOf(sandboxId, flags),
           command:
