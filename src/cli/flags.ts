@@ -3,7 +3,14 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import type { ExecRequestSchema } from "../../gen/ts/berth/v1/process_pb.js";
 import { NetworkMode, type SandboxSpecSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { parseCpus, parseDuration, parseKeyValue, parseSize, ValueError } from "../config/values.ts";
+import {
+  parseCpus,
+  parseDuration,
+  parseKeyValue,
+  parseSize,
+  parseWord,
+  ValueError,
+} from "../config/values.ts";
 import { UsageError } from "./exit.ts";
 import { type ClientFlags, clientCommand } from "./host.ts";
 
@@ -33,6 +40,18 @@ export function flagValue<T>(
 /** Reads the values of a repeated `KEY=VALUE` flag. The last one of a key counts. */
 export function keyValues(flag: string, texts: readonly string[] = []): Record<string, string> {
   return Object.fromEntries(texts.map((text) => flagValue(flag, text, parseKeyValue) ?? ["", ""]));
+}
+
+/** Reads the words of a repeated flag, each as what it stands for. */
+export function wordValues<T>(
+  flag: string,
+  texts: readonly string[] = [],
+  values: Readonly<Record<string, T>>,
+): T[] {
+  return texts.map((text) => {
+    flagValue(flag, text, (word) => parseWord(word, Object.keys(values)));
+    return values[text] as T;
+  });
 }
 
 /** What the command line says of how a command is to run in a sandbox. */

@@ -8,16 +8,18 @@ import {
   type RunEvent,
   RunEventType,
   RunOutcome,
+  RunSchema,
   RunState,
   WatchRunResponseSchema,
 } from "../../../gen/ts/berth/v1/run_pb.js";
-import type { ServiceClient } from "../client.ts";
+import type { Tone } from "../colour.ts";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { collect, wordValues } from "../flags.ts";
+import { formatAge, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-
-const PAGE_SIZE = 1000;
+import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
 /** `berth runs`: the runs that the service supervises. */
 export function runsCommand(host: CommandHost): Command {
@@ -33,33 +35,49 @@ export function runsCommand(host: CommandHost): Command {
     .addCommand(rmCommand(host));
 }
 
+const STATES = {
+  idle: RunState.IDLE,
+  running: RunState.RUNNING,
+  finished: RunState.FINISHED,
+  error: RunState.ERROR,
+};
+
+const RUNS: ListKind<typeof ListRunsResponseSchema, typeof RunSchema> = {
+  answer: ListRunsResponseSchema,
+  item: RunSchema,
+  itemsOf: ({ runs }) => runs,
+  idOf: ({ runId }) => runId,
+  columns: [
+    { heading: "ID", text: ({ runId }) => runId },
+    { heading: "STATE", text: stateOf, tone: toneOf },
+    { heading: "STEP", text: ({ currentStep, maxSteps }) => `${currentStep}/${maxSteps}` },
+    { heading: "AGE", text: ({ createTime }) => formatAge(createTime) },
+    { heading: "SANDBOX", text: ({ sandboxId }) => visible(sandboxId) },
+    { heading: "NAME", text: ({ name }) => visible(name) },
+  ],
+};
+
+interface LsFlags extends ListFlags {
+  readonly all?: boolean;
+  readonly state?: readonly string[];
+}
+
 function lsCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+  return listCommand("ls")
     .summary("list runs, newest first")
     .option("-a, --all", "those that are not RUNNING too")
+    .option(
+      "--state <state>",
+      `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
+      collect,
+    )
     .action(
-      host.action(async (flags: ClientFlags & { readonly all?: boolean }) =>
-        withClient(host, flags, EXIT.failed, async (client) => {
-          const runs = await listAll(client, flags.all ? [] : [RunState.RUNNING], host.interrupts.signal);
-          if (flags.json) {
-            const answer = create(ListRunsResponseSchema, { runs });
-            await writeJson(host.io.stdout, messageJson(ListRunsResponseSchema, answer));
-            return EXIT.ok;
-          }
-          const now = Date.now();
-          const headings = ["ID", "STATE", "STEP", "AGE", "SANDBOX", "NAME"];
-          const rows = runs.map((run) => [
-            run.runId,
-            stateOf(run),
-            `${run.currentStep}/${run.maxSteps}`,
-            run.createTime ? formatDuration(Math.max(0, now - timestampMs(run.createTime))) : "",
-            visible(run.sandboxId),
-            visible(run.name),
-          ]);
-          await write(host.io.stdout, formatTable(headings, rows));
-          return EXIT.ok;
-        }),
-      ),
+      listAction(host, RUNS, async (client, { flags, signal }: ListCall<LsFlags>) => {
+        const said = wordValues("--state", flags.state, STATES);
+        const states = said.length > 0 || flags.all ? said : [RunState.RUNNING];
+        const pages = await everyPage((page) => client.runs.listRuns({ states, ...page }, { signal }));
+        return create(ListRunsResponseSchema, { runs: pages.flatMap(({ runs }) => runs) });
+      }),
     );
 }
 
@@ -142,27 +160,14 @@ function rmCommand(host: CommandHost): Command {
     );
 }
 
-async function listAll(
-  client: ServiceClient,
-  states: readonly RunState[],
-  signal: AbortSignal,
-): Promise<Run[]> {
-  const runs: Run[] = [];
-  let pageToken = "";
-  do {
-    const page = await client.runs.listRuns(
-      { states: [...states], pageSize: PAGE_SIZE, pageToken },
-      { signal },
-    );
-    runs.push(...page.runs);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
-  return runs;
-}
-
 function stateOf(run: Run): string {
   const outcome = run.outcome === RunOutcome.UNSPECIFIED ? "" : ` (${formatWord(RunOutcome[run.outcome])})`;
   return formatWord(RunState[run.state]) + outcome;
+}
+
+function toneOf({ state }: Run): Tone | undefined {
+  if (state === RunState.RUNNING) return "good";
+  return state === RunState.ERROR ? "bad" : "muted";
 }
 
 function details(run: Run): string[][] {

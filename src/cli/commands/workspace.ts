@@ -15,14 +15,17 @@ import {
   RemoveTraceRefResponseSchema,
   StopWorkspaceSandboxResponseSchema,
   type Workspace,
+  WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceClient } from "../client.ts";
 import { feeding, inMessages } from "../copy/local-file.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
 import { addSpecFlags, type SpecFlags, specOf } from "../flags.ts";
-import { formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { formatSize, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, serviceCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+import { type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
 /** `berth workspace export`: all of a workspace as a tar on stdout. */
 function exportCommand(host: CommandHost): Command {
@@ -80,8 +83,6 @@ async function* messages(
   }
 }
 
-const PAGE_SIZE = 1000;
-
 /** `berth workspace`: directories that outlive sandboxes. */
 export function workspaceCommand(host: CommandHost): Command {
   const command = new Command("workspace")
@@ -92,7 +93,7 @@ export function workspaceCommand(host: CommandHost): Command {
   for (const subcommand of [
     createCommand(host),
     showCommand(host),
-    listCommand(host),
+    lsCommand(host),
     ensureCommand(host),
     stopCommand(host),
     referenceCommand(host, "add"),
@@ -134,15 +135,39 @@ function showCommand(host: CommandHost): Command {
     );
 }
 
-function listCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+const WORKSPACES: ListKind<typeof ListWorkspacesResponseSchema, typeof WorkspaceSchema> = {
+  answer: ListWorkspacesResponseSchema,
+  item: WorkspaceSchema,
+  itemsOf: ({ workspaces }) => workspaces,
+  idOf: ({ workspaceId }) => visible(workspaceId),
+  columns: [
+    { heading: "ID", text: ({ workspaceId }) => visible(workspaceId) },
+    { heading: "REFS", text: ({ refCount }) => String(refCount) },
+    {
+      heading: "SIZE",
+      text: ({ sizeBytes }) => (sizeBytes === undefined ? "" : formatSize(Number(sizeBytes))),
+      tone: ({ overQuota }) => (overQuota ? "bad" : undefined),
+    },
+    { heading: "SANDBOX", text: ({ sandboxId }) => sandboxId },
+  ],
+};
+
+function lsCommand(host: CommandHost): Command {
+  return listCommand("ls")
     .summary("list workspaces")
     .action(
-      act(host, ListWorkspacesResponseSchema, {
-        call: (client, _, signal) => listAll(client, signal),
-        text: ({ workspaces }) => formatTable(["ID", "REFS", "SIZE", "SANDBOX"], workspaces.map(row)),
-        complain: ({ broken }) => broken.map(complaint).join(""),
-      }),
+      listAction(
+        host,
+        WORKSPACES,
+        async (client, { signal }) => {
+          const pages = await everyPage((page) => client.workspaces.listWorkspaces(page, { signal }));
+          return make(ListWorkspacesResponseSchema, {
+            workspaces: pages.flatMap(({ workspaces }) => workspaces),
+            broken: pages.flatMap(({ broken }) => broken),
+          });
+        },
+        ({ broken }) => broken.map(complaint).join(""),
+      ),
     );
 }
 
@@ -232,7 +257,6 @@ function act<D extends DescMessage, F extends object>(
   {
     call,
     text,
-    complain,
   }: {
     readonly call: (
       client: ServiceClient,
@@ -241,7 +265,6 @@ function act<D extends DescMessage, F extends object>(
       flags: F,
     ) => Promise<MessageShape<D>>;
     readonly text: (answer: MessageShape<D>) => string;
-    readonly complain?: (answer: MessageShape<D>) => string;
   },
 ) {
   return host.action(async (...given: unknown[]) => {
@@ -252,26 +275,9 @@ function act<D extends DescMessage, F extends object>(
       const answer = await call(client, args, host.interrupts.signal, flags);
       if (flags.json) await writeJson(host.io.stdout, messageJson(schema, answer));
       else await write(host.io.stdout, text(answer));
-      if (!flags.json && complain) await write(host.io.stderr, complain(answer));
       return EXIT.ok;
     });
   });
-}
-
-async function listAll(client: ServiceClient, signal: AbortSignal) {
-  const all = make(ListWorkspacesResponseSchema);
-  for (let pageToken = ""; ; ) {
-    const page = await client.workspaces.listWorkspaces({ pageSize: PAGE_SIZE, pageToken }, { signal });
-    all.workspaces.push(...page.workspaces);
-    all.broken.push(...page.broken);
-    pageToken = page.nextPageToken;
-    if (pageToken === "") return all;
-  }
-}
-
-function row({ workspaceId, refCount, sizeBytes, sandboxId }: Workspace): string[] {
-  const size = sizeBytes === undefined ? "" : formatSize(Number(sizeBytes));
-  return [visible(workspaceId), String(refCount), size, sandboxId];
 }
 
 function complaint({ workspaceId, path, message }: BrokenWorkspace): string {
