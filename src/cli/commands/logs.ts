@@ -8,12 +8,12 @@ import {
 import { parseCount } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { commandEnd, EXIT, UsageError } from "../exit.ts";
-import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { cutDown, type Extract, nameOf, type Place, readTranscript } from "../read-transcript.ts";
+import { tellRetry } from "../retry.ts";
 
 interface LogsFlags extends ClientFlags {
   readonly follow?: boolean;
@@ -91,11 +91,7 @@ async function show(
     processId,
     from: { stdout: start("stdout", stdoutBytes), stderr: start("stderr", stderrBytes) },
     until: extract.until,
-    onRetry: async (error, attempt, most) => {
-      const failure = callFailure(error, client.address, EXIT.failed);
-      const why = failure instanceof Error ? failure.message : String(failure);
-      await write(io.stderr, `berth: ${why}; trying to go on (${attempt} of ${most})\n`, signal);
-    },
+    onRetry: tellRetry(io, client.address, signal),
     signal,
   });
   for await (const response of events) {
