@@ -1,6 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { BerthError } from "../base/errors.ts";
 import { COMMANDS } from "./commands.ts";
+import { examples } from "./examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
 import { CLIENT_OPTIONS, type CommandHost } from "./host.ts";
 import type { Io } from "./io.ts";
@@ -49,6 +50,15 @@ async function programFor(args: readonly string[], host: CommandHost, version: s
   const program = new Command("berth")
     .description("A safe place to run code: sandboxes as a gRPC service.")
     .version(version)
+    .addHelpText(
+      "after",
+      examples(
+        "berth serve",
+        "berth run -- python3 -c 'print(6 * 7)'",
+        "berth exec $(berth create) -- ls -l",
+        "berth ls",
+      ),
+    )
     .enablePositionalOptions();
   const line = splitLine(args, CLIENT_OPTIONS);
   const only = line.name !== undefined && Object.hasOwn(COMMANDS, line.name) && COMMANDS[line.name];

@@ -8,6 +8,7 @@ import type { Config } from "../../config/options.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
 import { connectTo, parseServiceAddress } from "../client.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { formatTable } from "../format.ts";
 import type { CommandHost } from "../host.ts";
@@ -24,6 +25,7 @@ export function doctorCommand(host: CommandHost): Command {
         "Exit code 1 where something is missing that sandboxes cannot do without.",
     )
     .option("--json", "write JSON")
+    .addHelpText("after", examples("berth doctor", "berth doctor --engine bubblewrap --json"))
     .action(
       host.action(async (flags: { readonly json?: boolean }, command: Command) => {
         host.interrupts.followOutput();

@@ -7,7 +7,7 @@ import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { SessionSchema } from "../../../gen/ts/berth/v1/session_pb.js";
 import { WorkspaceSchema } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceClient } from "../client.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
 import { messageJson, visible } from "../format.ts";
@@ -64,7 +64,7 @@ interface InspectFlags extends ClientFlags {
 
 /** `berth inspect`: all that the service knows of things. */
 export function inspectCommand(host: CommandHost): Command {
-  const command = serviceCommand("inspect")
+  return serviceCommand("inspect")
     .summary("show all that is known of sandboxes, processes, runs, workspaces or sessions")
     .description(
       "Prints a JSON array with what the API says of each id, in its names. An id is looked for among sandboxes, processes, runs, " +
@@ -75,6 +75,14 @@ export function inspectCommand(host: CommandHost): Command {
     .addOption(new Option("--type <kind>", "look only among these").choices(Object.keys(KINDS)))
     .option("--format <format>", "json, or a template such as '{{.spec.image}}'")
     .argument("<id...>", "their ids")
+    .addHelpText(
+      "after",
+      examples(
+        "berth inspect SANDBOX",
+        "berth inspect --format '{{.spec.image}} {{.expireTime}}' $(berth ls -q)",
+        "berth inspect --type workspace --format '{{.path}}' job",
+      ),
+    )
     .action(
       host.action((ids: string[], flags: InspectFlags) => {
         if (flags.format !== undefined && flags.format !== "json" && !flags.format.includes("{{")) {
@@ -85,12 +93,6 @@ export function inspectCommand(host: CommandHost): Command {
         return withClient(host, flags, EXIT.failed, (client) => inspect(host, client, ids, flags));
       }),
     );
-  return withExamples(
-    command,
-    "berth inspect SANDBOX",
-    "berth inspect --format '{{.spec.image}} {{.expireTime}}' $(berth ls -q)",
-    "berth inspect --type workspace --format '{{.path}}' job",
-  );
 }
 
 async function inspect(

@@ -3,7 +3,7 @@ import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { parseSignal } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
 import { forEachId } from "../each.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
 import { flagValue } from "../flags.ts";
@@ -17,7 +17,7 @@ interface KillFlags extends ClientFlags {
 
 /** `berth kill`: a signal to processes. */
 export function killCommand(host: CommandHost): Command {
-  const command = clientCommand("kill")
+  return clientCommand("kill")
     .summary("send a signal to processes, or to all processes of sandboxes")
     .description(
       "Sends a signal to each process with all that it started, and prints the ids. Of a sandbox, every process that `berth ps` " +
@@ -25,6 +25,10 @@ export function killCommand(host: CommandHost): Command {
     )
     .option("-s, --signal <signal>", "its name or number, as TERM, SIGINT or 9", "KILL")
     .argument("<target...>", "ids of processes or sandboxes")
+    .addHelpText(
+      "after",
+      examples("berth kill PROCESS", "berth kill -s TERM PROCESS", "berth kill --signal INT SANDBOX"),
+    )
     .action(
       host.action((ids: string[], flags: KillFlags) => {
         const number = flagValue("--signal", flags.signal, parseSignal) as number;
@@ -43,12 +47,6 @@ export function killCommand(host: CommandHost): Command {
         );
       }),
     );
-  return withExamples(
-    command,
-    "berth kill PROCESS",
-    "berth kill -s TERM PROCESS",
-    "berth kill --signal INT SANDBOX",
-  );
 }
 
 /** Sends a signal to every process of a sandbox; returns the ids of those that got it. */

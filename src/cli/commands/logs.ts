@@ -7,6 +7,7 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseCount } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
 import { commandEnd, EXIT, UsageError } from "../exit.ts";
 import { flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
@@ -38,6 +39,10 @@ export function logsCommand(host: CommandHost): Command {
     .option("--tail <bytes>", "start that many bytes before the end of each stream")
     .option("--offset <n>", "leave out the first n bytes of each stream")
     .argument("<process>", "id of the process")
+    .addHelpText(
+      "after",
+      examples("berth logs PROCESS", "berth logs -f --tail 4096 PROCESS", "berth logs --stderr PROCESS"),
+    )
     .action(
       host.action(async (processId: string, flags: LogsFlags) => {
         const choose = choiceOf(flags);

@@ -8,7 +8,7 @@ import {
   TerminationCause,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import type { Tone } from "../colour.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { collect, keyValues, wordValues } from "../flags.ts";
 import { formatAge, formatRemaining, formatWord } from "../format.ts";
 import type { CommandHost } from "../host.ts";
@@ -46,7 +46,7 @@ const SANDBOXES: ListKind<typeof ListSandboxesResponseSchema, typeof SandboxSche
 
 /** `berth ls`: which sandboxes there are. */
 export function lsCommand(host: CommandHost): Command {
-  const command = listCommand("ls")
+  return listCommand("ls")
     .summary("list sandboxes")
     .description("Lists sandboxes, newest first.")
     .option("-a, --all", "those that have ended within 24 hours too")
@@ -55,6 +55,15 @@ export function lsCommand(host: CommandHost): Command {
       "--state <state>",
       `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
       collect,
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth ls --all",
+        "berth ls -q -l team=red",
+        "berth ls --state paused --format '{{.ID}} {{index .spec.labels \"team\"}}'",
+        "berth rm $(berth ls -q)",
+      ),
     )
     .action(
       listAction(host, SANDBOXES, async (client, { flags, signal }: ListCall<LsFlags>) => {
@@ -71,13 +80,6 @@ export function lsCommand(host: CommandHost): Command {
         });
       }),
     );
-  return withExamples(
-    command,
-    "berth ls --all",
-    "berth ls -q -l team=red",
-    "berth ls --state paused --format '{{.ID}} {{index .spec.labels \"team\"}}'",
-    "berth rm $(berth ls -q)",
-  );
 }
 
 function stateOf({ state, termination }: Sandbox): string {

@@ -4,19 +4,20 @@ import {
   ResumeSandboxResponseSchema,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { forEachId } from "../each.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 
 /** `berth pause`: freezes sandboxes. */
 export function pauseCommand(host: CommandHost): Command {
-  const command = clientCommand("pause")
+  return clientCommand("pause")
     .summary("freeze every process of sandboxes")
     .description(
       "Freezes every process of sandboxes and prints the ids. One that is paused stays paused. Idle timeout and lifetime go on.",
     )
     .argument("<sandbox...>", "ids of the sandboxes")
+    .addHelpText("after", examples("berth pause SANDBOX", "berth pause $(berth ls -q -l team=red)"))
     .action(
       host.action((sandboxIds: string[], flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, (client) =>
@@ -34,17 +35,17 @@ export function pauseCommand(host: CommandHost): Command {
         ),
       ),
     );
-  return withExamples(command, "berth pause SANDBOX", "berth pause $(berth ls -q -l team=red)");
 }
 
 /** `berth resume`: lets paused sandboxes go on. */
 export function resumeCommand(host: CommandHost): Command {
-  const command = clientCommand("resume")
+  return clientCommand("resume")
     .summary("let the processes of paused sandboxes go on")
     .description(
       "Lets the processes of paused sandboxes go on and prints the ids. One that runs keeps running.",
     )
     .argument("<sandbox...>", "ids of the sandboxes")
+    .addHelpText("after", examples("berth resume SANDBOX", "berth resume $(berth ls -q --state paused)"))
     .action(
       host.action((sandboxIds: string[], flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, (client) =>
@@ -62,5 +63,4 @@ export function resumeCommand(host: CommandHost): Command {
         ),
       ),
     );
-  return withExamples(command, "berth resume SANDBOX", "berth resume $(berth ls -q --state paused)");
 }

@@ -8,7 +8,7 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import type { Tone } from "../colour.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { formatAge, formatSize, formatWord, visible } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
@@ -37,13 +37,21 @@ const PROCESSES: ListKind<typeof ListProcessesResponseSchema, typeof ProcessSche
 
 /** `berth ps`: which processes a sandbox has. */
 export function psCommand(host: CommandHost): Command {
-  const command = listCommand("ps")
+  return listCommand("ps")
     .summary("list the processes of a sandbox")
     .description(
       "Lists the processes that were started in a sandbox over the service, newest first. What they write is read with `berth logs`.",
     )
     .option("-a, --all", "those that have ended within 24 hours too")
     .argument("<sandbox>", "id of the sandbox")
+    .addHelpText(
+      "after",
+      examples(
+        "berth ps SANDBOX",
+        "berth ps --all -q SANDBOX",
+        "berth ps --format 'table {{.ID}}\\t{{.State}}\\t{{json .argv.args}}' SANDBOX",
+      ),
+    )
     .action(
       listAction(host, PROCESSES, async (client, { args: [sandboxId], flags, signal }: ListCall<PsFlags>) => {
         const query = { sandboxId, showEnded: flags.all === true };
@@ -55,12 +63,6 @@ export function psCommand(host: CommandHost): Command {
         });
       }),
     );
-  return withExamples(
-    command,
-    "berth ps SANDBOX",
-    "berth ps --all -q SANDBOX",
-    "berth ps --format 'table {{.ID}}\\t{{.State}}\\t{{json .argv.args}}' SANDBOX",
-  );
 }
 
 function stateOf({ exitStatus }: Process): string {

@@ -13,6 +13,7 @@ import {
   WatchRunResponseSchema,
 } from "../../../gen/ts/berth/v1/run_pb.js";
 import type { Tone } from "../colour.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { collect, wordValues } from "../flags.ts";
 import { formatAge, formatTable, formatWord, messageJson, visible } from "../format.ts";
@@ -28,6 +29,7 @@ export function runsCommand(host: CommandHost): Command {
     .description(
       "Runs are executions of many steps that agents do and the service supervises. To run one command, see `berth run`.",
     )
+    .addHelpText("after", examples("berth runs ls", "berth runs watch RUN"))
     .addCommand(lsCommand(host))
     .addCommand(showCommand(host))
     .addCommand(watchCommand(host))
@@ -71,6 +73,7 @@ function lsCommand(host: CommandHost): Command {
       `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
       collect,
     )
+    .addHelpText("after", examples("berth runs ls --all", "berth runs ls --state error -q"))
     .action(
       listAction(host, RUNS, async (client, { flags, signal }: ListCall<LsFlags>) => {
         const said = wordValues("--state", flags.state, STATES);
@@ -85,6 +88,7 @@ function showCommand(host: CommandHost): Command {
   return clientCommand("show")
     .summary("show a run and its steps")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs show RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -104,6 +108,7 @@ function watchCommand(host: CommandHost): Command {
     .summary("follow what happens to a run, until it ends")
     .description("Prints the events of a run until the run ends or is deleted.")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs watch RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -130,6 +135,7 @@ function cancelCommand(host: CommandHost): Command {
   return clientCommand("cancel")
     .summary("end a run; its processes go, and so does its sandbox unless it is to stay")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs cancel RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -148,6 +154,7 @@ function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
     .summary("delete a run and its record; one that is RUNNING is canceled first")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs rm RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {

@@ -5,6 +5,7 @@ import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { describeIsolation } from "../../engine/port.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
 import type { RunningService, ServiceParts } from "../service.ts";
@@ -16,6 +17,14 @@ export function serveCommand(host: CommandHost): Command {
     .description(
       "Runs the service until SIGTERM or SIGINT. Every option is also read from its environment variable and from the " +
         "configuration file; a flag goes before a variable, and a variable before the file.",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth serve",
+        "berth serve --listen 127.0.0.1:7071 --max-sandboxes 20 --idle-timeout 30m",
+        "berth serve --engine bubblewrap --data-dir ./data",
+      ),
     )
     .action(
       host.action(async (_flags: unknown, command: Command) => {

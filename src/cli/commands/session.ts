@@ -14,6 +14,7 @@ import {
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { Tone } from "../colour.ts";
+import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import {
   collect,
@@ -50,6 +51,10 @@ export function sessionCommand(host: CommandHost): Command {
     .description(
       "Sessions: shells, interpreters and other resources that stay between the calls of a worker.",
     )
+    .addHelpText(
+      "after",
+      examples("berth session create python", "berth tool run python:run code='x = 1'", "berth session rm"),
+    )
     .addCommand(createCommand(host))
     .addCommand(lsCommand(host))
     .addCommand(viewCommand(host))
@@ -68,6 +73,14 @@ function createCommand(host: CommandHost): Command {
     .argument(
       "<type...>",
       "bash, python, vm, … (see berth tool ls), and their settings: screen_size:='[1280,800]'",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth session create bash",
+        "berth session create -w ann python --ttl 2h",
+        "berth session create vm screen_size:='[1280,800]'",
+      ),
     )
     .action(
       host.action(async (words: string[], flags: CreateFlags) => {
@@ -125,6 +138,7 @@ function lsCommand(host: CommandHost): Command {
     .description("Lists sessions, newest first.")
     .option("-w, --worker <id>", "only those of this worker")
     .option("--type <type>", "only those of this type, may be repeated", collect)
+    .addHelpText("after", examples("berth session ls", "berth session ls -w ann --type bash -q"))
     .action(
       listAction(host, SESSIONS, async (client, { flags, signal }: ListCall<LsFlags>) => {
         const query = { workerId: flags.worker ?? "", resourceTypes: [...(flags.type ?? [])] };
@@ -141,6 +155,10 @@ function resetCommand(host: CommandHost): Command {
     .description("Ends the worker's session of a type, makes another in its place, and prints its id.")
     .option("--config <json>", "its settings (default: those it had)")
     .argument("<type>", "the type")
+    .addHelpText(
+      "after",
+      examples("berth session reset bash", "berth session reset -w ann python --grace 5s"),
+    )
     .action(
       host.action(async (resourceType: string, flags: EndFlags) => {
         const config = flags.config === undefined ? undefined : jsonObject("--config", flags.config);
@@ -163,6 +181,7 @@ function removeCommand(host: CommandHost): Command {
   return graceOption(workerCommand("rm"))
     .description("Ends sessions of a worker, all of them where no type is named, and prints their ids.")
     .argument("[type...]", "only those of these types")
+    .addHelpText("after", examples("berth session rm", "berth session rm -w ann bash python"))
     .action(
       host.action(async (resourceTypes: string[], flags: EndFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {

@@ -12,6 +12,7 @@ import {
 import { parseDuration } from "../../config/values.ts";
 import { saveAttachments } from "../attachments/save.ts";
 import { showAttachments } from "../attachments/show.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { flagValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
 import { messageJson, visible } from "../format.ts";
@@ -30,6 +31,7 @@ export function toolCommand(host: CommandHost): Command {
   return new Command("tool")
     .summary("list and run the tools of sessions")
     .description("Tools run on a worker's session of their type, or on a temporary one made for the call.")
+    .addHelpText("after", examples("berth tool ls", "berth tool run bash:run command='ls -l'"))
     .addCommand(lsCommand(host))
     .addCommand(runCommand(host));
 }
@@ -49,6 +51,7 @@ function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .description("Lists tools; with --json also the schemas of their params.")
     .argument("[type]", "only those of this type")
+    .addHelpText("after", examples("berth tool ls", "berth tool ls bash"))
     .action(
       listAction(host, TOOLS, async (client, { args: [resourceType = ""], signal }) => {
         const pages = await everyPage((page) =>
@@ -73,6 +76,14 @@ function runCommand(host: CommandHost): Command {
     )
     .argument("<tool>", "its name, for instance bash:run")
     .argument("[param...]", "its params: command='ls -l', limit:=10")
+    .addHelpText(
+      "after",
+      examples(
+        "berth tool run bash:run command='ls -l'",
+        "berth tool run -w ann --timeout 30s python:run code='print(6 * 7)'",
+        "berth tool run vm:screenshot -o screen.png",
+      ),
+    )
     .action(
       host.action(async (tool: string, words: string[], flags: RunFlags) => {
         const request = {

@@ -7,7 +7,7 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import { forEachId } from "../each.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { collect, flagValue, keyValues } from "../flags.ts";
 import { messageJson } from "../format.ts";
@@ -24,7 +24,7 @@ type Change = Pick<MessageInitShape<typeof UpdateSandboxRequestSchema>, "idleTim
 
 /** `berth update`: changes what can be changed of sandboxes. */
 export function updateCommand(host: CommandHost): Command {
-  const command = clientCommand("update")
+  return clientCommand("update")
     .summary("change labels, idle timeout or lifetime of sandboxes")
     .description(
       "Changes sandboxes that have not ended, and prints their ids. Labels that are not named stay; of two updates of the labels " +
@@ -35,6 +35,14 @@ export function updateCommand(host: CommandHost): Command {
     .option("--idle-timeout <duration>", "how long it may stay unused, as 1h, or default: the service's")
     .option("--max-lifetime <duration>", "how long it may live from its create on, or default: the service's")
     .argument("<sandbox...>", "ids of the sandboxes")
+    .addHelpText(
+      "after",
+      examples(
+        "berth update --idle-timeout 4h SANDBOX",
+        "berth update -l team=red --remove-label draft SANDBOX SANDBOX",
+        "berth update --max-lifetime default SANDBOX",
+      ),
+    )
     .action(
       host.action((sandboxIds: string[], flags: UpdateFlags) => {
         const { change, paths } = changeOf(flags);
@@ -64,12 +72,6 @@ export function updateCommand(host: CommandHost): Command {
         );
       }),
     );
-  return withExamples(
-    command,
-    "berth update --idle-timeout 4h SANDBOX",
-    "berth update -l team=red --remove-label draft SANDBOX SANDBOX",
-    "berth update --max-lifetime default SANDBOX",
-  );
 }
 
 /** What the flags say of durations; `default` leaves one to the service. */

@@ -8,7 +8,7 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
-import { withExamples } from "../examples.ts";
+import { examples } from "../examples.ts";
 import { commandEnd, EXIT, Failed } from "../exit.ts";
 import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
@@ -34,7 +34,7 @@ interface End {
 
 /** `berth wait`: until processes or sandboxes have ended. */
 export function waitCommand(host: CommandHost): Command {
-  const command = clientCommand("wait")
+  return clientCommand("wait")
     .summary("wait until processes or sandboxes have ended")
     .description(
       "Waits until each has ended, and prints how in the order given: of a process its exit code, as `berth exec` would exit; of a " +
@@ -44,6 +44,14 @@ export function waitCommand(host: CommandHost): Command {
     )
     .option("--timeout <duration>", "how long to wait at most, as 30s (default: without end)")
     .argument("<target...>", "ids of processes or sandboxes")
+    .addHelpText(
+      "after",
+      examples(
+        "berth wait PROCESS",
+        "berth wait --timeout 5m PROCESS PROCESS",
+        "berth wait $(berth exec -d SANDBOX -- make test)",
+      ),
+    )
     .action(
       host.action((ids: string[], flags: WaitFlags) => {
         const timeoutMs = flagValue("--timeout", flags.timeout, parseDuration);
@@ -52,12 +60,6 @@ export function waitCommand(host: CommandHost): Command {
         );
       }),
     );
-  return withExamples(
-    command,
-    "berth wait PROCESS",
-    "berth wait --timeout 5m PROCESS PROCESS",
-    "berth wait $(berth exec -d SANDBOX -- make test)",
-  );
 }
 
 async function waitFor(
@@ -158,20 +160,21 @@ async function terminationOf(
     if (sandbox === undefined) throw new Error("the service answered without a sandbox");
     return sandbox;
   };
+  let sandbox = await read();
   for (let failures = 0; ; ) {
     // Leaving the loop below does not end the call; this does.
     const leave = new AbortController();
     try {
-      const { termination, generation } = await read();
-      if (termination) return termination;
-      failures = 0;
+      if (failures > 0) sandbox = await read();
+      if (sandbox.termination) return sandbox.termination;
       const call = { signal: AbortSignal.any([signal, leave.signal]) };
       // From the oldest event kept on: what happened since the read is among them.
       for await (const { item } of client.sandboxes.watchEvents({ sandboxId }, call)) {
+        failures = 0;
         if (item.case === "event") {
-          const { type, termination } = item.value;
-          if (type === SandboxEventType.TERMINATED && item.value.generation === generation && termination)
-            return termination;
+          const { type, generation, termination } = item.value;
+          const isEnd = type === SandboxEventType.TERMINATED && generation === sandbox.generation;
+          if (isEnd && termination) return termination;
         } else if (item.case === "trimmed") {
           const { termination } = await read();
           if (termination) return termination;

@@ -19,6 +19,7 @@ import {
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceClient } from "../client.ts";
 import { feeding, inMessages } from "../copy/local-file.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
 import { addSpecFlags, type SpecFlags, specOf } from "../flags.ts";
 import { formatSize, formatWord, messageJson, visible } from "../format.ts";
@@ -32,6 +33,7 @@ function exportCommand(host: CommandHost): Command {
   return serviceCommand("export")
     .argument("<workspace>", "its id")
     .summary("write a workspace to stdout as a tar")
+    .addHelpText("after", examples("berth workspace export job > job.tar"))
     .action(
       host.action(async (workspaceId: string, flags: ClientFlags) => {
         const { stdout } = host.io;
@@ -54,6 +56,10 @@ function importCommand(host: CommandHost): Command {
     .argument("<workspace>", "its id; made where there is none")
     .summary("unpack a tar from stdin into a workspace")
     .option("--replace", "in place of all that is there")
+    .addHelpText(
+      "after",
+      examples("berth workspace import job < job.tar", "tar c . | berth workspace import --replace job"),
+    )
     .action(
       host.action(async (workspaceId: string, flags: ClientFlags & { readonly replace?: boolean }) => {
         const { stdin, stdout } = host.io;
@@ -89,6 +95,14 @@ export function workspaceCommand(host: CommandHost): Command {
     .summary("keep directories that outlive sandboxes")
     .description(
       "Workspaces: directories that outlive the sandboxes they appear in. A workspace's id is a name of your own.",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth workspace create job",
+        "berth run --workspace job -- touch file",
+        "berth workspace export job > job.tar",
+      ),
     );
   for (const subcommand of [
     createCommand(host),
@@ -112,6 +126,7 @@ function createCommand(host: CommandHost): Command {
   return clientCommand("create")
     .argument("<workspace>", "its id")
     .summary("make a workspace and print its directory")
+    .addHelpText("after", examples("berth workspace create job"))
     .action(
       act(host, CreateWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal) =>
@@ -126,6 +141,7 @@ function showCommand(host: CommandHost): Command {
     .argument("<workspace>", "its id")
     .summary("show a workspace")
     .option("--measure", "measure its size again")
+    .addHelpText("after", examples("berth workspace show --measure job"))
     .action(
       act(host, GetWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal, { measure }: { measure?: boolean }) =>
@@ -155,6 +171,7 @@ const WORKSPACES: ListKind<typeof ListWorkspacesResponseSchema, typeof Workspace
 function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .summary("list workspaces")
+    .addHelpText("after", examples("berth workspace ls", "berth workspace ls --format '{{.ID}} {{.path}}'"))
     .action(
       listAction(
         host,
@@ -175,6 +192,13 @@ function ensureCommand(host: CommandHost): Command {
   return addSpecFlags(clientCommand("ensure"))
     .argument("<workspace>", "its id")
     .summary("make sure that a workspace has a running sandbox, and print that one's id")
+    .addHelpText(
+      "after",
+      examples(
+        "berth workspace ensure job",
+        "berth exec $(berth workspace ensure --memory 2GiB job) -- make",
+      ),
+    )
     .action(
       act(host, EnsureWorkspaceSandboxResponseSchema, {
         call: (client, [workspaceId], signal, flags: SpecFlags) =>
@@ -192,6 +216,7 @@ function stopCommand(host: CommandHost): Command {
   return clientCommand("stop")
     .argument("<workspace>", "its id")
     .summary("delete a workspace's sandbox; its directory stays")
+    .addHelpText("after", examples("berth workspace stop job"))
     .action(
       act(host, StopWorkspaceSandboxResponseSchema, {
         call: (client, [workspaceId], signal) =>
@@ -204,7 +229,8 @@ function stopCommand(host: CommandHost): Command {
 function referenceCommand(host: CommandHost, what: "add" | "remove"): Command {
   const command = clientCommand(`${what}-ref`)
     .argument("<workspace>", "its id")
-    .argument("<trace>", "id of the trace");
+    .argument("<trace>", "id of the trace")
+    .addHelpText("after", examples(`berth workspace ${what}-ref job trace-1`));
   if (what === "add") {
     return command.summary("record that a trace uses a workspace").action(
       act(host, AddTraceRefResponseSchema, {
@@ -228,6 +254,7 @@ function lookupCommand(host: CommandHost): Command {
   return clientCommand("lookup")
     .argument("<trace>", "id of the trace")
     .summary("find the workspace of a trace and print its id")
+    .addHelpText("after", examples("berth workspace lookup trace-1"))
     .action(
       act(host, LookupTraceResponseSchema, {
         call: (client, [traceId], signal) => client.workspaces.lookupTrace({ traceId }, { signal }),
@@ -241,6 +268,7 @@ function cleanupCommand(host: CommandHost): Command {
     .argument("<workspace>", "its id")
     .summary("end the use of a workspace: delete its sandboxes, clear its references")
     .option("--force", "even while traces refer to it, and delete the workspace with all that it holds")
+    .addHelpText("after", examples("berth workspace cleanup job", "berth workspace cleanup --force job"))
     .action(
       act(host, CleanupWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal, { force }: { force?: boolean }) =>
