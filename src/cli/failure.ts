@@ -95,6 +95,8 @@ function hintFor(reason: ErrorReason): string | undefined {
       return "See what is missing: berth doctor";
     case ErrorReason.PROCESS_NOT_FOUND:
       return "See which there are: berth ps --all SANDBOX";
+    case ErrorReason.WORKSPACE_NOT_FOUND:
+      return "See which there are: berth workspace ls";
     case ErrorReason.SANDBOX_LIMIT:
       return "See which there are: berth ls";
     default:

@@ -3,9 +3,17 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import type { ExecRequestSchema } from "../../gen/ts/berth/v1/process_pb.js";
 import { NetworkMode, type SandboxSpecSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { parseCpus, parseDuration, parseKeyValue, parseSize, ValueError } from "../config/values.ts";
+import {
+  parseCpus,
+  parseDuration,
+  parseKeyValue,
+  parseSize,
+  parseWord,
+  ValueError,
+} from "../config/values.ts";
 import { UsageError } from "./exit.ts";
 import { type ClientFlags, clientCommand } from "./host.ts";
+import { type MountInit, parseMount, parseVolume } from "./mounts.ts";
 
 /** Gathers the values of a flag that may be repeated. */
 export function collect(text: string, before: readonly string[] | undefined): string[] {
@@ -30,9 +38,23 @@ export function flagValue<T>(
   }
 }
 
+/** Reads the values of a repeated flag, as {@link flagValue} does one. */
+export function flagValues<T>(flag: string, texts: readonly string[] = [], read: (text: string) => T): T[] {
+  return texts.map((text) => flagValue(flag, text, read) as T);
+}
+
 /** Reads the values of a repeated `KEY=VALUE` flag. The last one of a key counts. */
-export function keyValues(flag: string, texts: readonly string[] = []): Record<string, string> {
-  return Object.fromEntries(texts.map((text) => flagValue(flag, text, parseKeyValue) ?? ["", ""]));
+export function keyValues(flag: string, texts?: readonly string[]): Record<string, string> {
+  return Object.fromEntries(flagValues(flag, texts, parseKeyValue));
+}
+
+/** Reads the words of a repeated flag, each as what it stands for. */
+export function wordValues<T>(
+  flag: string,
+  texts: readonly string[] | undefined,
+  values: Readonly<Record<string, T>>,
+): T[] {
+  return flagValues(flag, texts, (text) => values[parseWord(text, Object.keys(values))] as T);
 }
 
 /** What the command line says of how a command is to run in a sandbox. */
@@ -60,20 +82,9 @@ export function execRequestOf(sandboxId: string, flags: ExecFlags) {
   } satisfies MessageInitShape<typeof ExecRequestSchema>;
 }
 
-/**
- * What follows the sandbox's id: the command, with or without `--` before it.
- * Empty where there is none.
- * @throws UsageError for a flag in that place
- */
-export function argvOf(name: string, words: readonly string[]): string[] {
-  const [first, ...rest] = words;
-  if (first === "--") return rest;
-  if (first?.startsWith("-")) {
-    throw new UsageError(
-      `the option ${first} goes before the sandbox's id; write: berth ${name} ${first} SANDBOX -- COMMAND`,
-    );
-  }
-  return [...words];
+/** What follows the sandbox's id: the command, with or without `--` before it. Empty where there is none. */
+export function argvOf(words: readonly string[]): string[] {
+  return words.slice(words[0] === "--" ? 1 : 0);
 }
 
 /** What the command line says of a sandbox to be made. */
@@ -89,6 +100,9 @@ export interface SpecFlags {
   readonly idleTimeout?: string;
   readonly maxLifetime?: string;
   readonly runtime?: string;
+  readonly volume?: readonly string[];
+  readonly mount?: readonly string[];
+  readonly workspace?: string;
 }
 
 /** The part of a spec that the flags make. */
@@ -105,7 +119,37 @@ export function addSpecFlags(command: Command): Command {
     .option("--cpus <n>", "CPUs, as 0.5 (default: the service's)")
     .option("--network", "let it reach public addresses (default: no network)")
     .option("-l, --label <KEY=VALUE>", "label for `berth ls -l`, may be repeated", collect)
-    .option("--runtime <name>", "OCI runtime that the operator allowed, as runsc");
+    .option("--runtime <name>", "OCI runtime that the operator allowed, as runsc")
+    .option(
+      "-v, --volume <SOURCE:TARGET[:ro]>",
+      "show a workspace, or a directory of the service's machine by its absolute path, may be repeated",
+      collect,
+    )
+    .option(
+      "--mount <settings>",
+      "the same in words: type=workspace|bind,source=…,target=…[,readonly], may be repeated",
+      collect,
+    );
+}
+
+/** Adds the flag that makes a workspace the place where commands start. */
+export function addWorkspaceFlag(command: Command): Command {
+  return command.option("--workspace <id>", "workspace to show at the directory that commands start in");
+}
+
+/** Where commands start by the service's own default. */
+const DEFAULT_WORKDIR = "/workspace";
+
+function mountsOf({ volume = [], mount = [], workspace, workdir }: SpecFlags): MountInit[] {
+  const own: MountInit[] =
+    workspace === undefined
+      ? []
+      : [{ source: { case: "workspaceId", value: workspace }, target: workdir ?? DEFAULT_WORKDIR }];
+  return [
+    ...own,
+    ...flagValues("--volume", volume, parseVolume),
+    ...flagValues("--mount", mount, parseMount),
+  ];
 }
 
 /** Makes a spec of what was said; the rest is the service's to fill in. */
@@ -124,6 +168,7 @@ export function specOf(flags: SpecFlags): SpecInit {
     idleTimeout: flagValue("--idle-timeout", flags.idleTimeout, duration),
     maxLifetime: flagValue("--max-lifetime", flags.maxLifetime, duration),
     runtime: flags.runtime,
+    mounts: mountsOf(flags),
   };
 }
 

@@ -1,4 +1,5 @@
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 
 /** Writes a duration as its one or two largest parts: `850ms`, `12s`, `3m 20s`, `2h`, `5d 4h`. */
 export function formatDuration(ms: number): string {
@@ -18,6 +19,16 @@ export function formatDuration(ms: number): string {
     .join(" ");
 }
 
+/** Writes how long ago a time was; nothing for none. */
+export function formatAge(time: Timestamp | undefined): string {
+  return time ? formatDuration(Math.max(0, Date.now() - timestampMs(time))) : "";
+}
+
+/** Writes when a time will be, as `in 59m 3s`; nothing for none. */
+export function formatRemaining(time: Timestamp | undefined): string {
+  return time ? `in ${formatDuration(Math.max(0, timestampMs(time) - Date.now()))}` : "";
+}
+
 /** Writes a size in powers of 1024, as `512 MiB`. */
 export function formatSize(bytes: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -31,14 +42,24 @@ export function formatSize(bytes: number): string {
   return `${amount.toFixed(digits)} ${units[unit]}`;
 }
 
-/** Writes rows below their headings, each column as wide as its widest cell. */
-export function formatTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {
+/**
+ * Writes rows below their headings, each column as wide as its widest cell.
+ * `paint` may put colour on the text of a cell, which does not count for the width.
+ */
+export function formatTable(
+  headings: readonly string[],
+  rows: readonly (readonly string[])[],
+  paint: (text: string, row: number, column: number) => string = (text) => text,
+): string {
   const lines = [headings, ...rows];
   const widths = headings.map((_, column) => Math.max(...lines.map((cells) => (cells[column] ?? "").length)));
   return lines
-    .map((cells) =>
+    .map((cells, line) =>
       cells
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .map((cell, column) => {
+          const painted = line === 0 ? cell : paint(cell, line - 1, column);
+          return painted + " ".repeat((widths[column] ?? 0) - cell.length);
+        })
         .join("  ")
         .trimEnd(),
     )

@@ -1,12 +1,15 @@
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import { connectTo, DEFAULT_ADDRESS, parseServiceAddress, type ServiceClient } from "./client.ts";
 import { callFailure } from "./failure.ts";
 import type { Interrupts, Io } from "./io.ts";
+import type { ServiceParts } from "./service.ts";
 
 /** What every command is given. */
 export interface CommandHost {
   readonly io: Io;
   readonly interrupts: Interrupts;
+  /** The service that the program can be. */
+  readonly service: ServiceParts;
   /** Makes a commander action of one that returns the program's exit code. */
   action<A extends unknown[]>(run: (...args: A) => Promise<number>): (...args: A) => Promise<void>;
 }
@@ -17,17 +20,23 @@ export interface ClientFlags {
   readonly json?: boolean;
 }
 
+const ADDRESS = new Option(
+  "--address <address>",
+  `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
+);
+const JSON_OUTPUT = new Option("--json", "write JSON, in the names of the API");
+
+/** The options of the client, which a person may also write before the command. */
+export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, JSON_OUTPUT];
+
 /** A command that calls a service. */
 export function serviceCommand(name: string): Command {
-  return new Command(name).option(
-    "--address <address>",
-    `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
-  );
+  return new Command(name).addOption(ADDRESS);
 }
 
 /** A command that calls a service and prints the result, as JSON on request. */
 export function clientCommand(name: string): Command {
-  return serviceCommand(name).option("--json", "write JSON, in the names of the API");
+  return serviceCommand(name).addOption(JSON_OUTPUT);
 }
 
 /** Calls a service and describes failures in words; `failureCode` is then the exit code. */

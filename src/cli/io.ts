@@ -34,13 +34,17 @@ export async function write(
 /** What JSON may hold unescaped although terminals act on it: DEL, C1 controls, changes of direction, other line ends. */
 const ACTIVE = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
-/** Writes one line of JSON, in which nothing acts on a terminal. */
-export async function writeJson(stream: Writable, value: unknown, signal?: AbortSignal): Promise<void> {
-  const json = JSON.stringify(value).replace(
+/** Writes a value as JSON in which nothing acts on a terminal; `indent` is as `JSON.stringify` has it. */
+export function safeJson(value: unknown, indent?: number): string {
+  return JSON.stringify(value, undefined, indent).replace(
     ACTIVE,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
-  await write(stream, `${json}\n`, signal);
+}
+
+/** Writes one line of JSON, in which nothing acts on a terminal. */
+export async function writeJson(stream: Writable, value: unknown, signal?: AbortSignal): Promise<void> {
+  await write(stream, `${safeJson(value)}\n`, signal);
 }
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

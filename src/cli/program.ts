@@ -1,25 +1,12 @@
 import { Command, CommanderError } from "commander";
 import { BerthError } from "../base/errors.ts";
-import { cpCommand } from "./commands/cp.ts";
-import { createCommand } from "./commands/create.ts";
-import { doctorCommand } from "./commands/doctor.ts";
-import { execCommand } from "./commands/exec.ts";
-import { logsCommand } from "./commands/logs.ts";
-import { lsCommand } from "./commands/ls.ts";
-import { psCommand } from "./commands/ps.ts";
-import { rmCommand } from "./commands/rm.ts";
-import { runCommand } from "./commands/run.ts";
-import { runsCommand } from "./commands/runs.ts";
-import { serveCommand } from "./commands/serve.ts";
-import { sessionCommand } from "./commands/session.ts";
-import { shellCommand } from "./commands/shell.ts";
-import { statsCommand } from "./commands/stats.ts";
-import { toolCommand } from "./commands/tool.ts";
-import { workspaceCommand } from "./commands/workspace.ts";
+import { COMMANDS } from "./commands.ts";
+import { examples } from "./examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
-import type { CommandHost } from "./host.ts";
+import { CLIENT_OPTIONS, type CommandHost } from "./host.ts";
 import type { Io } from "./io.ts";
 import { Interrupts } from "./io.ts";
+import { arrangeLine, splitLine } from "./line.ts";
 import type { ServiceParts } from "./service.ts";
 
 /** What the program is made of. */
@@ -39,34 +26,46 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   const host: CommandHost = {
     io,
     interrupts,
+    service,
     action:
       (run) =>
       async (...given) => {
         exitCode = await run(...given);
       },
   };
+  try {
+    const { program, words } = await programFor(args, host, version);
+    await program.parseAsync(words, { from: "user" });
+    return exitCode;
+  } catch (error) {
+    return tellEnd(interrupts.signal.aborted ? interrupts.signal.reason : error, io);
+  } finally {
+    interrupts.dispose();
+  }
+}
+
+/** The program as far as a line needs it, and the line as it takes it. */
+async function programFor(args: readonly string[], host: CommandHost, version: string) {
+  const { io } = host;
   const program = new Command("berth")
     .description("A safe place to run code: sandboxes as a gRPC service.")
     .version(version)
+    .addHelpText(
+      "after",
+      examples(
+        "berth serve",
+        "berth run -- python3 -c 'print(6 * 7)'",
+        "berth exec $(berth create) -- ls -l",
+        "berth ls",
+      ),
+    )
     .enablePositionalOptions();
-  const commands = [
-    serveCommand(host, service),
-    doctorCommand(host, service),
-    runCommand(host),
-    createCommand(host),
-    execCommand(host),
-    shellCommand(host),
-    cpCommand(host),
-    psCommand(host),
-    logsCommand(host),
-    lsCommand(host),
-    rmCommand(host),
-    statsCommand(host),
-    sessionCommand(host),
-    toolCommand(host),
-    workspaceCommand(host),
-    runsCommand(host),
-  ];
+  const line = splitLine(args, CLIENT_OPTIONS);
+  const only = line.name !== undefined && Object.hasOwn(COMMANDS, line.name) && COMMANDS[line.name];
+  const isVersion = args[0] === "--version" || args[0] === "-V";
+  // Help and suggestions need every command.
+  const needed = only ? [only] : isVersion ? [] : Object.values(COMMANDS);
+  const commands = await Promise.all(needed.map((make) => make(host)));
   for (const command of commands) program.addCommand(command);
   for (const command of [program, ...commands, ...commands.flatMap((one) => one.commands)]) {
     command.exitOverride().configureOutput({
@@ -75,14 +74,8 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       outputError: (text, writeErr) => writeErr(text.replace(/^error: /, "berth: ")),
     });
   }
-  try {
-    await program.parseAsync(args, { from: "user" });
-    return exitCode;
-  } catch (error) {
-    return tellEnd(interrupts.signal.aborted ? interrupts.signal.reason : error, io);
-  } finally {
-    interrupts.dispose();
-  }
+  const [command] = commands;
+  return { program, words: only && command ? arrangeLine(line, command, CLIENT_OPTIONS) : args };
 }
 
 /** Says why the program ends before its time, and gives the exit code. */

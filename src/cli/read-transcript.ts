@@ -1,7 +1,6 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { type AttachProcessResponse, OutputStream } from "../../gen/ts/berth/v1/process_pb.js";
 import type { ServiceClient } from "./client.ts";
-import { isConnectionFailure } from "./failure.ts";
+import { beforeRetry, type OnRetry } from "./retry.ts";
 
 /** A place in each stream of a process's output, in bytes from its start. */
 export interface Place {
@@ -47,19 +46,13 @@ export function cutDown({ event }: AttachProcessResponse, { only, from, until }:
   return output.data.length > 0;
 }
 
-/** How often in a row it is tried to go on after a connection that broke. */
-const MAX_RETRIES = 6;
-const FIRST_RETRY_MS = 250;
-const MAX_RETRY_MS = 4000;
-
 /** What {@link readTranscript} is to do. */
 interface ReadTranscriptOptions {
   readonly processId: string;
   readonly from: Place;
   /** Where to stop; undefined: at the process's end. */
   readonly until: Place | undefined;
-  /** Says that a connection broke and another is tried. */
-  readonly onRetry: (error: unknown, attempt: number, most: number) => Promise<void>;
+  readonly onRetry: OnRetry;
   readonly signal: AbortSignal;
 }
 
@@ -99,10 +92,7 @@ export async function* readTranscript(
       }
       throw new Error("the service ended the stream without saying how the process ended");
     } catch (error) {
-      if (signal.aborted || !isConnectionFailure(error, client.address) || failures === MAX_RETRIES)
-        throw error;
-      await onRetry(error, ++failures, MAX_RETRIES);
-      await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS), undefined, { signal });
+      await beforeRetry(error, ++failures, { address: client.address, onRetry, signal });
     } finally {
       leave.abort();
     }

@@ -98,6 +98,24 @@ export function parseWord<W extends string>(text: string, words: readonly W[]): 
   return word;
 }
 
+/** Linux's signals by their names, from 1 on: sandboxes run Linux, whatever the client runs on. */
+const SIGNAL_NAMES =
+  "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU " +
+  "URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS";
+const LAST_SIGNAL = 64;
+
+/** Reads a signal of Linux, `TERM`, `SIGTERM` or `15`, as its number. */
+export function parseSignal(text: string): number {
+  const name = text.toUpperCase().replace(/^SIG/, "");
+  const number = /^\d{1,3}$/.test(text) ? Number(text) : SIGNAL_NAMES.split(" ").indexOf(name) + 1;
+  if (number < 1 || number > LAST_SIGNAL) {
+    throw new ValueError(
+      `${quoted(text)} is not a signal; write TERM, SIGTERM or a number from 1 to ${LAST_SIGNAL}`,
+    );
+  }
+  return number;
+}
+
 /** Reads a switch's value as an environment variable or a file gives it. */
 export function parseSwitch(text: string): boolean {
   if (/^(true|1|yes|on)$/i.test(text)) return true;

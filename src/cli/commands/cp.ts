@@ -5,6 +5,7 @@ import { download } from "../copy/download.ts";
 import { parseCopy } from "../copy/place.ts";
 import { CopyProgress } from "../copy/progress.ts";
 import { upload } from "../copy/upload.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
@@ -34,6 +35,15 @@ export function cpCommand(host: CommandHost): Command {
     .option("-p, --parents", "make directories that are missing above a target in the sandbox")
     .argument("<source>", "what is copied")
     .argument("<target>", "where to")
+    .addHelpText(
+      "after",
+      examples(
+        "berth cp data.csv SANDBOX:",
+        "berth cp -p ./src SANDBOX:/app/src",
+        "berth cp SANDBOX:/workspace/out/. ./results",
+        "berth cp SANDBOX:report.json - | jq .",
+      ),
+    )
     .action(
       host.action(async (source: string, target: string, flags: CpFlags) => {
         const copy = parseCopy(source, target);

@@ -1,8 +1,9 @@
 import type { Command } from "commander";
 import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { addSpecFlags, type SpecFlags, specOf } from "../flags.ts";
+import { addSpecFlags, addWorkspaceFlag, type SpecFlags, specOf } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
@@ -14,12 +15,20 @@ interface CreateFlags extends ClientFlags, SpecFlags {
 
 /** `berth create`: a sandbox to be used by further commands. */
 export function createCommand(host: CommandHost): Command {
-  return addSpecFlags(clientCommand("create"))
+  return addWorkspaceFlag(addSpecFlags(clientCommand("create")))
     .summary("create a sandbox and print its id")
     .description("Creates a sandbox, ready to run commands, and prints its id.")
     .option("--id <id>", "the id it is to have (default: a new one)")
     .option("--idle-timeout <duration>", "how long it may stay unused, as 1h (default: the service's)")
     .option("--max-lifetime <duration>", "how long it may live at all (default: the service's)")
+    .addHelpText(
+      "after",
+      examples(
+        "berth create",
+        "berth create --id job-7 -l team=red --idle-timeout 4h",
+        "berth create --image node:24 --workspace job -v cache:/root/.npm",
+      ),
+    )
     .action(
       host.action(async (flags: CreateFlags) => {
         const spec = specOf(flags);

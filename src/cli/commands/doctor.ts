@@ -7,17 +7,17 @@ import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
 import { connectTo, parseServiceAddress } from "../client.ts";
+import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { formatTable } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import type { ServiceParts } from "../service.ts";
-import { addConfigFlags, configFlags } from "../service.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
 
 /** `berth doctor`: whether a service could run here, and what to do where not. */
-export function doctorCommand(host: CommandHost, parts: ServiceParts): Command {
+export function doctorCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("doctor"))
     .summary("check whether the service can run here, and say how to fix what is missing")
     .description(
@@ -25,6 +25,7 @@ export function doctorCommand(host: CommandHost, parts: ServiceParts): Command {
         "Exit code 1 where something is missing that sandboxes cannot do without.",
     )
     .option("--json", "write JSON")
+    .addHelpText("after", examples("berth doctor", "berth doctor --engine bubblewrap --json"))
     .action(
       host.action(async (flags: { readonly json?: boolean }, command: Command) => {
         host.interrupts.followOutput();
@@ -33,7 +34,7 @@ export function doctorCommand(host: CommandHost, parts: ServiceParts): Command {
           { subject: "node", status: "ok" as const, found: process.version },
           await diagnoseAddress(config),
           await diagnoseDataDir(config),
-          ...(await parts.diagnose(config)),
+          ...(await host.service.diagnose(config)),
         ];
         const ok = findings.every(({ status }) => status !== "missing");
         if (flags.json) await writeJson(host.io.stdout, { ok, findings });

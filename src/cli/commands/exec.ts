@@ -9,6 +9,7 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
 import { commandEnd, EXIT, UsageError } from "../exit.ts";
 import { addExecFlags, argvOf, type ExecFlags, execRequestOf, flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
@@ -57,9 +58,18 @@ export function execCommand(host: CommandHost): Command {
     .argument("<sandbox>", "id of the sandbox")
     .argument("<command...>", "the program and its arguments; put -- before it")
     .passThroughOptions()
+    .addHelpText(
+      "after",
+      examples(
+        "berth exec SANDBOX -- ls -l",
+        "berth exec -e DEBUG=1 -w /tmp SANDBOX -- sh -c 'echo $DEBUG > out'",
+        "tar c . | berth exec SANDBOX -- tar x",
+        "berth exec -d SANDBOX -- make test",
+      ),
+    )
     .action(
       host.action(async (sandboxId: string, words: string[], flags: Flags) => {
-        const args = argvOf("exec", words);
+        const args = argvOf(words);
         if (args.length === 0)
           throw new UsageError("there is no command; write: berth exec SANDBOX -- COMMAND");
         const request = {

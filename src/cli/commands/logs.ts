@@ -7,13 +7,14 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseCount } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
 import { commandEnd, EXIT, UsageError } from "../exit.ts";
-import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { cutDown, type Extract, nameOf, type Place, readTranscript } from "../read-transcript.ts";
+import { tellRetry } from "../retry.ts";
 
 interface LogsFlags extends ClientFlags {
   readonly follow?: boolean;
@@ -38,6 +39,10 @@ export function logsCommand(host: CommandHost): Command {
     .option("--tail <bytes>", "start that many bytes before the end of each stream")
     .option("--offset <n>", "leave out the first n bytes of each stream")
     .argument("<process>", "id of the process")
+    .addHelpText(
+      "after",
+      examples("berth logs PROCESS", "berth logs -f --tail 4096 PROCESS", "berth logs --stderr PROCESS"),
+    )
     .action(
       host.action(async (processId: string, flags: LogsFlags) => {
         const choose = choiceOf(flags);
@@ -91,11 +96,7 @@ async function show(
     processId,
     from: { stdout: start("stdout", stdoutBytes), stderr: start("stderr", stderrBytes) },
     until: extract.until,
-    onRetry: async (error, attempt, most) => {
-      const failure = callFailure(error, client.address, EXIT.failed);
-      const why = failure instanceof Error ? failure.message : String(failure);
-      await write(io.stderr, `berth: ${why}; trying to go on (${attempt} of ${most})\n`, signal);
-    },
+    onRetry: tellRetry(io, client.address, signal),
     signal,
   });
   for await (const response of events) {

@@ -1,95 +1,97 @@
 import { create } from "@bufbuild/protobuf";
-import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import {
   ListSandboxesResponseSchema,
   type Sandbox,
+  SandboxSchema,
   SandboxState,
   TerminationCause,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
-import type { ServiceClient } from "../client.ts";
-import { EXIT } from "../exit.ts";
-import { collect, keyValues } from "../flags.ts";
-import { formatDuration, formatTable, formatWord, messageJson } from "../format.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { write, writeJson } from "../io.ts";
+import type { Tone } from "../colour.ts";
+import { examples } from "../examples.ts";
+import { collect, keyValues, wordValues } from "../flags.ts";
+import { formatAge, formatRemaining, formatWord } from "../format.ts";
+import type { CommandHost } from "../host.ts";
+import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
-const PAGE_SIZE = 1000;
+const STATES = {
+  creating: SandboxState.CREATING,
+  running: SandboxState.RUNNING,
+  paused: SandboxState.PAUSED,
+  deleting: SandboxState.DELETING,
+  terminated: SandboxState.TERMINATED,
+};
 
-interface LsFlags extends ClientFlags {
+interface LsFlags extends ListFlags {
   readonly all?: boolean;
   readonly label?: readonly string[];
+  readonly state?: readonly string[];
 }
+
+const SANDBOXES: ListKind<typeof ListSandboxesResponseSchema, typeof SandboxSchema> = {
+  answer: ListSandboxesResponseSchema,
+  item: SandboxSchema,
+  itemsOf: ({ sandboxes }) => sandboxes,
+  idOf: ({ sandboxId }) => sandboxId,
+  columns: [
+    { heading: "ID", text: ({ sandboxId }) => sandboxId },
+    { heading: "STATE", text: stateOf, tone: toneOf },
+    { heading: "IMAGE", text: ({ spec }) => spec?.image ?? "" },
+    { heading: "AGE", text: ({ createTime }) => formatAge(createTime) },
+    { heading: "EXPIRES", text: expiryOf },
+    { heading: "ACTIVE", text: ({ activeOperations }) => String(activeOperations) },
+  ],
+};
 
 /** `berth ls`: which sandboxes there are. */
 export function lsCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+  return listCommand("ls")
     .summary("list sandboxes")
     .description("Lists sandboxes, newest first.")
     .option("-a, --all", "those that have ended within 24 hours too")
     .option("-l, --label <KEY=VALUE>", "only those with this label, may be repeated", collect)
+    .option(
+      "--state <state>",
+      `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
+      collect,
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth ls --all",
+        "berth ls -q -l team=red",
+        "berth ls --state paused --format '{{.ID}} {{index .spec.labels \"team\"}}'",
+        "berth rm $(berth ls -q)",
+      ),
+    )
     .action(
-      host.action(async (flags: LsFlags) => {
-        const labelSelector = keyValues("--label", flags.label);
-        return withClient(host, flags, EXIT.failed, async (client) => {
-          const query = { labelSelector, showTerminated: flags.all === true };
-          const sandboxes = await listAll(client, query, host.interrupts.signal);
-          const { stdout } = host.io;
-          if (flags.json) {
-            const answer = create(ListSandboxesResponseSchema, { sandboxes });
-            await writeJson(stdout, messageJson(ListSandboxesResponseSchema, answer));
-          } else {
-            const headings = ["ID", "STATE", "IMAGE", "AGE", "EXPIRES", "ACTIVE"];
-            const now = Date.now();
-            await write(
-              stdout,
-              formatTable(
-                headings,
-                sandboxes.map((sandbox) => row(sandbox, now)),
-              ),
-            );
-          }
-          return EXIT.ok;
+      listAction(host, SANDBOXES, async (client, { flags, signal }: ListCall<LsFlags>) => {
+        const query = {
+          labelSelector: keyValues("--label", flags.label),
+          states: wordValues("--state", flags.state, STATES),
+          showTerminated: flags.all === true,
+        };
+        const pages = await everyPage((page) =>
+          client.sandboxes.listSandboxes({ ...query, ...page }, { signal }),
+        );
+        return create(ListSandboxesResponseSchema, {
+          sandboxes: pages.flatMap(({ sandboxes }) => sandboxes),
         });
       }),
     );
 }
 
-async function listAll(
-  client: ServiceClient,
-  query: { readonly labelSelector: Record<string, string>; readonly showTerminated: boolean },
-  signal: AbortSignal,
-): Promise<Sandbox[]> {
-  const sandboxes: Sandbox[] = [];
-  let pageToken = "";
-  do {
-    const page = await client.sandboxes.listSandboxes(
-      { ...query, pageSize: PAGE_SIZE, pageToken },
-      { signal },
-    );
-    sandboxes.push(...page.sandboxes);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
-  return sandboxes;
-}
-
-function row(sandbox: Sandbox, now: number): string[] {
-  const { sandboxId, state, spec, createTime, expireTime, activeOperations, termination } = sandbox;
+function stateOf({ state, termination }: Sandbox): string {
   const cause = termination ? ` (${formatWord(TerminationCause[termination.cause])})` : "";
-  return [
-    sandboxId,
-    formatWord(SandboxState[state]) + cause,
-    spec?.image ?? "",
-    since(createTime, now),
-    termination ? "" : until(expireTime, now),
-    String(activeOperations),
-  ];
+  return formatWord(SandboxState[state]) + cause;
 }
 
-function since(time: Timestamp | undefined, now: number): string {
-  return time ? formatDuration(Math.max(0, now - timestampMs(time))) : "";
+function toneOf({ state }: Sandbox): Tone | undefined {
+  if (state === SandboxState.RUNNING) return "good";
+  return state === SandboxState.TERMINATED ? "muted" : "warning";
 }
 
-function until(time: Timestamp | undefined, now: number): string {
-  return time ? `in ${formatDuration(Math.max(0, timestampMs(time) - now))}` : "not while in use";
+function expiryOf({ termination, expireTime }: Sandbox): string {
+  return termination ? "" : formatRemaining(expireTime) || "not while in use";
 }

@@ -1,99 +1,76 @@
 import { create } from "@bufbuild/protobuf";
-import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import {
   ExitCause,
-  type ExitStatus,
   ListProcessesResponseSchema,
   type Process,
+  ProcessSchema,
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
-import type { ServiceClient } from "../client.ts";
-import { EXIT } from "../exit.ts";
-import { formatDuration, formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
-import { write, writeJson } from "../io.ts";
+import type { Tone } from "../colour.ts";
+import { examples } from "../examples.ts";
+import { formatAge, formatSize, formatWord, visible } from "../format.ts";
+import type { CommandHost } from "../host.ts";
+import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
-const PAGE_SIZE = 1000;
 const MAX_COMMAND = 80;
 
-interface PsFlags extends ClientFlags {
+interface PsFlags extends ListFlags {
   readonly all?: boolean;
 }
 
+const PROCESSES: ListKind<typeof ListProcessesResponseSchema, typeof ProcessSchema> = {
+  answer: ListProcessesResponseSchema,
+  item: ProcessSchema,
+  itemsOf: ({ processes }) => processes,
+  idOf: ({ processId }) => processId,
+  columns: [
+    { heading: "ID", text: ({ processId }) => processId },
+    { heading: "STATE", text: stateOf, tone: toneOf },
+    { heading: "STARTED", text: ({ startTime }) => (startTime ? `${formatAge(startTime)} ago` : "") },
+    { heading: "STDOUT", text: ({ stdoutBytes }) => formatSize(Number(stdoutBytes)) },
+    { heading: "STDERR", text: ({ stderrBytes }) => formatSize(Number(stderrBytes)) },
+    { heading: "COMMAND", text: ({ command }) => commandText(command, MAX_COMMAND) },
+  ],
+};
+
 /** `berth ps`: which processes a sandbox has. */
 export function psCommand(host: CommandHost): Command {
-  return clientCommand("ps")
+  return listCommand("ps")
     .summary("list the processes of a sandbox")
     .description(
       "Lists the processes that were started in a sandbox over the service, newest first. What they write is read with `berth logs`.",
     )
     .option("-a, --all", "those that have ended within 24 hours too")
     .argument("<sandbox>", "id of the sandbox")
-    .action(
-      host.action(async (sandboxId: string, flags: PsFlags) =>
-        withClient(host, flags, EXIT.failed, async (client) => {
-          const query = { sandboxId, showEnded: flags.all === true };
-          const processes = await listAll(client, query, host.interrupts.signal);
-          const { stdout } = host.io;
-          if (flags.json) {
-            const answer = create(ListProcessesResponseSchema, { processes });
-            await writeJson(stdout, messageJson(ListProcessesResponseSchema, answer));
-          } else {
-            const headings = ["ID", "STATE", "STARTED", "STDOUT", "STDERR", "COMMAND"];
-            const now = Date.now();
-            await write(
-              stdout,
-              formatTable(
-                headings,
-                processes.map((process) => row(process, now)),
-              ),
-            );
-          }
-          return EXIT.ok;
-        }),
+    .addHelpText(
+      "after",
+      examples(
+        "berth ps SANDBOX",
+        "berth ps --all -q SANDBOX",
+        "berth ps --format 'table {{.ID}}\\t{{.State}}\\t{{json .argv.args}}' SANDBOX",
       ),
+    )
+    .action(
+      listAction(host, PROCESSES, async (client, { args: [sandboxId], flags, signal }: ListCall<PsFlags>) => {
+        const query = { sandboxId, showEnded: flags.all === true };
+        const pages = await everyPage((page) =>
+          client.processes.listProcesses({ ...query, ...page }, { signal }),
+        );
+        return create(ListProcessesResponseSchema, {
+          processes: pages.flatMap(({ processes }) => processes),
+        });
+      }),
     );
 }
 
-async function listAll(
-  client: ServiceClient,
-  query: { readonly sandboxId: string; readonly showEnded: boolean },
-  signal: AbortSignal,
-): Promise<Process[]> {
-  const processes: Process[] = [];
-  let pageToken = "";
-  do {
-    const page = await client.processes.listProcesses(
-      { ...query, pageSize: PAGE_SIZE, pageToken },
-      { signal },
-    );
-    processes.push(...page.processes);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
-  return processes;
-}
-
-function row(process: Process, now: number): string[] {
-  const { processId, exitStatus, startTime, stdoutBytes, stderrBytes, command } = process;
-  return [
-    processId,
-    exitStatus ? stateOf(exitStatus) : "running",
-    ago(startTime, now),
-    formatSize(Number(stdoutBytes)),
-    formatSize(Number(stderrBytes)),
-    commandText(command, MAX_COMMAND),
-  ];
-}
-
-function stateOf({ cause, exitCode, signal }: ExitStatus): string {
+function stateOf({ exitStatus }: Process): string {
+  if (!exitStatus) return "running";
+  const { cause, exitCode, signal } = exitStatus;
   const word = formatWord(ExitCause[cause]);
   if (cause === ExitCause.EXITED) return `${word} (${exitCode})`;
   return cause === ExitCause.SIGNALED ? `${word} (${signal})` : word;
-}
-
-function ago(time: Timestamp | undefined, now: number): string {
-  return time ? `${formatDuration(Math.max(0, now - timestampMs(time)))} ago` : "";
 }
 
 /** A process's command on one line, as a shell would take it, safe to be shown, at most so many characters long. */
@@ -102,4 +79,9 @@ function commandText(command: Process["command"], most: number): string {
     command.case === "argv" ? command.value.args.map(quoteIfNeeded).join(" ") : (command.value ?? "");
   const line = visible(text);
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+}
+
+function toneOf({ exitStatus }: Process): Tone {
+  if (!exitStatus) return "good";
+  return exitStatus.cause === ExitCause.EXITED && exitStatus.exitCode === 0 ? "muted" : "bad";
 }

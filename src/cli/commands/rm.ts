@@ -1,6 +1,7 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { parseDuration } from "../../config/values.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
@@ -20,6 +21,7 @@ export function rmCommand(host: CommandHost): Command {
     )
     .option("--grace <duration>", "how long running commands may finish, as 5s (default: the service's)")
     .argument("<sandbox...>", "ids of the sandboxes")
+    .addHelpText("after", examples("berth rm SANDBOX", "berth rm --grace 0s $(berth ls -q -l team=red)"))
     .action(
       host.action(async (sandboxIds: string[], flags: RmFlags) => {
         const grace = flagValue("--grace", flags.grace, (text) =>

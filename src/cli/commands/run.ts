@@ -4,9 +4,10 @@ import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
 import { commandEnd, EXIT } from "../exit.ts";
 import { callFailure } from "../failure.ts";
-import { addSpecFlags, flagValue, type SpecFlags, specOf } from "../flags.ts";
+import { addSpecFlags, addWorkspaceFlag, flagValue, type SpecFlags, specOf } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
@@ -26,7 +27,7 @@ interface RunFlags extends ClientFlags, SpecFlags {
 
 /** `berth run`: one command in a sandbox of its own. */
 export function runCommand(host: CommandHost): Command {
-  return addSpecFlags(clientCommand("run"))
+  return addWorkspaceFlag(addSpecFlags(clientCommand("run")))
     .summary("run a command in a new sandbox and delete the sandbox")
     .description(
       "Creates a sandbox, runs the command, and deletes the sandbox, whatever happens. What the command writes " +
@@ -37,6 +38,15 @@ export function runCommand(host: CommandHost): Command {
     .option("-i, --interactive", "pass stdin on even where it is a terminal")
     .argument("<command...>", "the program and its arguments; put -- before it")
     .passThroughOptions()
+    .addHelpText(
+      "after",
+      examples(
+        "berth run -- python3 -c 'print(6 * 7)'",
+        "echo hello | berth run --image alpine -- wc -c",
+        "berth run --network --memory 1GiB --timeout 5m -- pip download requests",
+        "berth run --workspace job -v /data:/data:ro -- ls /data",
+      ),
+    )
     .action(
       host.action(async (command: string[], flags: RunFlags) => {
         const timeout = flagValue("--timeout", flags.timeout, (text) => durationFromMs(parseDuration(text)));

@@ -8,16 +8,19 @@ import {
   type RunEvent,
   RunEventType,
   RunOutcome,
+  RunSchema,
   RunState,
   WatchRunResponseSchema,
 } from "../../../gen/ts/berth/v1/run_pb.js";
-import type { ServiceClient } from "../client.ts";
+import type { Tone } from "../colour.ts";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { collect, wordValues } from "../flags.ts";
+import { formatAge, formatTable, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-
-const PAGE_SIZE = 1000;
+import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
 /** `berth runs`: the runs that the service supervises. */
 export function runsCommand(host: CommandHost): Command {
@@ -26,6 +29,7 @@ export function runsCommand(host: CommandHost): Command {
     .description(
       "Runs are executions of many steps that agents do and the service supervises. To run one command, see `berth run`.",
     )
+    .addHelpText("after", examples("berth runs ls", "berth runs watch RUN"))
     .addCommand(lsCommand(host))
     .addCommand(showCommand(host))
     .addCommand(watchCommand(host))
@@ -33,33 +37,50 @@ export function runsCommand(host: CommandHost): Command {
     .addCommand(rmCommand(host));
 }
 
+const STATES = {
+  idle: RunState.IDLE,
+  running: RunState.RUNNING,
+  finished: RunState.FINISHED,
+  error: RunState.ERROR,
+};
+
+const RUNS: ListKind<typeof ListRunsResponseSchema, typeof RunSchema> = {
+  answer: ListRunsResponseSchema,
+  item: RunSchema,
+  itemsOf: ({ runs }) => runs,
+  idOf: ({ runId }) => runId,
+  columns: [
+    { heading: "ID", text: ({ runId }) => runId },
+    { heading: "STATE", text: stateOf, tone: toneOf },
+    { heading: "STEP", text: ({ currentStep, maxSteps }) => `${currentStep}/${maxSteps}` },
+    { heading: "AGE", text: ({ createTime }) => formatAge(createTime) },
+    { heading: "SANDBOX", text: ({ sandboxId }) => visible(sandboxId) },
+    { heading: "NAME", text: ({ name }) => visible(name) },
+  ],
+};
+
+interface LsFlags extends ListFlags {
+  readonly all?: boolean;
+  readonly state?: readonly string[];
+}
+
 function lsCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+  return listCommand("ls")
     .summary("list runs, newest first")
     .option("-a, --all", "those that are not RUNNING too")
+    .option(
+      "--state <state>",
+      `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
+      collect,
+    )
+    .addHelpText("after", examples("berth runs ls --all", "berth runs ls --state error -q"))
     .action(
-      host.action(async (flags: ClientFlags & { readonly all?: boolean }) =>
-        withClient(host, flags, EXIT.failed, async (client) => {
-          const runs = await listAll(client, flags.all ? [] : [RunState.RUNNING], host.interrupts.signal);
-          if (flags.json) {
-            const answer = create(ListRunsResponseSchema, { runs });
-            await writeJson(host.io.stdout, messageJson(ListRunsResponseSchema, answer));
-            return EXIT.ok;
-          }
-          const now = Date.now();
-          const headings = ["ID", "STATE", "STEP", "AGE", "SANDBOX", "NAME"];
-          const rows = runs.map((run) => [
-            run.runId,
-            stateOf(run),
-            `${run.currentStep}/${run.maxSteps}`,
-            run.createTime ? formatDuration(Math.max(0, now - timestampMs(run.createTime))) : "",
-            visible(run.sandboxId),
-            visible(run.name),
-          ]);
-          await write(host.io.stdout, formatTable(headings, rows));
-          return EXIT.ok;
-        }),
-      ),
+      listAction(host, RUNS, async (client, { flags, signal }: ListCall<LsFlags>) => {
+        const said = wordValues("--state", flags.state, STATES);
+        const states = said.length > 0 || flags.all ? said : [RunState.RUNNING];
+        const pages = await everyPage((page) => client.runs.listRuns({ states, ...page }, { signal }));
+        return create(ListRunsResponseSchema, { runs: pages.flatMap(({ runs }) => runs) });
+      }),
     );
 }
 
@@ -67,6 +88,7 @@ function showCommand(host: CommandHost): Command {
   return clientCommand("show")
     .summary("show a run and its steps")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs show RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -86,6 +108,7 @@ function watchCommand(host: CommandHost): Command {
     .summary("follow what happens to a run, until it ends")
     .description("Prints the events of a run until the run ends or is deleted.")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs watch RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -112,6 +135,7 @@ function cancelCommand(host: CommandHost): Command {
   return clientCommand("cancel")
     .summary("end a run; its processes go, and so does its sandbox unless it is to stay")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs cancel RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -130,6 +154,7 @@ function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
     .summary("delete a run and its record; one that is RUNNING is canceled first")
     .argument("<run>", "id of the run")
+    .addHelpText("after", examples("berth runs rm RUN"))
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -142,27 +167,14 @@ function rmCommand(host: CommandHost): Command {
     );
 }
 
-async function listAll(
-  client: ServiceClient,
-  states: readonly RunState[],
-  signal: AbortSignal,
-): Promise<Run[]> {
-  const runs: Run[] = [];
-  let pageToken = "";
-  do {
-    const page = await client.runs.listRuns(
-      { states: [...states], pageSize: PAGE_SIZE, pageToken },
-      { signal },
-    );
-    runs.push(...page.runs);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
-  return runs;
-}
-
 function stateOf(run: Run): string {
   const outcome = run.outcome === RunOutcome.UNSPECIFIED ? "" : ` (${formatWord(RunOutcome[run.outcome])})`;
   return formatWord(RunState[run.state]) + outcome;
+}
+
+function toneOf({ state }: Run): Tone | undefined {
+  if (state === RunState.RUNNING) return "good";
+  return state === RunState.ERROR ? "bad" : "muted";
 }
 
 function details(run: Run): string[][] {

@@ -4,18 +4,27 @@ import { BerthError } from "../../base/errors.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { describeIsolation } from "../../engine/port.ts";
+import { addConfigFlags, configFlags } from "../config-flags.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
 import type { RunningService, ServiceParts } from "../service.ts";
-import { addConfigFlags, configFlags } from "../service.ts";
 
 /** `berth serve`: runs the service until it is stopped. */
-export function serveCommand(host: CommandHost, parts: ServiceParts): Command {
+export function serveCommand(host: CommandHost): Command {
   return addConfigFlags(new Command("serve"))
     .summary("run the service")
     .description(
       "Runs the service until SIGTERM or SIGINT. Every option is also read from its environment variable and from the " +
         "configuration file; a flag goes before a variable, and a variable before the file.",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth serve",
+        "berth serve --listen 127.0.0.1:7071 --max-sandboxes 20 --idle-timeout 30m",
+        "berth serve --engine bubblewrap --data-dir ./data",
+      ),
     )
     .action(
       host.action(async (_flags: unknown, command: Command) => {
@@ -23,7 +32,7 @@ export function serveCommand(host: CommandHost, parts: ServiceParts): Command {
         process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const logger = createLogger(config);
-        const service = await start(parts, config, logger);
+        const service = await start(host.service, config, logger);
         const { address, engine } = service;
         host.io.stdout.write(
           `berth listens on ${address}; engine ${engine.name} ${engine.version}, isolation: ${describeIsolation(engine.isolation)}\n`,

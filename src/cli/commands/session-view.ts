@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Command } from "commander";
 import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "../exit.ts";
 import { type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
 import { visible } from "../format.ts";
@@ -28,6 +29,10 @@ export function viewCommand(host: CommandHost): Command {
     .option("--open", "open the page in the browser")
     .argument("[worker]", "whose session, in place of -w")
     .argument("[type]", "the type of the session", "vm")
+    .addHelpText(
+      "after",
+      examples("berth session view --open", "berth session view --read-only --port 8080 ann vm"),
+    )
     .action(
       host.action(async (worker: string | undefined, resourceType: string, flags: ViewFlags) => {
         const { io, interrupts } = host;

@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { durationFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Command } from "commander";
 import {
   CreateSessionsResponseSchema,
@@ -9,19 +9,28 @@ import {
   type Session,
   type SessionResult,
   SessionResultStatus,
+  SessionSchema,
   SessionStatus,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
-import type { ServiceClient } from "../client.ts";
+import type { Tone } from "../colour.ts";
+import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
-import { flagValue, jsonObject, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
-import { formatDuration, formatTable, formatWord, messageJson, visible } from "../format.ts";
-import { type CommandHost, clientCommand, withClient } from "../host.ts";
+import {
+  collect,
+  flagValue,
+  jsonObject,
+  toolParams,
+  type WorkerFlags,
+  workerCommand,
+  workerOf,
+} from "../flags.ts";
+import { formatRemaining, formatWord, messageJson, visible } from "../format.ts";
+import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
-
+import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 import { viewCommand } from "./session-view.ts";
-
-const PAGE_SIZE = 1000;
 
 interface CreateFlags extends WorkerFlags {
   readonly config?: string;
@@ -42,8 +51,12 @@ export function sessionCommand(host: CommandHost): Command {
     .description(
       "Sessions: shells, interpreters and other resources that stay between the calls of a worker.",
     )
+    .addHelpText(
+      "after",
+      examples("berth session create python", "berth tool run python:run code='x = 1'", "berth session rm"),
+    )
     .addCommand(createCommand(host))
-    .addCommand(listCommand(host))
+    .addCommand(lsCommand(host))
     .addCommand(viewCommand(host))
     .addCommand(resetCommand(host))
     .addCommand(removeCommand(host));
@@ -60,6 +73,14 @@ function createCommand(host: CommandHost): Command {
     .argument(
       "<type...>",
       "bash, python, vm, … (see berth tool ls), and their settings: screen_size:='[1280,800]'",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth session create bash",
+        "berth session create -w ann python --ttl 2h",
+        "berth session create vm screen_size:='[1280,800]'",
+      ),
     )
     .action(
       host.action(async (words: string[], flags: CreateFlags) => {
@@ -89,26 +110,43 @@ function createCommand(host: CommandHost): Command {
     );
 }
 
-function listCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+const SESSIONS: ListKind<typeof ListSessionsResponseSchema, typeof SessionSchema> = {
+  answer: ListSessionsResponseSchema,
+  item: SessionSchema,
+  itemsOf: ({ sessions }) => sessions,
+  idOf: ({ sessionId }) => visible(sessionId),
+  columns: [
+    { heading: "ID", text: ({ sessionId }) => visible(sessionId) },
+    { heading: "WORKER", text: ({ workerId }) => visible(workerId) },
+    { heading: "TYPE", text: ({ resourceType }) => resourceType },
+    { heading: "STATUS", text: ({ status }) => formatWord(SessionStatus[status]), tone: toneOf },
+    { heading: "SANDBOX", text: ({ sandboxId }) => visible(sandboxId) },
+    {
+      heading: "EXPIRES",
+      text: ({ activeCalls, expireTime }) => (activeCalls > 0 ? "in use" : formatRemaining(expireTime)),
+    },
+  ],
+};
+
+interface LsFlags extends ListFlags {
+  readonly worker?: string;
+  readonly type?: readonly string[];
+}
+
+function lsCommand(host: CommandHost): Command {
+  return listCommand("ls")
     .description("Lists sessions, newest first.")
     .option("-w, --worker <id>", "only those of this worker")
+    .option("--type <type>", "only those of this type, may be repeated", collect)
+    .addHelpText("after", examples("berth session ls", "berth session ls -w ann --type bash -q"))
     .action(
-      host.action(async (flags: WorkerFlags) =>
-        withClient(host, flags, EXIT.failed, async (client) => {
-          const sessions = await listAll(client, flags.worker ?? "", host.interrupts.signal);
-          const { stdout } = host.io;
-          if (flags.json) {
-            const answer = create(ListSessionsResponseSchema, { sessions });
-            await writeJson(stdout, messageJson(ListSessionsResponseSchema, answer));
-          } else {
-            const now = Date.now();
-            const rows = sessions.map((session) => row(session, now));
-            await write(stdout, formatTable(["ID", "WORKER", "TYPE", "STATUS", "SANDBOX", "EXPIRES"], rows));
-          }
-          return EXIT.ok;
-        }),
-      ),
+      listAction(host, SESSIONS, async (client, { flags, signal }: ListCall<LsFlags>) => {
+        const query = { workerId: flags.worker ?? "", resourceTypes: [...(flags.type ?? [])] };
+        const pages = await everyPage((page) =>
+          client.sessions.listSessions({ ...query, ...page }, { signal }),
+        );
+        return create(ListSessionsResponseSchema, { sessions: pages.flatMap(({ sessions }) => sessions) });
+      }),
     );
 }
 
@@ -117,6 +155,10 @@ function resetCommand(host: CommandHost): Command {
     .description("Ends the worker's session of a type, makes another in its place, and prints its id.")
     .option("--config <json>", "its settings (default: those it had)")
     .argument("<type>", "the type")
+    .addHelpText(
+      "after",
+      examples("berth session reset bash", "berth session reset -w ann python --grace 5s"),
+    )
     .action(
       host.action(async (resourceType: string, flags: EndFlags) => {
         const config = flags.config === undefined ? undefined : jsonObject("--config", flags.config);
@@ -139,6 +181,7 @@ function removeCommand(host: CommandHost): Command {
   return graceOption(workerCommand("rm"))
     .description("Ends sessions of a worker, all of them where no type is named, and prints their ids.")
     .argument("[type...]", "only those of these types")
+    .addHelpText("after", examples("berth session rm", "berth session rm -w ann bash python"))
     .action(
       host.action(async (resourceTypes: string[], flags: EndFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
@@ -176,26 +219,6 @@ async function tellResults(io: Io, results: readonly SessionResult[], json: bool
   return results.some(({ failure }) => failure !== undefined) ? EXIT.failed : EXIT.ok;
 }
 
-async function listAll(client: ServiceClient, workerId: string, signal: AbortSignal): Promise<Session[]> {
-  const sessions: Session[] = [];
-  let pageToken = "";
-  do {
-    const page = await client.sessions.listSessions({ workerId, pageSize: PAGE_SIZE, pageToken }, { signal });
-    sessions.push(...page.sessions);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
-  return sessions;
-}
-
-function row(session: Session, now: number): string[] {
-  const { sessionId, workerId, resourceType, status, sandboxId, expireTime, activeCalls } = session;
-  const expires = expireTime ? `in ${formatDuration(Math.max(0, timestampMs(expireTime) - now))}` : "";
-  return [
-    visible(sessionId),
-    visible(workerId),
-    resourceType,
-    formatWord(SessionStatus[status]),
-    visible(sandboxId),
-    activeCalls > 0 ? "in use" : expires,
-  ];
+function toneOf({ status }: Session): Tone {
+  return status === SessionStatus.ACTIVE ? "good" : "warning";
 }

@@ -1,6 +1,7 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { MAX_DURATION_MS } from "../../config/values.ts";
+import { examples } from "../examples.ts";
 import { commandEnd, EXIT, Failed } from "../exit.ts";
 import { addExecFlags, argvOf, type ExecFlags, execRequestOf } from "../flags.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
@@ -27,9 +28,13 @@ export function shellCommand(host: CommandHost): Command {
     .argument("<sandbox>", "id of the sandbox")
     .argument("[command...]", "the program and its arguments; put -- before it")
     .passThroughOptions()
+    .addHelpText(
+      "after",
+      examples("berth shell SANDBOX", "berth shell -u root SANDBOX", "berth shell SANDBOX -- python3"),
+    )
     .action(
       host.action(async (sandboxId: string, words: string[], flags: ShellFlags) => {
-        const args = argvOf("shell", words);
+        const args = argvOf(words);
         const request = {
           ...execRequestOf(sandboxId, flags),
           command:

@@ -7,6 +7,7 @@ import {
   type SharedDirectoryUsage,
   type StorageUsage,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { formatDuration, formatSize, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
@@ -18,6 +19,7 @@ export function statsCommand(host: CommandHost): Command {
     .summary("show how the service stands")
     .description("Shows how many sandboxes there are, how many operations run, and what engine runs them.")
     .option("--measure", "measure the shared directory again")
+    .addHelpText("after", examples("berth stats", "berth stats --measure --json"))
     .action(
       host.action(async (flags: ClientFlags & { readonly measure?: boolean }) =>
         withClient(host, flags, EXIT.failed, async (client) => {

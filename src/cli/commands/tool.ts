@@ -7,18 +7,19 @@ import {
   ExecuteToolStreamResponseSchema,
   ListToolsResponseSchema,
   type Tool,
+  ToolSchema,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import { saveAttachments } from "../attachments/save.ts";
 import { showAttachments } from "../attachments/show.ts";
-import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { flagValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
-import { formatTable, messageJson, visible } from "../format.ts";
-import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { messageJson, visible } from "../format.ts";
+import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
-
-const PAGE_SIZE = 1000;
+import { type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
 interface RunFlags extends WorkerFlags {
   readonly timeout?: string;
@@ -30,29 +31,34 @@ export function toolCommand(host: CommandHost): Command {
   return new Command("tool")
     .summary("list and run the tools of sessions")
     .description("Tools run on a worker's session of their type, or on a temporary one made for the call.")
-    .addCommand(listCommand(host))
+    .addHelpText("after", examples("berth tool ls", "berth tool run bash:run command='ls -l'"))
+    .addCommand(lsCommand(host))
     .addCommand(runCommand(host));
 }
 
-function listCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+const TOOLS: ListKind<typeof ListToolsResponseSchema, typeof ToolSchema> = {
+  answer: ListToolsResponseSchema,
+  item: ToolSchema,
+  itemsOf: ({ tools }) => tools,
+  idOf: ({ name }) => name,
+  columns: [
+    { heading: "TOOL", text: ({ name }) => name },
+    { heading: "PARAMS", text: paramsOf },
+  ],
+};
+
+function lsCommand(host: CommandHost): Command {
+  return listCommand("ls")
     .description("Lists tools; with --json also the schemas of their params.")
     .argument("[type]", "only those of this type")
+    .addHelpText("after", examples("berth tool ls", "berth tool ls bash"))
     .action(
-      host.action(async (resourceType: string | undefined, flags: ClientFlags) =>
-        withClient(host, flags, EXIT.failed, async (client) => {
-          const tools = await listAll(client, resourceType ?? "", host.interrupts.signal);
-          const { stdout } = host.io;
-          if (flags.json) {
-            const answer = create(ListToolsResponseSchema, { tools });
-            await writeJson(stdout, messageJson(ListToolsResponseSchema, answer));
-          } else {
-            const rows = tools.map((tool) => [tool.name, paramsOf(tool)]);
-            await write(stdout, formatTable(["TOOL", "PARAMS"], rows));
-          }
-          return EXIT.ok;
-        }),
-      ),
+      listAction(host, TOOLS, async (client, { args: [resourceType = ""], signal }) => {
+        const pages = await everyPage((page) =>
+          client.sessions.listTools({ resourceType, ...page }, { signal }),
+        );
+        return create(ListToolsResponseSchema, { tools: pages.flatMap(({ tools }) => tools) });
+      }),
     );
 }
 
@@ -70,6 +76,14 @@ function runCommand(host: CommandHost): Command {
     )
     .argument("<tool>", "its name, for instance bash:run")
     .argument("[param...]", "its params: command='ls -l', limit:=10")
+    .addHelpText(
+      "after",
+      examples(
+        "berth tool run bash:run command='ls -l'",
+        "berth tool run -w ann --timeout 30s python:run code='print(6 * 7)'",
+        "berth tool run vm:screenshot -o screen.png",
+      ),
+    )
     .action(
       host.action(async (tool: string, words: string[], flags: RunFlags) => {
         const request = {
@@ -136,18 +150,6 @@ function numberIn(value: JsonValue, key: string): number | undefined {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
   const found = value[key];
   return typeof found === "number" && found >= 0 ? found : undefined;
-}
-
-async function listAll(client: ServiceClient, resourceType: string, signal: AbortSignal): Promise<Tool[]> {
-  const tools: Tool[] = [];
-  let pageToken = "";
-  do {
-    const query = { resourceType, pageSize: PAGE_SIZE, pageToken };
-    const page = await client.sessions.listTools(query, { signal });
-    tools.push(...page.tools);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
-  return tools;
 }
 
 /** The names of a tool's params, those in brackets that may be left out. */

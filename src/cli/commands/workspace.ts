@@ -15,20 +15,25 @@ import {
   RemoveTraceRefResponseSchema,
   StopWorkspaceSandboxResponseSchema,
   type Workspace,
+  WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceClient } from "../client.ts";
 import { feeding, inMessages } from "../copy/local-file.ts";
+import { examples } from "../examples.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
 import { addSpecFlags, type SpecFlags, specOf } from "../flags.ts";
-import { formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { formatSize, formatWord, messageJson, visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, serviceCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+import { type ListKind, listAction, listCommand } from "../list/list.ts";
+import { everyPage } from "../list/pages.ts";
 
 /** `berth workspace export`: all of a workspace as a tar on stdout. */
 function exportCommand(host: CommandHost): Command {
   return serviceCommand("export")
     .argument("<workspace>", "its id")
     .summary("write a workspace to stdout as a tar")
+    .addHelpText("after", examples("berth workspace export job > job.tar"))
     .action(
       host.action(async (workspaceId: string, flags: ClientFlags) => {
         const { stdout } = host.io;
@@ -51,6 +56,10 @@ function importCommand(host: CommandHost): Command {
     .argument("<workspace>", "its id; made where there is none")
     .summary("unpack a tar from stdin into a workspace")
     .option("--replace", "in place of all that is there")
+    .addHelpText(
+      "after",
+      examples("berth workspace import job < job.tar", "tar c . | berth workspace import --replace job"),
+    )
     .action(
       host.action(async (workspaceId: string, flags: ClientFlags & { readonly replace?: boolean }) => {
         const { stdin, stdout } = host.io;
@@ -80,19 +89,25 @@ async function* messages(
   }
 }
 
-const PAGE_SIZE = 1000;
-
 /** `berth workspace`: directories that outlive sandboxes. */
 export function workspaceCommand(host: CommandHost): Command {
   const command = new Command("workspace")
     .summary("keep directories that outlive sandboxes")
     .description(
       "Workspaces: directories that outlive the sandboxes they appear in. A workspace's id is a name of your own.",
+    )
+    .addHelpText(
+      "after",
+      examples(
+        "berth workspace create job",
+        "berth run --workspace job -- touch file",
+        "berth workspace export job > job.tar",
+      ),
     );
   for (const subcommand of [
     createCommand(host),
     showCommand(host),
-    listCommand(host),
+    lsCommand(host),
     ensureCommand(host),
     stopCommand(host),
     referenceCommand(host, "add"),
@@ -111,6 +126,7 @@ function createCommand(host: CommandHost): Command {
   return clientCommand("create")
     .argument("<workspace>", "its id")
     .summary("make a workspace and print its directory")
+    .addHelpText("after", examples("berth workspace create job"))
     .action(
       act(host, CreateWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal) =>
@@ -125,6 +141,7 @@ function showCommand(host: CommandHost): Command {
     .argument("<workspace>", "its id")
     .summary("show a workspace")
     .option("--measure", "measure its size again")
+    .addHelpText("after", examples("berth workspace show --measure job"))
     .action(
       act(host, GetWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal, { measure }: { measure?: boolean }) =>
@@ -134,15 +151,40 @@ function showCommand(host: CommandHost): Command {
     );
 }
 
-function listCommand(host: CommandHost): Command {
-  return clientCommand("ls")
+const WORKSPACES: ListKind<typeof ListWorkspacesResponseSchema, typeof WorkspaceSchema> = {
+  answer: ListWorkspacesResponseSchema,
+  item: WorkspaceSchema,
+  itemsOf: ({ workspaces }) => workspaces,
+  idOf: ({ workspaceId }) => visible(workspaceId),
+  columns: [
+    { heading: "ID", text: ({ workspaceId }) => visible(workspaceId) },
+    { heading: "REFS", text: ({ refCount }) => String(refCount) },
+    {
+      heading: "SIZE",
+      text: ({ sizeBytes }) => (sizeBytes === undefined ? "" : formatSize(Number(sizeBytes))),
+      tone: ({ overQuota }) => (overQuota ? "bad" : undefined),
+    },
+    { heading: "SANDBOX", text: ({ sandboxId }) => sandboxId },
+  ],
+};
+
+function lsCommand(host: CommandHost): Command {
+  return listCommand("ls")
     .summary("list workspaces")
+    .addHelpText("after", examples("berth workspace ls", "berth workspace ls --format '{{.ID}} {{.path}}'"))
     .action(
-      act(host, ListWorkspacesResponseSchema, {
-        call: (client, _, signal) => listAll(client, signal),
-        text: ({ workspaces }) => formatTable(["ID", "REFS", "SIZE", "SANDBOX"], workspaces.map(row)),
-        complain: ({ broken }) => broken.map(complaint).join(""),
-      }),
+      listAction(
+        host,
+        WORKSPACES,
+        async (client, { signal }) => {
+          const pages = await everyPage((page) => client.workspaces.listWorkspaces(page, { signal }));
+          return make(ListWorkspacesResponseSchema, {
+            workspaces: pages.flatMap(({ workspaces }) => workspaces),
+            broken: pages.flatMap(({ broken }) => broken),
+          });
+        },
+        ({ broken }) => broken.map(complaint).join(""),
+      ),
     );
 }
 
@@ -150,6 +192,13 @@ function ensureCommand(host: CommandHost): Command {
   return addSpecFlags(clientCommand("ensure"))
     .argument("<workspace>", "its id")
     .summary("make sure that a workspace has a running sandbox, and print that one's id")
+    .addHelpText(
+      "after",
+      examples(
+        "berth workspace ensure job",
+        "berth exec $(berth workspace ensure --memory 2GiB job) -- make",
+      ),
+    )
     .action(
       act(host, EnsureWorkspaceSandboxResponseSchema, {
         call: (client, [workspaceId], signal, flags: SpecFlags) =>
@@ -167,6 +216,7 @@ function stopCommand(host: CommandHost): Command {
   return clientCommand("stop")
     .argument("<workspace>", "its id")
     .summary("delete a workspace's sandbox; its directory stays")
+    .addHelpText("after", examples("berth workspace stop job"))
     .action(
       act(host, StopWorkspaceSandboxResponseSchema, {
         call: (client, [workspaceId], signal) =>
@@ -179,7 +229,8 @@ function stopCommand(host: CommandHost): Command {
 function referenceCommand(host: CommandHost, what: "add" | "remove"): Command {
   const command = clientCommand(`${what}-ref`)
     .argument("<workspace>", "its id")
-    .argument("<trace>", "id of the trace");
+    .argument("<trace>", "id of the trace")
+    .addHelpText("after", examples(`berth workspace ${what}-ref job trace-1`));
   if (what === "add") {
     return command.summary("record that a trace uses a workspace").action(
       act(host, AddTraceRefResponseSchema, {
@@ -203,6 +254,7 @@ function lookupCommand(host: CommandHost): Command {
   return clientCommand("lookup")
     .argument("<trace>", "id of the trace")
     .summary("find the workspace of a trace and print its id")
+    .addHelpText("after", examples("berth workspace lookup trace-1"))
     .action(
       act(host, LookupTraceResponseSchema, {
         call: (client, [traceId], signal) => client.workspaces.lookupTrace({ traceId }, { signal }),
@@ -216,6 +268,7 @@ function cleanupCommand(host: CommandHost): Command {
     .argument("<workspace>", "its id")
     .summary("end the use of a workspace: delete its sandboxes, clear its references")
     .option("--force", "even while traces refer to it, and delete the workspace with all that it holds")
+    .addHelpText("after", examples("berth workspace cleanup job", "berth workspace cleanup --force job"))
     .action(
       act(host, CleanupWorkspaceResponseSchema, {
         call: (client, [workspaceId], signal, { force }: { force?: boolean }) =>
@@ -232,7 +285,6 @@ function act<D extends DescMessage, F extends object>(
   {
     call,
     text,
-    complain,
   }: {
     readonly call: (
       client: ServiceClient,
@@ -241,7 +293,6 @@ function act<D extends DescMessage, F extends object>(
       flags: F,
     ) => Promise<MessageShape<D>>;
     readonly text: (answer: MessageShape<D>) => string;
-    readonly complain?: (answer: MessageShape<D>) => string;
   },
 ) {
   return host.action(async (...given: unknown[]) => {
@@ -252,26 +303,9 @@ function act<D extends DescMessage, F extends object>(
       const answer = await call(client, args, host.interrupts.signal, flags);
       if (flags.json) await writeJson(host.io.stdout, messageJson(schema, answer));
       else await write(host.io.stdout, text(answer));
-      if (!flags.json && complain) await write(host.io.stderr, complain(answer));
       return EXIT.ok;
     });
   });
-}
-
-async function listAll(client: ServiceClient, signal: AbortSignal) {
-  const all = make(ListWorkspacesResponseSchema);
-  for (let pageToken = ""; ; ) {
-    const page = await client.workspaces.listWorkspaces({ pageSize: PAGE_SIZE, pageToken }, { signal });
-    all.workspaces.push(...page.workspaces);
-    all.broken.push(...page.broken);
-    pageToken = page.nextPageToken;
-    if (pageToken === "") return all;
-  }
-}
-
-function row({ workspaceId, refCount, sizeBytes, sandboxId }: Workspace): string[] {
-  const size = sizeBytes === undefined ? "" : formatSize(Number(sizeBytes));
-  return [visible(workspaceId), String(refCount), size, sandboxId];
 }
 
 function complaint({ workspaceId, path, message }: BrokenWorkspace): string {

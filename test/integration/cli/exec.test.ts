@@ -55,12 +55,20 @@ describe("flags", () => {
     expect(stdout.toString()).toBe("-- -x");
   });
 
-  test("one behind the sandbox is refused with the right order", async () => {
-    const { exitCode, stderr } = await service.run(["exec", SANDBOX, "-i", "--", "cat"]);
-    expect(exitCode).toBe(2);
-    expect(stderr).toBe(
-      "berth: the option -i goes before the sandbox's id; write: berth exec -i SANDBOX -- COMMAND\n",
-    );
+  test("one behind the sandbox is Berth's; behind the command or -- it is the command's", async () => {
+    const { stdout } = await service.run([
+      "exec",
+      SANDBOX,
+      "-i",
+      "-e",
+      "A=1",
+      "--",
+      "sh",
+      "-c",
+      "echo $A $0",
+      "-i",
+    ]);
+    expect(stdout.toString()).toBe("1 -i\n");
   });
 
   test.each<[string[], string]>([

@@ -1,0 +1,75 @@
+import type { Command } from "commander";
+import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
+import { parseSignal } from "../../config/values.ts";
+import type { ServiceClient } from "../client.ts";
+import { forEachId } from "../each.ts";
+import { examples } from "../examples.ts";
+import { EXIT } from "../exit.ts";
+import { reasonOf } from "../failure.ts";
+import { flagValue } from "../flags.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { isProcessId } from "../ids.ts";
+import { everyPage } from "../list/pages.ts";
+
+interface KillFlags extends ClientFlags {
+  readonly signal: string;
+}
+
+/** `berth kill`: a signal to processes. */
+export function killCommand(host: CommandHost): Command {
+  return clientCommand("kill")
+    .summary("send a signal to processes, or to all processes of sandboxes")
+    .description(
+      "Sends a signal to each process with all that it started, and prints the ids. Of a sandbox, every process that `berth ps` " +
+        "lists gets it; the sandbox stays. To end a sandbox, see `berth rm`.",
+    )
+    .option("-s, --signal <signal>", "its name or number, as TERM, SIGINT or 9", "KILL")
+    .argument("<target...>", "ids of processes or sandboxes")
+    .addHelpText(
+      "after",
+      examples("berth kill PROCESS", "berth kill -s TERM PROCESS", "berth kill --signal INT SANDBOX"),
+    )
+    .action(
+      host.action((ids: string[], flags: KillFlags) => {
+        const number = flagValue("--signal", flags.signal, parseSignal) as number;
+        return withClient(host, flags, EXIT.failed, (client) =>
+          forEachId(host, client, ids, {
+            flags,
+            name: "id",
+            act: async (id) => {
+              const { signal } = host.interrupts;
+              if (!isProcessId(id))
+                return { sandboxId: id, signaled: await signalAll(client, id, number, signal) };
+              await client.processes.signalProcess({ processId: id, signal: number }, { signal });
+              return { processId: id, signaled: [id] };
+            },
+          }),
+        );
+      }),
+    );
+}
+
+/** Sends a signal to every process of a sandbox; returns the ids of those that got it. */
+async function signalAll(
+  client: ServiceClient,
+  sandboxId: string,
+  number: number,
+  signal: AbortSignal,
+): Promise<string[]> {
+  const pages = await everyPage((page) => client.processes.listProcesses({ sandboxId, ...page }, { signal }));
+  const signaled = await Promise.all(
+    pages
+      .flatMap(({ processes }) => processes)
+      .map(async ({ processId }) => {
+        try {
+          await client.processes.signalProcess({ processId, signal: number }, { signal });
+          return [processId];
+        } catch (error) {
+          // It may end by itself meanwhile.
+          if (reasonOf(error) === ErrorReason.PROCESS_STATE) return [];
+          throw error;
+        }
+      }),
+  );
+  return signaled.flat();
+}

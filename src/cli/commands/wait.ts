@@ -1,0 +1,204 @@
+import type { Command } from "commander";
+import { type ExitStatus, ExitStatusSchema } from "../../../gen/ts/berth/v1/process_pb.js";
+import {
+  SandboxEventType,
+  type Termination,
+  TerminationCause,
+  TerminationSchema,
+} from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { parseDuration } from "../../config/values.ts";
+import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
+import { commandEnd, EXIT, Failed } from "../exit.ts";
+import { callFailure } from "../failure.ts";
+import { flagValue } from "../flags.ts";
+import { formatWord, messageJson } from "../format.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { isProcessId } from "../ids.ts";
+import { write, writeJson } from "../io.ts";
+import { readTranscript } from "../read-transcript.ts";
+import { beforeRetry, type OnRetry, tellRetry } from "../retry.ts";
+
+interface WaitFlags extends ClientFlags {
+  readonly timeout?: string;
+}
+
+/** How something that was waited for ended. */
+interface End {
+  readonly exitCode: number;
+  /** What is printed. */
+  readonly text: string;
+  readonly remark: string | undefined;
+  readonly json: unknown;
+}
+
+/** `berth wait`: until processes or sandboxes have ended. */
+export function waitCommand(host: CommandHost): Command {
+  return clientCommand("wait")
+    .summary("wait until processes or sandboxes have ended")
+    .description(
+      "Waits until each has ended, and prints how in the order given: of a process its exit code, as `berth exec` would exit; of a " +
+        "sandbox why it ended, as deleted or idle-timeout.\n\n" +
+        "The exit code is the first of these that is not 0. A sandbox's is 0, but 137 where it ran out of memory and 125 where " +
+        "it was lost or never ready. 124 where the timeout passed, which ends nothing.",
+    )
+    .option("--timeout <duration>", "how long to wait at most, as 30s (default: without end)")
+    .argument("<target...>", "ids of processes or sandboxes")
+    .addHelpText(
+      "after",
+      examples(
+        "berth wait PROCESS",
+        "berth wait --timeout 5m PROCESS PROCESS",
+        "berth wait $(berth exec -d SANDBOX -- make test)",
+      ),
+    )
+    .action(
+      host.action((ids: string[], flags: WaitFlags) => {
+        const timeoutMs = flagValue("--timeout", flags.timeout, parseDuration);
+        return withClient(host, flags, EXIT.noCommand, (client) =>
+          waitFor(host, client, ids, flags, timeoutMs),
+        );
+      }),
+    );
+}
+
+async function waitFor(
+  { io, interrupts }: CommandHost,
+  client: ServiceClient,
+  ids: readonly string[],
+  { json, timeout }: WaitFlags,
+  timeoutMs: number | undefined,
+): Promise<number> {
+  const late = timeoutMs === undefined ? undefined : AbortSignal.timeout(timeoutMs);
+  const signal = late ? AbortSignal.any([interrupts.signal, late]) : interrupts.signal;
+  const onRetry = tellRetry(io, client.address, signal);
+  const ends = ids.map(async (id): Promise<End | Failed> => {
+    try {
+      return await (isProcessId(id) ? processEnd : sandboxEnd)(client, id, onRetry, signal);
+    } catch (error) {
+      interrupts.signal.throwIfAborted();
+      if (late?.aborted) {
+        return new Failed(`${id} has not ended within ${timeout}`, { exitCode: EXIT.timedOut });
+      }
+      const failure = callFailure(error, client.address, EXIT.noCommand);
+      if (failure instanceof Failed) return failure;
+      throw error;
+    }
+  });
+  // All are waited for from the start; a failure of a later one is seen when its turn comes.
+  for (const end of ends) end.catch(() => {});
+  let exitCode: number = EXIT.ok;
+  for (const [index, promise] of ends.entries()) {
+    const end = await promise;
+    exitCode ||= end.exitCode;
+    if (end instanceof Failed) {
+      if (json) await writeJson(io.stdout, { id: ids[index], error: end.message });
+      await write(io.stderr, `berth: ${end.message}\n${end.hint ? `${end.hint}\n` : ""}`);
+      continue;
+    }
+    if (json) await writeJson(io.stdout, end.json);
+    else await write(io.stdout, `${end.text}\n`);
+    if (end.remark !== undefined) await write(io.stderr, `berth: ${end.remark}\n`);
+  }
+  return exitCode;
+}
+
+async function processEnd(
+  client: ServiceClient,
+  processId: string,
+  onRetry: OnRetry,
+  signal: AbortSignal,
+): Promise<End> {
+  const { process } = await client.processes.getProcess({ processId }, { signal });
+  if (process === undefined) throw new Error("the service answered without a process");
+  const status = process.exitStatus ?? (await lastWord());
+  const { exitCode, remark } = commandEnd(status);
+  const json = { processId, exitStatus: messageJson(ExitStatusSchema, status) };
+  return { exitCode, text: String(exitCode), remark, json };
+
+  async function lastWord(): Promise<ExitStatus> {
+    // What is written already need not be sent.
+    const from = { stdout: process?.stdoutBytes ?? 0n, stderr: process?.stderrBytes ?? 0n };
+    for await (const { event } of readTranscript(client, {
+      processId,
+      from,
+      until: undefined,
+      onRetry,
+      signal,
+    })) {
+      if (event.case === "exited") return event.value;
+    }
+    throw new Error("the transcript ended without saying how the process ended");
+  }
+}
+
+async function sandboxEnd(
+  client: ServiceClient,
+  sandboxId: string,
+  onRetry: OnRetry,
+  signal: AbortSignal,
+): Promise<End> {
+  const termination = await terminationOf(client, sandboxId, onRetry, signal);
+  const { cause, message } = termination;
+  const exitCode = exitCodeOf(cause);
+  return {
+    exitCode,
+    text: formatWord(TerminationCause[cause]),
+    remark: exitCode === EXIT.ok ? undefined : message,
+    json: { sandboxId, termination: messageJson(TerminationSchema, termination) },
+  };
+}
+
+async function terminationOf(
+  client: ServiceClient,
+  sandboxId: string,
+  onRetry: OnRetry,
+  signal: AbortSignal,
+): Promise<Termination> {
+  const read = async () => {
+    const { sandbox } = await client.sandboxes.getSandbox({ sandboxId }, { signal });
+    if (sandbox === undefined) throw new Error("the service answered without a sandbox");
+    return sandbox;
+  };
+  let sandbox = await read();
+  for (let failures = 0; ; ) {
+    // Leaving the loop below does not end the call; this does.
+    const leave = new AbortController();
+    try {
+      if (failures > 0) sandbox = await read();
+      if (sandbox.termination) return sandbox.termination;
+      const call = { signal: AbortSignal.any([signal, leave.signal]) };
+      // From the oldest event kept on: what happened since the read is among them.
+      for await (const { item } of client.sandboxes.watchEvents({ sandboxId }, call)) {
+        failures = 0;
+        if (item.case === "event") {
+          const { type, generation, termination } = item.value;
+          const isEnd = type === SandboxEventType.TERMINATED && generation === sandbox.generation;
+          if (isEnd && termination) return termination;
+        } else if (item.case === "trimmed") {
+          const { termination } = await read();
+          if (termination) return termination;
+        }
+      }
+      throw new Error("the service ended the stream of events");
+    } catch (error) {
+      await beforeRetry(error, ++failures, { address: client.address, onRetry, signal });
+    } finally {
+      leave.abort();
+    }
+  }
+}
+
+function exitCodeOf(cause: TerminationCause): number {
+  switch (cause) {
+    case TerminationCause.OUT_OF_MEMORY:
+      return EXIT.outOfMemory;
+    case TerminationCause.CREATE_FAILED:
+    case TerminationCause.ENGINE_LOST:
+    case TerminationCause.REMOVED_EXTERNALLY:
+    case TerminationCause.UNCONTROLLABLE:
+      return EXIT.noCommand;
+    default:
+      return EXIT.ok;
+  }
+}

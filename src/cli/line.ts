@@ -1,0 +1,79 @@
+import type { Command, Option } from "commander";
+
+/** A command line, split where the command is named. */
+export interface Line {
+  /** The client's options before the command. */
+  readonly before: readonly string[];
+  /** The first word that is neither an option nor the value of one; undefined where there is none. */
+  readonly name: string | undefined;
+  readonly rest: readonly string[];
+}
+
+/** Finds the command of a line, behind the options that may come before it. */
+export function splitLine(words: readonly string[], before: readonly Option[]): Line {
+  const count = countOptions(words, before);
+  return { before: words.slice(0, count), name: words[count], rest: words.slice(count + 1) };
+}
+
+/**
+ * Puts the options of a line where commander takes them, so that a person may write them anywhere: those before the
+ * command and between its words behind it, and those behind the operands of a command that passes the rest of its
+ * line on before them.
+ */
+export function arrangeLine({ before, name = "", rest }: Line, root: Command, anywhere: readonly Option[]) {
+  const path = [name];
+  const options = [...before];
+  let words = [...rest];
+  let command = root;
+  for (;;) {
+    const count = countOptions(words, anywhere);
+    const child = command.commands.find((one) => one.name() === words[count]);
+    if (child === undefined) break;
+    options.push(...words.slice(0, count));
+    path.push(child.name());
+    words = words.slice(count + 1);
+    command = child;
+  }
+  const operands: string[] = [];
+  const most = command.registeredArguments.filter(({ variadic }) => !variadic).length;
+  for (;;) {
+    options.push(...words.splice(0, countOptions(words, command.options, { unknown: true })));
+    const [word] = words;
+    if (operands.length === most || word === undefined || word === "--") break;
+    operands.push(word);
+    words.shift();
+  }
+  return [...path, ...options, ...operands, ...words];
+}
+
+/** How many of the first words are options and their values. */
+function countOptions(
+  words: readonly string[],
+  options: readonly Option[],
+  { unknown = false }: { readonly unknown?: boolean } = {},
+): number {
+  let count = 0;
+  for (;;) {
+    const word = words[count];
+    if (word === undefined || word === "-" || word === "--" || !word.startsWith("-")) return count;
+    const values = valuesBehind(word, options);
+    if (values === undefined && !unknown) return count;
+    count = Math.min(words.length, count + 1 + (values ?? 0));
+  }
+}
+
+/** How many values follow an option's word, which may hold several short ones or the value itself; undefined: it is unknown. */
+function valuesBehind(word: string, options: readonly Option[]): number | undefined {
+  if (word.startsWith("--")) {
+    const [name, value] = word.split("=", 2);
+    const option = options.find(({ long }) => long === name);
+    return option && (option.required && value === undefined ? 1 : 0);
+  }
+  for (const [index, letter] of [...word].entries()) {
+    if (index === 0) continue;
+    const option = options.find(({ short }) => short === `-${letter}`);
+    if (option === undefined) return undefined;
+    if (option.required) return index === word.length - 1 ? 1 : 0;
+  }
+  return 0;
+}

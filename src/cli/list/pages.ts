@@ -1,0 +1,20 @@
+/** How a page of a list is asked for. */
+interface PageRequest {
+  readonly pageSize: number;
+  readonly pageToken: string;
+}
+
+const PAGE_SIZE = 1000;
+
+/** Reads a list to its end, page by page. */
+export async function everyPage<P extends { readonly nextPageToken: string }>(
+  read: (page: PageRequest) => Promise<P>,
+): Promise<P[]> {
+  const pages: P[] = [];
+  for (let pageToken = ""; ; ) {
+    const page = await read({ pageSize: PAGE_SIZE, pageToken });
+    pages.push(page);
+    pageToken = page.nextPageToken;
+    if (pageToken === "") return pages;
+  }
+}

@@ -1,0 +1,149 @@
+import type { DescField, DescMessage } from "@bufbuild/protobuf";
+import { UsageError } from "../exit.ts";
+import { visible } from "../format.ts";
+import { safeJson } from "../io.ts";
+
+/** What a template is written about. */
+export interface TemplateSubject<T> {
+  /** The message's type, whose JSON names the fields. */
+  readonly schema: DescMessage;
+  /** The columns of a list, by their headings: they go before fields. */
+  readonly columns: readonly { readonly heading: string; text(item: T): string }[];
+}
+
+/** An item as a template sees it. */
+export interface TemplateItem<T> {
+  readonly item: T;
+  /** The item's JSON, in the names of the API. */
+  readonly json: unknown;
+}
+
+/** A part of a template: text, or something of the item. */
+interface Part<T> {
+  /** What stands above it in a table. */
+  readonly heading: string;
+  of(item: TemplateItem<T>): string;
+}
+
+/** A template that was understood. */
+export interface Template<T> {
+  /** The text as it is where headings stand in place of values. */
+  readonly headings: string;
+  /** The text for one item. */
+  of(item: TemplateItem<T>): string;
+}
+
+const FORMS = 'write {{.FIELD}}, {{json .FIELD}} or {{index .FIELD "KEY"}}';
+const EXPRESSION =
+  /^(?:(?<json>json\s+)?(?<path>\.|(?:\.\w+)+)|index\s+(?<map>(?:\.\w+)+)\s+(?<key>"(?:[^"\\]|\\.)*"))$/;
+
+/**
+ * Reads a template, as `{{.ID}}\t{{.spec.image}}`: text, in which `\t` and `\n`
+ * stand for tab and newline, and in braces columns and fields of the item.
+ * Every field is looked up in the schema, so that no item can surprise it.
+ * @throws UsageError that says what is wrong and what to write
+ */
+export function parseTemplate<T>(text: string, subject: TemplateSubject<T>): Template<T> {
+  const parts: Part<T>[] = [];
+  let at = 0;
+  while (at < text.length) {
+    const open = text.indexOf("{{", at);
+    const literal = text.slice(at, open === -1 ? undefined : open);
+    if (literal !== "") parts.push(literalPart(literal));
+    if (open === -1) break;
+    const close = text.indexOf("}}", open);
+    if (close === -1) throw new UsageError(`--format: "{{" has no "}}" behind it; ${FORMS}`);
+    parts.push(expressionPart(text.slice(open + 2, close), subject));
+    at = close + 2;
+  }
+  return {
+    headings: parts.map(({ heading }) => heading).join(""),
+    of: (item) => parts.map((part) => part.of(item)).join(""),
+  };
+}
+
+function literalPart<T>(written: string): Part<T> {
+  const text = written.replace(/\\([tn\\])/g, (_, letter: string) => ESCAPES[letter] ?? letter);
+  return { heading: text, of: () => text };
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { t: "\t", n: "\n" };
+
+function expressionPart<T>(written: string, { schema, columns }: TemplateSubject<T>): Part<T> {
+  const groups = EXPRESSION.exec(written.trim())?.groups;
+  if (!groups) throw new UsageError(`--format: {{${written}}} is not understood; ${FORMS}`);
+  const { json, path = groups.map ?? "", key } = groups;
+  const names = path.split(".").filter((name) => name !== "");
+  const column = columns.find(({ heading }) => heading.toLowerCase() === names[0]?.toLowerCase());
+  if (column && names.length === 1 && key === undefined) {
+    const { heading, text } = column;
+    return { heading, of: ({ item }) => (json ? safeJson(text(item)) : visible(text(item))) };
+  }
+  const keys = key === undefined ? names : [...names, keyOf(key)];
+  checkPath(schema, keys, written, columns);
+  return {
+    heading: (keys.at(-1) ?? schema.name).toUpperCase(),
+    of: (item) => {
+      const value = keys.reduce(member, item.json);
+      if (json) return safeJson(value ?? null);
+      return typeof value === "string" ? visible(value) : value === undefined ? "" : safeJson(value);
+    },
+  };
+}
+
+function keyOf(quoted: string): string {
+  try {
+    return JSON.parse(quoted);
+  } catch (cause) {
+    throw new UsageError(`--format: ${quoted} is not a quoted text as in JSON`, { cause });
+  }
+}
+
+function member(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, name)
+    ? value[name as keyof typeof value]
+    : undefined;
+}
+
+/** What may follow after a field: the fields of a message, the keys of a map or list, anything, or nothing. */
+type Inside = DescMessage | { readonly each: Inside; readonly numbered: boolean } | "free" | undefined;
+
+/** @throws UsageError where no such field can be there, and says which ones can */
+function checkPath(
+  schema: DescMessage,
+  keys: readonly string[],
+  written: string,
+  columns: readonly { readonly heading: string }[],
+): void {
+  let inside: Inside = schema;
+  for (const [depth, key] of keys.entries()) {
+    if (inside === "free") return;
+    const wrong = (why: string) => new UsageError(`--format: {{${written}}}: ${why}`);
+    if (inside === undefined) throw wrong(`"${keys[depth - 1]}" has no fields`);
+    if ("each" in inside) {
+      if (inside.numbered && !/^\d+$/.test(key))
+        throw wrong(`"${keys[depth - 1]}" is a list; write its place, from 0`);
+      inside = inside.each;
+      continue;
+    }
+    const field: DescField | undefined = inside.fields.find(({ jsonName }) => jsonName === key);
+    if (!field) {
+      const headings = depth === 0 ? columns.map(({ heading }) => heading) : [];
+      const known = [...headings, ...inside.fields.map(({ jsonName }) => jsonName)].join(", ");
+      throw wrong(`there is no field ${JSON.stringify(key)}; there are: ${known}`);
+    }
+    inside = insideOf(field);
+  }
+}
+
+function insideOf(field: DescField): Inside {
+  const { message } = field;
+  // Well-known types are written as texts, or are free JSON.
+  const one = message?.typeName.startsWith("google.protobuf.")
+    ? /\.(Struct|Value|ListValue|Any)$/.test(message.typeName)
+      ? "free"
+      : undefined
+    : message;
+  if (field.fieldKind === "map") return { each: one, numbered: false };
+  return field.fieldKind === "list" ? { each: one, numbered: true } : one;
+}

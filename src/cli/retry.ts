@@ -1,0 +1,41 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { ServiceAddress } from "./client.ts";
+import { EXIT } from "./exit.ts";
+import { callFailure, isConnectionFailure } from "./failure.ts";
+import { type Io, write } from "./io.ts";
+
+/** How often in a row it is tried to go on after a connection that broke. */
+const MAX_RETRIES = 6;
+const FIRST_RETRY_MS = 250;
+const MAX_RETRY_MS = 4000;
+
+/** Says that a connection broke and another is tried. */
+export type OnRetry = (error: unknown, attempt: number, most: number) => Promise<void>;
+
+/**
+ * Waits, after a connection that broke, until it is time for another one.
+ * @param failures how many broke in a row, from 1
+ * @throws the error itself where it is another one, or where enough were tried
+ */
+export async function beforeRetry(
+  error: unknown,
+  failures: number,
+  {
+    address,
+    onRetry,
+    signal,
+  }: { readonly address: ServiceAddress; readonly onRetry: OnRetry; readonly signal: AbortSignal },
+): Promise<void> {
+  if (signal.aborted || !isConnectionFailure(error, address) || failures > MAX_RETRIES) throw error;
+  await onRetry(error, failures, MAX_RETRIES);
+  await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS), undefined, { signal });
+}
+
+/** Tells on stderr that another connection is tried. */
+export function tellRetry(io: Io, address: ServiceAddress, signal: AbortSignal): OnRetry {
+  return async (error, attempt, most) => {
+    const failure = callFailure(error, address, EXIT.failed);
+    const why = failure instanceof Error ? failure.message : String(failure);
+    await write(io.stderr, `berth: ${why}; trying to go on (${attempt} of ${most})\n`, signal);
+  };
+}

@@ -1,0 +1,117 @@
+import { Readable, Writable } from "node:stream";
+import type { Command } from "commander";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
+import { COMMANDS } from "../../../src/cli/commands.ts";
+import type { CommandHost } from "../../../src/cli/host.ts";
+import { runProgram } from "../../../src/cli/program.ts";
+
+/** Runs the program in this process, with no service to call and none that it could be. */
+async function berth(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const written = { stdout: "", stderr: "" };
+  const stream = (name: keyof typeof written) =>
+    new Writable({
+      write(chunk, _encoding, done) {
+        written[name] += chunk;
+        done();
+      },
+    });
+  const code = await runProgram(args, {
+    io: {
+      stdin: Readable.from([]),
+      stdout: stream("stdout"),
+      stderr: stream("stderr"),
+      env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" },
+    },
+    service: {
+      start: () => Promise.reject(new BerthError("UNSUPPORTED", "no service is started")),
+      diagnose: async () => [],
+    },
+    version: "0.0.0",
+    exit: () => {},
+  });
+  return { code, ...written };
+}
+
+/** What calls no service, or none before it has what it needs: a terminal. */
+const WITHOUT_SERVICE = new Set(["serve", "doctor", "shell", "completion", "version"]);
+
+/** Every command as it is called, groups included. */
+async function everyCommand(): Promise<string[][]> {
+  const host = { action: () => async () => {} } as unknown as CommandHost;
+  const paths: string[][] = [[]];
+  const walk = (command: Command, above: string[]) => {
+    const path = [...above, command.name()];
+    paths.push(path);
+    for (const child of command.commands) walk(child, path);
+  };
+  for (const make of Object.values(COMMANDS)) walk(await make(host), []);
+  return paths;
+}
+
+const examples = new Map<string, string[]>();
+// `berth serve` sets it.
+const umask = process.umask();
+beforeAll(async () => {
+  for (const path of await everyCommand()) {
+    const { stdout } = await berth(...path, "--help");
+    const [, section = ""] = stdout.split("\nExamples:\n");
+    examples.set(path.join(" "), section.trimEnd().split("\n"));
+  }
+});
+afterAll(() => {
+  process.umask(umask);
+});
+
+test("every command's help ends with examples of that command", () => {
+  expect(examples.size).toBeGreaterThan(40);
+  for (const [command, lines] of examples) {
+    for (const line of lines) expect(line, `an example of berth ${command}`).toMatch(/^ {2}\S.*\S$/);
+    expect(lines.join("\n"), `the examples of berth ${command}`).toContain(`berth ${command}`.trimEnd());
+  }
+});
+
+test("every example is a command line that the program understands", async () => {
+  const tried = new Set<string>();
+  for (const line of [...examples.values()].flat()) {
+    for (const words of callsIn(line)) {
+      const { code, stdout, stderr } = await berth(...words);
+      const end = `${line}: ${stdout}${stderr}`;
+      expect(code, end).not.toBe(2);
+      const [name = ""] = words;
+      // What else is wrong with a line shows before the service is called.
+      if (!WITHOUT_SERVICE.has(name)) expect(end).toContain("no service answers at unix:/no/such/berth.sock");
+      tried.add(name);
+    }
+  }
+  expect([...tried].sort()).toEqual(Object.keys(COMMANDS).sort());
+});
+
+test.each([
+  ["berth ls | wc -l", [["ls"]]],
+  ["echo x | berth exec A -- sh -c 'a b' > out", [["exec", "A", "--", "sh", "-c", "a b"]]],
+  [
+    'berth rm $(berth ls -q -l "a b=c")',
+    [
+      ["ls", "-q", "-l", "a b=c"],
+      ["rm", "ID"],
+    ],
+  ],
+])("the calls in %s", (line, calls) => expect(callsIn(line)).toEqual(calls));
+
+/** The calls of the program in a line of shell, each as its arguments; those within others first. */
+function callsIn(line: string): string[][] {
+  const inner = [...line.matchAll(/\$\(([^)]*)\)/g)].flatMap(([, call = ""]) => callsIn(call));
+  const outer = line.replace(/\$\([^)]*\)/g, "ID");
+  const words = [...outer.matchAll(/[|<>]|(?:'[^']*'|"[^"]*"|[^\s'"|<>])+/g)].map(([word]) => word);
+  const calls: string[][] = [];
+  for (const [index, word] of words.entries()) {
+    if (word !== "berth" || (index > 0 && words[index - 1] !== "|")) continue;
+    const end = words.findIndex((other, at) => at > index && /^[|<>]$/.test(other));
+    const args = words.slice(index + 1, end === -1 ? undefined : end);
+    calls.push(
+      args.map((arg) => arg.replace(/'([^']*)'|"([^"]*)"/g, (_, single, double) => single ?? double)),
+    );
+  }
+  return [...inner, ...calls];
+}
