@@ -16,6 +16,7 @@ import { idleMemory } from "./rows/memory.ts";
 import { execOutput } from "./rows/output.ts";
 import { pythonClient } from "./rows/python-client.ts";
 import { sessions } from "./rows/sessions.ts";
+import { start } from "./rows/start.ts";
 import { execThroughput } from "./rows/throughput.ts";
 import { unary } from "./rows/unary.ts";
 import { workspaces } from "./rows/workspaces.ts";
@@ -41,6 +42,7 @@ const ROWS: readonly Row[] = [
   workspaces,
   lists,
   pythonClient,
+  start,
   idleMemory,
 ];
 const NAMES = ROWS.map(({ name }) => name);

@@ -15,7 +15,6 @@ ensureDependencies();
 
 const checks = [
   ["types", () => run("tsc", ["-p", "."])],
-  ["types of the build", () => run("tsc", ["-p", "tsconfig.build.json", "--noEmit"])],
   ["lint and format", () => run("biome", ["check", "--error-on-warnings"])],
   ["imports", () => run("depcruise", ["src"])],
   ["English", () => run("node", ["scripts/check-english.mjs"])],

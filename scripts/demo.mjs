@@ -13,7 +13,7 @@ import { run, Stop, startServer, stream } from "./demo/children.mjs";
 import { isInstalled } from "./dependencies.mjs";
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
-const berth = path.join(root, "bin", "berth.mjs");
+const berth = path.join(root, "bin", "berth");
 const yes = process.argv.includes("--yes") || process.env.CI === "true";
 const instance = `demo-${randomBytes(4).toString("hex")}`;
 const OWN_IMAGE = "berth/base:latest";
@@ -77,7 +77,7 @@ async function chooseImage() {
     console.log("  not needed");
     return undefined;
   }
-  const { stdout } = await run(process.execPath, [berth, "doctor", "--json"], { signal });
+  const { stdout } = await run(berth, ["doctor", "--json"], { signal });
   const found = JSON.parse(stdout).findings.find(({ subject }) => subject === "default image");
   if (found?.status === "ok") {
     console.log(`  ${found.found}`);
@@ -99,8 +99,8 @@ async function serve(image) {
     ...{ listen: "127.0.0.1:0", engine, instance, "data-dir": dataDir },
     ...(image && { "default-image": image }),
   };
-  const args = [berth, "serve", ...Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])];
-  server = await startServer(process.execPath, args, { signal });
+  const args = ["serve", ...Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])];
+  server = await startServer(berth, args, { signal });
   if (signal.aborted) throw signal.reason;
   if (server.first === undefined) throw new Stop(`The service did not start:\n${server.log()}`);
   console.log(`  ${server.first}`);
@@ -109,17 +109,17 @@ async function serve(image) {
 
 async function job(address) {
   const env = { BERTH_ADDRESS: address };
-  const client = (...args) => [process.execPath, [berth, ...args], { signal, env }];
+  const client = (...args) => [berth, args, { signal, env }];
   show("berth create");
   const started = performance.now();
-  const created = await run(process.execPath, [berth, "create", "-l", "purpose=demo"], { signal, env });
+  const created = await run(berth, ["create", "-l", "purpose=demo"], { signal, env });
   if (created.code !== 0) throw new Stop(`Could not create a sandbox: ${created.tail}`);
   const sandbox = created.stdout.trim();
   console.log(`  ${sandbox}  (${seconds(performance.now() - started)}, including the client's start)`);
 
   show(`berth exec ${sandbox} -- python3 - < scripts/demo/mandelbrot.py`);
   const stdin = readFileSync(path.join(root, "scripts", "demo", "mandelbrot.py"));
-  const result = await stream(process.execPath, [berth, "exec", sandbox, "--", "python3", "-"], {
+  const result = await stream(berth, ["exec", sandbox, "--", "python3", "-"], {
     signal,
     env,
     stdin,
@@ -213,11 +213,11 @@ function nextSteps(image) {
   return `
 What to try next. First, in a separate terminal:
 
-  node bin/berth.mjs serve${option}
+  bin/berth serve${option}
 
 then
 
-  node bin/berth.mjs run -- python3 -c 'print(6 * 7)'
+  bin/berth run -- python3 -c 'print(6 * 7)'
   curl -H 'content-type: application/json' -d '{"sandboxId": "mine"}' \\
     http://127.0.0.1:7070/berth.v1.SandboxService/CreateSandbox
   curl -H 'content-type: application/json' -d '{"sandboxId": "mine", "shell": "id; uname -r"}' \\
@@ -225,7 +225,7 @@ then
   npx buf curl --protocol grpc --http2-prior-knowledge -d '{"sandboxId": "mine", "shell": "seq 3"}' \\
     http://127.0.0.1:7070/berth.v1.ProcessService/Exec           # a stream, by reflection
   grpcurl -plaintext 127.0.0.1:7070 list
-  node bin/berth.mjs rm mine
+  bin/berth rm mine
 
 README.md has more.`;
 }

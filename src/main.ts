@@ -1,8 +1,12 @@
 import { readFileSync } from "node:fs";
-import { findPackageJSON } from "node:module";
+import { isBuiltin } from "node:module";
 import { setFlagsFromString } from "node:v8";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
+import { Failed } from "./cli/exit.ts";
 import { runProgram } from "./cli/program.ts";
+
+/** What the service runs on; clients run on 20, too. */
+const SERVICE_NODE = 24;
 
 const program = {
   io: {
@@ -33,8 +37,14 @@ const exitCode = await runProgram(process.argv.slice(2), program);
 // What is still open, such as a stdin that nobody reads any more, must not keep the program running.
 process.exit(exitCode);
 
-/** Loads the service on demand: a client's command does not wait for its code. */
+/** Loads the service on demand: a client's command does not wait for its code, and runs under an older Node. */
 async function loadService() {
+  if (!isBuiltin("node:sqlite")) {
+    const found = `this needs Node ${SERVICE_NODE}, and this is ${process.versions.node}`;
+    throw new Failed(found, {
+      hint: "Install berth with the scripts of its packages, which bring one: without --ignore-scripts",
+    });
+  }
   tuneMemory();
   const [app, settings] = await Promise.all([import("./app.ts"), import("./config/settings.ts")]);
   return { ...app, ...settings };
@@ -50,6 +60,5 @@ function tuneMemory(): void {
 }
 
 function packageVersion(): string {
-  const file = findPackageJSON("..", import.meta.url);
-  return file === undefined ? "unknown" : JSON.parse(readFileSync(file, "utf8")).version;
+  return JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")).version;
 }

@@ -1,7 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
-import type { ServiceAddress } from "./client.ts";
 import { Failed } from "./exit.ts";
+import type { ServiceAddress } from "./service-address.ts";
 
 /** A failure as a person reads it. */
 interface Described {

@@ -1,8 +1,8 @@
 import { Command, Option } from "commander";
-import { connectTo, DEFAULT_ADDRESS, parseServiceAddress, type ServiceClient } from "./client.ts";
-import { callFailure } from "./failure.ts";
+import type { ServiceClient } from "./client.ts";
 import type { Interrupts, Io } from "./io.ts";
 import type { ServiceParts } from "./service.ts";
+import { DEFAULT_ADDRESS, parseServiceAddress } from "./service-address.ts";
 
 /** What every command is given. */
 export interface CommandHost {
@@ -48,6 +48,8 @@ export async function withClient(
 ): Promise<number> {
   interrupts.followOutput();
   const address = parseServiceAddress(flags.address ?? (io.env.BERTH_ADDRESS || DEFAULT_ADDRESS));
+  // Help and the like do not wait for them.
+  const [{ connectTo }, { callFailure }] = await Promise.all([import("./client.ts"), import("./failure.ts")]);
   const client = connectTo(address);
   try {
     return await work(client);

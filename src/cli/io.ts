@@ -20,15 +20,15 @@ export async function write(
   signal?: AbortSignal,
 ): Promise<void> {
   signal?.throwIfAborted();
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const onAbort = () => reject(signal?.reason);
-  signal?.addEventListener("abort", onAbort, { once: true });
-  stream.write(data, (error) => (error ? reject(error) : resolve()));
-  try {
-    await promise;
-  } finally {
-    signal?.removeEventListener("abort", onAbort);
-  }
+  await new Promise<void>((resolve, reject) => {
+    const onAbort = () => reject(signal?.reason);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    stream.write(data, (error) => {
+      signal?.removeEventListener("abort", onAbort);
+      if (error) reject(error);
+      else resolve();
+    });
+  });
 }
 
 /** What JSON may hold unescaped although terminals act on it: DEL, C1 controls, changes of direction, other line ends. */

@@ -41,21 +41,6 @@ export const HOST_DEFECTS: readonly Defect[] = [
     test: HOST_USERS,
   },
   {
-    name: "what an older Node started outlives it where that is killed",
-    changes: [
-      {
-        file: "bin/berth.mjs",
-        from: 'lifeline.once("close", () => process.kill(process.pid, "SIGKILL"));',
-        to: "",
-      },
-    ],
-    test: {
-      file: "test/integration/cli/bin.test.ts",
-      title:
-        "an old Node's program ends in an orderly way when asked to, and when killed takes all it started along",
-    },
-  },
-  {
     name: "a mount that the kernel refuses is reported as a failed start of the sandbox",
     changes: [
       {

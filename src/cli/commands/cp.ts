@@ -1,4 +1,4 @@
-import { getSystemErrorMessage } from "node:util";
+import { getSystemErrorMap } from "node:util";
 import type { Command } from "commander";
 import { BerthError } from "../../base/errors.ts";
 import { download } from "../copy/download.ts";
@@ -82,7 +82,7 @@ function localFailure(error: unknown): unknown {
   if (error instanceof BerthError) return new Failed(error.message, { cause: error });
   const { errno, path } = error as NodeJS.ErrnoException;
   if (!(error instanceof Error) || errno === undefined) return error;
-  const why = getSystemErrorMessage(errno) ?? error.message;
+  const why = getSystemErrorMap().get(errno)?.[1] ?? error.message;
   // It is written to a temporary place first, which the user need not see.
   const place = path?.replace(/\/?\.berth-cp-[^/]*(\/tree)?/, "");
   return new Failed(place === undefined ? why : `${place || "/"}: ${why}`, { cause: error });

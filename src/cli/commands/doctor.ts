@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { access, constants, stat } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
@@ -6,13 +7,14 @@ import type { Finding } from "../../base/diagnosis.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
 import { formatListenAddress } from "../../server/listen-address.ts";
-import { connectTo, parseServiceAddress } from "../client.ts";
+import { connectTo } from "../client.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { formatTable } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+import { parseServiceAddress } from "../service-address.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
 
@@ -113,13 +115,14 @@ async function nearestPresent(dir: string): Promise<string> {
 }
 
 async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoException | undefined> {
-  const { promise, resolve } = Promise.withResolvers<NodeJS.ErrnoException | undefined>();
   const server = net.createServer();
-  server.once("error", resolve);
-  server.once("listening", () => resolve(undefined));
+  const bound = once(server, "listening");
   if (listen.kind === "unix") server.listen(listen.path);
   else server.listen({ port: listen.port, host: listen.host || undefined });
-  const problem = await promise;
+  const problem = await bound.then(
+    () => undefined,
+    (error: NodeJS.ErrnoException) => error,
+  );
   if (problem === undefined) await new Promise((closed) => server.close(closed));
   return problem;
 }

@@ -7,8 +7,10 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseCount } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
-import { commandEnd, EXIT, UsageError } from "../exit.ts";
+import { EXIT, UsageError } from "../exit.ts";
+import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";

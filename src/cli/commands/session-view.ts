@@ -9,7 +9,6 @@ import { visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { bridgeView, type ViewRequest } from "../view/bridge.ts";
-import { ViewServer } from "../view/server.ts";
 
 interface ViewFlags extends WorkerFlags {
   readonly port?: string;
@@ -45,6 +44,7 @@ export function viewCommand(host: CommandHost): Command {
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { signal } = interrupts;
           await tryView(client, request, signal);
+          const { ViewServer } = await import("../view/server.ts");
           const server = await ViewServer.start({
             about: { title: `${request.workerId} · ${resourceType}`, readOnly: request.readOnly },
             port,

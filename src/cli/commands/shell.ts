@@ -1,8 +1,9 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { MAX_DURATION_MS } from "../../config/values.ts";
+import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
-import { commandEnd, EXIT, Failed } from "../exit.ts";
+import { EXIT, Failed } from "../exit.ts";
 import { addExecFlags, argvOf, type ExecFlags, execRequestOf } from "../flags.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
 import { write } from "../io.ts";

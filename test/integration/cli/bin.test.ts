@@ -2,11 +2,8 @@ import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   copyFileSync,
-  cpSync,
-  existsSync,
   mkdirSync,
   mkdtempSync,
-  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -14,228 +11,124 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { chmod, readdir, readFile, readlink, writeFile } from "node:fs/promises";
+import { readFile, readlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Client } from "../../support/client.ts";
-import { containersOf } from "../../support/docker.ts";
-import { eventually } from "../../support/eventually.ts";
-import { LocalShell } from "../../support/local-shell.ts";
-import { endOf, runProgram, ServeProcess, startProgram } from "../../support/program.ts";
 
+const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
-const VERSION = JSON.parse(readFileSync(path.join(ROOT, "package.json"), "utf8")).version;
-const BIN = path.join(ROOT, "bin/berth.mjs");
-const PATIENCE = { timeoutMs: 30_000 };
+const BIN = path.join(ROOT, "bin/berth");
 
-/** Has the program take the running Node for one that is too old; its child is not told. */
-const OLD_NODE = [
-  "--import",
-  'data:text/javascript,Object.defineProperty(process,"versions",{value:{...process.versions,node:"20.20.2"}})',
-  BIN,
-];
-
-async function childrenOf(pid: number): Promise<number[]> {
-  const text = await readFile(`/proc/${pid}/task/${pid}/children`, "utf8");
-  return text.split(" ").filter(Boolean).map(Number);
-}
-
-/** Whether some process of this machine was started with this word. */
-async function runs(word: string): Promise<boolean> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const lines = await Promise.all(
-    pids.map((pid) => readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")),
-  );
-  return lines.some((line) => line.split("\0").includes(word));
-}
-
-let server: ServeProcess;
-beforeAll(async () => {
-  server = await ServeProcess.start();
+let dir = "";
+beforeAll(() => {
+  dir = mkdtempSync(path.join(tmpdir(), "berth-bin-"));
 });
-afterAll(() => server?.stop());
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** Whether something is so before long. */
-function comesTrue(ask: () => boolean | Promise<boolean>): Promise<boolean> {
-  return eventually(ask, { timeoutMs: 20_000 }).catch(() => false);
+function writeProgram(file: string, text: string): void {
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, text, { mode: 0o755 });
 }
 
-describe.each([
-  ["under a Node that can", [BIN]],
-  ["under an old one", OLD_NODE],
-])("%s", (_what, entry) => {
-  test("it runs and hands on the exit code", async () => {
-    expect(await runProgram(["--version"], { entry })).toMatchObject({
-      exitCode: 0,
-      stdout: Buffer.from(`${VERSION}\n`),
-      stderr: "",
-    });
-    expect((await runProgram(["nonsense"], { entry })).exitCode).toBe(2);
+test("found by a link to it, becomes the program: there is no other process", async () => {
+  const link = path.join(dir, "berth");
+  symlinkSync(BIN, link);
+  const child = spawn(link, ["serve", "--engine", "bubblewrap", "--data-dir", path.join(dir, "data")], {
+    env: { ...process.env, BERTH_LISTEN: "127.0.0.1:0" },
+    stdio: ["ignore", "pipe", "inherit"],
   });
-
-  test("it passes stdin and signals on; one keystroke that comes twice is one", async () => {
-    const piped = await server.run(["run", "--", "cat"], { entry, stdin: "through" });
-    expect([piped.exitCode, piped.stdout.toString()]).toEqual([0, "through"]);
-    const env = { BERTH_ADDRESS: server.address };
-    const child = startProgram(["run", "--", "sh", "-c", "echo ready; sleep 600"], { entry, env });
-    const end = endOf(child);
-    await once(child.stdout, "data");
-    child.kill("SIGINT");
-    child.kill("SIGINT");
-    expect(await end).toMatchObject({ exitCode: 130, stderr: "berth: stopped by SIGINT\n" });
-    expect(await containersOf(server.instance)).toEqual([]);
-  });
-
-  test("at a terminal it stops, goes on and ends as one program", async () => {
-    const client = new Client(server.address);
-    const { sandbox_id: id } = await client.createSandbox();
-    const shell = await LocalShell.start(server.address, entry);
-    const { terminal } = shell;
-    try {
-      const before = await shell.settings();
-      await terminal.enter(`berth shell ${id} -- sh`);
-      await terminal.shows(/^[$#]$/m);
-      process.kill(await shell.foregroundPid(), "SIGTSTP");
-      await terminal.shows(/\[1\] .*Stopped.*\nlocal\$$/);
-      expect(await shell.settings()).toBe(before);
-      await terminal.enter("fg");
-      await terminal.enter("echo on again");
-      await terminal.shows(/^on again\n/m);
-      process.kill(await shell.foregroundPid(), "SIGQUIT");
-      expect(await shell.exitCode()).toBe(131);
-      expect(await shell.settings()).toBe(before);
-      await terminal.enter(`clear; berth exec ${id} -- sh -c 'echo started; sleep 1000'`);
-      await terminal.shows(/^started$/m);
-      await terminal.press("C-z");
-      await terminal.shows(/Stopped[^$]*\nlocal\$$/);
-      // What is pressed before the program has the terminal back is the shell's.
-      await shell.foreground();
-      await terminal.press("C-c");
-      expect(await shell.exitCode()).toBe(130);
-    } finally {
-      await shell.dispose();
-      await client.deleteSandbox(id);
-      client.close();
-    }
-  });
-});
-
-test("an old Node's program ends in an orderly way when asked to, and when killed takes all it started along", async () => {
-  const start = () => ServeProcess.start(["--engine", "bubblewrap"], {}, { entry: OLD_NODE });
-  expect(await (await start()).stop("SIGTERM")).toMatchObject({ exitCode: 0, signal: null });
-
-  const service = await start();
-  const [started = 0, ...more] = await childrenOf(service.pid);
-  expect(more).toEqual([]);
-  const client = new Client(service.address);
+  const ended = once(child, "exit");
   try {
-    const { sandbox_id: id } = await client.createSandbox();
-    const word = `1000.${service.pid}`;
-    const lost = client.exec(id, `sleep ${word}`).result.catch(() => {});
-    await eventually(() => runs(word), PATIENCE);
-    service.signal("SIGKILL");
-    expect(await comesTrue(() => !existsSync(`/proc/${started}`))).toBe(true);
-    expect(await comesTrue(async () => !(await runs(word)))).toBe(true);
-    expect(await service.end).toMatchObject({ signal: "SIGKILL" });
-    await lost;
+    await once(child.stdout, "data");
+    expect(await readlink(`/proc/${child.pid}/exe`)).toBe(await readlink("/proc/self/exe"));
+    expect(await readFile(`/proc/${child.pid}/cmdline`, "utf8")).toMatch(
+      /\/(src\/main.ts|dist\/main.js)\0serve\0/,
+    );
   } finally {
-    client.close();
-    if (existsSync(`/proc/${started}`)) process.kill(started, "SIGKILL");
-    await service.dispose();
+    child.kill("SIGTERM");
   }
+  expect(await ended).toEqual([0, null]);
 });
 
-test("an old Node's program ends by the signal that ended the one it started", async () => {
-  const service = await ServeProcess.start(["--engine", "bubblewrap"], {}, { entry: OLD_NODE });
-  const [child = 0] = await childrenOf(service.pid);
-  process.kill(child, "SIGKILL");
-  expect(await service.end).toMatchObject({ exitCode: null, signal: "SIGKILL" });
-});
+describe("the Node that it runs", () => {
+  /** A Node that prints where it is and what it was given. */
+  const nodeIn = (place: string) =>
+    writeProgram(path.join(dir, place, "node"), `#!/bin/sh\necho "${place}" "$@"\n`);
 
-describe("bin/berth", () => {
-  const run = promisify(execFile);
-  let dir = "";
-  beforeAll(() => {
-    dir = mkdtempSync(path.join(tmpdir(), "berth-bin-"));
-  });
-  afterAll(() => rmSync(dir, { recursive: true, force: true }));
-
-  test("found by a link to it, becomes the program: there is no other process", async () => {
-    const link = path.join(dir, "berth");
-    symlinkSync(path.join(ROOT, "bin/berth"), link);
-    const child = spawn(link, ["serve", "--engine", "bubblewrap", "--data-dir", path.join(dir, "data")], {
-      env: { ...process.env, BERTH_LISTEN: "127.0.0.1:0" },
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    const ended = once(child, "exit");
-    try {
-      await once(child.stdout, "data");
-      const exe = await readlink(`/proc/${child.pid}/exe`);
-      expect(exe).toBe(await readlink("/proc/self/exe"));
-      expect(await readFile(`/proc/${child.pid}/cmdline`, "utf8")).toContain(`${BIN}\0serve\0`);
-    } finally {
-      child.kill("SIGTERM");
-    }
-    expect(await ended).toEqual([0, null]);
-  });
-
-  test("takes the Node that was installed with it, in the package or beside it, else the one at hand", async () => {
+  test("is the one that was installed with it, in the package or beside it, else the one on PATH", async () => {
     const own = path.join(dir, "node_modules/berth");
-    const nodeIn = async (place: string): Promise<void> => {
-      mkdirSync(place, { recursive: true });
-      await writeFile(path.join(place, "node"), `#!/bin/sh\necho "${path.relative(dir, place)}" "$@"\n`);
-      await chmod(path.join(place, "node"), 0o755);
-    };
     mkdirSync(path.join(own, "bin"), { recursive: true });
-    copyFileSync(path.join(ROOT, "bin/berth"), path.join(own, "bin/berth"));
+    copyFileSync(BIN, path.join(own, "bin/berth"));
     const said = async () =>
       (await run(path.join(own, "bin/berth"), ["a b", "c"], { env: { PATH: `${dir}/path:/usr/bin:/bin` } }))
         .stdout;
-    await nodeIn(path.join(dir, "path"));
-    expect(await said()).toBe(`path ${own}/bin/berth.mjs a b c\n`);
-    await nodeIn(path.join(dir, "node_modules/node/bin"));
-    expect(await said()).toBe(`node_modules/node/bin ${own}/bin/berth.mjs a b c\n`);
-    await nodeIn(path.join(own, "node_modules/node/bin"));
-    expect(await said()).toBe(`node_modules/berth/node_modules/node/bin ${own}/bin/berth.mjs a b c\n`);
+    nodeIn("path");
+    expect(await said()).toBe(`path ${own}/dist/main.js a b c\n`);
+    nodeIn("node_modules/node/bin");
+    expect(await said()).toBe(`node_modules/node/bin ${own}/dist/main.js a b c\n`);
+    nodeIn("node_modules/berth/node_modules/node/bin");
+    expect(await said()).toBe(`node_modules/berth/node_modules/node/bin ${own}/dist/main.js a b c\n`);
+  });
+
+  test("is new enough for sources, or it says where to get one; so where there is none", async () => {
+    const root = path.join(dir, "lone");
+    writeProgram(path.join(root, "src/main.ts"), "");
+    mkdirSync(path.join(root, "bin"));
+    copyFileSync(BIN, path.join(root, "bin/berth"));
+    // An old Node knows no types.
+    writeProgram(path.join(dir, "old/node"), '#!/bin/sh\n[ "$1" = --version ] && echo v20.0.0\nexit 1\n');
+    const tools = path.join(dir, "tools");
+    mkdirSync(tools);
+    for (const name of ["readlink", "find"]) symlinkSync(`/usr/bin/${name}`, path.join(tools, name));
+    const berth = (PATH: string) =>
+      run("/bin/sh", [path.join(root, "bin/berth")], { env: { PATH } }).catch((error: unknown) => error);
+    expect(await berth(`${dir}/old:${tools}`)).toMatchObject({
+      code: 125,
+      stderr: `berth: the sources need Node 24, and this is v20.0.0. Install it with the packages: npm ci --prefix ${root}\n`,
+    });
+    expect(await berth(tools)).toMatchObject({
+      code: 125,
+      stderr: expect.stringContaining("berth: this needs Node."),
+    });
   });
 });
 
-describe("what bin/berth.mjs runs", () => {
-  const run = promisify(execFile);
-  let dir = "";
-  beforeAll(() => {
-    dir = mkdtempSync(path.join(tmpdir(), "berth-sources-"));
-  });
-  afterAll(() => rmSync(dir, { recursive: true, force: true }));
-
-  /** A checkout whose sources and whose build print which of them runs, and where it is. */
+describe("what it runs", () => {
+  /** A checkout whose sources and whose build print which of them runs. */
   const checkout = (name: string): string => {
     const root = path.join(dir, name);
-    for (const file of ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "dist/src/main.js"]) {
-      mkdirSync(path.dirname(path.join(root, file)), { recursive: true });
-      writeFileSync(path.join(root, file), `console.log(${JSON.stringify(file.split("/")[0])});\n`);
-    }
+    for (const file of ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "dist/main.js"])
+      writeProgram(path.join(root, file), `console.log(${JSON.stringify(file.split("/")[0])});\n`);
     writeFileSync(path.join(root, "package.json"), '{"type": "module"}');
     mkdirSync(path.join(root, "bin"));
-    copyFileSync(BIN, path.join(root, "bin/berth.mjs"));
+    copyFileSync(BIN, path.join(root, "bin/berth"));
+    // Older than every source, until it is built.
+    utimesSync(path.join(root, "dist/main.js"), 1, 1);
     return root;
   };
-  /** Marks the build as begun after the last change of a source, as far as the clock of files can tell. */
+  /** Marks the build as begun after the last change of a source. */
   const build = (root: string): void => {
-    const stamp = path.join(root, "dist/.built");
     const changed = Math.max(
-      ...["src", "src/deep", "src/deep/other.ts", "gen/ts", "gen/ts/x_pb.js"].map(
+      ...["src", "src/deep", "src/main.ts", "src/deep/other.ts", "gen/ts", "gen/ts/x_pb.js"].map(
         (file) => statSync(path.join(root, file)).ctimeMs,
       ),
     );
-    do writeFileSync(stamp, "");
-    while (statSync(stamp).mtimeMs <= changed);
+    const began = Math.ceil(changed) / 1000;
+    utimesSync(path.join(root, "dist/main.js"), began, began);
   };
   const runs = async (root: string): Promise<string> =>
-    (await run(process.execPath, [path.join(root, "bin/berth.mjs")])).stdout.trim();
+    (await run(path.join(root, "bin/berth"))).stdout.trim();
+  /** Changes a source when the clock of files has passed the build's. */
+  const later = async (root: string, change: (root: string) => void): Promise<void> => {
+    const began = statSync(path.join(root, "dist/main.js")).mtimeMs;
+    const probe = path.join(root, "probe");
+    do writeFileSync(probe, "");
+    while (statSync(probe).ctimeMs <= began);
+    change(root);
+  };
 
   test("in a checkout the build only where nothing has changed since it began", async () => {
     const root = checkout("fresh");
@@ -263,14 +156,8 @@ describe("what bin/berth.mjs runs", () => {
   ])("a build is stale after: %s", async (what, change) => {
     const root = checkout(what.replaceAll(" ", "-"));
     build(root);
-    change(root);
+    expect(await runs(root)).toBe("dist");
+    await later(root, change);
     expect(await runs(root)).toBe("src");
-  });
-
-  test("below node_modules, where sources cannot run, the build", async () => {
-    const root = checkout("package");
-    const installed = path.join(dir, "app/node_modules/berth");
-    cpSync(root, installed, { recursive: true });
-    expect(await runs(installed)).toBe("dist");
   });
 });

@@ -1,0 +1,48 @@
+#!/usr/bin/env node
+// npm run build: writes the program to dist/, as it is in the package: main.js, which loads the file of a command when it
+// is called, and beside it the files that the program reads. An earlier dist/ is replaced as a whole.
+//
+// Development dependencies become part of these files, so that a start reads few of them; dependencies are installed.
+import { cpSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { build } from "rolldown";
+import { ROOT } from "./dependencies.mjs";
+
+const DIST = path.join(ROOT, "dist");
+/** Beside it: what is built refers to files by their place relative to dist/. */
+const FRESH = path.join(ROOT, "dist.new");
+const { dependencies } = JSON.parse(readFileSync(path.join(ROOT, "package.json"), "utf8"));
+// Clients call through it: it is a dependency for those who use the generated code.
+const { "@bufbuild/protobuf": _, ...installed } = dependencies;
+
+const began = new Date();
+rmSync(FRESH, { recursive: true, force: true });
+const { output } = await build({
+  cwd: ROOT,
+  input: { main: "src/main.ts" },
+  platform: "node",
+  // Berth reaches a Docker daemon by a socket or TCP: this is for SSH, and has parts that are compiled at install.
+  resolve: { alias: { ssh2: false } },
+  external: Object.keys(installed).flatMap((name) => [name, new RegExp(`^${name}/`)]),
+  transform: { target: "node20" },
+  output: { dir: FRESH, format: "esm" },
+});
+cpSync(path.join(ROOT, "src/sessions/types/vm/driver"), path.join(FRESH, "driver"), { recursive: true });
+writeFileSync(path.join(FRESH, "LICENSES.txt"), licenses(output.flatMap(({ moduleIds = [] }) => moduleIds)));
+// bin/berth compares the sources with it.
+utimesSync(path.join(FRESH, "main.js"), began, began);
+rmSync(DIST, { recursive: true, force: true });
+renameSync(FRESH, DIST);
+
+/** The licences of the packages that became part of the program. The package has the text of Apache-2.0 already. */
+function licenses(modules) {
+  const roots = modules.flatMap((id) => /^(\/.*\/node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(id)?.[1] ?? []);
+  const texts = [...new Set(roots)].sort().map((root) => {
+    const { name, version, license } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+    const files =
+      license === "Apache-2.0" ? [] : readdirSync(root).filter((file) => /^licen[cs]e/i.test(file));
+    const texts = files.map((file) => readFileSync(path.join(root, file), "utf8"));
+    return [`${name} ${version}: ${license}\n`, ...texts].join("\n");
+  });
+  return texts.join(`\n${"-".repeat(80)}\n\n`);
+}

@@ -1,0 +1,39 @@
+import { parseListenAddress } from "../server/listen-address.ts";
+import { UsageError } from "./exit.ts";
+
+/** Where a service is reached, as clients name it. */
+export interface ServiceAddress {
+  /** As the user wrote it. */
+  readonly text: string;
+  readonly baseUrl: string;
+  /** Path of the Unix socket to connect to instead of the URL's host. */
+  readonly socketPath: string | undefined;
+}
+
+/** Where clients look for a service by default. */
+export const DEFAULT_ADDRESS = "127.0.0.1:7070";
+
+/**
+ * Reads an address: `HOST:PORT`, `unix:PATH`, `http://…` or `https://…`.
+ * @throws UsageError that says how to write it
+ */
+export function parseServiceAddress(text: string): ServiceAddress {
+  if (/^https?:\/\//.test(text) && URL.canParse(text)) {
+    return { text, baseUrl: text.replace(/\/+$/, ""), socketPath: undefined };
+  }
+  const address = read(text);
+  if (address.kind === "unix") return { text, baseUrl: "http://localhost", socketPath: address.path };
+  const host = address.host.includes(":") ? `[${address.host}]` : address.host || "127.0.0.1";
+  return { text, baseUrl: `http://${host}:${address.port}`, socketPath: undefined };
+}
+
+function read(text: string) {
+  try {
+    return parseListenAddress(text);
+  } catch (error) {
+    throw new UsageError(
+      `"${text}" is not the address of a service; write 127.0.0.1:7070, unix:/run/berth.sock or https://berth.example.com`,
+      { cause: error },
+    );
+  }
+}
