@@ -28,4 +28,5 @@ export const COMMANDS: Readonly<Record<string, MakeCommand>> = {
   tool: async (host) => (await import("./commands/tool.ts")).toolCommand(host),
   workspace: async (host) => (await import("./commands/workspace.ts")).workspaceCommand(host),
   runs: async (host) => (await import("./commands/runs.ts")).runsCommand(host),
+  completion: async (host) => (await import("./commands/completion.ts")).completionCommand(host, COMMANDS),
 };

@@ -31,16 +31,16 @@ export function parseVolume(text: string): MountInit {
 }
 
 /** The keys of `--mount`, as Docker has them. */
-const KEYS: Readonly<Record<string, string>> = {
-  type: "type",
-  source: "source",
-  src: "source",
-  target: "target",
-  destination: "target",
-  dst: "target",
-  readonly: "readonly",
-  ro: "readonly",
-};
+const KEYS = new Map([
+  ["type", "type"],
+  ["source", "source"],
+  ["src", "source"],
+  ["target", "target"],
+  ["destination", "target"],
+  ["dst", "target"],
+  ["readonly", "readonly"],
+  ["ro", "readonly"],
+]);
 
 /** Reads `type=workspace|bind,source=…,target=…[,readonly]`. */
 export function parseMount(text: string): MountInit {
@@ -49,7 +49,7 @@ export function parseMount(text: string): MountInit {
   const said: Record<string, string> = {};
   for (const setting of text.split(",")) {
     const [word, value] = splitOnce(setting);
-    const key = KEYS[word];
+    const key = KEYS.get(word);
     if (key === undefined) throw problem(`${JSON.stringify(word)} is no setting`);
     if (said[key] !== undefined) throw problem(`${key} is set twice`);
     if (key === "readonly" ? !/^(true|false)?$/.test(value ?? "") : !value)

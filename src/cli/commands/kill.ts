@@ -24,7 +24,7 @@ export function killCommand(host: CommandHost): Command {
         "lists gets it; the sandbox stays. To end a sandbox, see `berth rm`.",
     )
     .option("-s, --signal <signal>", "its name or number, as TERM, SIGINT or 9", "KILL")
-    .argument("<target...>", "ids of processes or sandboxes")
+    .argument("<process|sandbox...>", "ids of processes or sandboxes")
     .addHelpText(
       "after",
       examples("berth kill PROCESS", "berth kill -s TERM PROCESS", "berth kill --signal INT SANDBOX"),

@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import {
   ListSandboxesResponseSchema,
   type Sandbox,
@@ -51,10 +51,10 @@ export function lsCommand(host: CommandHost): Command {
     .description("Lists sandboxes, newest first.")
     .option("-a, --all", "those that have ended within 24 hours too")
     .option("-l, --label <KEY=VALUE>", "only those with this label, may be repeated", collect)
-    .option(
-      "--state <state>",
-      `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
-      collect,
+    .addOption(
+      new Option("--state <state>", "only those in this state, may be repeated")
+        .choices(Object.keys(STATES))
+        .argParser(collect),
     )
     .addHelpText(
       "after",

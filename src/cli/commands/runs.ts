@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import {
   GetRunResponseSchema,
   ListRunsResponseSchema,
@@ -68,10 +68,10 @@ function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .summary("list runs, newest first")
     .option("-a, --all", "those that are not RUNNING too")
-    .option(
-      "--state <state>",
-      `only those in this state, may be repeated: ${Object.keys(STATES).join(", ")}`,
-      collect,
+    .addOption(
+      new Option("--state <state>", "only those in this state, may be repeated")
+        .choices(Object.keys(STATES))
+        .argParser(collect),
     )
     .addHelpText("after", examples("berth runs ls --all", "berth runs ls --state error -q"))
     .action(

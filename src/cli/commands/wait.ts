@@ -43,7 +43,7 @@ export function waitCommand(host: CommandHost): Command {
         "it was lost or never ready. 124 where the timeout passed, which ends nothing.",
     )
     .option("--timeout <duration>", "how long to wait at most, as 30s (default: without end)")
-    .argument("<target...>", "ids of processes or sandboxes")
+    .argument("<process|sandbox...>", "ids of processes or sandboxes")
     .addHelpText(
       "after",
       examples(

@@ -1,37 +1,10 @@
-import { Readable, Writable } from "node:stream";
 import type { Command } from "commander";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { BerthError } from "../../../src/base/errors.ts";
 import { COMMANDS } from "../../../src/cli/commands.ts";
 import type { CommandHost } from "../../../src/cli/host.ts";
-import { runProgram } from "../../../src/cli/program.ts";
+import { runHere } from "../../support/program-here.ts";
 
-/** Runs the program in this process, with no service to call and none that it could be. */
-async function berth(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  const written = { stdout: "", stderr: "" };
-  const stream = (name: keyof typeof written) =>
-    new Writable({
-      write(chunk, _encoding, done) {
-        written[name] += chunk;
-        done();
-      },
-    });
-  const code = await runProgram(args, {
-    io: {
-      stdin: Readable.from([]),
-      stdout: stream("stdout"),
-      stderr: stream("stderr"),
-      env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" },
-    },
-    service: {
-      start: () => Promise.reject(new BerthError("UNSUPPORTED", "no service is started")),
-      diagnose: async () => [],
-    },
-    version: "0.0.0",
-    exit: () => {},
-  });
-  return { code, ...written };
-}
+const berth = (...args: string[]) => runHere(args, { env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" } });
 
 /** What calls no service, or none before it has what it needs: a terminal. */
 const WITHOUT_SERVICE = new Set(["serve", "doctor", "shell", "completion", "version"]);

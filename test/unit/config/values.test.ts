@@ -4,6 +4,7 @@ import {
   parseCpus,
   parseDuration,
   parseKeyValue,
+  parseSignal,
   parseSize,
   parseSwitch,
   ValueError,
@@ -92,5 +93,22 @@ describe("other values", () => {
     for (const text of ["true", "1", "yes", "ON"]) expect(parseSwitch(text)).toBe(true);
     for (const text of ["false", "0", "no", "off"]) expect(parseSwitch(text)).toBe(false);
     expect(() => parseSwitch("maybe")).toThrow("neither true nor false");
+  });
+});
+
+describe("signals", () => {
+  test.each([
+    ["HUP", 1],
+    ["KILL", 9],
+    ["SIGKILL", 9],
+    ["sigusr1", 10],
+    ["term", 15],
+    ["CHLD", 17],
+    ["SYS", 31],
+    ["64", 64],
+  ])("%s is %d", (text, number) => expect(parseSignal(text)).toBe(number));
+
+  test.each(["", "SIG", "0", "65", "-9", "9.5", "LOUD", " TERM"])("%j is refused", (text) => {
+    expect(() => parseSignal(text)).toThrow("is not a signal; write TERM, SIGTERM or a number from 1 to 64");
   });
 });

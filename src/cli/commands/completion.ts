@@ -1,0 +1,77 @@
+import { Argument, Command } from "commander";
+import { type Candidate, complete, type Typed } from "../completion/complete.ts";
+import { askService } from "../completion/live.ts";
+import { SCRIPTS, type Shell } from "../completion/scripts.ts";
+import { examples } from "../examples.ts";
+import { EXIT } from "../exit.ts";
+import { visible } from "../format.ts";
+import { type CommandHost, withClient } from "../host.ts";
+import { write } from "../io.ts";
+
+/** How long a service may take to say what it has. */
+const ASK_TIMEOUT_MS = 1500;
+
+/** `berth completion`: what makes a shell complete the program's command lines. */
+export function completionCommand(
+  host: CommandHost,
+  commands: Readonly<Record<string, (host: CommandHost) => Promise<Command>>>,
+): Command {
+  return new Command("completion")
+    .summary("print the script by which a shell completes berth")
+    .description(
+      "Prints a script for bash, zsh or fish, by which Tab completes commands, options and the ids of what the service has. The " +
+        "service is asked as the line says, by --address or BERTH_ADDRESS; one that does not answer at once adds nothing.\n\n" +
+        "To load it in every shell, put a line into its start file:\n" +
+        "  ~/.bashrc                   source <(berth completion bash)\n" +
+        "  ~/.zshrc, behind compinit   source <(berth completion zsh)\n" +
+        "  ~/.config/fish/config.fish  berth completion fish | source",
+    )
+    .usage("[options] SHELL")
+    .addArgument(new Argument("<shell>", "the shell").choices(Object.keys(SCRIPTS)))
+    .addArgument(new Argument("[word...]", "behind --, the words of a line to complete: for the scripts"))
+    .addHelpText(
+      "after",
+      examples("berth completion bash > /etc/bash_completion.d/berth", "berth completion zsh"),
+    )
+    .action(
+      host.action(async (shell: Shell, words: string[]) => {
+        if (words.length === 0) {
+          await write(host.io.stdout, SCRIPTS[shell]);
+          return EXIT.ok;
+        }
+        const { candidates, files } = await complete(words, {
+          commands: Object.fromEntries(
+            Object.entries(commands).map(([name, make]) => [name, () => make(host)]),
+          ),
+          described: shell !== "bash",
+          live: (kind, typed) => liveCandidates(host, kind, typed),
+        });
+        const lines = candidates.filter(({ value }) => visible(value) === value).map(lineOf);
+        await write(host.io.stdout, [files ? "files" : "words", ...lines, ""].join("\n"));
+        return EXIT.ok;
+      }),
+    );
+}
+
+function lineOf({ value, description }: Candidate): string {
+  return `${value}\t${visible(description)}`;
+}
+
+/** What a service has; nothing where none answers in time. */
+async function liveCandidates(
+  host: CommandHost,
+  kind: string,
+  typed: Typed,
+): Promise<readonly Candidate[] | undefined> {
+  const signal = AbortSignal.any([host.interrupts.signal, AbortSignal.timeout(ASK_TIMEOUT_MS)]);
+  let found: readonly Candidate[] | undefined = [];
+  try {
+    await withClient(host, typed.flags, EXIT.failed, async (client) => {
+      found = await askService(client, kind, typed, signal);
+      return EXIT.ok;
+    });
+  } catch {
+    // Who presses Tab wants no failure told.
+  }
+  return found;
+}

@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { runHere } from "../../support/program-here.ts";
+
+test.each<[string[], string]>([
+  [
+    ["kill", "--signal", "LOUD", "x"],
+    '--signal: "LOUD" is not a signal; write TERM, SIGTERM or a number from 1 to 64',
+  ],
+  [["kill", "-s", "65", "x"], '--signal: "65" is not a signal'],
+  [["kill"], "missing required argument 'process|sandbox'"],
+  [["update", "x"], "say what to change: --label, --remove-label, --idle-timeout or --max-lifetime"],
+  [["update", "-l", "a", "x"], '--label: "a" is not of the form KEY=VALUE'],
+  [["update", "-l", "a=1", "--remove-label", "a", "x"], '--remove-label: "a" is set by --label as well'],
+  [["update", "--idle-timeout", "soon", "x"], '--idle-timeout: "soon" is not a duration'],
+  [["wait", "--timeout", "5", "x"], '--timeout: "5" has no unit; for seconds write 5s'],
+  [
+    ["inspect", "--type", "thing", "x"],
+    "'thing' is invalid. Allowed choices are sandbox, process, run, workspace",
+  ],
+  [["ls", "-q", "--json"], "--json, --quiet and --format exclude each other: each says what is written"],
+  [["ps", "-q", "--format", "json", "x"], "--json, --quiet and --format exclude each other"],
+  [
+    ["ls", "--format", "yaml"],
+    "--format: \"yaml\" is not a format; write json, table or a template, as '{{.ID}}'",
+  ],
+  [
+    ["ls", "--format", "{{.id}} {{.iamge}}"],
+    '--format: {{.iamge}}: there is no field "iamge"; there are: ID, STATE, IMAGE',
+  ],
+  [["session", "ls", "--format", "{{.ID"], '--format: "{{" has no "}}" behind it'],
+  [["ls", "--state", "sleeping"], '--state: "sleeping" is not one of creating, running, paused'],
+  [["runs", "ls", "--state", "walking"], '--state: "walking" is not one of idle, running, finished, error'],
+  [
+    ["create", "-v", "./data:/data"],
+    '--volume: "./data:/data": a directory is named by its absolute path; write',
+  ],
+  [
+    ["run", "--mount", "type=x", "--", "true"],
+    '--mount: "type=x": type is neither workspace nor bind; write',
+  ],
+  [["completion", "tcsh"], "'tcsh' is invalid for argument 'shell'. Allowed choices are bash, zsh, fish"],
+  [["inspect", "--format", "yaml", "x"], '--format: "yaml" is not a format; write json or a template'],
+])("%j is a wrong command line", async (args, problem) => {
+  const { code, stdout, stderr } = await runHere(args);
+  expect([code, stdout]).toEqual([2, ""]);
+  expect(stderr).toMatch(/^berth: /);
+  expect(stderr).toContain(problem);
+});
