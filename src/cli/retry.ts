@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { ServiceAddress } from "./client.ts";
 import { EXIT } from "./exit.ts";
 import { callFailure, isConnectionFailure } from "./failure.ts";
 import { type Io, write } from "./io.ts";
+import type { ServiceAddress } from "./service-address.ts";
 
 /** How often in a row it is tried to go on after a connection that broke. */
 const MAX_RETRIES = 6;
@@ -31,7 +31,7 @@ export async function beforeRetry(
   await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS), undefined, { signal });
 }
 
-/** Tells on stderr that another connection is tried. */
+/** Says on stderr that another connection is tried. */
 export function tellRetry(io: Io, address: ServiceAddress, signal: AbortSignal): OnRetry {
   return async (error, attempt, most) => {
     const failure = callFailure(error, address, EXIT.failed);

@@ -14,11 +14,13 @@ import {
   requestEnd,
   urlOf,
 } from "./http-message.ts";
+import { asConnectStream, enveloped, toJsonLines, wantsJsonLines } from "./json-lines.ts";
 import type { ReceiveBudget } from "./limits.ts";
 import {
   ACCEPTED_ENCODING,
   checkedMessages,
   isReadable,
+  isUnenveloped,
   type RequestFormat,
   requestFormat,
 } from "./request-messages.ts";
@@ -45,43 +47,20 @@ export async function serveByLibrary(
   response: HttpResponse,
   options: LibraryOptions,
 ): Promise<void> {
-  const { errors, receiving } = options;
-  const header = headersOf(request);
-  header.set("content-type", contentTypeOf(request));
-  // A GET is served as the POST of its message, by the same rules.
-  const get = request.method === "GET" ? getMessage(request) : undefined;
-  if (get !== undefined) {
-    for (const name of ["content-encoding", "content-length"]) header.delete(name);
-    for (const [name, value] of Object.entries(get.header)) header.set(name, value);
-    // What is read may have changed by the next call, and is the caller's alone.
-    response.setHeader("cache-control", "no-store");
-  }
-  // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
-  header.delete(DEADLINE_HEADERS[call.protocol]);
-  const format = requestFormat(route.method.input, header, route.readMaxBytes);
-  // It is decompressed before the library sees it.
-  if (!format.framed && isReadable(format)) {
-    header.delete("content-encoding");
-    if (format.encoding !== null) header.delete("content-length");
-  }
+  const { errors } = options;
+  const { format, jsonLines, ...sent } = libraryRequest(route, call, request, options);
   const contextValues = createContextValues();
   setCall(contextValues, call);
+  // What is read may have changed by the next call, and is the caller's alone.
+  if (request.method === "GET") response.setHeader("cache-control", "no-store");
   // The library waits for "drain" before it goes on with a stream; a reader that stopped must not hold
   // up the handler of a call that is over.
   call.signal.addEventListener("abort", () => response.emit("drain"), { once: true });
   try {
-    const { body, trailer, ...head } = await route.handler({
-      httpVersion: request.httpVersion,
-      method: "POST",
-      url: urlOf(request),
-      header,
-      body: requestBody(route, call, get ? one(get.bytes) : requestBytes(route, call, request, receiving), {
-        format,
-        errors,
-      }),
-      signal: call.signal,
-      contextValues,
-    });
+    const answer = await route.handler({ ...sent, signal: call.signal, contextValues });
+    // Who took a stream for plain JSON reads no envelopes either.
+    const plain = jsonLines || (call.protocol === "connect" && isUnenveloped(call.failure?.cause));
+    const { body, trailer, ...head } = plain ? await toJsonLines(answer) : answer;
     if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
@@ -97,6 +76,44 @@ export async function serveByLibrary(
     errors.fromRequest(call, thrown, route.readMaxBytes);
     response.destroy();
   }
+}
+
+/** Restates a request as one that the library takes. */
+function libraryRequest(
+  route: Route,
+  call: Call,
+  request: HttpRequest,
+  { errors, receiving }: LibraryOptions,
+) {
+  const header = headersOf(request);
+  header.set("content-type", contentTypeOf(request));
+  // The call keeps its deadline itself: the library has timers of 1 ms for those it refuses as too long.
+  header.delete(DEADLINE_HEADERS[call.protocol]);
+  // A GET is served as the POST of its message, by the same rules.
+  const get = request.method === "GET" ? getMessage(request) : undefined;
+  if (get !== undefined) {
+    for (const name of ["content-encoding", "content-length"]) header.delete(name);
+    for (const [name, value] of Object.entries(get.header)) header.set(name, value);
+  }
+  const format = requestFormat(route.method, header, route.readMaxBytes);
+  // It is decompressed before the library sees it.
+  if (!format.framed && isReadable(format)) {
+    header.delete("content-encoding");
+    if (format.encoding !== null) header.delete("content-length");
+  }
+  const jsonLines = wantsJsonLines(route, request);
+  if (jsonLines) asConnectStream(header);
+  const bytes = get ? one(get.bytes) : requestBytes(route, call, request, receiving);
+  const messages = requestBody(route, call, bytes, { format, errors });
+  return {
+    httpVersion: request.httpVersion,
+    method: "POST",
+    url: urlOf(request),
+    header,
+    body: jsonLines ? enveloped(messages) : messages,
+    format,
+    jsonLines,
+  };
 }
 
 /** The messages of a request until its call is over; fails with converted errors. */

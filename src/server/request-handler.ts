@@ -21,6 +21,7 @@ import {
   type RpcProtocol,
   requestEnd,
 } from "./http-message.ts";
+import { wantsJsonLines } from "./json-lines.ts";
 import { serveByLibrary } from "./library-handler.ts";
 import { allowOrigin, answerPreflight, isPreflight, type OriginGuard } from "./origin-guard.ts";
 import type { Route, RouteTable } from "./routes.ts";
@@ -117,17 +118,21 @@ export class RequestHandler {
 }
 
 /** What is wrong with how a method is called; undefined: nothing. */
-function misuse({ handler, method }: Route, request: HttpRequest): Page | undefined {
+function misuse(route: Route, request: HttpRequest): Page | undefined {
+  const { handler, method } = route;
   if (request.method === "GET" && method.methodKind === "unary" && handler.allowedMethods.includes("GET")) {
     if (getMessage(request) !== undefined) return undefined;
     return textPage(415, "Say how the message is encoded: ?encoding=json&message={…}, percent-encoded.");
   }
   if (request.method !== "POST") return textPage(405, "Call this method by POST.");
-  if (handler.supportedContentType(contentTypeOf(request))) return undefined;
-  const json = method.methodKind === "unary" ? "application/json" : "application/connect+json";
+  const type = contentTypeOf(request);
+  if (handler.supportedContentType(type) || wantsJsonLines(route, request)) return undefined;
+  const given = `This method takes gRPC, gRPC-Web or Connect messages, not "${printable(type)}".`;
   return textPage(
     415,
-    `This method takes gRPC, gRPC-Web or Connect messages, not "${printable(request.headers["content-type"] ?? "")}". For JSON set the header "content-type: ${json}".`,
+    method.methodKind === "unary" || method.methodKind === "server_streaming"
+      ? `${given} For JSON set the header "content-type: application/json".`
+      : `${given} It takes a stream of them: use a client of gRPC or Connect. "content-type: application/connect+json" takes JSON, each message in an envelope.`,
   );
 }
 

@@ -1,7 +1,7 @@
 import { setImmediate } from "node:timers/promises";
-import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, type DescMethod, ScalarType } from "@bufbuild/protobuf";
 import { compressionGzip } from "@connectrpc/connect-node";
-import { type BerthError, invalidArgument } from "../base/errors.ts";
+import { BerthError, invalidArgument } from "../base/errors.ts";
 import { hasFewValues } from "../base/json.ts";
 import { nearest } from "../base/nearest.ts";
 import { compressedWithoutEncoding, messageTooLarge, tooManyValues } from "./error-conversion.ts";
@@ -14,7 +14,7 @@ const LARGE_BYTES = 256 * 1024;
 
 /** How the messages of a request come. */
 export interface RequestFormat {
-  readonly desc: DescMessage;
+  readonly method: DescMethod;
   readonly json: boolean;
   readonly ignoreUnknown: boolean;
   /** Whether messages have a prefix. */
@@ -27,7 +27,7 @@ export interface RequestFormat {
 }
 
 /** Reads from the headers of a request how its messages come. */
-export function requestFormat(desc: DescMessage, header: Headers, maxBytes: number): RequestFormat {
+export function requestFormat(method: DescMethod, header: Headers, maxBytes: number): RequestFormat {
   const type = header.get("content-type") ?? "";
   const streaming = /^application\/connect\+/i.test(type);
   const framed = streaming || /^application\/grpc/i.test(type);
@@ -38,7 +38,7 @@ export function requestFormat(desc: DescMessage, header: Headers, maxBytes: numb
       : ["content-encoding", "accept-encoding"];
   const encoding = header.get(encodingHeader);
   return {
-    desc,
+    method,
     json: /[/+]json\b/i.test(type),
     ignoreUnknown: header.get(IGNORE_UNKNOWN_HEADER)?.toLowerCase() === "true",
     framed,
@@ -80,6 +80,7 @@ async function* checkedFrames(
   for await (const chunk of body) {
     pending.push(chunk);
     for (;;) {
+      if (format.json && isJsonText(pending.peek(1)?.[0])) throw unenveloped(format.method);
       const prefix = pending.peek(PREFIX_BYTES);
       if (prefix === undefined) break;
       const length = prefix.readUInt32BE(1);
@@ -101,6 +102,29 @@ async function* checkedFrames(
   if (pending.size > 0) yield pending.take(pending.size);
 }
 
+/** Whether a message begins like text of JSON; no message in an envelope does. */
+function isJsonText(byte: number | undefined): boolean {
+  return byte !== undefined && '{[" \t\r\n'.includes(String.fromCharCode(byte));
+}
+
+const CONTENT_TYPE = "content-type";
+
+function unenveloped({ methodKind }: DescMethod): BerthError {
+  const advice =
+    methodKind === "server_streaming"
+      ? 'Send it with "content-type: application/json": the answer then is one JSON message a line.'
+      : "Put a zero byte and the length in front of each message, as four bytes, big-endian; a client of gRPC or Connect does.";
+  return invalidArgument(
+    CONTENT_TYPE,
+    `says that messages have envelopes, but the body is plain JSON. ${advice}`,
+  );
+}
+
+/** Whether a call failed because its messages were plain JSON where messages have envelopes. */
+export function isUnenveloped(cause: unknown): boolean {
+  return cause instanceof BerthError && cause.metadata.field === CONTENT_TYPE;
+}
+
 async function checked(bytes: Uint8Array, compressed: boolean, format: RequestFormat): Promise<Uint8Array> {
   if (compressed && format.encoding === null) throw compressedWithoutEncoding();
   const message = compressed
@@ -110,7 +134,8 @@ async function checked(bytes: Uint8Array, compressed: boolean, format: RequestFo
   return message;
 }
 
-async function check(message: Uint8Array, { desc, json, ignoreUnknown }: RequestFormat): Promise<void> {
+async function check(message: Uint8Array, { method, json, ignoreUnknown }: RequestFormat): Promise<void> {
+  const desc = method.input;
   if (json) {
     assertFewJsonValues(message);
     const unknown = ignoreUnknown ? undefined : unknownField(desc, parse(message));

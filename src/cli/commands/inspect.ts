@@ -68,7 +68,7 @@ export function inspectCommand(host: CommandHost): Command {
     .summary("show all that is known of sandboxes, processes, runs, workspaces or sessions")
     .description(
       "Prints a JSON array with what the API says of each id, in its names. An id is looked for among sandboxes, processes, runs, " +
-        "workspaces and sessions, in this order. An id that is nowhere is told on stderr, and the exit code is 1.\n\n" +
+        "workspaces and sessions, in this order. An id that is nowhere is reported on stderr, and the exit code is 1.\n\n" +
         "With --format, a line for each instead: json, or a template in which {{.FIELD}} is a field, {{json .FIELD}} writes " +
         'JSON and {{index .FIELD "KEY"}} reads a map.',
     )

@@ -10,7 +10,6 @@ import type { ServiceClient } from "../client.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
-import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";

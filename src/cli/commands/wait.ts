@@ -8,8 +8,9 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
-import { commandEnd, EXIT, Failed } from "../exit.ts";
+import { EXIT, Failed } from "../exit.ts";
 import { callFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { formatWord, messageJson } from "../format.ts";

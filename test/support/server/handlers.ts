@@ -78,6 +78,7 @@ export function testRoutes(record: HandlerRecord): Routes {
         record.begun += 1;
         record.open += 1;
         try {
+          if (verb === "refuse") throw berthError(argument);
           yield { event: { case: "started", value: { processId: "prc_1" } } };
           if (verb === "fail") throw berthError(argument);
           if (verb === "crash") throw new Error(SECRET);

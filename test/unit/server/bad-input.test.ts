@@ -11,6 +11,7 @@ import { startTestServer, type TestServer } from "../../support/server/test-serv
 
 const UNARY = "/berth.v1.SandboxService/GetSandbox";
 const STREAM = "/berth.v1.ProcessService/Exec";
+const UPLOAD = "/test.UploadService/Upload";
 /** Field 1, wire type 7, which does not exist. */
 const MALFORMED = Buffer.from([0x0f, 0xff, 0xff]);
 const MIB = 1024 * 1024;
@@ -253,10 +254,10 @@ describe("Connect", () => {
     expect(await response.text()).toContain('set the header "content-type: application/json"');
   });
 
-  test("a stream called as if it were unary is told how", async () => {
-    const response = await post(STREAM, "{}");
+  test("a stream of requests called as if it were one is told how", async () => {
+    const response = await post(UPLOAD, "{}");
     expect(response.status).toBe(415);
-    expect(await response.text()).toContain('set the header "content-type: application/connect+json"');
+    expect(await response.text()).toContain("It takes a stream of them: use a client of gRPC or Connect.");
   });
 
   test("other HTTP methods are refused", async () => {
