@@ -87,16 +87,28 @@ export class ErrorConverter {
   fromHandler(call: Call, thrown: unknown, signal: AbortSignal): ConnectError {
     const { failure } = call;
     if (failure !== undefined && (thrown === failure.error || thrown === failure.cause)) return failure.error;
-    return record(call, this.#handlerError(call, thrown, signal), false);
+    return this.#record(call, this.handlerError(call, thrown, signal), false);
   }
 
   /** What failed before a handler was reached: headers, framing, encoding or size of the request. */
   fromRequest(call: Call, thrown: unknown, readMaxBytes: number): ConnectError {
     if (thrown instanceof ConnectError && thrown === call.failure?.error) return thrown;
-    return record(call, requestError(thrown, readMaxBytes), true);
+    return this.#record(call, requestError(thrown, readMaxBytes), true);
   }
 
-  #handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
+  #record(call: Call, error: BerthError | ConnectError, ofRequest: boolean): ConnectError {
+    const sent = error instanceof BerthError ? this.wireForm(error) : error;
+    call.failure = { error: sent, cause: error, ofRequest };
+    return sent;
+  }
+
+  /** The form in which an error leaves. */
+  protected wireForm(error: BerthError): ConnectError {
+    return toConnectError(error);
+  }
+
+  /** What a handler's failure is: an error of Berth's, or one that the library made of the call. */
+  protected handlerError(call: Call, thrown: unknown, signal: AbortSignal): BerthError | ConnectError {
     if (thrown instanceof BerthError && thrown.reason !== "INTERNAL") {
       // Core only knows that its signal was aborted; the call knows why.
       return thrown.reason === "CANCELED" && signal.aborted ? abortError(signal) : thrown;
@@ -121,12 +133,6 @@ export function internalError(logger: Logger, method: string, thrown: unknown): 
   return new BerthError("INTERNAL", `internal error (id ${errorId}); the server's log has the details`, {
     metadata: { error_id: errorId },
   });
-}
-
-function record(call: Call, error: BerthError | ConnectError, ofRequest: boolean): ConnectError {
-  const sent = error instanceof BerthError ? toConnectError(error) : error;
-  call.failure = { error: sent, cause: error, ofRequest };
-  return sent;
 }
 
 /** The wire form of an error, with its {@link ErrorDetailSchema | ErrorDetail}. */

@@ -34,6 +34,8 @@ export interface RpcServerOptions {
   readonly authenticator?: Authenticator;
   /** Host names, without port, that clients may call the server by, beside loopback and the address itself. */
   readonly allowHosts?: readonly string[];
+  /** Turns what handlers throw into what clients are sent. Default: as Berth's do, see `ErrorDetail`. */
+  readonly errors?: ErrorConverter;
   /** Origins of web pages that may call across sites. */
   readonly corsOrigins?: readonly string[];
   readonly limits?: Partial<RpcLimits>;
@@ -69,7 +71,7 @@ const FLUSH_MS = 1000;
 export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  const errors = new ErrorConverter(logger);
+  const errors = options.errors ?? new ErrorConverter(logger);
   const calls = new Calls([new CallLog(logger), new RpcMetrics(options.metrics)]);
   const admit = createAdmission(options.authenticator ?? anonymousAuthenticator, errors);
   const routes = new RouteTable({ limits, errors, admit });
