@@ -22,4 +22,5 @@ export const COMMANDS: Readonly<Record<string, MakeCommand>> = {
   tool: async (host) => (await import("./commands/tool.ts")).toolCommand(host),
   workspace: async (host) => (await import("./commands/workspace.ts")).workspaceCommand(host),
   runs: async (host) => (await import("./commands/runs.ts")).runsCommand(host),
+  version: async (host) => (await import("./commands/version.ts")).versionCommand(host),
 };

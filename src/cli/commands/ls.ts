@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import {
+  IsolationLevel,
   ListSandboxesResponseSchema,
   type Sandbox,
   SandboxState,
@@ -74,16 +75,21 @@ async function listAll(
 }
 
 function row(sandbox: Sandbox, now: number): string[] {
-  const { sandboxId, state, spec, createTime, expireTime, activeOperations, termination } = sandbox;
+  const { sandboxId, state, createTime, expireTime, activeOperations, termination } = sandbox;
   const cause = termination ? ` (${formatWord(TerminationCause[termination.cause])})` : "";
   return [
     sandboxId,
     formatWord(SandboxState[state]) + cause,
-    spec?.image ?? "",
+    imageOf(sandbox),
     since(createTime, now),
     termination ? "" : until(expireTime, now),
     String(activeOperations),
   ];
+}
+
+/** The image that it runs; bubblewrap, which alone isolates so, has none. */
+function imageOf({ isolation, spec }: Sandbox): string {
+  return isolation === IsolationLevel.NAMESPACE ? "-" : (spec?.image ?? "");
 }
 
 function since(time: Timestamp | undefined, now: number): string {

@@ -1,14 +1,17 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
+import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
+import type { ServiceClient } from "../client.ts";
 import { EXIT, Failed } from "../exit.ts";
-import { callFailure } from "../failure.ts";
+import { explainedFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 
 interface RmFlags extends ClientFlags {
   readonly grace?: string;
+  readonly force?: boolean;
 }
 
 /** `berth rm`: deletes sandboxes, each on its own. */
@@ -16,9 +19,10 @@ export function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
     .summary("delete sandboxes")
     .description(
-      "Deletes sandboxes and prints the id of each once it is gone. One that does not exist is gone already.",
+      "Deletes sandboxes and prints the id of each once it is gone. The exit code is 1 where one does not exist.",
     )
     .option("--grace <duration>", "how long running commands may finish, as 5s (default: the service's)")
+    .option("-f, --force", "do not mind those that do not exist")
     .argument("<sandbox...>", "ids of the sandboxes")
     .action(
       host.action(async (sandboxIds: string[], flags: RmFlags) => {
@@ -29,9 +33,10 @@ export function rmCommand(host: CommandHost): Command {
           const { io, interrupts } = host;
           const remove = async (sandboxId: string): Promise<Failed | undefined> => {
             try {
+              if (!flags.force) await requireSandbox(client, sandboxId, interrupts.signal);
               await client.sandboxes.deleteSandbox({ sandboxId, grace }, { signal: interrupts.signal });
             } catch (error) {
-              const failure = callFailure(error, client.address, EXIT.failed);
+              const failure = await explainedFailure(error, client.address, EXIT.failed);
               if (interrupts.signal.aborted || !(failure instanceof Failed)) throw error;
               if (flags.json)
                 await writeJson(io.stdout, { sandboxId, deleted: false, error: failure.message });
@@ -53,4 +58,11 @@ export function rmCommand(host: CommandHost): Command {
         });
       }),
     );
+}
+
+/** @throws Failed where it has ended; the call's error where there is none. */
+async function requireSandbox(client: ServiceClient, sandboxId: string, signal: AbortSignal): Promise<void> {
+  const { sandbox } = await client.sandboxes.getSandbox({ sandboxId }, { signal });
+  if (sandbox?.state === SandboxState.TERMINATED)
+    throw new Failed(`The sandbox "${sandboxId}" has ended already.`);
 }
