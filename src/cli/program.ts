@@ -26,6 +26,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   const host: CommandHost = {
     io,
     interrupts,
+    version,
     service,
     action:
       (run) =>
@@ -34,7 +35,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       },
   };
   try {
-    const { program, words } = await programFor(args, host, version);
+    const { program, words } = await programFor(args, host);
     await program.parseAsync(words, { from: "user" });
     return exitCode;
   } catch (error) {
@@ -45,8 +46,8 @@ export async function runProgram(args: readonly string[], options: ProgramOption
 }
 
 /** The program as far as a line needs it, and the line as it takes it. */
-async function programFor(args: readonly string[], host: CommandHost, version: string) {
-  const { io } = host;
+async function programFor(args: readonly string[], host: CommandHost) {
+  const { io, version } = host;
   const program = new Command("berth")
     .description("A safe place to run code: sandboxes as a gRPC service.")
     .version(version)

@@ -11,7 +11,7 @@ import type { ServiceClient } from "../client.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
-import { callFailure } from "../failure.ts";
+import { explainedFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
@@ -81,7 +81,7 @@ async function waitFor(
       if (late?.aborted) {
         return new Failed(`${id} has not ended within ${timeout}`, { exitCode: EXIT.timedOut });
       }
-      const failure = callFailure(error, client.address, EXIT.noCommand);
+      const failure = await explainedFailure(error, client.address, EXIT.noCommand);
       if (failure instanceof Failed) return failure;
       throw error;
     }
