@@ -1,4 +1,5 @@
 import type { ServiceClient } from "./client.ts";
+import { complaint } from "./colour.ts";
 import { EXIT, Failed } from "./exit.ts";
 import { explainedFailure } from "./failure.ts";
 import type { ClientFlags, CommandHost } from "./host.ts";
@@ -43,7 +44,7 @@ export async function forEachId(
   // The same failure of many things, as of a service that is not there, is printed once.
   const distinct = new Map(failures.map((failure) => [failure.message, failure]));
   for (const { message, hint } of distinct.values()) {
-    await write(io.stderr, `berth: ${message}\n${hint ? `${hint}\n` : ""}`);
+    await write(io.stderr, complaint(io, message, hint));
   }
   return failures.length === 0 ? EXIT.ok : EXIT.failed;
 }

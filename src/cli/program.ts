@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { BerthError } from "../base/errors.ts";
+import { complaint } from "./colour.ts";
 import { COMMANDS } from "./commands.ts";
 import { examples } from "./examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
@@ -72,7 +73,8 @@ async function programFor(args: readonly string[], host: CommandHost) {
     command.exitOverride().configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
-      outputError: (text, writeErr) => writeErr(text.replace(/^error: /, "berth: ")),
+      outputError: (text, writeErr) =>
+        writeErr(text.startsWith("error: ") ? complaint(io, text.slice("error: ".length).trimEnd()) : text),
     });
   }
   const [command] = commands;
@@ -83,17 +85,17 @@ async function programFor(args: readonly string[], host: CommandHost) {
 function tellEnd(error: unknown, io: Io): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (error instanceof Interrupted) {
-    if (error.exitCode !== EXIT.outputClosed) io.stderr.write(`berth: ${error.message}\n`);
+    if (error.exitCode !== EXIT.outputClosed) io.stderr.write(complaint(io, error.message));
     return error.exitCode;
   }
   if (error instanceof UsageError || (error instanceof BerthError && error.reason === "INVALID_ARGUMENT")) {
-    io.stderr.write(`berth: ${error.message}\n`);
+    io.stderr.write(complaint(io, error.message));
     return EXIT.usage;
   }
   if (error instanceof Failed) {
-    io.stderr.write(`berth: ${error.message}\n${error.hint ? `${error.hint}\n` : ""}`);
+    io.stderr.write(complaint(io, error.message, error.hint));
     return error.exitCode;
   }
-  io.stderr.write(`berth: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  io.stderr.write(complaint(io, error instanceof Error ? (error.stack ?? error.message) : String(error)));
   return EXIT.failed;
 }

@@ -8,6 +8,7 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { complaint } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
@@ -94,7 +95,7 @@ async function waitFor(
     exitCode ||= end.exitCode;
     if (end instanceof Failed) {
       if (json) await writeJson(io.stdout, { id: ids[index], error: end.message });
-      await write(io.stderr, `berth: ${end.message}\n${end.hint ? `${end.hint}\n` : ""}`);
+      await write(io.stderr, complaint(io, end.message, end.hint));
       continue;
     }
     if (json) await writeJson(io.stdout, end.json);
