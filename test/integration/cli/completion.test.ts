@@ -1,0 +1,127 @@
+import { execFile } from "node:child_process";
+import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { promisify } from "node:util";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { quote } from "../../../src/base/shell-quote.ts";
+import { MAIN, ServeProcess } from "../../support/program.ts";
+import { runHere } from "../../support/program-here.ts";
+import { TmuxTerminal } from "../../support/tmux.ts";
+
+const run = promisify(execFile);
+
+let service: ServeProcess;
+let dir: string;
+let env: Record<string, string>;
+let sandbox: string;
+let job: string;
+beforeAll(async () => {
+  service = await ServeProcess.start();
+  dir = await mkdtemp(path.join(tmpdir(), "berth-completion-"));
+  // The program under the name by which the scripts call it.
+  await mkdir(path.join(dir, "bin"));
+  const program = path.join(dir, "bin", "berth");
+  await writeFile(program, `#!/bin/sh\nexec ${quote(process.execPath)} ${quote(MAIN)} "$@"\n`);
+  await chmod(program, 0o755);
+  await mkdir(path.join(dir, "here"));
+  await writeFile(path.join(dir, "here", "local-file"), "");
+  env = {
+    PATH: `${path.join(dir, "bin")}:${process.env.PATH}`,
+    HOME: dir,
+    BERTH_ADDRESS: service.address,
+  };
+  sandbox = await ok("create", "--id", "box-1");
+  await ok("exec", sandbox, "--", "sh", "-c", "mkdir -p deep/er; touch 'deep/a file'");
+  job = await ok("exec", "-d", sandbox, "--", "sleep", "1000");
+});
+afterAll(async () => {
+  await service?.stop();
+  await rm(dir, { recursive: true });
+});
+
+async function ok(...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await runHere(args, { env: { BERTH_ADDRESS: service.address } });
+  if (code !== 0) throw new Error(`berth ${args.join(" ")} exited with ${code}: ${stderr}`);
+  return stdout.trimEnd();
+}
+
+/** Lines as they are typed, up to Tab, and what each becomes. */
+const TYPED: [line: string, becomes: () => string][] = [
+  ["berth comp", () => "berth completion "],
+  ["berth workspace lo", () => "berth workspace lookup "],
+  ["berth exec --tim", () => "berth exec --timeout "],
+  ["berth exec b", () => `berth exec ${sandbox} `],
+  ["berth kill p", () => `berth kill ${job} `],
+  ["berth ls --state=pau", () => "berth ls --state=paused "],
+  // Neither a sandbox nor a directory is the whole of a path.
+  ["berth cp b", () => `berth cp ${sandbox}:`],
+  ["berth cp box-1:de", () => `berth cp ${sandbox}:deep/`],
+  ["berth cp box-1:deep/e", () => `berth cp ${sandbox}:deep/er/`],
+  ["berth cp local", () => "berth cp local-file "],
+];
+
+describe.each<[string, [string, string, ...string[]], string]>([
+  ["bash", ["bash", "--norc", "--noprofile", "-i"], ""],
+  ["zsh", ["zsh", "-f", "-i"], "autoload -Uz compinit; compinit -D; "],
+])("at a terminal with %s", (shell, command, before) => {
+  let terminal: TmuxTerminal;
+  beforeAll(async () => {
+    terminal = await TmuxTerminal.start({ command, env: { ...env, PS1: "$ " }, columns: 120 });
+    await terminal.enter(
+      `PS1='> '; cd ${path.join(dir, "here")}; ${before}source <(berth completion ${shell}); echo "rea"dy`,
+    );
+    await terminal.shows(/^ready$/m);
+  });
+  afterEach(async () => {
+    await terminal.press("C-c");
+    await terminal.shows(/>$/);
+  });
+  afterAll(() => terminal?.dispose());
+
+  test.each(TYPED)("%s", async (line, becomes) => {
+    await terminal.type(`${line}\t`);
+    // What comes behind shows whether there is a space.
+    const wanted = `> ${becomes()}`;
+    await terminal.shows((screen) => screen.includes(wanted.trimEnd()));
+    await terminal.type("x");
+    await terminal.shows((screen) => screen.includes(`${wanted}x`));
+  });
+
+  test("what may stand there is listed where there is a choice", async () => {
+    await terminal.type(`berth runs \t\t`);
+    await terminal.shows((screen) => ["cancel", "watch", "show"].every((word) => screen.includes(word)));
+  });
+});
+
+describe("with fish", () => {
+  const candidates = async (line: string) => {
+    const script = `berth completion fish | source; complete -C ${quote(line)}`;
+    const { stdout } = await run("fish", ["--no-config", "-c", script], {
+      env: { ...env, TERM: "dumb" },
+      cwd: path.join(dir, "here"),
+    });
+    return stdout.trimEnd().split("\n");
+  };
+
+  test.each(TYPED)("%s", async (line, becomes) => {
+    const [only = "", ...others] = await candidates(line);
+    expect(others).toEqual([]);
+    const word = becomes().trimEnd().split(" ").at(-1);
+    expect(only.split("\t")[0]).toBe(word);
+  });
+
+  test("tells what each is", async () => {
+    expect(await candidates("berth exec ")).toEqual([expect.stringMatching(/^box-1\trunning berth\/test/)]);
+    expect(await candidates("berth comp")).toEqual([
+      "completion\tprint the script by which a shell completes berth",
+    ]);
+  });
+});
+
+test("a service that is not there adds nothing and says nothing", async () => {
+  const { code, stdout, stderr } = await runHere(["completion", "bash", "--", "exec", ""], {
+    env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" },
+  });
+  expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: "words\n", stderr: "" });
+});
