@@ -16,8 +16,9 @@ interface TranscriptUsage {
   readonly memoryBytes: number;
 }
 
-/** How long to wait before the next attempt after it could not make enough room. */
+/** After an attempt could not make enough room, the next one waits this long, or until this much more is held. */
 const LOOK_AGAIN_MS = 50;
+const LOOK_AGAIN_BYTES = 256 * 1024;
 
 /**
  * Bounds the transcripts of all processes, and those of each owner. Beyond a
@@ -33,6 +34,7 @@ export class TranscriptBudget {
   #memoryBytes = 0;
   #looking = false;
   #lookAfter = 0;
+  #lookAtBytes = 0;
 
   constructor(bounds: TranscriptBounds) {
     this.bounds = bounds;
@@ -63,7 +65,8 @@ export class TranscriptBudget {
     if (account.isEmpty) this.#owners.delete(owner);
     else this.#owners.set(owner, account);
     const over = this.#excess(owner) > 0 || this.#memoryBytes > this.bounds.memoryBytes;
-    if (!over || this.#looking || performance.now() < this.#lookAfter) return;
+    if (!over || this.#looking) return;
+    if (performance.now() < this.#lookAfter && this.#bytes < this.#lookAtBytes) return;
     this.#looking = true;
     queueMicrotask(() => {
       this.#makeRoom(owner);
@@ -88,7 +91,9 @@ export class TranscriptBudget {
       // The rest is still to be read.
       if (this.#bytes === before) break;
     }
-    if (this.#excess(owner) > 0) this.#lookAfter = performance.now() + LOOK_AGAIN_MS;
+    if (this.#excess(owner) <= 0) return;
+    this.#lookAfter = performance.now() + LOOK_AGAIN_MS;
+    this.#lookAtBytes = this.#bytes + LOOK_AGAIN_BYTES;
   }
 
   #largest(): Account | undefined {

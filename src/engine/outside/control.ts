@@ -47,6 +47,8 @@ const SIGCONT = 18;
 const SIGSTOP = 19;
 /** How long ending a tree may take in all. */
 const KILL_MS = 1_000;
+/** One round kills, the next see that nothing is left. A machine that is busy for longer than KILL_MS gets them too. */
+const MIN_ROUNDS = 3;
 /** How long a tree may outrun being stopped process by process. */
 const OUTRUN_MS = KILL_MS / 4;
 /** How long to wait for killed processes: one that writes to a slow disk ends after the write. */
@@ -191,7 +193,7 @@ export class OutsideView implements OutsideControl {
     const deadline = performance.now() + KILL_MS;
     const struck = new Set<string>();
     const { freezer, freezeLast } = this.#parts;
-    for (let round = 0; performance.now() < deadline; round++) {
+    for (let round = 0; round < MIN_ROUNDS || performance.now() < deadline; round++) {
       // The second round only checks whether something was started during the first.
       const freezes = !freezeLast || round >= 2;
       const { doomed, stillness, complete } = freezes

@@ -33,7 +33,7 @@ async function rawConnection(port: number) {
     received += chunk.toString("latin1");
   });
   socket.on("error", () => {});
-  const closed = once(socket, "close");
+  const closed = new Promise((resolve) => socket.once("close", resolve));
   await once(socket, "connect");
   return { socket, closed, received: () => received };
 }

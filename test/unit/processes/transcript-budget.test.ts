@@ -130,6 +130,20 @@ test("a process waits when its lossless reader is behind and there is no room, a
   expect(transcript.full).toBe(false);
 });
 
+test("once there was no room to make, more output makes the next attempt, and not the clock alone", async () => {
+  const budget = budgetOf(512);
+  const unread = transcriptIn(budget);
+  const reader = unread.reader(NONE);
+  unread.setLossless(reader);
+  await write(unread, 768);
+  // Nothing may be dropped of what its reader has not read.
+  expect(held(unread)).toBe(768);
+  const began = performance.now();
+  await write(transcriptIn(budget), 2048);
+  const busy = performance.now() - began;
+  expect(budget.usage.bytes, `after ${busy} ms`).toBeLessThan((768 + 64 + 256 + 2 * BLOCK_KIB) * KIB);
+});
+
 test("output beyond the memory bound goes to disk", async () => {
   const budget = budgetOf(8192, 8192, 512);
   const transcripts = [transcriptIn(budget), transcriptIn(budget)];
