@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes sure that the programs that tests run on this machine are installed:
-# tmux, as the user's terminal; bubblewrap, as an engine; and btrfs-progs, for a
-# disk in a file.
+# tmux, as the user's terminal; zsh and fish, as shells that complete the
+# program's lines; bubblewrap, as an engine; and btrfs-progs, for a disk in a
+# file.
 #
 # Usage: scripts/test-tools.sh [--yes]
 #   --yes  install what is missing (root on Debian or Ubuntu) without asking;
@@ -13,6 +14,8 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 take_only_yes "$@"
 
 command -v tmux >/dev/null || install_packages "tmux is not installed, and tests drive terminals with it" tmux
+command -v zsh >/dev/null || install_packages "zsh is not installed, and tests complete lines in it" zsh
+command -v fish >/dev/null || install_packages "fish is not installed, and tests complete lines in it" fish
 command -v bwrap >/dev/null || install_packages "bubblewrap is not installed, and tests run sandboxes with it" bubblewrap
 command -v mkfs.btrfs >/dev/null || [ -x /sbin/mkfs.btrfs ] ||
   install_packages "btrfs-progs is not installed, and tests create a disk with it" btrfs-progs

@@ -35,6 +35,7 @@ import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
+import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
 
@@ -277,6 +278,7 @@ function createServer(settings: AppSettings, service: Service, metrics: Registry
       engineName: engine.name,
       defaults: settings.defaults,
       keepaliveMs: KEEPALIVE_MS,
+      version: VERSION,
     }),
     logger,
     metrics,

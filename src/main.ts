@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import { setFlagsFromString } from "node:v8";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
 import { Failed } from "./cli/exit.ts";
 import { runProgram } from "./cli/program.ts";
+import { VERSION } from "./version.ts";
 
 /** What the service runs on; clients run on 20, too. */
 const SERVICE_NODE = 24;
@@ -28,7 +28,7 @@ const program = {
       return diagnose(await settingsOf(config));
     },
   },
-  version: packageVersion(),
+  version: VERSION,
   exit: (code) => process.exit(code),
 } satisfies Parameters<typeof runProgram>[1];
 
@@ -57,8 +57,4 @@ function tuneMemory(): void {
   // whole heap, which takes longer than everything else done with them. Node 22 does not know this flag.
   if (Number.parseInt(process.versions.node, 10) >= 24)
     setFlagsFromString("--external-memory-accounted-in-global-limit");
-}
-
-function packageVersion(): string {
-  return JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")).version;
 }

@@ -25,13 +25,19 @@ export interface ServiceClient {
 /** Notices a service that vanished without a word. */
 const PING_INTERVAL_MS = 20_000;
 
-/** Prepares to call the service at an address, over gRPC. */
-export function connectTo(address: ServiceAddress): ServiceClient {
+/**
+ * Prepares to call the service at an address, over gRPC.
+ * @param ca certificates in PEM of the authorities to trust with TLS; undefined: the public ones
+ */
+export function connectTo(address: ServiceAddress, ca?: Buffer): ServiceClient {
   const { baseUrl, socketPath } = address;
   const manager = new Http2SessionManager(
     baseUrl,
     { pingIntervalMs: PING_INTERVAL_MS },
-    socketPath === undefined ? undefined : { createConnection: () => net.connect(socketPath) },
+    {
+      ...(socketPath !== undefined && { createConnection: () => net.connect(socketPath) }),
+      ...(ca && { ca }),
+    },
   );
   const transport = createGrpcTransport({
     baseUrl,

@@ -28,3 +28,12 @@ function wantsColour(stream: Io["stdout"], { FORCE_COLOR, NO_COLOR, TERM }: Io["
   if (FORCE_COLOR !== undefined) return FORCE_COLOR !== "0" && FORCE_COLOR !== "false";
   return stream.isTTY === true && !NO_COLOR && TERM !== "dumb";
 }
+
+/** The lines for stderr that say what went wrong and, where that is known, what to do. */
+export function complaint(
+  { stderr, env }: Pick<Io, "stderr" | "env">,
+  message: string,
+  hint?: string,
+): string {
+  return `${paintFor(stderr, env)("berth:", "bad")} ${message}\n${hint ? `${hint}\n` : ""}`;
+}

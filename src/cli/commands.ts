@@ -29,4 +29,5 @@ export const COMMANDS: Readonly<Record<string, MakeCommand>> = {
   workspace: async (host) => (await import("./commands/workspace.ts")).workspaceCommand(host),
   runs: async (host) => (await import("./commands/runs.ts")).runsCommand(host),
   completion: async (host) => (await import("./commands/completion.ts")).completionCommand(host, COMMANDS),
+  version: async (host) => (await import("./commands/version.ts")).versionCommand(host),
 };

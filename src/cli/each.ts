@@ -1,6 +1,7 @@
 import type { ServiceClient } from "./client.ts";
+import { complaint } from "./colour.ts";
 import { EXIT, Failed } from "./exit.ts";
-import { callFailure } from "./failure.ts";
+import { explainedFailure } from "./failure.ts";
 import type { ClientFlags, CommandHost } from "./host.ts";
 import { write, writeJson } from "./io.ts";
 
@@ -9,6 +10,8 @@ interface EachOptions {
   readonly flags: ClientFlags;
   /** What the id is called in JSON, for instance `sandboxId`. */
   readonly name: string;
+  /** What the JSON of one that failed has beside its id and the error. */
+  readonly failed?: object;
   /** Does it; what it returns is printed with `--json`. */
   act(id: string): Promise<unknown>;
 }
@@ -22,7 +25,7 @@ export async function forEachId(
   { io, interrupts: { signal } }: CommandHost,
   client: ServiceClient,
   ids: readonly string[],
-  { flags, name, act }: EachOptions,
+  { flags, name, failed, act }: EachOptions,
 ): Promise<number> {
   const one = async (id: string): Promise<Failed | undefined> => {
     try {
@@ -31,9 +34,9 @@ export async function forEachId(
       else await write(io.stdout, `${id}\n`);
       return undefined;
     } catch (error) {
-      const failure = callFailure(error, client.address, EXIT.failed);
+      const failure = await explainedFailure(error, client.address, EXIT.failed);
       if (signal.aborted || !(failure instanceof Failed)) throw error;
-      if (flags.json) await writeJson(io.stdout, { [name]: id, error: failure.message });
+      if (flags.json) await writeJson(io.stdout, { [name]: id, ...failed, error: failure.message });
       return failure;
     }
   };
@@ -41,7 +44,7 @@ export async function forEachId(
   // The same failure of many things, as of a service that is not there, is printed once.
   const distinct = new Map(failures.map((failure) => [failure.message, failure]));
   for (const { message, hint } of distinct.values()) {
-    await write(io.stderr, `berth: ${message}\n${hint ? `${hint}\n` : ""}`);
+    await write(io.stderr, complaint(io, message, hint));
   }
   return failures.length === 0 ? EXIT.ok : EXIT.failed;
 }

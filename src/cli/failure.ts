@@ -2,6 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { Failed } from "./exit.ts";
 import type { ServiceAddress } from "./service-address.ts";
+import { speaksTls, tlsFailure } from "./tls-failure.ts";
 
 /** A failure as a person reads it. */
 interface Described {
@@ -19,6 +20,22 @@ export function reasonOf(error: unknown): ErrorReason | undefined {
 export function isConnectionFailure(error: unknown, address: ServiceAddress): boolean {
   if (!(error instanceof ConnectError) || detailOf(error)) return false;
   return error.code === Code.Unavailable || connectionFailure(error, address) !== undefined;
+}
+
+/**
+ * As {@link callFailure}, and where the other side may speak TLS, asks it.
+ * @throws nothing
+ */
+export async function explainedFailure(
+  error: unknown,
+  address: ServiceAddress,
+  exitCode: number,
+): Promise<unknown> {
+  if (isConnectionFailure(error, address) && (await speaksTls(address))) {
+    const hint = `Call it with TLS: --address ${address.baseUrl.replace(/^http/, "https")}`;
+    return new Failed(`what answers at ${address.text} speaks TLS`, { hint, exitCode, cause: error });
+  }
+  return callFailure(error, address, exitCode);
 }
 
 /** Turns the failure of a call to the service at an address into words for the user; other errors stay. */
@@ -40,8 +57,12 @@ function describe(error: ConnectError, address: ServiceAddress): Described {
 }
 
 /** Failures that happened before the service had a say. */
-function connectionFailure(error: ConnectError, { text, socketPath }: ServiceAddress): Described | undefined {
-  const { code } = (error.cause ?? {}) as NodeJS.ErrnoException;
+function connectionFailure(error: ConnectError, address: ServiceAddress): Described | undefined {
+  const { text, socketPath } = address;
+  const cause = (error.cause ?? {}) as NodeJS.ErrnoException;
+  const { code } = cause;
+  const failedTls = tlsFailure(cause, address);
+  if (failedTls) return failedTls;
   const noService = {
     message: `no service answers at ${text}`,
     hint: "Start one with: berth serve\nIf it listens elsewhere, say where with --address or BERTH_ADDRESS.",

@@ -1,5 +1,7 @@
+import { readFileSync } from "node:fs";
 import { Command, Option } from "commander";
 import type { ServiceClient } from "./client.ts";
+import { UsageError } from "./exit.ts";
 import type { Interrupts, Io } from "./io.ts";
 import type { ServiceParts } from "./service.ts";
 import { DEFAULT_ADDRESS, parseServiceAddress } from "./service-address.ts";
@@ -8,6 +10,8 @@ import { DEFAULT_ADDRESS, parseServiceAddress } from "./service-address.ts";
 export interface CommandHost {
   readonly io: Io;
   readonly interrupts: Interrupts;
+  /** The program's version. */
+  readonly version: string;
   /** The service that the program can be. */
   readonly service: ServiceParts;
   /** Makes a commander action of one that returns the program's exit code. */
@@ -17,6 +21,7 @@ export interface CommandHost {
 /** The flags of every command that calls a service. */
 export interface ClientFlags {
   readonly address?: string;
+  readonly tlsCa?: string;
   readonly json?: boolean;
 }
 
@@ -24,14 +29,18 @@ const ADDRESS = new Option(
   "--address <address>",
   `the service: HOST:PORT, unix:PATH or https://… (env BERTH_ADDRESS, default ${DEFAULT_ADDRESS})`,
 );
+const TLS_CA = new Option(
+  "--tls-ca <file>",
+  "certificates in PEM of the authorities to trust with https:// (env BERTH_TLS_CA, default the public ones)",
+);
 const JSON_OUTPUT = new Option("--json", "write JSON, in the names of the API");
 
 /** The options of the client, which a person may also write before the command. */
-export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, JSON_OUTPUT];
+export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, TLS_CA, JSON_OUTPUT];
 
 /** A command that calls a service. */
 export function serviceCommand(name: string): Command {
-  return new Command(name).addOption(ADDRESS);
+  return new Command(name).addOption(ADDRESS).addOption(TLS_CA);
 }
 
 /** A command that calls a service and prints the result, as JSON on request. */
@@ -49,13 +58,31 @@ export async function withClient(
   interrupts.followOutput();
   const address = parseServiceAddress(flags.address ?? (io.env.BERTH_ADDRESS || DEFAULT_ADDRESS));
   // Help and the like do not wait for them.
-  const [{ connectTo }, { callFailure }] = await Promise.all([import("./client.ts"), import("./failure.ts")]);
-  const client = connectTo(address);
+  const [{ connectTo }, { explainedFailure }] = await Promise.all([
+    import("./client.ts"),
+    import("./failure.ts"),
+  ]);
+  const client = connectTo(address, trustedBy(flags, io.env));
   try {
     return await work(client);
   } catch (error) {
-    throw callFailure(error, address, failureCode);
+    throw await explainedFailure(error, address, failureCode);
   } finally {
     client.close();
   }
+}
+
+/** The authorities that a client is to trust in place of the public ones. */
+function trustedBy({ tlsCa }: ClientFlags, env: Io["env"]): Buffer | undefined {
+  const file = tlsCa ?? (env.BERTH_TLS_CA || undefined);
+  if (file === undefined) return undefined;
+  const source = tlsCa === undefined ? "BERTH_TLS_CA" : "--tls-ca";
+  try {
+    const pem = readFileSync(file);
+    if (pem.includes("-----BEGIN CERTIFICATE-----")) return pem;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new UsageError(`${source}: ${file} cannot be read (${code})`, { cause: error });
+  }
+  throw new UsageError(`${source}: ${file} holds no certificate; name a file in PEM`);
 }

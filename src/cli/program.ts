@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { BerthError } from "../base/errors.ts";
+import { complaint } from "./colour.ts";
 import { COMMANDS } from "./commands.ts";
 import { examples } from "./examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "./exit.ts";
@@ -26,6 +27,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   const host: CommandHost = {
     io,
     interrupts,
+    version,
     service,
     action:
       (run) =>
@@ -34,7 +36,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       },
   };
   try {
-    const { program, words } = await programFor(args, host, version);
+    const { program, words } = await programFor(args, host);
     await program.parseAsync(words, { from: "user" });
     return exitCode;
   } catch (error) {
@@ -45,8 +47,8 @@ export async function runProgram(args: readonly string[], options: ProgramOption
 }
 
 /** The program as far as a line needs it, and the line as it takes it. */
-async function programFor(args: readonly string[], host: CommandHost, version: string) {
-  const { io } = host;
+async function programFor(args: readonly string[], host: CommandHost) {
+  const { io, version } = host;
   const program = new Command("berth")
     .description("A safe place to run code: sandboxes as a gRPC service.")
     .version(version)
@@ -71,7 +73,8 @@ async function programFor(args: readonly string[], host: CommandHost, version: s
     command.exitOverride().configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
-      outputError: (text, writeErr) => writeErr(text.replace(/^error: /, "berth: ")),
+      outputError: (text, writeErr) =>
+        writeErr(text.startsWith("error: ") ? complaint(io, text.slice("error: ".length).trimEnd()) : text),
     });
   }
   const [command] = commands;
@@ -82,17 +85,17 @@ async function programFor(args: readonly string[], host: CommandHost, version: s
 function tellEnd(error: unknown, io: Io): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (error instanceof Interrupted) {
-    if (error.exitCode !== EXIT.outputClosed) io.stderr.write(`berth: ${error.message}\n`);
+    if (error.exitCode !== EXIT.outputClosed) io.stderr.write(complaint(io, error.message));
     return error.exitCode;
   }
   if (error instanceof UsageError || (error instanceof BerthError && error.reason === "INVALID_ARGUMENT")) {
-    io.stderr.write(`berth: ${error.message}\n`);
+    io.stderr.write(complaint(io, error.message));
     return EXIT.usage;
   }
   if (error instanceof Failed) {
-    io.stderr.write(`berth: ${error.message}\n${error.hint ? `${error.hint}\n` : ""}`);
+    io.stderr.write(complaint(io, error.message, error.hint));
     return error.exitCode;
   }
-  io.stderr.write(`berth: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  io.stderr.write(complaint(io, error instanceof Error ? (error.stack ?? error.message) : String(error)));
   return EXIT.failed;
 }

@@ -65,6 +65,8 @@ export interface SandboxHandlerParts {
   readonly engineName: string;
   readonly defaults: SandboxDefaults;
   readonly keepaliveMs: number;
+  /** The program's. */
+  readonly version: string;
 }
 
 const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
@@ -195,6 +197,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
       },
       ...this.#storage(ownerOf(context)),
       sharedDirectory: shared && toWireSharedUsage(shared),
+      serverVersion: this.#parts.version,
     };
   }
 

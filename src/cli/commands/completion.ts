@@ -71,7 +71,7 @@ async function liveCandidates(
       return EXIT.ok;
     });
   } catch {
-    // Who presses Tab wants no failure told.
+    // Who presses Tab wants no failure shown.
   }
   return found;
 }

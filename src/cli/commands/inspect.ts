@@ -7,6 +7,7 @@ import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { SessionSchema } from "../../../gen/ts/berth/v1/session_pb.js";
 import { WorkspaceSchema } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceClient } from "../client.ts";
+import { complaint } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
@@ -118,7 +119,7 @@ async function inspect(
   for (const id of missing) {
     const what =
       type === undefined ? `nothing with the id ${visible(id)}` : `no ${type} with the id ${visible(id)}`;
-    await write(io.stderr, `berth: there is ${what}\n`);
+    await write(io.stderr, complaint(io, `there is ${what}`));
   }
   return missing.length === 0 ? EXIT.ok : EXIT.failed;
 }

@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Command, Option } from "commander";
 import {
+  IsolationLevel,
   ListSandboxesResponseSchema,
   type Sandbox,
   SandboxSchema,
@@ -37,7 +38,7 @@ const SANDBOXES: ListKind<typeof ListSandboxesResponseSchema, typeof SandboxSche
   columns: [
     { heading: "ID", text: ({ sandboxId }) => sandboxId },
     { heading: "STATE", text: stateOf, tone: toneOf },
-    { heading: "IMAGE", text: ({ spec }) => spec?.image ?? "" },
+    { heading: "IMAGE", text: imageOf },
     { heading: "AGE", text: ({ createTime }) => formatAge(createTime) },
     { heading: "EXPIRES", text: expiryOf },
     { heading: "ACTIVE", text: ({ activeOperations }) => String(activeOperations) },
@@ -90,6 +91,11 @@ function stateOf({ state, termination }: Sandbox): string {
 function toneOf({ state }: Sandbox): Tone | undefined {
   if (state === SandboxState.RUNNING) return "good";
   return state === SandboxState.TERMINATED ? "muted" : "warning";
+}
+
+/** The image that it runs; bubblewrap, which alone isolates so, has none. */
+function imageOf({ isolation, spec }: Sandbox): string {
+  return isolation === IsolationLevel.NAMESPACE ? "-" : (spec?.image ?? "");
 }
 
 function expiryOf({ termination, expireTime }: Sandbox): string {

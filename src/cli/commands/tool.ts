@@ -126,6 +126,11 @@ async function tellEnd(
 ): Promise<number> {
   const returned = data ? toJson(ValueSchema, data) : null;
   const exitCode = numberIn(returned, "exit_code");
+  if (fieldOf(returned, "session_restarted") === true)
+    await write(
+      io.stderr,
+      "berth: the session was lost before this call and has been restarted: what it held is gone\n",
+    );
   if (!quiet && !wrote && exitCode === undefined && returned !== null) await writeJson(io.stdout, returned);
   if (code === 0) return exitCode ?? EXIT.ok;
   if (!quiet) await write(io.stderr, `berth: ${visible(message)}\n`);
@@ -146,9 +151,13 @@ async function takeAttachments(
 
 const TIMED_OUT = 5006;
 
-function numberIn(value: JsonValue, key: string): number | undefined {
+function fieldOf(value: JsonValue, key: string): JsonValue | undefined {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
-  const found = value[key];
+  return value[key];
+}
+
+function numberIn(value: JsonValue, key: string): number | undefined {
+  const found = fieldOf(value, key);
   return typeof found === "number" && found >= 0 ? found : undefined;
 }
 

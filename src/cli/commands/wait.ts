@@ -8,10 +8,11 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { complaint } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
-import { callFailure } from "../failure.ts";
+import { explainedFailure } from "../failure.ts";
 import { flagValue } from "../flags.ts";
 import { formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
@@ -81,7 +82,7 @@ async function waitFor(
       if (late?.aborted) {
         return new Failed(`${id} has not ended within ${timeout}`, { exitCode: EXIT.timedOut });
       }
-      const failure = callFailure(error, client.address, EXIT.noCommand);
+      const failure = await explainedFailure(error, client.address, EXIT.noCommand);
       if (failure instanceof Failed) return failure;
       throw error;
     }
@@ -94,7 +95,7 @@ async function waitFor(
     exitCode ||= end.exitCode;
     if (end instanceof Failed) {
       if (json) await writeJson(io.stdout, { id: ids[index], error: end.message });
-      await write(io.stderr, `berth: ${end.message}\n${end.hint ? `${end.hint}\n` : ""}`);
+      await write(io.stderr, complaint(io, end.message, end.hint));
       continue;
     }
     if (json) await writeJson(io.stdout, end.json);

@@ -40,8 +40,8 @@ export interface Sources {
 
 const NOTHING: Completion = { candidates: [], files: false };
 
-/** The placeholders of values that are files of this machine; the service's are in capitals. */
-const FILE = /^(path|source|target|FILE|DIR|PATH)$/;
+/** The placeholders of values that are files of this machine; the service's are in capitals, those of a sandbox have others. */
+const FILE = /^(path|file|source|target|FILE|DIR|PATH)$/;
 
 /**
  * Completes the last of some words, those behind the program's name. It is

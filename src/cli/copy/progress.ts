@@ -1,4 +1,4 @@
-import { formatSize } from "../format.ts";
+import { formatDuration, formatSize } from "../format.ts";
 import type { Io } from "../io.ts";
 import type { Chunks } from "./local-file.ts";
 
@@ -8,12 +8,16 @@ const REDRAW_MS = 200;
 /** Shows the progress of a copy at a terminal, once it takes a while. */
 export class CopyProgress {
   readonly #io: Io;
-  readonly #startMs = performance.now();
-  #drawnMs = 0;
+  readonly #now: () => number;
+  readonly #startMs: number;
+  #drawnMs: number | undefined;
   #bytes = 0;
 
-  constructor(io: Io) {
+  /** @param now the time in milliseconds */
+  constructor(io: Io, now: () => number = () => performance.now()) {
     this.#io = io;
+    this.#now = now;
+    this.#startMs = now();
   }
 
   /** Passes chunks on and counts them. `total` is how many bytes there are, where that is known. */
@@ -27,15 +31,29 @@ export class CopyProgress {
 
   /** Leaves the screen clean. */
   end(): void {
-    if (this.#drawnMs > 0) this.#io.stderr.write("\r\x1b[K");
+    if (this.#drawnMs !== undefined) this.#io.stderr.write("\r\x1b[K");
   }
 
   #draw(total: number | undefined): void {
-    const now = performance.now();
-    const due = this.#drawnMs === 0 ? this.#startMs + FIRST_AFTER_MS : this.#drawnMs + REDRAW_MS;
+    const now = this.#now();
+    const due = this.#drawnMs === undefined ? this.#startMs + FIRST_AFTER_MS : this.#drawnMs + REDRAW_MS;
     if (!this.#io.stderr.isTTY || now < due) return;
     this.#drawnMs = now;
-    const of = total === undefined ? "" : ` of ${formatSize(total)}`;
-    this.#io.stderr.write(`\r\x1b[Kcopied ${formatSize(this.#bytes)}${of}`);
+    this.#io.stderr.write(`\r\x1b[K${formatProgress(this.#bytes, total, now - this.#startMs)}`);
   }
+}
+
+/**
+ * Says how far a copy is: `copied 12 MiB of 48 MiB (25%), 4 MiB/s, 9s left`.
+ * @param elapsedMs more than 0: how long it took so far
+ */
+export function formatProgress(bytes: number, total: number | undefined, elapsedMs: number): string {
+  const rate = bytes / (elapsedMs / 1000);
+  const done = `copied ${formatSize(bytes)}`;
+  const speed = `${formatSize(Math.round(rate))}/s`;
+  // A file that grows meanwhile is no reason to say anything of more than all.
+  if (total === undefined || bytes > total) return `${done}, ${speed}`;
+  const percent = Math.floor((bytes / total) * 100);
+  const left = rate > 0 ? `, ${formatDuration(Math.ceil((total - bytes) / rate) * 1000)} left` : "";
+  return `${done} of ${formatSize(total)} (${percent}%), ${speed}${bytes === total ? "" : left}`;
 }

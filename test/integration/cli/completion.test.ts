@@ -74,7 +74,7 @@ describe.each<[string, [string, string, ...string[]], string]>([
     await terminal.shows(/^ready$/m);
   });
   afterEach(async () => {
-    await terminal.press("C-c");
+    await terminal.press("C-u");
     await terminal.shows(/>$/);
   });
   afterAll(() => terminal?.dispose());

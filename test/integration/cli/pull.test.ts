@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { buffer } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
+import { stripVTControlCharacters } from "node:util";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { containersOf, docker } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -54,7 +55,7 @@ test("on a terminal it is one line, drawn again and again, and gone at the end",
   expect(drawings.length).toBeGreaterThan(4);
   for (const drawing of drawings.slice(1, -1)) expect(drawing).toMatch(/^pulling [^\n]+$/);
   expect(drawings.slice(1, -1).join()).toMatch(/: \d\S* MiB of 4(\.\d)? MiB, 0 of 1 layers/);
-  expect(drawings.at(-1)).toMatch(/^berth: .+\r\n/);
+  expect(stripVTControlCharacters(drawings.at(-1) ?? "")).toMatch(/^berth: .+\r\n/);
 });
 
 test("with --json its events are lines of JSON, or nothing where one answer is due", async () => {

@@ -1,6 +1,7 @@
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { VERSION } from "../../../src/version.ts";
 import { containersOf } from "../../support/docker.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
 import { runProgram, ServeProcess } from "../../support/program.ts";
@@ -56,9 +57,18 @@ describe("create, ls, stats and rm", () => {
       /^berth: Maximum number of sandboxes \(2\) reached\..*\nSee which there are: berth ls\n$/,
     );
 
-    const again = await service.run(["rm", id, "named", "unknown"]);
-    expect(again.exitCode).toBe(0);
-    expect(again.stdout.toString().trim().split("\n").sort()).toEqual(["named", id, "unknown"].sort());
+    const removed = await service.run(["rm", id, "named", "unknown"]);
+    expect(removed).toMatchObject({
+      exitCode: 1,
+      stderr: 'berth: There is no sandbox "unknown".\nSee which there are: berth ls --all\n',
+    });
+    expect(removed.stdout.toString().trim().split("\n").sort()).toEqual(["named", id].sort());
+    expect(await service.run(["rm", "named"])).toMatchObject({
+      exitCode: 1,
+      stderr: 'berth: The sandbox "named" has ended already.\n',
+    });
+    for (const force of ["-f", "--force"])
+      expect(await service.run(["rm", force, "named", "unknown"])).toMatchObject({ exitCode: 0, stderr: "" });
     expect(await containersOf(service.instance)).toEqual([]);
 
     expect((await json(["ls"])).sandboxes).toEqual([]);
@@ -67,15 +77,61 @@ describe("create, ls, stats and rm", () => {
   });
 
   test("rm --json tells each", async () => {
+    const forced = await service.run(["rm", "--json", "--force", "a"]);
+    expect(JSON.parse(forced.stdout.toString())).toEqual({ sandboxId: "a", deleted: true });
     const { stdout } = await service.run(["rm", "--json", "a", "b"]);
     const lines = stdout
       .toString()
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line));
-    expect(lines).toContainEqual({ sandboxId: "a", deleted: true });
-    expect(lines).toContainEqual({ sandboxId: "b", deleted: true });
+    for (const sandboxId of ["a", "b"])
+      expect(lines).toContainEqual({
+        sandboxId,
+        deleted: false,
+        error: `There is no sandbox "${sandboxId}".`,
+      });
   });
+
+  test("version tells both, or why the service's is not known", async () => {
+    const { stdout } = await service.run(["version"]);
+    expect(stdout.toString()).toBe(`client   ${VERSION}\nservice  ${VERSION} at ${service.address}\n`);
+    const { address } = service;
+    expect(JSON.parse((await service.run(["version", "--json"])).stdout.toString())).toEqual({
+      client: { version: VERSION },
+      service: { version: VERSION, address },
+    });
+    const alone = await runProgram(["version", "--address", "127.0.0.1:1"]);
+    expect([alone.exitCode, alone.stdout.toString()]).toEqual([
+      0,
+      `client   ${VERSION}\nservice  none: no service answers at 127.0.0.1:1\n`,
+    ]);
+  });
+
+  test("the client's options may stand before the command", async () => {
+    const { address } = service;
+    const env = { BERTH_ADDRESS: "127.0.0.1:1" };
+    const first = await service.run(["--address", address, "--json", "session", "ls"], { env });
+    expect(JSON.parse(first.stdout.toString())).toEqual({ sessions: [], nextPageToken: "" });
+    const middle = await service.run(["session", "--address", address, "ls"], { env });
+    expect(middle).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(await service.run(["--address", address, "serve"])).toMatchObject({
+      exitCode: 2,
+      stderr: "berth: unknown option '--address'\n",
+    });
+  });
+});
+
+test("with bubblewrap, ls names no image", async () => {
+  const other = await ServeProcess.start(["--engine", "bubblewrap"]);
+  try {
+    await other.run(["create", "--id", "plain"]);
+    const [headings, row] = (await other.run(["ls"])).stdout.toString().split("\n");
+    expect(headings).toMatch(/^ID +STATE +IMAGE +AGE /);
+    expect(row).toMatch(/^plain +running +- +\d/);
+  } finally {
+    await other.stop();
+  }
 });
 
 describe("what cannot be", () => {

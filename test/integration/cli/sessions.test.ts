@@ -30,6 +30,12 @@ test("a session from its create to its end, and tools on it", async () => {
   });
   expect(await tool("bash:run", "command")).toMatchObject({ code: 2 });
 
+  await tool("bash:run", "command=kill -9 $$");
+  const restarted =
+    "berth: the session was lost before this call and has been restarted: what it held is gone\n";
+  expect(await tool("bash:run", "command=(exit 3)")).toEqual({ stdout: "", stderr: restarted, code: 3 });
+  expect(await tool("bash:run", "command=:")).toEqual({ stdout: "", stderr: "", code: 0 });
+
   const ls = await run("session", "ls");
   expect(ls.stdout).toMatch(
     new RegExp(

@@ -2,6 +2,7 @@ import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
 import { paintFor } from "../../../src/cli/colour.ts";
 import { formatTable } from "../../../src/cli/format.ts";
+import { runHere } from "../../support/program-here.ts";
 
 const terminal = Object.assign(new PassThrough(), { isTTY: true });
 const pipe = new PassThrough();
@@ -33,4 +34,11 @@ test("colour does not count for the width of a column", () => {
     ["long", "y"],
   ];
   expect(formatTable(["S", "T"], rows, paint)).toBe("S     T\n<up>    x\nlong  y\n");
+});
+
+test("what went wrong stands out on a terminal", async () => {
+  const plain = await runHere(["ls", "--nonsense"]);
+  expect(plain.stderr).toMatch(/^berth: unknown option '--nonsense'\n/);
+  const coloured = await runHere(["ls", "--nonsense"], { isTTY: true });
+  expect(coloured.stderr).toBe(plain.stderr.replace("berth:", "\x1b[31mberth:\x1b[39m"));
 });

@@ -26,7 +26,7 @@ test.each([
   ["ru", ["run", "runs"]],
   ["workspace c", ["create", "cleanup"]],
   ["runs w", ["watch"]],
-  ["exec --t", ["--timeout"]],
+  ["exec --ti", ["--timeout"]],
   ["--addr", ["--address"]],
   ["--address unix:/x l", ["logs", "ls"]],
   ["exec ", ["a-sandbox"]],

@@ -1290,6 +1290,7 @@ class GetStatsResponse(_message.Message):
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
+    SERVER_VERSION_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
     """Live sandboxes, those being created and deleted included."""
     active_operations: _builtins.int
@@ -1298,6 +1299,8 @@ class GetStatsResponse(_message.Message):
     """How many live sandboxes the server may hold."""
     is_shutting_down: _builtins.bool
     """Whether the server is stopping."""
+    server_version: _builtins.str
+    """The version of the server, for instance "0.1.0"."""
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
         """The idle timeout of sandboxes that name none."""
@@ -1347,10 +1350,11 @@ class GetStatsResponse(_message.Message):
         transcripts: Global___StorageUsage | None = ...,
         answers: Global___StorageUsage | None = ...,
         shared_directory: Global___SharedDirectoryUsage | None = ...,
+        server_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "shared_directory", b"shared_directory", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "shared_directory", b"shared_directory", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

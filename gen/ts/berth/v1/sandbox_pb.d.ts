@@ -1085,6 +1085,13 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
    * @generated from field: berth.v1.SharedDirectoryUsage shared_directory = 12;
    */
   sharedDirectory?: SharedDirectoryUsage | undefined;
+
+  /**
+   * The version of the server, for instance "0.1.0".
+   *
+   * @generated from field: string server_version = 13;
+   */
+  serverVersion: string;
 };
 
 /**

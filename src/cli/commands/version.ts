@@ -1,0 +1,54 @@
+import type { Command } from "commander";
+import type { ServiceClient } from "../client.ts";
+import { examples } from "../examples.ts";
+import { EXIT } from "../exit.ts";
+import { explainedFailure } from "../failure.ts";
+import { visible } from "../format.ts";
+import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
+import { write, writeJson } from "../io.ts";
+
+/** How long the service may take to answer. */
+const ANSWER_TIMEOUT_MS = 3000;
+
+/** `berth version`: of this program, and of the service. */
+export function versionCommand(host: CommandHost): Command {
+  return clientCommand("version")
+    .summary("show the versions of this program and of the service")
+    .description("Shows the version of this program, and that of the service where one answers.")
+    .addHelpText("after", examples("berth version", "berth version --json"))
+    .action(
+      host.action(async (flags: ClientFlags) =>
+        withClient(host, flags, EXIT.failed, async (client) => {
+          const { io, version } = host;
+          const service = await serviceVersion(client, host.interrupts.signal);
+          if (flags.json) await writeJson(io.stdout, { client: { version }, service });
+          else await write(io.stdout, `client   ${version}\nservice  ${describe(service)}\n`);
+          return EXIT.ok;
+        }),
+      ),
+    );
+}
+
+/** The service's version, or why there is none. */
+type ServiceVersion =
+  | { readonly address: string; readonly version: string }
+  | { readonly address: string; readonly error: string };
+
+async function serviceVersion(client: ServiceClient, signal: AbortSignal): Promise<ServiceVersion> {
+  const address = client.address.text;
+  try {
+    const stats = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
+    // Services before 0.1.0 do not say theirs.
+    return { address, version: stats.serverVersion || "unknown" };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    const failure = await explainedFailure(error, client.address, EXIT.failed);
+    return { address, error: failure instanceof Error ? failure.message : String(failure) };
+  }
+}
+
+function describe(service: ServiceVersion): string {
+  return visible(
+    "version" in service ? `${service.version} at ${service.address}` : `none: ${service.error}`,
+  );
+}

@@ -1,0 +1,76 @@
+import tls from "node:tls";
+import type { ServiceAddress } from "./service-address.ts";
+
+/** How long the other side may take to say whether it speaks TLS. */
+const PROBE_TIMEOUT_MS = 1000;
+
+/** Describes why a TLS connection was not made; undefined for other errors. */
+export function tlsFailure(
+  error: NodeJS.ErrnoException & { readonly cert?: { readonly subjectaltname?: string } },
+  { text, baseUrl }: ServiceAddress,
+): { readonly message: string; readonly hint: string } | undefined {
+  switch (error.code) {
+    case "SELF_SIGNED_CERT_IN_CHAIN":
+    case "DEPTH_ZERO_SELF_SIGNED_CERT":
+    case "UNABLE_TO_VERIFY_LEAF_SIGNATURE":
+    case "UNABLE_TO_GET_ISSUER_CERT":
+    case "UNABLE_TO_GET_ISSUER_CERT_LOCALLY":
+    case "CERT_UNTRUSTED":
+    case "CERT_SIGNATURE_FAILURE":
+      return {
+        message: `the certificate of ${text} comes from an authority that is not trusted here`,
+        hint: "Name a file with the authority's certificate: --tls-ca FILE, or BERTH_TLS_CA=FILE.",
+      };
+    case "ERR_TLS_CERT_ALTNAME_INVALID":
+      return {
+        message: `the certificate of ${text} is for another name: ${namesIn(error.cert?.subjectaltname)}`,
+        hint: "Call the service by a name that its certificate has: --address https://NAME:PORT.",
+      };
+    case "CERT_HAS_EXPIRED":
+      return {
+        message: `the certificate of ${text} has expired`,
+        hint: "Renew it and restart the service: berth serve --tls-cert FILE --tls-key FILE",
+      };
+    case "CERT_NOT_YET_VALID":
+      return {
+        message: `the certificate of ${text} is not valid yet`,
+        hint: "Set the clocks of this machine and of the service's: date",
+      };
+    // What is no TLS, read as such.
+    case "ERR_SSL_WRONG_VERSION_NUMBER":
+    case "ERR_SSL_PACKET_LENGTH_TOO_LONG":
+      return {
+        message: `what answers at ${text} does not speak TLS`,
+        hint: `Call it without: --address ${baseUrl.replace(/^https/, "http")}`,
+      };
+    default:
+      return undefined;
+  }
+}
+
+/** As in `DNS:a.example, IP Address:10.0.0.1`. */
+function namesIn(subjectAltName = ""): string {
+  return subjectAltName.replace(/(DNS|IP Address):/g, "") || "none";
+}
+
+/** Whether the other side of an address without TLS speaks TLS. */
+export async function speaksTls({ baseUrl, socketPath }: ServiceAddress): Promise<boolean> {
+  const url = new URL(baseUrl);
+  if (url.protocol !== "http:" || socketPath !== undefined) return false;
+  const socket = tls.connect({
+    host: url.hostname.replace(/^\[|\]$/g, ""),
+    port: Number(url.port || 80),
+    // Nothing is sent: who it is does not matter.
+    rejectUnauthorized: false,
+    timeout: PROBE_TIMEOUT_MS,
+  });
+  try {
+    return await new Promise<boolean>((resolve) => {
+      socket.once("secureConnect", () => resolve(true));
+      for (const end of ["error", "timeout", "close"]) socket.once(end, () => resolve(false));
+    });
+  } finally {
+    socket.on("error", () => {});
+    socket.destroy();
+  }
+}

@@ -1,0 +1,104 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { ServeProcess } from "../../support/program.ts";
+
+let dir = "";
+let ca = "";
+beforeAll(() => {
+  dir = mkdtempSync(path.join(tmpdir(), "berth-tls-"));
+  ca = path.join(dir, "ca.pem");
+  openssl("req", "-x509", "-nodes", "-subj", "/CN=Berth CA", ...newKey("ca"), "-out", ca);
+});
+afterAll(() => rmSync(dir, { recursive: true }));
+
+const services: ServeProcess[] = [];
+afterEach(() => Promise.all(services.splice(0).map((service) => service.stop())));
+
+function openssl(...args: string[]): void {
+  execFileSync("openssl", args, { stdio: "pipe" });
+}
+
+function newKey(name: string): string[] {
+  const file = path.join(dir, `${name}.key`);
+  return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", file];
+}
+
+/** Starts a service with a certificate of the authority; returns it and its port. */
+async function serve(names: string, days: number): Promise<{ service: ServeProcess; port: string }> {
+  const file = (suffix: string) => path.join(dir, `server.${suffix}`);
+  openssl("req", "-new", "-nodes", "-subj", "/CN=server", ...newKey("server"), "-out", file("csr"));
+  writeFileSync(file("ext"), `subjectAltName=${names}\n`);
+  const signed = ["-in", file("csr"), "-CA", ca, "-CAkey", path.join(dir, "ca.key"), "-CAcreateserial"];
+  openssl("x509", "-req", ...signed, "-days", String(days), "-extfile", file("ext"), "-out", file("pem"));
+  const tls = ["--tls-cert", file("pem"), "--tls-key", file("key")];
+  const service = await ServeProcess.start(["--engine", "bubblewrap", ...tls]);
+  services.push(service);
+  return { service, port: service.address.split(":").at(-1) ?? "" };
+}
+
+async function failure(service: ServeProcess, ...args: string[]): Promise<string> {
+  const { exitCode, stderr } = await service.run(["ls", ...args]);
+  expect(exitCode).toBe(1);
+  return stderr;
+}
+
+test("an authority of one's own is named by a flag or a variable", async () => {
+  const { service, port } = await serve("DNS:localhost,IP:127.0.0.1", 1);
+  const address = `https://localhost:${port}`;
+  expect(await failure(service, "--address", address)).toBe(
+    `berth: the certificate of ${address} comes from an authority that is not trusted here\n` +
+      "Name a file with the authority's certificate: --tls-ca FILE, or BERTH_TLS_CA=FILE.\n",
+  );
+  for (const [args, env] of [
+    [["ls", "--address", address, "--tls-ca", ca], {}],
+    [["--tls-ca", ca, "--address", address, "ls"], {}],
+    [["ls", "--address", address], { BERTH_TLS_CA: ca }],
+  ] as const)
+    expect(await service.run(args, { env })).toMatchObject({ exitCode: 0, stderr: "" });
+
+  // A service with TLS, called without.
+  for (const plain of [`localhost:${port}`, `http://localhost:${port}`])
+    expect(await failure(service, "--address", plain)).toBe(
+      `berth: what answers at ${plain} speaks TLS\nCall it with TLS: --address https://localhost:${port}\n`,
+    );
+
+  const key = path.join(dir, "ca.key");
+  for (const [args, env, problem] of [
+    [["--tls-ca", key], {}, `--tls-ca: ${key} holds no certificate; name a file in PEM`],
+    [[], { BERTH_TLS_CA: "/no/ca.pem" }, "BERTH_TLS_CA: /no/ca.pem cannot be read (ENOENT)"],
+  ] as const)
+    expect(await service.run(["ls", ...args], { env })).toMatchObject({
+      exitCode: 2,
+      stderr: `berth: ${problem}\n`,
+    });
+});
+
+test("a certificate for another name is told with the names it has", async () => {
+  const { service, port } = await serve("DNS:berth.example.com,IP:10.1.2.3", 1);
+  const address = `https://localhost:${port}`;
+  expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
+    `berth: the certificate of ${address} is for another name: berth.example.com, 10.1.2.3\n` +
+      "Call the service by a name that its certificate has: --address https://NAME:PORT.\n",
+  );
+});
+
+test("an expired certificate", async () => {
+  const { service, port } = await serve("DNS:localhost", -1);
+  const address = `https://localhost:${port}`;
+  expect(await failure(service, "--address", address, "--tls-ca", ca)).toBe(
+    `berth: the certificate of ${address} has expired\n` +
+      "Renew it and restart the service: berth serve --tls-cert FILE --tls-key FILE\n",
+  );
+});
+
+test("a service without TLS, called with it", async () => {
+  const service = await ServeProcess.start(["--engine", "bubblewrap"]);
+  services.push(service);
+  const address = `https://${service.address}`;
+  expect(await failure(service, "--address", address)).toBe(
+    `berth: what answers at ${address} does not speak TLS\nCall it without: --address http://${service.address}\n`,
+  );
+});
