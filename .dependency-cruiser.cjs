@@ -30,7 +30,6 @@ const FOLDERS = {
   config: ["base", "engine", "sandboxes", "server"],
   // A client of the API. Archives are read, written and checked by the same code at both ends.
   cli: ["base", "config", "files/tar", "files/unpack-entries\\.ts", "files/temporary-names\\.ts"],
-  client: [],
 };
 
 /** What more a few files of a folder import. */
@@ -77,6 +76,27 @@ module.exports = {
       from: { path: "^src/[^/]+/" },
       to: { path: "^src/[^/]+\\.ts$" },
     },
+    {
+      name: "client-package-apart",
+      comment: "@berth/client is a package of its own: it knows the API and nothing of the service.",
+      severity: "error",
+      from: { path: "^clients/typescript/" },
+      to: { path: "^(src|test|bench|scripts)/" },
+    },
+    {
+      name: "no-node-in-browsers",
+      comment: "Only the entry for Node imports what browsers lack.",
+      severity: "error",
+      from: { path: "^clients/typescript/src/", pathNot: "^clients/typescript/src/node\\.ts$" },
+      to: { path: "^clients/typescript/src/node\\.ts$|node_modules/@connectrpc/connect-node" },
+    },
+    {
+      name: "no-node-modules-in-browsers",
+      comment: "Only the entry for Node imports what browsers lack.",
+      severity: "error",
+      from: { path: "^clients/typescript/src/", pathNot: "^clients/typescript/src/node\\.ts$" },
+      to: { dependencyTypes: ["core"] },
+    },
     { name: "no-circular", severity: "error", from: {}, to: { circular: true } },
     {
       name: "no-orphans",
@@ -112,7 +132,7 @@ module.exports = {
     onlyFrom(
       "wire-at-the-edge",
       "^gen/|node_modules/(@connectrpc|@bufbuild)",
-      "^src/(rpc|server|cli|client)/",
+      "^src/(rpc|server|cli)/",
       "Generated code and the transport are the wire's business.",
     ),
     onlyFrom(

@@ -15,8 +15,9 @@ ensureDependencies();
 
 const checks = [
   ["types", () => run("tsc", ["-p", "."])],
+  ["types of the TypeScript client", () => run("tsc", ["-p", "clients/typescript", "--noEmit"])],
   ["lint and format", () => run("biome", ["check", "--error-on-warnings"])],
-  ["imports", () => run("depcruise", ["src"])],
+  ["imports", () => run("depcruise", ["src", "clients/typescript/src"])],
   ["English", () => run("node", ["scripts/check-english.mjs"])],
   ["proto lint", () => run("buf", ["lint"])],
   ["proto format", () => run("buf", ["format", "proto", "--diff", "--exit-code"])],

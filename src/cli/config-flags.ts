@@ -1,16 +1,20 @@
 import { type Command, Option } from "commander";
 import { CONFIG_FILE_FLAG, type Flags, variableOf } from "../config/load.ts";
-import { CONFIG_OPTIONS, type ConfigOption } from "../config/options.ts";
+import { CONFIG_OPTIONS, type Config, type ConfigOption } from "../config/options.ts";
 import { collect } from "./flags.ts";
 
-/** Adds a flag for every option of the service. */
-export function addConfigFlags(command: Command): Command {
+/**
+ * Adds a flag for every option of the service.
+ * @param shown names of the options that the help shows; all where it is left out
+ */
+export function addConfigFlags(command: Command, shown?: readonly (keyof Config)[]): Command {
   command.option(
     `--${CONFIG_FILE_FLAG} <FILE>`,
     `Options in JSON, keys as the flags without dashes: {"max-sandboxes": 20}. (env ${variableOf(CONFIG_FILE_FLAG)})`,
   );
-  for (const option of Object.values<ConfigOption<unknown>>(CONFIG_OPTIONS)) {
-    for (const flag of flagsOf(option)) command.addOption(flag);
+  for (const [key, option] of Object.entries<ConfigOption<unknown>>(CONFIG_OPTIONS)) {
+    const isShown = shown?.some((name) => name === key) ?? true;
+    for (const flag of flagsOf(option)) command.addOption(isShown ? flag : flag.hideHelp());
   }
   return command;
 }

@@ -287,6 +287,12 @@ export const CONFIG_OPTIONS = {
     help: "How much to log: trace, debug, info, warn, error, fatal or silent.",
     read: (text) => parseWord(text, ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const),
   }),
+  logFormat: value("Service", "log-format", {
+    placeholder: "FORMAT",
+    fallback: "auto",
+    help: "How to log: text for people, json, or auto, which is text on a terminal and json elsewhere.",
+    read: (text) => parseWord(text, ["auto", "text", "json"] as const),
+  }),
 };
 
 /**

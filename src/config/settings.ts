@@ -17,7 +17,8 @@ type Merged =
   | "idleTimeoutMs"
   | "maxLifetimeMs"
   | "commandTimeoutMs"
-  | "logLevel";
+  | "logLevel"
+  | "logFormat";
 
 /** How a service is set up: its options, with files read and the defaults of sandboxes in one place. */
 export interface AppSettings extends Omit<Config, Merged> {

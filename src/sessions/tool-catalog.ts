@@ -2,6 +2,7 @@ import { type ZodError, z } from "zod";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SessionType, Tool } from "./backend.ts";
+import { problemOf } from "./problems.ts";
 
 /** A tool and what it belongs to. */
 export interface CatalogTool {
@@ -100,7 +101,7 @@ export class ToolCatalog {
  * @throws `INVALID_ARGUMENT` that names each bad value and what it should be.
  */
 export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown): T {
-  const parsed = schema.safeParse(given);
+  const parsed = schema.safeParse(given, { error: problemOf });
   if (parsed.success) return parsed.data;
   throw new BerthError("INVALID_ARGUMENT", problems(field, parsed.error), {
     metadata: { field: pathOf(field, parsed.error.issues[0]?.path ?? []) },

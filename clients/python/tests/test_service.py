@@ -249,6 +249,7 @@ sys.modules["matplotlib"] = sys.modules["matplotlib.pyplot"] = plots
 async def test_workspaces(berth: AsyncBerth) -> None:
     workspaces = berth.workspaces
     name = f"work/{uuid.uuid4().hex}"
+    trace = f"trace-{uuid.uuid4().hex}"
     made = await workspaces.create(name)
     assert made == await workspaces.create(name) and made.path.startswith("/") and made.ref_count == 0
     ensured = await workspaces.ensure_sandbox(name)
@@ -258,14 +259,14 @@ async def test_workspaces(berth: AsyncBerth) -> None:
     assert (await workspaces.stop_sandbox(name)).sandbox_id == ""
     async with berth.sandboxes.create(mounts=[Mount("/mnt/work", workspace_id=name)]) as other:
         assert await other.files.read("/mnt/work/kept") == b"across sandboxes"
-    assert (await workspaces.add_trace_ref(name, "t-1")).trace_refs == ("t-1",)
-    found = await workspaces.lookup_trace("t-1")
+    assert (await workspaces.add_trace_ref(name, trace)).trace_refs == (trace,)
+    found = await workspaces.lookup_trace(trace)
     assert found is not None and found.workspace_id == name
     with pytest.raises(errors.WorkspaceInUseError) as raised:
         await workspaces.cleanup(name)
     assert raised.value.metadata["ref_count"] == "1"
-    assert (await workspaces.remove_trace_ref(name, "t-1")).ref_count == 0
-    assert await workspaces.lookup_trace("t-1") is None
+    assert (await workspaces.remove_trace_ref(name, trace)).ref_count == 0
+    assert await workspaces.lookup_trace(trace) is None
     packed = b"".join([part async for part in workspaces.export_archive(name)])
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         assert "kept" in [entry.name.removeprefix("./") for entry in tar]

@@ -18,16 +18,25 @@ import { parseServiceAddress } from "../service-address.ts";
 
 const ANSWER_TIMEOUT_MS = 3000;
 
+/** The options of the service that it looks at. It takes the others too, so that a service's options can be its own. */
+const CHECKED: readonly (keyof Config)[] = [
+  ...(["listen", "tlsCert", "tlsKey", "engine", "dockerRequired", "dockerHost", "rootfs"] as const),
+  ...(["allowRuntimes", "defaultImage", "desktopImage", "dataDir"] as const),
+  ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes"] as const),
+];
+
 /** `berth doctor`: whether a service could run here, and what to do where not. */
 export function doctorCommand(host: CommandHost): Command {
-  return addConfigFlags(new Command("doctor"))
+  return addConfigFlags(new Command("doctor").option("--json", "write JSON"), CHECKED)
     .summary("check whether the service can run here, and say how to fix what is missing")
     .description(
       "Looks at what a service with these options would need. Needs no running service and changes nothing. " +
         "Exit code 1 where something is missing that sandboxes cannot do without.",
     )
-    .option("--json", "write JSON")
-    .addHelpText("after", examples("berth doctor", "berth doctor --engine bubblewrap --json"))
+    .addHelpText(
+      "after",
+      `\nThe options of the service are those that are looked at; it takes all that \`berth serve --help\` lists.\n${examples("berth doctor", "berth doctor --engine bubblewrap --json")}`,
+    )
     .action(
       host.action(async (flags: { readonly json?: boolean }, command: Command) => {
         host.interrupts.followOutput();

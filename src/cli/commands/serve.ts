@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { type Logger, pino } from "pino";
+import type { Logger } from "pino";
 import { BerthError } from "../../base/errors.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
@@ -8,6 +8,7 @@ import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
+import type { Io } from "../io.ts";
 import type { RunningService, ServiceParts } from "../service.ts";
 
 /** `berth serve`: runs the service until it is stopped. */
@@ -31,7 +32,7 @@ export function serveCommand(host: CommandHost): Command {
         // File modes do not depend on the umask of who starts it.
         process.umask(0o022);
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
-        const logger = createLogger(config);
+        const logger = await createLogger(config, host.io);
         const service = await start(host.service, config, logger);
         const { address, engine } = service;
         host.io.stdout.write(
@@ -51,15 +52,27 @@ export function serveCommand(host: CommandHost): Command {
     );
 }
 
-/**
- * JSON lines to stderr, gathered for a tenth of a second: a line for each call,
- * each with a write of its own, would cost a fifth of the service's time. The
- * last words of a service that dies are written as it goes.
- */
-function createLogger({ logLevel }: Config): Logger {
-  const destination = pino.destination({ dest: 2, sync: true, minLength: 4096, periodicFlush: 100 });
-  process.once("exit", () => destination.flushSync());
-  return pino({ level: logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime }, destination);
+/** Logs to stderr: text for people, else JSON. */
+async function createLogger({ logLevel, logFormat }: Config, { stderr, env }: Io): Promise<Logger> {
+  const { pino } = await import("pino");
+  const options = { level: logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime };
+  if (logFormat === "json" || (logFormat === "auto" && !stderr.isTTY)) {
+    // Gathered for a tenth of a second: a line for each call, each with a write of its own, would cost a fifth of the
+    // service's time. The last words of a service that dies are written as it goes.
+    const destination = pino.destination({ dest: 2, sync: true, minLength: 4096, periodicFlush: 100 });
+    process.once("exit", () => destination.flushSync());
+    return pino(options, destination);
+  }
+  const { default: pretty } = await import("pino-pretty");
+  const colorize = stderr.isTTY === true && !env.NO_COLOR;
+  const destination = pretty({
+    colorize,
+    singleLine: true,
+    translateTime: "SYS:HH:MM:ss.l",
+    destination: 2,
+    sync: true,
+  });
+  return pino(options, destination);
 }
 
 async function start(parts: ServiceParts, config: Config, logger: Logger): Promise<RunningService> {

@@ -41,6 +41,28 @@ const JOB_PIPES = "1<>/proc/self/fd/3 2<>/proc/self/fd/4 3>&- 4>&- 5<&-";
  */
 const AWAIT_READER = ": </proc/self/fd/0";
 
+/** Names that a shell has itself, and that its `exec` does not run. */
+const BUILTINS =
+  "alias|bg|break|cd|command|continue|eval|exec|exit|export|fg|getopts|hash|jobs|local|read|readonly|return|set|shift|source|times|trap|type|ulimit|umask|unalias|unset|wait";
+
+/**
+ * `F program "$PATH:"` ends the shell as one does whose `exec` finds no program, in words that do not name a line of
+ * this text. It uses no variable, since all may be the program's. A name that is nowhere may be a program inside the
+ * shell, as busybox's are.
+ */
+const FIND_PROGRAM = `F() { while [ "$2" ]; do
+    case $1 in */*) set -- "$1" "" "$1" "$4";; *) set -- "$1" "\${2#*:}" "\${2%%:*}" "$4"; set -- "$1" "$2" "\${3:-.}/$1" "$4"; esac
+    [ ! -x "$3" ] || [ -d "$3" ] || return 0
+    [ ! -e "$3" ] || set -- "$1" "$2" "$3" "$3"
+  done
+  if [ -d "$4" ]; then set -- "$1: is a directory" 126
+  elif [ "$4" ]; then set -- "$1: is not executable" 126
+  else case $1 in */*|${BUILTINS}) ;; *) ! command -v "$1" >/dev/null 2>&1 || return 0; esac
+    set -- "$1: not found in the sandbox" 127
+  fi
+  printf 'berth: %s\\n' "$1" >&2
+  exit $2; }`;
+
 /**
  * Runs a command as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout when it starts, then
  * `E` as the shell defines it, or `D` where the directory cannot be entered. `R` comes from the child: this shell
@@ -51,9 +73,12 @@ function childText(request: JobRequest, stdin: string): ShellText {
   const { plain, special } = divideEnv(request.env);
   const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
   const exec = execArguments(request.argv, special).map(quote).join(" ");
+  const [program = ""] = request.argv;
+  // What runs this is there.
+  const find = program === "/bin/sh" ? "" : `F ${quote(program)} "$PATH:";`;
   return (
     `if cd -P -- ${quote(request.workingDir)};then ` +
-    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}exec ${exec}) ` +
+    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}${find}exec ${exec}) ` +
     `${stdin} ${JOB_PIPES}\n` +
     `s=$?;E;else W "\${n}D;";fi\n`
   );
@@ -103,6 +128,7 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  *   no new child of the first process that still belongs to this session or
  *   holds its pipes. `N q` gives up where that needs a closer look.
  * - `T i` looks at process i and its children for that.
+ * - `F` looks for a job's program.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
  * - `G` gathers into $k, as "pid:start ", what is of session $p, descends from
  *   something gathered or holds the pipes of $p; `L` succeeds when such an
@@ -113,6 +139,7 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  * one job.
  */
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
+${FIND_PROGRAM}
 I=/proc/1/task/1/children
 [ $PPID = 0 ] || I=/-
 B() { g=-; read -r g <$I; }
@@ -249,6 +276,7 @@ export const PRESTARTED_SHELL = `${SURVIVE_SIGNALS}
 exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
 W() { printf %s $1 >&3; printf %s $1 >&4; }
 E() { W "\${n}E$s;"; }
+${FIND_PROGRAM}
 read -r x </proc/$$/stat
 set -- \${x##*) }
 printf 'R%s:%s;' $$ \${20} >&3
@@ -283,9 +311,10 @@ read -r BERTH_NONCE
 cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$BERTH_NONCE"; exit; }
 case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
 shift 2
+${FIND_PROGRAM}
 exec 3>&1 4>&2 >/dev/null 2>&1
 ${READ_START}
-(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 ${JOB_PIPES}
+(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; F "$1" "$PATH:"; shift; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 ${JOB_PIPES}
 set -- $?
 printf '%sE%s;' "$BERTH_NONCE" $1 >&3
 printf '%sE%s;' "$BERTH_NONCE" $1 >&4
@@ -302,6 +331,9 @@ read -r BERTH_NONCE
 cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
 printf '%sR%s;' "$1" "$$:$BERTH_START"
 shift 2
+${FIND_PROGRAM}
+F "$1" "$PATH:"
+shift
 unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH
 exec "$@"`;
 
@@ -315,7 +347,7 @@ export function plainJobCommand(
   readonly input?: Buffer;
 } {
   const { plain, special } = divideEnv(env);
-  const args = [workingDir, ...execArguments(argv, special)];
+  const args = [workingDir, argv[0] ?? "", ...execArguments(argv, special)];
   // A terminal's job starts when its size is set.
   return terminal
     ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain }

@@ -173,3 +173,12 @@ test("a bad option is a usage error", async () => {
   expect(exitCode).toBe(2);
   expect(stderr).toContain("--default-memory:");
 });
+
+test("--help lists its own options and those of the service that it looks at", async () => {
+  const { stdout } = await runProgram(["doctor", "--help"]);
+  const options = [...stdout.toString().matchAll(/^ +(?:-\w, )?(--[\w-]+)/gm)].map(([, name]) => name);
+  expect(options.slice(0, 3)).toEqual(["--json", "--config", "--help"]);
+  expect(options).toContain("--listen");
+  expect(options).not.toContain("--max-sandboxes");
+  expect(stdout.toString()).toContain("berth serve --help");
+});

@@ -85,6 +85,77 @@ describe("flags", () => {
   });
 });
 
+describe("a program that cannot be run is told without the shell that looked for it", () => {
+  const cases = [
+    ["nosuch", 127, "not found in the sandbox"],
+    ["/no/such", 127, "not found in the sandbox"],
+    ["./nosuch", 127, "not found in the sandbox"],
+    // What a shell has itself.
+    ["cd", 127, "not found in the sandbox"],
+    ["a=b", 127, "not found in the sandbox"],
+    ["-x", 127, "not found in the sandbox"],
+    ["/etc/passwd", 126, "is not executable"],
+    ["/tmp", 126, "is a directory"],
+  ] as const;
+
+  test("in a lane, with stdin, as another user, with an environment that shells change", async () => {
+    for (const [program, code, problem] of cases) {
+      const end = { exitCode: code, stdout: Buffer.alloc(0), stderr: `berth: ${program}: ${problem}\n` };
+      const args = [SANDBOX, "--", program, "argument"];
+      expect(await service.run(["exec", ...args])).toMatchObject(end);
+      expect(await service.run(["exec", ...args], { stdin: "in" })).toMatchObject(end);
+      expect(await service.run(["exec", "-u", "1000", ...args])).toMatchObject(end);
+      expect(await service.run(["exec", "-e", "LC_ALL=C", ...args])).toMatchObject(end);
+    }
+  });
+
+  test("PATH says where programs are, also the directory where it starts", async () => {
+    const run = async (place: string, ...more: string[]) =>
+      (await service.run(["exec", "-e", `PATH=${place}`, ...more, SANDBOX, "--", "true"])).exitCode;
+    expect(await run("/nowhere")).toBe(127);
+    expect(await run("/nowhere:/usr/bin")).toBe(0);
+    expect(await run("/nowhere::/bin", "-w", "/usr/bin")).toBe(0);
+    expect(await run("", "-w", "/usr/bin")).toBe(0);
+  });
+
+  test("nothing of the search reaches the program", async () => {
+    const { stdout } = await service.run([
+      "exec",
+      "-e",
+      "PATH=/usr/bin:/bin",
+      "-e",
+      "p=1",
+      SANDBOX,
+      "--",
+      "env",
+    ]);
+    const names = stdout
+      .toString()
+      .match(/^\w+(?==)/gm)
+      ?.sort();
+    const plain = await service.run([
+      "exec",
+      "-e",
+      "PATH=/usr/bin:/bin",
+      "-e",
+      "p=1",
+      SANDBOX,
+      "--",
+      "/bin/sh",
+      "-c",
+      "exec env",
+    ]);
+    expect(names).toEqual(
+      plain.stdout
+        .toString()
+        .match(/^\w+(?==)/gm)
+        ?.filter((name) => !/^(PWD|OLDPWD|SHLVL|_)$/.test(name))
+        .sort(),
+    );
+    expect(stdout.toString()).toMatch(/^p=1$/m);
+  });
+});
+
 test("a sandbox that is not there: 125, and where to look", async () => {
   const { exitCode, stderr } = await service.run(["exec", "nobody", "--", "true"]);
   expect(exitCode).toBe(125);

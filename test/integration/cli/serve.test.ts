@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { containersOf, removeContainers } from "../../support/docker.ts";
-import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
+import { endOf, MAIN, runProgram, ServeProcess } from "../../support/program.ts";
+import { TmuxTerminal } from "../../support/tmux.ts";
 
 const dir = mkdtempSync(path.join(tmpdir(), "berth-serve-"));
 afterAll(() => rmSync(dir, { recursive: true }));
@@ -97,11 +98,39 @@ describe("its options", () => {
     [["--engine", "podman"], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
     [["--max-sandbox", "5"], "unknown option '--max-sandbox'\n(Did you mean --max-sandboxes?)"],
     [["--config", "/no/berth.json"], "Configuration file /no/berth.json: there is no such file."],
+    [["--log-format", "xml"], '--log-format: "xml" is not one of auto, text, json.'],
     [["extra"], "too many arguments"],
   ])("%j: refused with 2", async (args, problem) => {
     const { exitCode, stderr, stdout } = await runProgram(["serve", ...args]);
     expect({ exitCode, stdout: stdout.toString() }).toEqual({ exitCode: 2, stdout: "" });
     expect(stderr).toContain(`berth: ${problem}`);
+  });
+
+  test.each<[unknown, string]>([
+    [[], 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
+    ["text", 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
+    [{ listen: { port: 1 } }, "listen must be a text, a number, true, false or a list of these."],
+    [{ listen: null }, "listen must be a text, a number, true, false or a list of these."],
+    [{ "max-sandbox": 5 }, 'there is no option "max-sandbox"; is it "max-sandboxes"?.'],
+  ])("a file that holds %j is refused in plain words", async (content, problem) => {
+    const config = path.join(dir, "wrong.json");
+    writeFileSync(config, JSON.stringify(content));
+    expect(await runProgram(["serve", "--config", config])).toMatchObject({
+      exitCode: 2,
+      stderr: `berth: Configuration file ${config}: ${problem}\n`,
+    });
+  });
+
+  test("a value in a variable or a file is told with its place", async () => {
+    const config = path.join(dir, "place.json");
+    writeFileSync(config, JSON.stringify({ "max-sandboxes": "many" }));
+    const problem = '"many" is not a whole number from 1 to 1000000.\n';
+    expect((await runProgram(["serve", "--config", config])).stderr).toBe(
+      `berth: ${config}: max-sandboxes: ${problem}`,
+    );
+    expect((await runProgram(["serve"], { env: { BERTH_MAX_SANDBOXES: "many" } })).stderr).toBe(
+      `berth: BERTH_MAX_SANDBOXES: ${problem}`,
+    );
   });
 
   test("--help names every option with its variable and default", async () => {
@@ -113,6 +142,41 @@ describe("its options", () => {
     );
     expect(help).toContain("BERTH_CONFIG");
     expect(help).not.toContain("--no-");
+  });
+});
+
+describe("its log", () => {
+  test("is JSON where nobody watches, and text where it is asked for", async () => {
+    const [json, text] = await Promise.all(
+      ["auto", "text"].map((BERTH_LOG_FORMAT) =>
+        serve(["--engine", "bubblewrap"], { BERTH_LOG_FORMAT, BERTH_LOG_LEVEL: "info" }).then((service) =>
+          service.stop(),
+        ),
+      ),
+    );
+    const lines = json?.stderr
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line).msg);
+    expect(lines).toEqual(["listening", "stopping", "stopped"]);
+    expect(text?.stderr).toMatch(/^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: listening \{"address":.*\}$/m);
+    expect(text?.stderr).toMatch(/INFO: stopped/);
+  });
+
+  test("is text on a terminal, in colour", async () => {
+    const options = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
+    const env = { BERTH_DATA_DIR: path.join(dir, "terminal-data") };
+    const terminal = await TmuxTerminal.start({
+      command: [process.execPath, MAIN, "serve", ...options],
+      env,
+    });
+    try {
+      const screen = await terminal.shows(/INFO: listening \{"address":/);
+      expect(screen).not.toContain('"level":30');
+    } finally {
+      await terminal.press("C-c");
+      await terminal.dispose();
+    }
   });
 });
 

@@ -1,10 +1,13 @@
 /** The twin of agent_driver.py, around the TypeScript class: the same lines in, the same lines out. */
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
-import { RunService } from "../../../gen/ts/berth/v1/run_pb.js";
-import { Agent, type AgentMessage, type AgentStep, type AgentStepResult } from "../../../src/client/agent.ts";
+import {
+  Agent,
+  type AgentMessage,
+  type AgentStep,
+  type AgentStepResult,
+  Berth,
+} from "../../../clients/typescript/src/node.ts";
 
 interface Script {
   readonly result?: string;
@@ -62,9 +65,8 @@ async function perform(agent: Scripted, act: Act): Promise<object> {
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const setup = JSON.parse(String((await lines.next()).value));
-const transport = createGrpcTransport({ baseUrl: `http://${setup.address}` });
 const ms = (seconds?: number) => (seconds === undefined ? undefined : seconds * 1000);
-const agent = new Scripted(createClient(RunService, transport), {
+const agent = new Scripted(Berth.connect(setup.address), {
   maxSteps: setup.max_steps,
   nextStepPrompt: setup.next_step_prompt,
   duplicateThreshold: setup.duplicate_threshold,

@@ -47,7 +47,11 @@ const classes: [string, () => { command: string[]; env: NodeJS.ProcessEnv; examp
     () => ({
       command: [...AGENT_COMMAND],
       env: {},
-      example: [process.execPath, path.join(root, "examples/fix-test.ts")],
+      example: [
+        process.execPath,
+        "--conditions=@berth/source",
+        path.join(root, "clients/typescript/examples/fix-test.ts"),
+      ],
     }),
   ],
   [

@@ -1,30 +1,14 @@
-import { randomUUID } from "node:crypto";
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { durationFromMs, durationMs } from "@bufbuild/protobuf/wkt";
-import type { Client } from "@connectrpc/connect";
-import { ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
-import {
-  type CreateRunRequestSchema,
-  type NextStep,
-  type Run,
-  RunMessageRole,
-  RunOnEnd,
-  RunOutcome,
-  type RunService,
-  RunState,
-  StepOutcome,
-} from "../../gen/ts/berth/v1/run_pb.js";
-import type { SandboxSpecSchema } from "../../gen/ts/berth/v1/sandbox_pb.js";
-import { reasonOf, retrying } from "./retry.ts";
+import type { CallOptions } from "@connectrpc/connect";
+import type { BerthClient } from "./client.ts";
+import { type CallSettings, type Connection, newRequestId } from "./connection.ts";
+import { nextStep, runInfo } from "./convert-run.ts";
+import { BerthError } from "./errors.ts";
+import { type AgentMessage, createRunRequest, type RunOptions, roleOf } from "./runs.ts";
+import type { NextStep, RunInfo } from "./types.ts";
+import { StepOutcome } from "./v1/run_pb.js";
 
 /** Where an agent stands. */
 export type AgentState = "IDLE" | "RUNNING" | "FINISHED" | "ERROR";
-
-/** One message of the conversation. */
-export interface AgentMessage {
-  readonly role: "USER" | "SYSTEM" | "ASSISTANT" | "TOOL";
-  readonly content: string;
-}
 
 /** A step to do. */
 export interface AgentStep {
@@ -54,26 +38,11 @@ export interface AgentRun {
   readonly runId: string;
   /** IDLE after the most steps. */
   readonly state: AgentState;
-  readonly outcome: "FINISHED" | "MAX_STEPS" | "ERROR" | "CANCELED" | "LEASE_EXPIRED" | "DEADLINE";
+  readonly outcome: RunInfo["outcome"];
   /** How it ended, for a person. */
   readonly message: string;
   /** One line a step. */
   readonly summary: string;
-}
-
-/** How an agent's runs are set up. What is not given is the service's default. Times in milliseconds. */
-export interface AgentOptions {
-  readonly name?: string;
-  readonly maxSteps?: number;
-  readonly duplicateThreshold?: number;
-  /** After how long the service gives up an agent that is not heard of. */
-  readonly stepTimeoutMs?: number;
-  readonly maxDurationMs?: number;
-  readonly nextStepPrompt?: string;
-  /** What it works in: a sandbox made for each run, or one that is there. Default: none. */
-  readonly sandbox?: { readonly spec: MessageInitShape<typeof SandboxSpecSchema> } | { readonly id: string };
-  /** Whether the sandbox stays after the run. Default: one that was there stays, one made for the run does not. */
-  readonly keepSandbox?: boolean;
 }
 
 const MAX_RESULT_BYTES = 16 * 1024;
@@ -93,16 +62,19 @@ const SIGNS_PER_TIMEOUT = 3;
  * An agent does one run at a time. {@link close} takes the last one away.
  */
 export abstract class Agent implements AsyncDisposable {
-  readonly #runs: Client<typeof RunService>;
-  readonly #options: AgentOptions;
-  #run: Run | undefined;
+  /** What it works with. */
+  protected readonly berth: BerthClient;
+  readonly #connection: Connection;
+  readonly #options: RunOptions;
+  #run: RunInfo | undefined;
   #state: AgentState = "IDLE";
   #currentStep = 0;
   /** Names the making of the next run, so that it is made once however often it is asked for. */
-  #createId = randomUUID();
+  #createId = newRequestId();
 
-  constructor(runs: Client<typeof RunService>, options: AgentOptions = {}) {
-    this.#runs = runs;
+  constructor(berth: BerthClient, options: RunOptions = {}) {
+    this.berth = berth;
+    this.#connection = berth.connection;
     this.#options = options;
   }
 
@@ -128,19 +100,19 @@ export abstract class Agent implements AsyncDisposable {
    * @param request becomes the user's first message.
    * @param signal cancels the run.
    */
-  async run(
-    request = "",
-    { signal = new AbortController().signal }: { readonly signal?: AbortSignal } = {},
-  ): Promise<AgentRun> {
+  async run(request = "", { signal = new AbortController().signal }: CallSettings = {}): Promise<AgentRun> {
     if (this.#state !== "IDLE") throw new Error(`Cannot run agent from state: ${this.#state}`);
     signal.throwIfAborted();
     this.#state = "RUNNING";
     try {
       this.#run ??= await this.#create(signal);
       const { runId } = this.#run;
-      const start = { requestId: randomUUID(), runId, request };
-      const { nextStep, run } = await this.#call((options) => this.#runs.startRun(start, options), signal);
-      return await this.#loop(nextStep, run?.sandboxId ?? "", signal);
+      const start = { requestId: newRequestId(), runId, request };
+      const { nextStep: first, run } = await this.#call(
+        (options) => this.#runs.startRun(start, options),
+        signal,
+      );
+      return await this.#loop(nextStep(first), run?.sandboxId ?? "", signal);
     } catch (error) {
       await this.#giveUp();
       throw error;
@@ -168,25 +140,19 @@ export abstract class Agent implements AsyncDisposable {
     return this.close();
   }
 
-  async #create(signal: AbortSignal): Promise<Run> {
-    const { sandbox, keepSandbox, stepTimeoutMs, maxDurationMs, ...rest } = this.#options;
-    const wanted: MessageInitShape<typeof CreateRunRequestSchema> = {
-      ...rest,
-      requestId: this.#createId,
-      ...(stepTimeoutMs !== undefined && { stepTimeout: durationFromMs(stepTimeoutMs) }),
-      ...(maxDurationMs !== undefined && { maxDuration: durationFromMs(maxDurationMs) }),
-      ...(keepSandbox !== undefined && { onEnd: keepSandbox ? RunOnEnd.KEEP : RunOnEnd.DELETE_SANDBOX }),
-      ...(sandbox && {
-        sandbox:
-          "id" in sandbox
-            ? { case: "sandboxId", value: sandbox.id }
-            : { case: "sandboxSpec", value: sandbox.spec },
-      }),
-    };
-    const { run } = await retrying(CREATE_MS, signal, () => this.#runs.createRun(wanted, { signal }));
-    if (run === undefined) throw new Error("the service answered without a run");
-    this.#createId = randomUUID();
-    return run;
+  get #runs(): Connection["runs"] {
+    return this.#connection.runs;
+  }
+
+  async #create(signal: AbortSignal): Promise<RunInfo> {
+    const request = createRunRequest(this.#options, this.#createId);
+    const { run } = await this.#connection.again(
+      (options) => this.#runs.createRun(request, options),
+      signal,
+      CREATE_MS,
+    );
+    this.#createId = newRequestId();
+    return runInfo(run);
   }
 
   async #loop(first: NextStep | undefined, sandboxId: string, signal: AbortSignal): Promise<AgentRun> {
@@ -202,7 +168,7 @@ export abstract class Agent implements AsyncDisposable {
         this.#settle("ERROR", next.step);
         throw done.error;
       }
-      next = verdict?.verdict.case === "nextStep" ? verdict.verdict.value : undefined;
+      next = verdict?.verdict.case === "nextStep" ? nextStep(verdict.verdict.value) : undefined;
     }
     return this.#result();
   }
@@ -219,9 +185,11 @@ export abstract class Agent implements AsyncDisposable {
     if (signal.aborted) void stop();
     const alive = { runId, step: next.step, startId: next.startId };
     const timer = setInterval(() => {
-      this.#runs.keepAliveRun(alive).catch((error: unknown) => {
-        if (isOver(error)) over.abort(error);
-      });
+      this.#connection
+        .once((options) => this.#runs.keepAliveRun(alive, options))
+        .catch((error: unknown) => {
+          if (isOver(error)) over.abort(error);
+        });
     }, this.#stepTimeoutMs / SIGNS_PER_TIMEOUT);
     const ended = new Promise<"over">((resolve) => {
       over.signal.addEventListener("abort", () => resolve("over"), { once: true });
@@ -261,11 +229,9 @@ export abstract class Agent implements AsyncDisposable {
   async #result(): Promise<AgentRun> {
     const { runId } = this;
     const { run } = await this.#call((options) => this.#runs.getRun({ runId }, options));
-    if (run === undefined) throw new Error("the service answered without a run");
-    const state = RunState[run.state] as AgentState;
-    this.#settle(state, run.currentStep);
-    const outcome = RunOutcome[run.outcome] as AgentRun["outcome"];
-    return { runId, state, outcome, message: run.message, summary: run.summary };
+    const { state, outcome, message, summary, currentStep } = runInfo(run);
+    this.#settle(state as AgentState, currentStep);
+    return { runId, state: this.#state, outcome, message, summary };
   }
 
   /** After a failure that is not the run's own: no one continues it. */
@@ -273,8 +239,9 @@ export abstract class Agent implements AsyncDisposable {
     const { runId } = this;
     if (this.#state !== "RUNNING") return;
     if (runId === "") return this.#settle("IDLE", 0);
-    const canceled = await this.#runs.cancelRun({ runId }).catch(() => undefined);
-    this.#settle(canceled?.run?.state === RunState.IDLE ? "IDLE" : "ERROR", canceled?.run?.currentStep ?? 0);
+    const cancel = this.#connection.once((options) => this.#runs.cancelRun({ runId }, options));
+    const canceled = await cancel.then(({ run }) => runInfo(run)).catch(() => undefined);
+    this.#settle(canceled?.state === "IDLE" ? "IDLE" : "ERROR", canceled?.currentStep ?? 0);
   }
 
   async #unlessOver<T>(call: () => Promise<T>): Promise<T | undefined> {
@@ -287,15 +254,12 @@ export abstract class Agent implements AsyncDisposable {
   }
 
   /** Makes a call that is safe to make twice, also over connections that break. */
-  #call<T>(
-    call: (options: { signal: AbortSignal }) => Promise<T>,
-    signal: AbortSignal = new AbortController().signal,
-  ): Promise<T> {
-    return retrying(this.#stepTimeoutMs, signal, () => call({ signal }));
+  #call<T>(call: (options: CallOptions) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    return this.#connection.again(call, signal, this.#stepTimeoutMs);
   }
 
   get #stepTimeoutMs(): number {
-    return this.#run?.stepTimeout ? durationMs(this.#run.stepTimeout) : 0;
+    return this.#run?.stepTimeoutMs ?? 0;
   }
 
   #settle(state: AgentState, step: number): void {
@@ -306,24 +270,12 @@ export abstract class Agent implements AsyncDisposable {
 
 /** Whether the service says that the run, or this start of it, is not RUNNING any more. */
 function isOver(error: unknown): boolean {
-  const reason = reasonOf(error);
-  return reason === ErrorReason.RUN_STATE || reason === ErrorReason.RUN_NOT_FOUND;
-}
-
-/** Types do not reach a caller in plain JavaScript. */
-function roleOf(role: AgentMessage["role"]): RunMessageRole {
-  const known = RunMessageRole[role];
-  if (known === undefined) throw new Error(`"${role}" is not a role: USER, SYSTEM, ASSISTANT or TOOL.`);
-  return known;
+  return BerthError.is(error, "RUN_STATE", "RUN_NOT_FOUND");
 }
 
 /** The longest beginning of a text that is so many bytes at most. */
 function clip(text: string, mostBytes: number): string {
-  const bytes = Buffer.from(text);
-  if (bytes.length <= mostBytes) return text;
-  // A character that was cut in two ends as a replacement character, which is dropped.
-  return bytes
-    .subarray(0, mostBytes)
-    .toString()
-    .replace(/\uFFFD+$/, "");
+  // So many characters are at least as many bytes: what is beyond is not even encoded.
+  const { read } = new TextEncoder().encodeInto(text.slice(0, mostBytes), new Uint8Array(mostBytes));
+  return text.slice(0, read);
 }

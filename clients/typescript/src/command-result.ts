@@ -1,0 +1,63 @@
+import type { ExitStatus } from "./types.ts";
+
+/** What a command came to. */
+export class CommandResult {
+  /** The output as bytes. Where `truncated`: head and tail. */
+  readonly stdoutBytes: Uint8Array;
+  readonly stderrBytes: Uint8Array;
+  /** Whether bytes of either stream are missing. */
+  readonly truncated: boolean;
+  readonly status: ExitStatus;
+  readonly processId: string;
+
+  constructor(
+    fields: Pick<CommandResult, "stdoutBytes" | "stderrBytes" | "truncated" | "status" | "processId">,
+  ) {
+    this.stdoutBytes = fields.stdoutBytes;
+    this.stderrBytes = fields.stderrBytes;
+    this.truncated = fields.truncated;
+    this.status = fields.status;
+    this.processId = fields.processId;
+  }
+
+  /** What it wrote to stdout, as text; what is no UTF-8 is U+FFFD. */
+  get stdout(): string {
+    return new TextDecoder().decode(this.stdoutBytes);
+  }
+
+  /** What it wrote to stderr, as text. */
+  get stderr(): string {
+    return new TextDecoder().decode(this.stderrBytes);
+  }
+
+  /** As `status.exitCode`. */
+  get exitCode(): number {
+    return this.status.exitCode;
+  }
+
+  /** Whether it ended by itself with exit code 0. */
+  get ok(): boolean {
+    return this.status.ok;
+  }
+
+  /** Returns itself, or throws CommandError unless it is ok. */
+  check(): this {
+    if (!this.ok) throw new CommandError(this);
+    return this;
+  }
+}
+
+/** A command did not end with exit code 0. Thrown only where `check` asks for it. */
+export class CommandError extends Error {
+  readonly result: CommandResult;
+
+  override readonly name: string = "CommandError";
+
+  constructor(result: CommandResult) {
+    const { cause, exitCode } = result.status;
+    const how = cause === "EXITED" ? `exit code ${exitCode}` : cause;
+    const last = result.stderr.trim().split("\n").at(-1);
+    super(`The command ended with ${how}${last ? `: ${last}` : "."}`);
+    this.result = result;
+  }
+}

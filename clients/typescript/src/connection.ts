@@ -1,0 +1,217 @@
+import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
+import { BerthError, errorOf, isPassing } from "./errors.ts";
+import { Pauses } from "./retry.ts";
+import { FileService } from "./v1/file_pb.js";
+import { ProcessService } from "./v1/process_pb.js";
+import { RunService } from "./v1/run_pb.js";
+import { SandboxService } from "./v1/sandbox_pb.js";
+import { SessionService } from "./v1/session_pb.js";
+import { WorkspaceService } from "./v1/workspace_pb.js";
+
+/** What every call takes. */
+export interface CallSettings {
+  /** Ends the call, which throws the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How a client behaves, wherever it runs. */
+export interface ClientSettings {
+  /** Sent with every call, as `authorization: Bearer`. */
+  readonly token?: string | undefined;
+  /** How long one unary call may take. Default: unbounded. */
+  readonly timeoutMs?: number | undefined;
+  /** For how long calls that are safe to make twice are made again while the service cannot be reached. Default 5000; 0: never. */
+  readonly retryForMs?: number | undefined;
+}
+
+/** What a platform calls a service by. */
+export interface Link {
+  /** As the user wrote it. */
+  readonly address: string;
+  readonly transport: Transport;
+  /** Whether a call can send a stream, which browsers cannot. */
+  readonly streamsRequests: boolean;
+  /** Ends the connection. */
+  close(): void;
+}
+
+type Call<T> = (options: CallOptions) => Promise<T>;
+
+/** Something that a client must end before its connection closes. */
+export interface Releasable {
+  end(): Promise<void>;
+}
+
+/** Where calls are made: the generated clients, and what all calls have in common. */
+export class Connection {
+  readonly address: string;
+  /** For generated clients of your own. */
+  readonly transport: Transport;
+  readonly streamsRequests: boolean;
+  readonly retryForMs: number;
+  readonly sandboxes: Client<typeof SandboxService>;
+  readonly processes: Client<typeof ProcessService>;
+  readonly files: Client<typeof FileService>;
+  readonly sessions: Client<typeof SessionService>;
+  readonly workspaces: Client<typeof WorkspaceService>;
+  readonly runs: Client<typeof RunService>;
+  readonly #link: Link;
+  readonly #headers: readonly [string, string][];
+  readonly #timeoutMs: number | undefined;
+  readonly #open = new Set<Releasable>();
+  readonly #later = new Set<Promise<unknown>>();
+  #closed = false;
+
+  constructor(link: Link, { token, timeoutMs, retryForMs = 5_000 }: ClientSettings) {
+    this.#link = link;
+    this.#headers = token ? [["authorization", `Bearer ${token}`]] : [];
+    this.#timeoutMs = timeoutMs;
+    this.address = link.address;
+    this.transport = link.transport;
+    this.streamsRequests = link.streamsRequests;
+    this.retryForMs = retryForMs;
+    this.sandboxes = createClient(SandboxService, link.transport);
+    this.processes = createClient(ProcessService, link.transport);
+    this.files = createClient(FileService, link.transport);
+    this.sessions = createClient(SessionService, link.transport);
+    this.workspaces = createClient(WorkspaceService, link.transport);
+    this.runs = createClient(RunService, link.transport);
+  }
+
+  /** Makes a call once. */
+  async once<T>(call: Call<T>, signal?: AbortSignal, timeoutMs = this.#timeoutMs): Promise<T> {
+    try {
+      return await call(this.options(signal, timeoutMs));
+    } catch (error) {
+      throw errorOf(error, this.address, signal);
+    }
+  }
+
+  /** Makes a call that is safe to make twice, because it reads or has a request id: again while the service cannot be reached. */
+  async again<T>(call: Call<T>, signal?: AbortSignal, retryForMs = this.retryForMs): Promise<T> {
+    let pauses: Pauses | undefined;
+    for (;;) {
+      try {
+        return await this.once(call, signal);
+      } catch (error) {
+        if (!BerthError.is(error) || !isPassing(error) || this.#closed) throw error;
+        pauses ??= new Pauses(retryForMs);
+        await pauses.wait(error, signal);
+      }
+    }
+  }
+
+  /** Makes a call that streams requests, once. Throws what making them threw, if that was it. */
+  async upload<M, T>(
+    messages: AsyncGenerator<M>,
+    call: (messages: AsyncIterable<M>, options: CallOptions) => Promise<T>,
+    signal?: AbortSignal,
+  ): Promise<T> {
+    let failure: { readonly error: unknown } | undefined;
+    async function* guarded(): AsyncGenerator<M> {
+      try {
+        for (;;) {
+          const next = await messages.next().catch((error: unknown) => {
+            failure = { error };
+            throw error;
+          });
+          if (next.done) return;
+          yield next.value;
+        }
+      } finally {
+        await messages.return(undefined);
+      }
+    }
+    try {
+      return await this.once((options) => call(guarded(), options), signal);
+    } catch (error) {
+      throw failure === undefined ? error : failure.error;
+    }
+  }
+
+  /** Makes a call that streams answers, once. Leaving the loop ends it. */
+  async *stream<T>(
+    call: (options: CallOptions) => AsyncIterable<T>,
+    signal?: AbortSignal,
+  ): AsyncGenerator<T> {
+    const stop = new AbortController();
+    const end = {
+      end: async () => stop.abort(new BerthError("The client was closed.", { code: "CANCELLED" })),
+    };
+    this.adopt(end);
+    const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+    try {
+      yield* call(this.options(either));
+    } catch (error) {
+      throw errorOf(error, this.address, either);
+    } finally {
+      this.release(end);
+      stop.abort();
+    }
+  }
+
+  /** Makes a call that streams bytes, once. */
+  async *chunks(
+    call: (options: CallOptions) => AsyncIterable<{ readonly chunk: Uint8Array }>,
+    signal?: AbortSignal,
+  ): AsyncGenerator<Uint8Array> {
+    for await (const { chunk } of this.stream(call, signal)) yield chunk;
+  }
+
+  /** What a call is made with. Of a call that streams, nothing but its signal bounds it. */
+  options(signal?: AbortSignal, timeoutMs?: number): CallOptions {
+    if (this.#closed) throw new Error("This client is closed. Connect again.");
+    return {
+      ...(signal && { signal }),
+      ...(timeoutMs !== undefined && { timeoutMs }),
+      // Each call has its own: the transport adds to them.
+      headers: this.#headers as [string, string][],
+    };
+  }
+
+  /** Notes what {@link close} must end. */
+  adopt(resource: Releasable): void {
+    this.#open.add(resource);
+  }
+
+  /** Forgets what has ended. */
+  release(resource: Releasable): void {
+    this.#open.delete(resource);
+  }
+
+  /** Does something after a call that was given up, which {@link close} waits for. */
+  later(act: () => Promise<unknown>): void {
+    const done: Promise<unknown> = act()
+      .catch(() => {})
+      .finally(() => this.#later.delete(done));
+    this.#later.add(done);
+  }
+
+  /** Ends what is open, then the connection. Idempotent. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#open].map((resource) => resource.end()));
+    await Promise.all(this.#later);
+    this.#closed = true;
+    this.#link.close();
+  }
+}
+
+/** A name for one request, under which the service does it once. Also where a page's origin is not secure. */
+export function newRequestId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** All pages of a list. */
+export async function allPages<T>(
+  page: (pageToken: string) => Promise<{ nextPageToken: string; items: T[] }>,
+): Promise<T[]> {
+  const found: T[] = [];
+  for (let token = ""; ; ) {
+    const { items, nextPageToken } = await page(token);
+    // One by one: spreading a long list into push overflows the stack.
+    for (const item of items) found.push(item);
+    if (nextPageToken === "") return found;
+    token = nextPageToken;
+  }
+}

@@ -1,0 +1,262 @@
+/** Between the messages of the API and what users see. */
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type Duration,
+  durationFromMs,
+  durationMs,
+  type Timestamp,
+  timestampDate,
+} from "@bufbuild/protobuf/wkt";
+import { nameOf } from "./enum-name.ts";
+import type {
+  Command,
+  Content,
+  ExitStatus,
+  Mount,
+  Path,
+  ProcessInfo,
+  SandboxEvent,
+  SandboxInfo,
+  SandboxSpec,
+  Stats,
+  Termination,
+  WorkspaceInfo,
+} from "./types.ts";
+import {
+  type ExecRequestSchema,
+  ExitCause,
+  type ExitStatus as ExitStatusMessage,
+  OutputStream,
+  type Process,
+} from "./v1/process_pb.js";
+import {
+  type GetStatsResponse,
+  IsolationLevel,
+  NetworkMode,
+  type Sandbox,
+  type SandboxEvent as SandboxEventMessage,
+  SandboxEventType,
+  type SandboxSpec as SandboxSpecMessage,
+  type SandboxSpecSchema,
+  SandboxState,
+  TerminationCause,
+  type Termination as TerminationMessage,
+  type WatchEventsResponse,
+} from "./v1/sandbox_pb.js";
+import type { Workspace } from "./v1/workspace_pb.js";
+
+const encoder = new TextEncoder();
+
+export function content(data: Content): Uint8Array {
+  return typeof data === "string" ? encoder.encode(data) : data;
+}
+
+export function duration(ms: number | undefined): Duration | undefined {
+  return ms === undefined ? undefined : durationFromMs(ms);
+}
+
+export function ms(message: Duration | undefined): number {
+  return message === undefined ? 0 : durationMs(message);
+}
+
+export function date(time: Timestamp | undefined): Date | undefined {
+  return time === undefined ? undefined : timestampDate(time);
+}
+
+/** A message that the service's answer must have. */
+export function present<T>(message: T | undefined): T {
+  if (message === undefined) throw new Error("The service's answer lacks what it must contain.");
+  return message;
+}
+
+export function command(given: Command): MessageInitShape<typeof ExecRequestSchema>["command"] {
+  return typeof given === "string"
+    ? { case: "shell", value: given }
+    : { case: "argv", value: { args: [...given] } };
+}
+
+export function pathField(path: Path): { path: string } | { rawPath: Uint8Array } {
+  return typeof path === "string" ? { path } : { rawPath: path };
+}
+
+export function streamName(stream: OutputStream): "stdout" | "stderr" {
+  return stream === OutputStream.STDERR ? "stderr" : "stdout";
+}
+
+export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxSpecSchema> {
+  const { memoryBytes = 0, cpuMillis = 0, pidsLimit = 0, diskBytes = 0, network, mounts = [] } = spec;
+  const { idleTimeoutMs, maxLifetimeMs, commandTimeoutMs, env, labels, ...texts } = spec;
+  const { image = "", workingDir = "", user = "", runtime = "" } = texts;
+  return {
+    image,
+    workingDir,
+    user,
+    runtime,
+    ...(env && { env: { ...env } }),
+    ...(labels && { labels: { ...labels } }),
+    ...((memoryBytes || cpuMillis || pidsLimit || diskBytes) && {
+      resources: { memoryBytes: BigInt(memoryBytes), cpuMillis, pidsLimit, diskBytes: BigInt(diskBytes) },
+    }),
+    ...(network && { network: { mode: NetworkMode[network] } }),
+    mounts: mounts.map(({ target, readOnly = false, ...source }) => ({
+      target,
+      readOnly,
+      source:
+        "workspaceId" in source
+          ? { case: "workspaceId" as const, value: source.workspaceId }
+          : { case: "hostPath" as const, value: source.hostPath },
+    })),
+    idleTimeout: duration(idleTimeoutMs),
+    maxLifetime: duration(maxLifetimeMs),
+    commandTimeout: duration(commandTimeoutMs),
+  };
+}
+
+function spec(message: SandboxSpecMessage): SandboxSpec {
+  const { image, env, workingDir, user, resources, network, labels, runtime } = message;
+  return {
+    image,
+    env,
+    workingDir,
+    user,
+    memoryBytes: Number(resources?.memoryBytes ?? 0),
+    cpuMillis: resources?.cpuMillis ?? 0,
+    pidsLimit: resources?.pidsLimit ?? 0,
+    diskBytes: Number(resources?.diskBytes ?? 0),
+    network: network?.mode === NetworkMode.EGRESS ? "EGRESS" : "NONE",
+    mounts: message.mounts.map(
+      ({ target, readOnly, source }): Mount =>
+        source.case === "workspaceId"
+          ? { target, readOnly, workspaceId: source.value }
+          : { target, readOnly, hostPath: source.value ?? "" },
+    ),
+    labels,
+    ...(message.idleTimeout && { idleTimeoutMs: durationMs(message.idleTimeout) }),
+    ...(message.maxLifetime && { maxLifetimeMs: durationMs(message.maxLifetime) }),
+    ...(message.commandTimeout && { commandTimeoutMs: durationMs(message.commandTimeout) }),
+    runtime,
+  };
+}
+
+export function sandboxInfo(message: Sandbox | undefined): SandboxInfo {
+  const sandbox = present(message);
+  return {
+    sandboxId: sandbox.sandboxId,
+    state: nameOf(SandboxState, sandbox.state),
+    generation: Number(sandbox.generation),
+    engine: sandbox.engine,
+    isolation: nameOf(IsolationLevel, sandbox.isolation),
+    owner: sandbox.owner,
+    spec: sandbox.spec === undefined ? {} : spec(sandbox.spec),
+    createTime: date(sandbox.createTime),
+    lastUsedTime: date(sandbox.lastUsedTime),
+    expireTime: date(sandbox.expireTime),
+    activeOperations: sandbox.activeOperations,
+    termination: termination(sandbox.termination),
+  };
+}
+
+function termination(message: TerminationMessage | undefined): Termination | undefined {
+  if (message === undefined) return undefined;
+  const { cause, message: text, time } = message;
+  return { cause: nameOf(TerminationCause, cause), message: text, time: date(time) };
+}
+
+export function stats(message: GetStatsResponse): Stats {
+  const { totalSandboxes, activeOperations, maxSandboxes, isShuttingDown, engine } = message;
+  return {
+    totalSandboxes,
+    activeOperations,
+    maxSandboxes,
+    idleTimeoutMs: ms(message.idleTimeout),
+    cleanupIntervalMs: ms(message.cleanupInterval),
+    isShuttingDown,
+    sandboxes: message.sandboxes.map(({ sandboxId, lastUsed, isActive }) => ({
+      sandboxId,
+      lastUsed: date(lastUsed),
+      isActive,
+    })),
+    engine: engine?.name ?? "",
+  };
+}
+
+/** The event in an answer; undefined for a sign of life, or something of a newer service. */
+export function sandboxEvent({ item }: WatchEventsResponse): SandboxEvent | undefined {
+  if (item.case === "event") return event(item.value);
+  if (item.case !== "trimmed") return undefined;
+  return {
+    sequence: Number(item.value.toSequence),
+    type: "TRIMMED",
+    time: undefined,
+    sandboxId: "",
+    termination: undefined,
+    pulledBytes: 0,
+    totalBytes: 0,
+  };
+}
+
+function event({
+  sequence,
+  time,
+  sandboxId,
+  type,
+  termination: end,
+  imagePull,
+}: SandboxEventMessage): SandboxEvent {
+  return {
+    sequence: Number(sequence),
+    time: date(time),
+    sandboxId,
+    type: nameOf(SandboxEventType, type),
+    termination: termination(end),
+    pulledBytes: Number(imagePull?.currentBytes ?? 0),
+    totalBytes: Number(imagePull?.totalBytes ?? 0),
+  };
+}
+
+export function exitStatus(message: ExitStatusMessage): ExitStatus {
+  const { cause, exitCode, signal, message: text } = message;
+  return {
+    cause: nameOf(ExitCause, cause),
+    exitCode,
+    signal,
+    durationMs: ms(message.duration),
+    stdoutBytes: Number(message.stdoutBytes),
+    stderrBytes: Number(message.stderrBytes),
+    message: text,
+    ok: cause === ExitCause.EXITED && exitCode === 0,
+  };
+}
+
+export function processInfo(message: Process | undefined): ProcessInfo {
+  const process = present(message);
+  return {
+    processId: process.processId,
+    sandboxId: process.sandboxId,
+    command: process.command.case === "argv" ? process.command.value.args : (process.command.value ?? ""),
+    startTime: date(process.startTime),
+    status: process.exitStatus && exitStatus(process.exitStatus),
+    stdoutBytes: Number(process.stdoutBytes),
+    stderrBytes: Number(process.stderrBytes),
+    hasTerminal: process.hasTerminal,
+    runId: process.runId,
+  };
+}
+
+export function workspaceInfo(message: Workspace | undefined): WorkspaceInfo {
+  const workspace = present(message);
+  const { workspaceId, path, traceRefs, refCount, sandboxId, sizeBytes, owner, overQuota } = workspace;
+  return {
+    workspaceId,
+    path,
+    traceRefs,
+    refCount,
+    sandboxId,
+    size: sizeBytes === undefined ? undefined : Number(sizeBytes),
+    createTime: date(workspace.createTime),
+    updateTime: date(workspace.updateTime),
+    owner,
+    quota: Number(workspace.quotaBytes),
+    overQuota,
+  };
+}

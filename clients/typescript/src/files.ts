@@ -1,0 +1,383 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
+import { content, duration, pathField } from "./convert.ts";
+import { fileChange, fileInfo } from "./convert-file.ts";
+import { BerthError, isBroken } from "./errors.ts";
+import { join } from "./kept.ts";
+import { Pauses } from "./retry.ts";
+import { piecesOf, readableOf } from "./streams.ts";
+import { type Subscription, subscribe } from "./subscription.ts";
+import type { Content, FileChange, FileInfo, Path, Source, Unpacked } from "./types.ts";
+import type {
+  FileInfo as FileMessage,
+  UploadArchiveRequestSchema,
+  UploadFileRequestSchema,
+} from "./v1/file_pb.js";
+
+/** What one message may carry. */
+const MESSAGE_BYTES = 8 * 1024 * 1024;
+const PAGE = 1000;
+
+/** What every call on files takes. */
+export interface FileOptions extends CallSettings {
+  /** Who acts: a name or "uid[:gid]". Default: the sandbox's user. */
+  readonly user?: string | undefined;
+}
+
+/** How a file is written. */
+export interface WriteOptions extends FileOptions {
+  /** Permission bits. Default: those of the file that is there, or 0o644. */
+  readonly mode?: number | undefined;
+  /** Default true. */
+  readonly createParents?: boolean | undefined;
+}
+
+/**
+ * The files of a sandbox. `sandbox.files`. A path is absolute, or relative to the sandbox's working directory; bytes
+ * where it is not UTF-8.
+ *
+ * What all methods may throw: FILE_NOT_FOUND, FILE_KIND for something of another kind, such as a directory,
+ * FILE_PERMISSION, INVALID_ARGUMENT for a bad path, SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING.
+ */
+export class Files {
+  readonly #connection: Connection;
+  readonly #sandboxId: string;
+
+  constructor(connection: Connection, sandboxId: string) {
+    this.#connection = connection;
+    this.#sandboxId = sandboxId;
+  }
+
+  /**
+   * Bytes of a file, from `offset` on, `limit` at most. Default: all of it. Throws OFFSET_OUT_OF_RANGE for an offset
+   * beyond the end.
+   */
+  async read(
+    path: Path,
+    options: FileOptions & { readonly offset?: number; readonly limit?: number } = {},
+  ): Promise<Uint8Array> {
+    const { offset = 0, limit = Number.POSITIVE_INFINITY, signal } = options;
+    if (limit === 0) return new Uint8Array();
+    const most = BigInt(Math.min(limit, MESSAGE_BYTES));
+    const request = { ...this.#named(path, options), offset: BigInt(offset), limit: most };
+    const call = (settings: object) => this.#connection.files.readFile(request, settings);
+    const { data, endOfFile } = await this.#connection.again(call, signal);
+    if (endOfFile || data.length === limit) return data;
+    const pieces = [data];
+    let size = data.length;
+    for await (const piece of this.#download(path, { ...options, offset: offset + size })) {
+      pieces.push(piece);
+      size += piece.length;
+      if (size >= limit) break;
+    }
+    return join(pieces).subarray(0, limit);
+  }
+
+  /** A file as UTF-8 text. Throws a TypeError for what is none. */
+  async readText(path: Path, options: FileOptions = {}): Promise<string> {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(await this.read(path, options));
+  }
+
+  /**
+   * Writes a file of any size, in place of what is there: a reader sees the old content or the new. `append` adds at
+   * the end instead. Returns what is known of the file after it.
+   */
+  async write(
+    path: Path,
+    data: Content,
+    options: WriteOptions & { readonly append?: boolean } = {},
+  ): Promise<FileInfo> {
+    const { append = false } = options;
+    const bytes = content(data);
+    if (bytes.length > MESSAGE_BYTES && !append) return this.upload(path, bytes, options);
+    let at = 0;
+    for (; bytes.length - at > MESSAGE_BYTES; at += MESSAGE_BYTES) {
+      await this.#write(path, bytes.subarray(at, at + MESSAGE_BYTES), options, append);
+    }
+    return this.#write(path, bytes.subarray(at), options, append);
+  }
+
+  /**
+   * Writes a file of what comes from a web stream, a Blob, or an async iterable, at the speed the sandbox takes it. It
+   * takes its place at the end, in one step: a failure leaves the old content.
+   */
+  async upload(path: Path, source: Source, options: WriteOptions = {}): Promise<FileInfo> {
+    if (!this.#connection.streamsRequests) return this.#uploadInPieces(path, source, options);
+    const { mode, createParents = true, signal } = options;
+    const header = {
+      ...this.#named(path, options),
+      ...(mode !== undefined && { mode }),
+      ...sizeOf(source),
+      createParents,
+    };
+    const { file } = await this.#connection.upload(
+      uploadMessages(header, source),
+      (messages, settings) => this.#connection.files.uploadFile(messages, settings),
+      signal,
+    );
+    return this.#file(path, file);
+  }
+
+  /**
+   * A file as a web stream, from `offset` on. Goes on where it stopped if the connection breaks; throws ABORTED where
+   * the file changed meanwhile.
+   */
+  download(path: Path, options: FileOptions & { readonly offset?: number } = {}): ReadableStream<Uint8Array> {
+    return readableOf((signal) => this.#download(path, { ...options, signal }), options.signal);
+  }
+
+  /** Unpacks an uncompressed tar into a directory. Throws ARCHIVE_REJECTED for an entry that leaves it; not in browsers. */
+  async uploadArchive(
+    source: Source,
+    path: Path = ".",
+    options: Omit<WriteOptions, "mode"> = {},
+  ): Promise<Unpacked> {
+    if (!this.#connection.streamsRequests) throw cannotStream();
+    const { createParents = true, signal } = options;
+    const header = { ...this.#named(path, options), createParents };
+    const { entryCount, sizeBytes } = await this.#connection.upload(
+      archiveMessages(header, source),
+      (messages, settings) => this.#connection.files.uploadArchive(messages, settings),
+      signal,
+    );
+    return { entryCount: Number(entryCount), size: Number(sizeBytes) };
+  }
+
+  /** A directory, or one file, as an uncompressed tar. It is whole only when the stream has ended. */
+  downloadArchive(path: Path, options: FileOptions = {}): ReadableStream<Uint8Array> {
+    const request = this.#named(path, options);
+    const call = (settings: object) => this.#connection.files.downloadArchive(request, settings);
+    return readableOf((signal) => this.#connection.chunks(call, signal), options.signal);
+  }
+
+  /** What is known of a file; its name is its absolute path. */
+  async stat(
+    path: Path,
+    options: FileOptions & { readonly followSymlink?: boolean } = {},
+  ): Promise<FileInfo> {
+    const { followSymlink = true, signal } = options;
+    const request = { ...this.#named(path, options), followSymlink };
+    const call = (settings: object) => this.#connection.files.statFile(request, settings);
+    const answer = await this.#connection.again(call, signal);
+    return fileInfo(answer.path, answer.rawPath, answer.file);
+  }
+
+  /** Whether there is something. */
+  async exists(path: Path, options: FileOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, { ...options, followSymlink: false });
+      return true;
+    } catch (error) {
+      if (BerthError.is(error, "FILE_NOT_FOUND")) return false;
+      throw error;
+    }
+  }
+
+  /** What a directory holds, in byte order of the names. */
+  list(path: Path = ".", options: FileOptions = {}): Promise<FileInfo[]> {
+    return allPages(async (pageToken) => {
+      const request = { ...this.#named(path, options), pageSize: PAGE, pageToken };
+      const call = (settings: object) => this.#connection.files.listDirectory(request, settings);
+      const { entries, nextPageToken } = await this.#connection.again(call, options.signal);
+      return {
+        items: entries.map(({ name, rawName, file }) => fileInfo(name, rawName, file)),
+        nextPageToken,
+      };
+    });
+  }
+
+  /** Makes a directory. With `createParents` (default), one that is there already is no error. */
+  async mkdir(path: Path, options: WriteOptions = {}): Promise<FileInfo> {
+    const { mode, createParents = true, signal } = options;
+    const request = {
+      ...this.#named(path, options),
+      requestId: newRequestId(),
+      ...(mode !== undefined && { mode }),
+      createParents,
+    };
+    const call = (settings: object) => this.#connection.files.makeDirectory(request, settings);
+    return this.#file(path, (await this.#connection.again(call, signal)).file);
+  }
+
+  /** Removes a file, an empty directory or, with `recursive`, a tree. */
+  async remove(
+    path: Path,
+    options: FileOptions & { readonly recursive?: boolean; readonly allowMissing?: boolean } = {},
+  ): Promise<void> {
+    const { recursive = false, allowMissing = false, signal } = options;
+    const request = { ...this.#named(path, options), requestId: newRequestId(), recursive, allowMissing };
+    await this.#connection.again((settings) => this.#connection.files.removeFile(request, settings), signal);
+  }
+
+  /** Gives a file or directory another path. */
+  async move(
+    source: Path,
+    target: Path,
+    options: FileOptions & { readonly overwrite?: boolean; readonly createParents?: boolean } = {},
+  ): Promise<FileInfo> {
+    const { overwrite = false, createParents = false, user = "", signal } = options;
+    const request = {
+      requestId: newRequestId(),
+      sandboxId: this.#sandboxId,
+      user,
+      overwrite,
+      createParents,
+      ...(typeof source === "string" ? { sourcePath: source } : { rawSourcePath: source }),
+      ...(typeof target === "string" ? { targetPath: target } : { rawTargetPath: target }),
+    };
+    const call = (settings: object) => this.#connection.files.moveFile(request, settings);
+    return this.#file(target, (await this.#connection.again(call, signal)).file);
+  }
+
+  /** The changes of a directory, which is looked at every `intervalMs` (default 1000, at least 100). */
+  watch(
+    path: Path = ".",
+    options: FileOptions & { readonly recursive?: boolean; readonly intervalMs?: number } = {},
+  ): Subscription<FileChange> {
+    const { recursive = false, intervalMs, signal } = options;
+    const request = { ...this.#named(path, options), recursive, interval: duration(intervalMs) };
+    return subscribe(this.#connection, {
+      connect: (_last: FileChange | undefined, settings) =>
+        this.#connection.files.watchDirectory(request, settings),
+      convert: ({ item }) => (item.case === "change" ? fileChange(item.value) : undefined),
+      announced: true,
+      resumes: false,
+      signal,
+    });
+  }
+
+  async #write(path: Path, data: Uint8Array, options: WriteOptions, append: boolean): Promise<FileInfo> {
+    const { mode, createParents = true, signal } = options;
+    const request = {
+      ...this.#named(path, options),
+      requestId: newRequestId(),
+      data,
+      ...(mode !== undefined && { mode }),
+      append,
+      createParents,
+    };
+    const call = (settings: object) => this.#connection.files.writeFile(request, settings);
+    return this.#file(path, (await this.#connection.again(call, signal)).file);
+  }
+
+  /** As `upload`, where a call cannot send a stream: a file beside it grows, and then takes its place. */
+  async #uploadInPieces(path: Path, source: Source, options: WriteOptions): Promise<FileInfo> {
+    if (typeof path !== "string") throw cannotStream();
+    const part = `${path}.${newRequestId().slice(0, 8)}.part`;
+    const { user, signal } = options;
+    // Without a mode of its own, it has that of the file that it replaces.
+    const mode = options.mode ?? (await this.#modeOf(path, options));
+    try {
+      await this.#write(part, new Uint8Array(), { ...options, mode }, false);
+      for await (const piece of piecesOf(source)) await this.#write(part, piece, { user, signal }, true);
+      await this.move(part, path, { overwrite: true, user, signal });
+    } catch (error) {
+      await this.remove(part, { allowMissing: true, user }).catch(() => {});
+      throw error;
+    }
+    return this.stat(path, options);
+  }
+
+  async #modeOf(path: Path, options: FileOptions): Promise<number | undefined> {
+    try {
+      return (await this.stat(path, options)).mode;
+    } catch (error) {
+      if (BerthError.is(error, "FILE_NOT_FOUND")) return undefined;
+      throw error;
+    }
+  }
+
+  async *#download(
+    path: Path,
+    options: FileOptions & { readonly offset?: number },
+  ): AsyncGenerator<Uint8Array> {
+    const { signal } = options;
+    let { offset = 0 } = options;
+    let known: FileMessage | undefined;
+    let lost: Pauses | undefined;
+    for (;;) {
+      const request = { ...this.#named(path, options), offset: BigInt(offset) };
+      try {
+        const answers = this.#connection.stream(
+          (settings) => this.#connection.files.downloadFile(request, settings),
+          signal,
+        );
+        for await (const { part } of answers) {
+          if (part.case === "header") known = unchanged(known, part.value.file, path, offset);
+          else if (part.case === "chunk") {
+            lost = undefined;
+            offset += part.value.length;
+            yield part.value;
+          }
+        }
+        return;
+      } catch (error) {
+        if (!BerthError.is(error) || !isBroken(error) || known === undefined) throw error;
+        lost ??= new Pauses(this.#connection.retryForMs);
+        await lost.wait(error, signal);
+      }
+    }
+  }
+
+  #named(path: Path, { user = "" }: FileOptions) {
+    return { sandboxId: this.#sandboxId, ...pathField(path), user };
+  }
+
+  #file(path: Path, file: FileMessage | undefined): FileInfo {
+    return typeof path === "string"
+      ? fileInfo(path, content(path), file)
+      : fileInfo(new TextDecoder().decode(path), path, file);
+  }
+}
+
+function unchanged(
+  before: FileMessage | undefined,
+  now: FileMessage | undefined,
+  path: Path,
+  offset: number,
+) {
+  const same =
+    before?.sizeBytes === now?.sizeBytes &&
+    before?.modifyTime?.seconds === now?.modifyTime?.seconds &&
+    before?.modifyTime?.nanos === now?.modifyTime?.nanos;
+  if (before === undefined || same) return now;
+  const name = typeof path === "string" ? path : new TextDecoder().decode(path);
+  throw new BerthError(
+    `"${name}" changed while the connection was broken, after ${offset} bytes. Download it again.`,
+    // Not to be taken for a broken connection.
+    { code: "FAILED_PRECONDITION" },
+  );
+}
+
+function sizeOf(source: Source): { sizeBytes?: bigint } {
+  if (typeof source === "string") return {};
+  if (source instanceof Uint8Array) return { sizeBytes: BigInt(source.length) };
+  return source instanceof Blob ? { sizeBytes: BigInt(source.size) } : {};
+}
+
+async function* uploadMessages(
+  header: object,
+  source: Source,
+): AsyncGenerator<MessageInitShape<typeof UploadFileRequestSchema>> {
+  yield { part: { case: "header", value: header } };
+  for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
+}
+
+async function* archiveMessages(
+  header: object,
+  source: Source,
+): AsyncGenerator<MessageInitShape<typeof UploadArchiveRequestSchema>> {
+  yield { part: { case: "header", value: header } };
+  for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
+}
+
+/** For what only a call that sends a stream can do. */
+export function cannotStream(): BerthError {
+  return new BerthError(
+    "A browser cannot stream a request. Upload from Node or Deno, or write the files one by one.",
+    {
+      code: "UNIMPLEMENTED",
+      reason: "UNSUPPORTED",
+    },
+  );
+}

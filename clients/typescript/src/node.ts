@@ -1,0 +1,83 @@
+/** The client for Node and Deno: gRPC over HTTP/2. */
+import net from "node:net";
+import tls from "node:tls";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { DEFAULT_ADDRESS, type Endpoint, parseAddress } from "./address.ts";
+import { BerthClient } from "./client.ts";
+import type { ClientSettings, Link } from "./connection.ts";
+
+export * from "./common.ts";
+
+/** Notices a service that vanished without a word. */
+const PING_INTERVAL_MS = 20_000;
+const PING_TIMEOUT_MS = 10_000;
+/** Largest message, as large as the service's own bound. */
+const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
+
+/** How TLS is done. */
+export interface TlsSettings {
+  /** The certificates to trust, in PEM. Default: those that Node trusts. */
+  readonly ca?: string | Uint8Array | undefined;
+  /** The name that the service's certificate is for. Default: the address's host. */
+  readonly serverName?: string | undefined;
+}
+
+/** How a client connects. */
+export interface ConnectSettings extends ClientSettings {
+  /** Default: the environment's BERTH_TOKEN; "" for none. */
+  readonly token?: string | undefined;
+  /** Turns on TLS, also for `HOST:PORT`. `https://…` does so by itself. */
+  readonly tls?: TlsSettings | boolean | undefined;
+}
+
+/** A client of a Berth service; see {@link BerthClient}. */
+export class Berth extends BerthClient {
+  /**
+   * Prepares to call a service. The connection is made by the first call.
+   * @param address "HOST:PORT", "unix:PATH", "http://…" or "https://…". Default: the environment's BERTH_ADDRESS, else
+   *   127.0.0.1:7070.
+   * @throws TypeError for an address or certificates that are none
+   */
+  static connect(address: string | undefined = undefined, settings: ConnectSettings = {}): Berth {
+    const { token = process.env.BERTH_TOKEN, tls: wanted = false } = settings;
+    const secure = wanted === true || typeof wanted === "object";
+    const endpoint = parseAddress(address || process.env.BERTH_ADDRESS || DEFAULT_ADDRESS, secure);
+    if (secure && endpoint.baseUrl.startsWith("http://")) {
+      throw new TypeError(`tls is given, and "${endpoint.address}" says to do without: write https://.`);
+    }
+    return new Berth(linkTo(endpoint, typeof wanted === "object" ? wanted : {}), { ...settings, token });
+  }
+}
+
+function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
+  const { address, baseUrl, socketPath } = endpoint;
+  const options = { ...(ca !== undefined && { ca: pem(ca) }), ...(serverName && { servername: serverName }) };
+  const secure = baseUrl.startsWith("https:");
+  const createConnection =
+    socketPath === undefined
+      ? undefined
+      : () =>
+          secure
+            ? tls.connect({ path: socketPath, ALPNProtocols: ["h2"], servername: "localhost", ...options })
+            : net.connect(socketPath);
+  const sessionManager = new Http2SessionManager(
+    baseUrl,
+    { pingIntervalMs: PING_INTERVAL_MS, pingTimeoutMs: PING_TIMEOUT_MS },
+    { ...options, ...(createConnection && { createConnection }) },
+  );
+  const transport = createGrpcTransport({
+    baseUrl,
+    sessionManager,
+    readMaxBytes: MAX_MESSAGE_BYTES,
+    writeMaxBytes: MAX_MESSAGE_BYTES,
+    // Compressing what comes over the loopback costs more than it saves.
+    acceptCompression: [],
+  });
+  return { address, transport, streamsRequests: true, close: () => sessionManager.abort() };
+}
+
+function pem(ca: string | Uint8Array): string {
+  const text = typeof ca === "string" ? ca : new TextDecoder().decode(ca);
+  if (text.includes("-----BEGIN CERTIFICATE-----")) return text;
+  throw new TypeError("tls.ca is not a certificate in PEM. It takes the content of a file, not its path.");
+}

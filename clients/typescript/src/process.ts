@@ -1,0 +1,377 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { CommandResult } from "./command-result.ts";
+import { type Connection, newRequestId } from "./connection.ts";
+import { content, date, exitStatus, streamName } from "./convert.ts";
+import { BerthError, ConnectionLostError, errorOf, isBroken } from "./errors.ts";
+import { Kept } from "./kept.ts";
+import { Pauses } from "./retry.ts";
+import type { Chunk, Content, ExitStatus, OutputCallback } from "./types.ts";
+import {
+  type AttachProcessRequestSchema,
+  type AttachProcessResponse,
+  type ExecRequestSchema,
+  type ExecResponse,
+  OnDisconnect,
+} from "./v1/process_pb.js";
+
+/** Bytes kept of each stream where nothing else is said. */
+export const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
+/** Bytes of stdin in one message. */
+const PIECE_BYTES = 1024 * 1024;
+const SIGKILL = 9;
+/** How long the end of a command that its reader left may take to be asked for. */
+const END_MS = 10_000;
+
+/** Where output goes as it comes. */
+export interface OutputCallbacks {
+  readonly onStdout?: OutputCallback | undefined;
+  readonly onStderr?: OutputCallback | undefined;
+}
+
+/** What a {@link Process} follows: a command to start, or one that is there. */
+export type Origin =
+  | { readonly exec: MessageInitShape<typeof ExecRequestSchema> }
+  | { readonly attach: MessageInitShape<typeof AttachProcessRequestSchema> };
+
+type Events = AsyncIterator<ExecResponse | AttachProcessResponse>;
+
+/**
+ * A command as it runs: its output as it comes, its stdin, and its end.
+ *
+ * Iterate over it for its output. It starts with the first piece; leaving the loop early ends the command:
+ *
+ *     for await (const chunk of sandbox.exec("make")) console.log(chunk.text);
+ *
+ * Or start it, to write to its stdin or look at its status. Then it is yours: `end`, or the end of the block, ends it:
+ *
+ *     await using process = await sandbox.exec("cat", { keepStdinOpen: true }).start();
+ *     await process.write("hello\n");
+ *     await process.closeStdin();
+ *     const status = await process.wait({ onStdout: console.log });
+ *
+ * Where the connection breaks, it is made again and the output goes on at the byte where it stopped. What cannot be
+ * restored ends in {@link ConnectionLostError}, which says how much was received.
+ *
+ * A command that was attached, or started with `detach`, goes on when its reader leaves.
+ */
+export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
+  /** Its id. Empty before it has started. */
+  processId = "";
+  /** When it started, by the service's clock. */
+  startTime: Date | undefined;
+  /** How it ended. Undefined before it has, or where it is not known. */
+  status: ExitStatus | undefined;
+  /** Bytes of each stream that have come so far: where a later reader would go on. */
+  stdoutOffset = 0;
+  stderrOffset = 0;
+
+  readonly #connection: Connection;
+  readonly #origin: Origin;
+  readonly #reconnectMs: number;
+  readonly #signal: AbortSignal | undefined;
+  /** Whether its end is its reader's business. */
+  readonly #owned: boolean;
+  readonly #chunks: Chunk[] = [];
+  readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
+  #stream: { readonly events: Events; readonly stop: AbortController } | undefined;
+  #pulling: Promise<void> | undefined;
+  #lost: Pauses | undefined;
+  #held = false;
+  #ended = false;
+  #stdinOffset: bigint | undefined;
+  #writing: Promise<unknown> = Promise.resolve();
+
+  constructor(connection: Connection, origin: Origin, reconnectMs: number, signal: AbortSignal | undefined) {
+    this.#connection = connection;
+    this.#origin = origin;
+    this.#reconnectMs = reconnectMs;
+    this.#signal = signal;
+    this.#owned = "exec" in origin && origin.exec.onDisconnect !== OnDisconnect.DETACH;
+    if ("exec" in origin) {
+      this.#stdinOffset = BigInt(origin.exec.stdin?.length ?? 0);
+    } else {
+      this.processId = origin.attach.processId ?? "";
+      this.stdoutOffset = Number(origin.attach.stdoutOffset ?? 0);
+      this.stderrOffset = Number(origin.attach.stderrOffset ?? 0);
+    }
+  }
+
+  /** Starts the command, where it has not started, and holds it until `end`. Throws BerthError where it could not be. */
+  async start(): Promise<this> {
+    this.#held = true;
+    try {
+      await this.#started();
+    } catch (error) {
+      await this.end();
+      throw error;
+    }
+    return this;
+  }
+
+  /** The next piece of output as soon as there is some; undefined when the command has ended. */
+  async read(): Promise<Chunk | undefined> {
+    while (this.#chunks.length === 0 && this.status === undefined && !this.#ended) await this.#pull();
+    return this.#chunks.shift();
+  }
+
+  /** Waits for the end, and passes on the output that comes before it. */
+  async wait({ onStdout, onStderr }: OutputCallbacks = {}): Promise<ExitStatus> {
+    for await (const { stream, text } of this) {
+      if (text !== "") await (stream === "stdout" ? onStdout : onStderr)?.(text);
+    }
+    return this.#end();
+  }
+
+  /** Waits for the end and collects the output: of a longer stream, head and tail of so many bytes (default 1 MiB). */
+  async result({
+    maxOutputBytes = DEFAULT_OUTPUT_BYTES,
+    onStdout,
+    onStderr,
+  }: OutputCallbacks & { readonly maxOutputBytes?: number | undefined } = {}): Promise<CommandResult> {
+    const kept = { stdout: new Kept(maxOutputBytes), stderr: new Kept(maxOutputBytes) };
+    let lost = false;
+    for await (const chunk of this) {
+      kept[chunk.stream].add(chunk.data);
+      lost ||= chunk.lost > 0;
+      if (chunk.text !== "") await (chunk.stream === "stdout" ? onStdout : onStderr)?.(chunk.text);
+    }
+    const [stdoutBytes, stderrBytes] = [kept.stdout.bytes(), kept.stderr.bytes()];
+    const truncated = lost || kept.stdout.truncated || kept.stderr.truncated;
+    return new CommandResult({
+      stdoutBytes,
+      stderrBytes,
+      truncated,
+      status: this.#end(),
+      processId: this.processId,
+    });
+  }
+
+  /**
+   * Writes to its stdin, and returns when the command has room for more. For commands started with `keepStdinOpen` or
+   * a terminal. Throws PROCESS_STATE where stdin is closed or the command has ended. Written once, however often the
+   * connection breaks meanwhile.
+   */
+  async write(data: Content): Promise<void> {
+    await this.#write(content(data), false);
+  }
+
+  /** Gives it the end of its stdin. Nothing happens where it has ended. */
+  async closeStdin(): Promise<void> {
+    await unlessOver(this.#write(new Uint8Array(), true));
+  }
+
+  /** Its stdin as a web stream; closing it gives the command the end of its stdin. */
+  stdin(): WritableStream<Content> {
+    return new WritableStream({ write: (data) => this.write(data), close: () => this.closeStdin() });
+  }
+
+  /** Sends a signal, by its number, to its process group: 2 is SIGINT, 15 SIGTERM. */
+  async signal(number: number): Promise<void> {
+    await this.#started();
+    const request = { requestId: newRequestId(), processId: this.processId, signal: number };
+    await this.#connection.again((options) => this.#connection.processes.signalProcess(request, options));
+  }
+
+  /** Kills it with its process group. Nothing happens where it has ended. */
+  async kill(): Promise<void> {
+    await unlessOver(this.signal(SIGKILL));
+  }
+
+  /** Gives its terminal another size, in characters. */
+  async resize(columns: number, rows: number): Promise<void> {
+    await this.#started();
+    const request = { requestId: newRequestId(), processId: this.processId, columns, rows };
+    await this.#connection.again((options) => this.#connection.processes.resizeTerminal(request, options));
+  }
+
+  /** Stops reading; a command that is still running is killed unless it is detached or attached. Idempotent. */
+  async end(): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    try {
+      if (this.#owned && this.status === undefined && this.processId !== "") {
+        const request = { processId: this.processId, signal: SIGKILL };
+        const kill = this.#connection.once(
+          (options) => this.#connection.processes.signalProcess(request, options),
+          undefined,
+          END_MS,
+        );
+        // Where the service is not reached, it ends the command by itself.
+        await kill.catch(() => {});
+      }
+    } finally {
+      this.#disconnect();
+      this.#connection.release(this);
+    }
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.end();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Chunk, void, undefined> {
+    try {
+      for (let chunk = await this.read(); chunk !== undefined; chunk = await this.read()) yield chunk;
+    } finally {
+      if (!this.#held) await this.end();
+    }
+  }
+
+  #end(): ExitStatus {
+    if (this.status === undefined)
+      throw new Error("The reader left the command before its end: how it ended is not known.");
+    return this.status;
+  }
+
+  async #started(): Promise<void> {
+    while (this.startTime === undefined && this.status === undefined) {
+      if (this.#ended) throw new Error("The reader left the command before it started.");
+      await this.#pull();
+    }
+  }
+
+  /** Takes the next event. Everyone who waits for something waits for the same one. */
+  #pull(): Promise<void> {
+    this.#pulling ??= this.#next().finally(() => {
+      this.#pulling = undefined;
+    });
+    return this.#pulling;
+  }
+
+  async #next(): Promise<void> {
+    try {
+      this.#signal?.throwIfAborted();
+      this.#stream ??= this.#connect();
+      const { done, value } = await this.#stream.events.next();
+      if (this.#ended) return;
+      if (done) throw new BerthError("The service ended the stream without saying how the command ended.");
+      this.#lost = undefined;
+      this.#take(value);
+    } catch (cause) {
+      this.#disconnect();
+      if (this.#ended) return;
+      const error = errorOf(cause, this.#connection.address, this.#signal);
+      if (BerthError.is(error)) return await this.#recover(error);
+      await this.end();
+      throw error;
+    }
+  }
+
+  #connect() {
+    this.#connection.adopt(this);
+    const stop = new AbortController();
+    const signal = this.#signal ? AbortSignal.any([this.#signal, stop.signal]) : stop.signal;
+    const options = this.#connection.options(signal);
+    const { processes } = this.#connection;
+    if (this.processId === "" && "exec" in this.#origin) {
+      return { events: processes.exec(this.#origin.exec, options)[Symbol.asyncIterator](), stop };
+    }
+    const request = {
+      processId: this.processId,
+      stdoutOffset: BigInt(this.stdoutOffset),
+      stderrOffset: BigInt(this.stderrOffset),
+    };
+    return { events: processes.attachProcess(request, options)[Symbol.asyncIterator](), stop };
+  }
+
+  #disconnect(): void {
+    this.#stream?.stop.abort();
+    this.#stream = undefined;
+  }
+
+  /** Waits before the connection is made again; throws where that is not, or no longer, worth while. */
+  async #recover(error: BerthError): Promise<void> {
+    const started = this.startTime !== undefined;
+    const interrupted = this.#lost !== undefined;
+    try {
+      if (!isBroken(error)) throw error;
+      this.#lost ??= new Pauses(started ? this.#reconnectMs : this.#connection.retryForMs);
+      await this.#lost.wait(error, this.#signal);
+    } catch (cause) {
+      const lost = cause === error && started && (interrupted || isBroken(error));
+      const thrown = lost ? this.#lostError(error) : cause;
+      this.#connection.release(this);
+      if (cause !== error) await this.end();
+      throw thrown;
+    }
+  }
+
+  #lostError(error: BerthError): ConnectionLostError {
+    const { processId, stdoutOffset, stderrOffset } = this;
+    return new ConnectionLostError(
+      `The connection to ${this.#connection.address} was lost after ${stdoutOffset} bytes of stdout and ` +
+        `${stderrOffset} of stderr of ${processId}, and could not be restored within ${this.#reconnectMs} ms. If the ` +
+        `command still runs or its record is kept, attach("${processId}", { stdoutOffset: ${stdoutOffset}, ` +
+        `stderrOffset: ${stderrOffset} }) reads on. [${error.message}]`,
+      { processId, stdoutReceived: stdoutOffset, stderrReceived: stderrOffset },
+      { cause: error },
+    );
+  }
+
+  #take({ event }: ExecResponse | AttachProcessResponse): void {
+    // Anything else is a sign of life, or something of a newer service.
+    if (event.case === "output") {
+      const { stream, offset, data } = event.value;
+      this.#add(streamName(stream), Number(offset), data, 0);
+    } else if (event.case === "gap") {
+      const { stream, fromOffset, toOffset } = event.value;
+      this.#add(streamName(stream), Number(toOffset), new Uint8Array(), Number(toOffset - fromOffset));
+    } else if (event.case === "started") {
+      this.processId = event.value.processId;
+      this.startTime = date(event.value.startTime);
+    } else if (event.case === "exited") {
+      this.status = exitStatus(event.value);
+      this.#disconnect();
+      this.#connection.release(this);
+      this.#finishText();
+    }
+  }
+
+  #add(stream: "stdout" | "stderr", offset: number, data: Uint8Array, lost: number): void {
+    this[`${stream}Offset`] = offset + data.length;
+    const text = this.#decoders[stream].decode(data, { stream: lost === 0 });
+    this.#chunks.push({ stream, offset, data, text, lost });
+  }
+
+  /** Gives out characters that were never completed. */
+  #finishText(): void {
+    for (const stream of ["stdout", "stderr"] as const) {
+      const text = this.#decoders[stream].decode();
+      if (text !== "") {
+        this.#chunks.push({ stream, offset: this[`${stream}Offset`], data: new Uint8Array(), text, lost: 0 });
+      }
+    }
+  }
+
+  #write(data: Uint8Array, close: boolean): Promise<void> {
+    const written = this.#writing.then(async () => {
+      await this.#started();
+      // Writing nothing says how far stdin is.
+      this.#stdinOffset ??= await this.#writePiece(0n, new Uint8Array(), false);
+      for (let at = 0; at === 0 || at < data.length; at += PIECE_BYTES) {
+        const last = at + PIECE_BYTES >= data.length;
+        const piece = data.subarray(at, at + PIECE_BYTES);
+        this.#stdinOffset = await this.#writePiece(this.#stdinOffset, piece, close && last);
+      }
+    });
+    this.#writing = written.catch(() => {});
+    return written;
+  }
+
+  async #writePiece(offset: bigint, data: Uint8Array, close: boolean): Promise<bigint> {
+    const request = { requestId: newRequestId(), processId: this.processId, offset, data, close };
+    const answer = await this.#connection.again(
+      (options) => this.#connection.processes.writeStdin(request, options),
+      this.#signal,
+    );
+    return answer.offset;
+  }
+}
+
+async function unlessOver(call: Promise<void>): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!BerthError.is(error, "PROCESS_STATE")) throw error;
+  }
+}

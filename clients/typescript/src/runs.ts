@@ -1,0 +1,188 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
+import { duration, specMessage } from "./convert.ts";
+import { nextStep, report, runEvent, runInfo } from "./convert-run.ts";
+import { type Subscription, subscribe } from "./subscription.ts";
+import type { NextStep, Report, RunEvent, RunInfo, SandboxSpec } from "./types.ts";
+import { type CreateRunRequestSchema, RunMessageRole, RunOnEnd, StepOutcome } from "./v1/run_pb.js";
+
+const PAGE = 1000;
+
+/** How a run is set up. What is not given is the service's default. */
+export interface RunOptions {
+  readonly name?: string | undefined;
+  /** Default 10. */
+  readonly maxSteps?: number | undefined;
+  /** How many equal messages make it stuck. Default 2. */
+  readonly duplicateThreshold?: number | undefined;
+  /** After how long the service gives up an agent that is not heard of. Default 300,000. */
+  readonly stepTimeoutMs?: number | undefined;
+  /** Default: unbounded. */
+  readonly maxDurationMs?: number | undefined;
+  readonly nextStepPrompt?: string | undefined;
+  /** What it works in: a sandbox made at each start, or one that is there. Default: none. */
+  readonly sandbox?: { readonly spec: SandboxSpec } | { readonly id: string } | undefined;
+  /** Whether the sandbox stays after the run. Default: one that was there stays, one made for the run does not. */
+  readonly keepSandbox?: boolean | undefined;
+}
+
+/** What a step came to. */
+export interface StepReport extends CallSettings {
+  readonly result?: string;
+  /** Default CONTINUE. */
+  readonly outcome?: "CONTINUE" | "FINISHED" | "ERROR";
+  readonly messages?: readonly AgentMessage[];
+}
+
+/** One message of the conversation. */
+export interface AgentMessage {
+  readonly role: "USER" | "SYSTEM" | "ASSISTANT" | "TOOL";
+  readonly content: string;
+}
+
+/**
+ * The runs of a service, one call at a time. `berth.runs`. {@link Agent} is the loop over them.
+ *
+ * What all methods may throw: RUN_NOT_FOUND, and RUN_STATE where the run is not in a state that allows the call.
+ */
+export class Runs {
+  readonly #connection: Connection;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** Makes a run, in state IDLE. */
+  async create({ signal, ...options }: RunOptions & CallSettings = {}): Promise<RunInfo> {
+    const request = createRunRequest(options, newRequestId());
+    const call = (settings: object) => this.#connection.runs.createRun(request, settings);
+    return runInfo((await this.#connection.again(call, signal)).run);
+  }
+
+  /** Starts an IDLE run: makes its sandbox ready and hands out the first step. `request`: the first message. */
+  async start(
+    runId: string,
+    request = "",
+    { signal }: CallSettings = {},
+  ): Promise<{ readonly run: RunInfo; readonly nextStep: NextStep }> {
+    const message = { requestId: newRequestId(), runId, request };
+    const call = (options: object) => this.#connection.runs.startRun(message, options);
+    const answer = await this.#connection.again(call, signal);
+    return { run: runInfo(answer.run), nextStep: nextStep(answer.nextStep) };
+  }
+
+  /** Says what a step came to. Returns how the run goes on. */
+  async report(
+    runId: string,
+    { step, startId }: NextStep,
+    { result = "", outcome = "CONTINUE", messages = [], signal }: StepReport = {},
+  ): Promise<Report> {
+    const request = {
+      requestId: newRequestId(),
+      runId,
+      step,
+      startId,
+      result,
+      outcome: StepOutcome[outcome],
+      messages: messages.map(({ role, content }) => ({ role: roleOf(role), content })),
+    };
+    const call = (options: object) => this.#connection.runs.reportStep(request, options);
+    return report(await this.#connection.again(call, signal));
+  }
+
+  /** Says that the step under way is still worked on. */
+  async keepAlive(runId: string, step?: NextStep, { signal }: CallSettings = {}): Promise<void> {
+    const request = { requestId: newRequestId(), runId, step: step?.step ?? 0, startId: step?.startId ?? "" };
+    await this.#connection.again((options) => this.#connection.runs.keepAliveRun(request, options), signal);
+  }
+
+  /** Ends a run that is RUNNING. Idempotent. */
+  async cancel(runId: string, { signal }: CallSettings = {}): Promise<RunInfo> {
+    const request = { requestId: newRequestId(), runId };
+    const call = (options: object) => this.#connection.runs.cancelRun(request, options);
+    return runInfo((await this.#connection.again(call, signal)).run);
+  }
+
+  /** Makes a run that has ended IDLE again; what was said is forgotten. */
+  async reset(runId: string, { signal }: CallSettings = {}): Promise<RunInfo> {
+    const request = { requestId: newRequestId(), runId };
+    const call = (options: object) => this.#connection.runs.resetRun(request, options);
+    return runInfo((await this.#connection.again(call, signal)).run);
+  }
+
+  /** What is known of a run. */
+  async get(
+    runId: string,
+    { includeMessages = false, signal }: CallSettings & { readonly includeMessages?: boolean } = {},
+  ): Promise<RunInfo> {
+    const call = (options: object) => this.#connection.runs.getRun({ runId, includeMessages }, options);
+    return runInfo((await this.#connection.again(call, signal)).run);
+  }
+
+  /** Every run, newest first, without steps, messages and summaries. */
+  list({ signal }: CallSettings = {}): Promise<RunInfo[]> {
+    return allPages(async (pageToken) => {
+      const request = { pageSize: PAGE, pageToken };
+      const call = (options: object) => this.#connection.runs.listRuns(request, options);
+      const { runs, nextPageToken } = await this.#connection.again(call, signal);
+      return { items: runs.map(runInfo), nextPageToken };
+    });
+  }
+
+  /** Removes a run and its record; one that is RUNNING is canceled first. Idempotent. */
+  async delete(runId: string, { signal }: CallSettings = {}): Promise<void> {
+    const request = { requestId: newRequestId(), runId };
+    await this.#connection.again((options) => this.#connection.runs.deleteRun(request, options), signal);
+  }
+
+  /**
+   * The transitions of a run: first the kept history after a sequence, then as they come; ends with the run's
+   * deletion. Goes on after the last one where the connection breaks.
+   */
+  watch(
+    runId: string,
+    { afterSequence = 0, signal }: CallSettings & { readonly afterSequence?: number } = {},
+  ): Subscription<RunEvent> {
+    return subscribe(this.#connection, {
+      connect: (last: RunEvent | undefined, options) => {
+        const request = { runId, afterSequence: BigInt(last?.sequence ?? afterSequence) };
+        return this.#connection.runs.watchRun(request, options);
+      },
+      convert: runEvent,
+      announced: false,
+      resumes: true,
+      signal,
+    });
+  }
+}
+
+/** The making of a run, as a message. */
+export function createRunRequest(
+  { sandbox, keepSandbox, stepTimeoutMs, maxDurationMs, ...rest }: RunOptions,
+  requestId: string,
+): MessageInitShape<typeof CreateRunRequestSchema> {
+  const { name = "", maxSteps, duplicateThreshold, nextStepPrompt = "" } = rest;
+  return {
+    requestId,
+    name,
+    nextStepPrompt,
+    ...(maxSteps !== undefined && { maxSteps }),
+    ...(duplicateThreshold !== undefined && { duplicateThreshold }),
+    stepTimeout: duration(stepTimeoutMs),
+    maxDuration: duration(maxDurationMs),
+    ...(keepSandbox !== undefined && { onEnd: keepSandbox ? RunOnEnd.KEEP : RunOnEnd.DELETE_SANDBOX }),
+    ...(sandbox && {
+      sandbox:
+        "id" in sandbox
+          ? { case: "sandboxId", value: sandbox.id }
+          : { case: "sandboxSpec", value: specMessage(sandbox.spec) },
+    }),
+  };
+}
+
+/** Types do not reach a caller in plain JavaScript. */
+export function roleOf(role: AgentMessage["role"]): RunMessageRole {
+  const known = RunMessageRole[role];
+  if (known === undefined) throw new Error(`"${role}" is not a role: USER, SYSTEM, ASSISTANT or TOOL.`);
+  return known;
+}

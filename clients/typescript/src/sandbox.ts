@@ -1,0 +1,252 @@
+import { CommandResult } from "./command-result.ts";
+import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
+import { command, content, duration, exitStatus, present, processInfo, sandboxInfo } from "./convert.ts";
+import { Files } from "./files.ts";
+import { DEFAULT_OUTPUT_BYTES, type OutputCallbacks, Process } from "./process.ts";
+import type { Command, Content, ProcessInfo, SandboxInfo } from "./types.ts";
+import { OnDisconnect } from "./v1/process_pb.js";
+import type { Sandbox as SandboxMessage } from "./v1/sandbox_pb.js";
+
+const PAGE = 1000;
+/** How long a command waits for its caller to come back over another connection. */
+const RECONNECT_MS = 10_000;
+
+/** How a command is run. */
+export interface CommandOptions extends CallSettings {
+  /** Environment, over the sandbox's own. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Where it starts: absolute, or relative to the sandbox's own. */
+  readonly workingDir?: string | undefined;
+  /** Who it runs as: a name or "uid[:gid]". Default: the sandbox's. */
+  readonly user?: string | undefined;
+  /** How long it may run. Default: the sandbox's (300,000). */
+  readonly timeoutMs?: number | undefined;
+  readonly stdin?: Content | undefined;
+  /** The run that it belongs to. */
+  readonly runId?: string | undefined;
+  /** A name of your own for it; the same one again, within 24 hours, is the same command. */
+  readonly requestId?: string | undefined;
+}
+
+/** How a command is run whose output comes as it is written. */
+export interface ExecOptions extends CommandOptions {
+  /** Whether stdin stays open for `write`. Default false. */
+  readonly keepStdinOpen?: boolean | undefined;
+  /** Gives it a terminal of this size, in characters. */
+  readonly terminal?: { readonly columns: number; readonly rows: number } | undefined;
+  /** Ends it when it has written more. Default: no limit. */
+  readonly outputLimitBytes?: number | undefined;
+  /** Whether it goes on when its reader leaves. Default false. */
+  readonly detach?: boolean | undefined;
+  /** For how long a broken connection may be made again before the command ends. Default 10,000. */
+  readonly reconnectMs?: number | undefined;
+}
+
+/** How a command is run to its end. */
+export interface RunCommandOptions extends CommandOptions, OutputCallbacks {
+  /** Of a longer stream, head and tail of so many bytes are kept. Default 1 MiB. */
+  readonly maxOutputBytes?: number | undefined;
+  /** Throws CommandError unless the command ends with exit code 0. */
+  readonly check?: boolean | undefined;
+}
+
+/**
+ * A sandbox: a place to run commands and keep files. Made by `berth.sandboxes`. With `await using` it is deleted at
+ * the end of the block.
+ */
+export class Sandbox implements AsyncDisposable {
+  /** What was known of it when it was last asked for; see {@link refresh}. */
+  info: SandboxInfo;
+  /** Its files. */
+  readonly files: Files;
+  readonly #connection: Connection;
+
+  constructor(connection: Connection, message: SandboxMessage | undefined) {
+    this.#connection = connection;
+    this.info = sandboxInfo(message);
+    this.files = new Files(connection, this.info.sandboxId);
+  }
+
+  /** Its id. */
+  get sandboxId(): string {
+    return this.info.sandboxId;
+  }
+
+  /**
+   * A command whose output comes as it is written: iterate over it, or start it; see {@link Process}. Nothing runs
+   * before that.
+   *
+   * The start throws SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING, INVALID_ARGUMENT for a working directory or user that
+   * does not exist, TOO_MANY_OPERATIONS. A program that does not exist is a result: exit code 127.
+   */
+  exec(line: Command, options: ExecOptions = {}): Process {
+    const { reconnectMs = RECONNECT_MS, detach = false, terminal, keepStdinOpen = false, signal } = options;
+    const exec = {
+      ...this.#commandFields(line, options),
+      keepStdinOpen,
+      ...(terminal && { terminal: { columns: terminal.columns, rows: terminal.rows } }),
+      onDisconnect: detach ? OnDisconnect.DETACH : OnDisconnect.KILL,
+      disconnectGrace: detach ? undefined : duration(reconnectMs),
+      outputLimitBytes: BigInt(options.outputLimitBytes ?? 0),
+      // Where the connection breaks before the command is known to have started, it still starts once.
+      requestId: options.requestId ?? newRequestId(),
+    };
+    return new Process(this.#connection, { exec }, reconnectMs, signal);
+  }
+
+  /**
+   * Runs a command to its end and returns what it came to.
+   *
+   * A run that is given up, or whose connection breaks, ends the command. With a `requestId` it goes on, and the same
+   * call gets its result. With a callback it is an `exec`, and outlives a broken connection.
+   */
+  async run(line: Command, options: RunCommandOptions = {}): Promise<CommandResult> {
+    const { onStdout, onStderr, maxOutputBytes, check = false, signal, ...rest } = options;
+    const result =
+      onStdout || onStderr
+        ? await this.exec(line, { ...rest, signal }).result({ onStdout, onStderr, maxOutputBytes })
+        : await this.#run(line, options);
+    return check ? result.check() : result;
+  }
+
+  async #run(line: Command, options: RunCommandOptions): Promise<CommandResult> {
+    const { maxOutputBytes = DEFAULT_OUTPUT_BYTES, requestId = "", signal } = options;
+    const request = {
+      ...this.#commandFields(line, options),
+      maxOutputBytes: BigInt(maxOutputBytes),
+      requestId,
+    };
+    const call = (settings: object) => this.#connection.processes.runCommand(request, settings);
+    const answer = await (requestId === ""
+      ? this.#connection.once(call, signal)
+      : this.#connection.again(call, signal));
+    return new CommandResult({
+      stdoutBytes: answer.stdout,
+      stderrBytes: answer.stderr,
+      truncated: answer.truncated,
+      status: exitStatus(present(answer.exitStatus)),
+      processId: answer.processId,
+    });
+  }
+
+  /**
+   * Reads the output of a command, from an offset on and then live, also after its end (for 24 hours). It goes on when
+   * its reader leaves. Throws PROCESS_NOT_FOUND, OFFSET_OUT_OF_RANGE.
+   */
+  attach(processId: string, { stdoutOffset = 0, stderrOffset = 0, signal }: AttachOptions = {}): Process {
+    const attach = { processId, stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
+    return new Process(this.#connection, { attach }, RECONNECT_MS, signal);
+  }
+
+  /** What is known of a command's process. Throws PROCESS_NOT_FOUND. */
+  async process(processId: string, { signal }: CallSettings = {}): Promise<ProcessInfo> {
+    const call = (options: object) => this.#connection.processes.getProcess({ processId }, options);
+    return processInfo((await this.#connection.again(call, signal)).process);
+  }
+
+  /** Its commands that run, newest first; with `showEnded` also those that have ended. */
+  processes({
+    showEnded = false,
+    signal,
+  }: CallSettings & { readonly showEnded?: boolean } = {}): Promise<ProcessInfo[]> {
+    return allPages(async (pageToken) => {
+      const request = { sandboxId: this.sandboxId, showEnded, pageSize: PAGE, pageToken };
+      const call = (options: object) => this.#connection.processes.listProcesses(request, options);
+      const { processes, nextPageToken } = await this.#connection.again(call, signal);
+      return { items: processes.map(processInfo), nextPageToken };
+    });
+  }
+
+  /** Asks what is known of it. Throws SANDBOX_NOT_FOUND. */
+  async refresh({ signal }: CallSettings = {}): Promise<SandboxInfo> {
+    const { sandboxId } = this;
+    const call = (options: object) => this.#connection.sandboxes.getSandbox({ sandboxId }, options);
+    return this.#update(await this.#connection.again(call, signal));
+  }
+
+  /** Starts its idle time again, as every use of it does. */
+  async keepAlive({ signal }: CallSettings = {}): Promise<SandboxInfo> {
+    const request = this.#request();
+    const call = (options: object) => this.#connection.sandboxes.keepAliveSandbox(request, options);
+    return this.#update(await this.#connection.again(call, signal));
+  }
+
+  /** Changes what is given; labels replace all present ones. */
+  async update({ signal, ...changes }: CallSettings & SandboxChanges): Promise<SandboxInfo> {
+    const { labels, idleTimeoutMs, maxLifetimeMs } = changes;
+    const given = { labels, idle_timeout: idleTimeoutMs, max_lifetime: maxLifetimeMs };
+    const request = {
+      ...this.#request(),
+      updateMask: {
+        paths: Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [name])),
+      },
+      ...(labels && { labels: { ...labels } }),
+      idleTimeout: duration(idleTimeoutMs),
+      maxLifetime: duration(maxLifetimeMs),
+    };
+    const call = (options: object) => this.#connection.sandboxes.updateSandbox(request, options);
+    return this.#update(await this.#connection.again(call, signal));
+  }
+
+  /** Freezes its processes. Throws UNSUPPORTED where the engine cannot. */
+  async pause({ signal }: CallSettings = {}): Promise<SandboxInfo> {
+    const request = this.#request();
+    const call = (options: object) => this.#connection.sandboxes.pauseSandbox(request, options);
+    return this.#update(await this.#connection.again(call, signal));
+  }
+
+  /** Lets its processes go on. */
+  async resume({ signal }: CallSettings = {}): Promise<SandboxInfo> {
+    const request = this.#request();
+    const call = (options: object) => this.#connection.sandboxes.resumeSandbox(request, options);
+    return this.#update(await this.#connection.again(call, signal));
+  }
+
+  /** Ends it, and returns when it is gone. What runs in it may go on for `graceMs` (default 5000). Idempotent. */
+  async delete({ graceMs, signal }: CallSettings & { readonly graceMs?: number } = {}): Promise<void> {
+    const request = { ...this.#request(), grace: duration(graceMs) };
+    await this.#connection.again(
+      (options) => this.#connection.sandboxes.deleteSandbox(request, options),
+      signal,
+    );
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.delete({ graceMs: 0 });
+  }
+
+  #request() {
+    return { requestId: newRequestId(), sandboxId: this.sandboxId };
+  }
+
+  #commandFields(line: Command, { env, workingDir, user, timeoutMs, stdin, runId }: CommandOptions) {
+    return {
+      sandboxId: this.sandboxId,
+      command: command(line),
+      env: env ? { ...env } : {},
+      workingDir: workingDir ?? "",
+      user: user ?? "",
+      timeout: duration(timeoutMs),
+      stdin: stdin === undefined ? new Uint8Array() : content(stdin),
+      runId: runId ?? "",
+    };
+  }
+
+  #update({ sandbox }: { readonly sandbox?: SandboxMessage | undefined }): SandboxInfo {
+    this.info = sandboxInfo(sandbox);
+    return this.info;
+  }
+}
+
+/** From where a command's output is read. */
+export interface AttachOptions extends CallSettings {
+  readonly stdoutOffset?: number | undefined;
+  readonly stderrOffset?: number | undefined;
+}
+
+/** What changes of a sandbox. */
+export interface SandboxChanges {
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  readonly idleTimeoutMs?: number | undefined;
+  readonly maxLifetimeMs?: number | undefined;
+}

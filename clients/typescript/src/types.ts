@@ -1,0 +1,458 @@
+/**
+ * What the client gives and takes: plain, read-only objects.
+ *
+ * Times are `Date`, durations milliseconds, sizes bytes. States, causes and kinds are the names of the service's
+ * enums, such as "RUNNING"; one that this client does not know, as of a newer service, is "UNKNOWN_" and its number.
+ */
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import type { EnumName } from "./enum-name.ts";
+import type { BerthError } from "./errors.ts";
+import type { FileChangeType, FileKind } from "./v1/file_pb.js";
+import type { ExitCause } from "./v1/process_pb.js";
+import type {
+  RunEventType,
+  RunMessageRole,
+  RunOnEnd,
+  RunOutcome,
+  RunState,
+  StepOutcome,
+} from "./v1/run_pb.js";
+import type { IsolationLevel, SandboxEventType, SandboxState, TerminationCause } from "./v1/sandbox_pb.js";
+import type { SessionResultStatus, SessionStatus } from "./v1/session_pb.js";
+
+export type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+
+/** A line for /bin/sh, or a program and its arguments with no shell between. */
+export type Command = string | readonly string[];
+
+/** Bytes, or text that is sent as UTF-8. */
+export type Content = string | Uint8Array;
+
+/** What is uploaded: a web stream, a Blob or File, bytes in pieces, or all at once. */
+export type Source = Content | Blob | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
+
+/** A path in a sandbox, absolute or relative to its working directory; bytes where it is not UTF-8. */
+export type Path = string | Uint8Array;
+
+/** Gets text as it comes; a promise that it returns is waited for. */
+export type OutputCallback = (text: string) => unknown;
+
+/** A workspace or a directory of the service's machine that appears in a sandbox. */
+export type Mount = {
+  /** Where it appears: an absolute path in the sandbox. */
+  readonly target: string;
+  readonly readOnly?: boolean;
+} & ({ readonly workspaceId: string } | { readonly hostPath: string });
+
+/** What a sandbox should be. What is not given is the service's default. */
+export interface SandboxSpec {
+  /** The image to start from, as Docker names it. */
+  readonly image?: string;
+  /** Environment of every command. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Where commands start. Default /workspace. */
+  readonly workingDir?: string;
+  /** Who commands run as: a name or "uid[:gid]". Default: the image's. */
+  readonly user?: string;
+  readonly memoryBytes?: number;
+  /** CPU time in thousandths of a core. */
+  readonly cpuMillis?: number;
+  readonly pidsLimit?: number;
+  readonly diskBytes?: number;
+  /** "NONE" (default), or "EGRESS": public addresses. */
+  readonly network?: "NONE" | "EGRESS";
+  readonly mounts?: readonly Mount[];
+  /** For `sandboxes.list`. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /** How long it may stay unused before it is deleted. Default 1 hour. */
+  readonly idleTimeoutMs?: number;
+  /** How long it may live at all. Default: unbounded. */
+  readonly maxLifetimeMs?: number;
+  /** How long commands may run that name no timeout. Default 300,000. */
+  readonly commandTimeoutMs?: number;
+  /** An OCI runtime that the operator allowed, such as "runsc". */
+  readonly runtime?: string;
+}
+
+/** How a sandbox ended. */
+export interface Termination {
+  readonly cause: EnumName<typeof TerminationCause>;
+  /** One sentence for a person. */
+  readonly message: string;
+  readonly time: Date | undefined;
+}
+
+/** What is known of a sandbox. */
+export interface SandboxInfo {
+  readonly sandboxId: string;
+  readonly state: EnumName<typeof SandboxState>;
+  /** Which container stands behind the id, from 1. */
+  readonly generation: number;
+  /** "docker" or "bubblewrap". */
+  readonly engine: string;
+  readonly isolation: EnumName<typeof IsolationLevel>;
+  readonly owner: string;
+  /** The spec in force, defaults filled in. */
+  readonly spec: SandboxSpec;
+  readonly createTime: Date | undefined;
+  readonly lastUsedTime: Date | undefined;
+  /** When it will be deleted if nothing uses it. Undefined: never, while it is in use, or it has ended. */
+  readonly expireTime: Date | undefined;
+  readonly activeOperations: number;
+  /** In state TERMINATED only. */
+  readonly termination: Termination | undefined;
+}
+
+/** The figures of the service. */
+export interface Stats {
+  readonly totalSandboxes: number;
+  readonly activeOperations: number;
+  readonly maxSandboxes: number;
+  readonly idleTimeoutMs: number;
+  readonly cleanupIntervalMs: number;
+  readonly isShuttingDown: boolean;
+  readonly sandboxes: readonly { sandboxId: string; lastUsed: Date | undefined; isActive: boolean }[];
+  /** "docker" or "bubblewrap". */
+  readonly engine: string;
+}
+
+/** One thing that happened to a sandbox. */
+export interface SandboxEvent {
+  readonly sequence: number;
+  readonly time: Date | undefined;
+  readonly sandboxId: string;
+  /** TRIMMED: events before this sequence are lost. */
+  readonly type: EnumName<typeof SandboxEventType> | "TRIMMED";
+  readonly termination: Termination | undefined;
+  /** For IMAGE_PULL: bytes fetched, and bytes known to be needed. */
+  readonly pulledBytes: number;
+  readonly totalBytes: number;
+}
+
+/** How a command ended. */
+export interface ExitStatus {
+  readonly cause: EnumName<typeof ExitCause>;
+  /** 0 to 255; 128 + signal where a signal ended it; -1 where it is not known. */
+  readonly exitCode: number;
+  /** The signal that ended it; 0 if none did. */
+  readonly signal: number;
+  readonly durationMs: number;
+  /** Bytes it wrote to each stream, those that were not kept included. */
+  readonly stdoutBytes: number;
+  readonly stderrBytes: number;
+  /** One sentence for a person where the cause alone does not say enough. */
+  readonly message: string;
+  /** Whether it ended by itself with exit code 0. */
+  readonly ok: boolean;
+}
+
+/** Bytes that a command wrote, exactly and in order within each stream. */
+export interface Chunk {
+  /** Of a command with a terminal, everything is stdout. */
+  readonly stream: "stdout" | "stderr";
+  /** Place of the first byte in the stream. */
+  readonly offset: number;
+  readonly data: Uint8Array;
+  /**
+   * The bytes as UTF-8 text. A character that is not complete comes with the next chunk of its stream, and what is no
+   * UTF-8 as U+FFFD.
+   */
+  readonly text: string;
+  /** Bytes that are missing right before these, because the service does not keep them any more. */
+  readonly lost: number;
+}
+
+/** What is known of a command's process. */
+export interface ProcessInfo {
+  readonly processId: string;
+  readonly sandboxId: string;
+  readonly command: Command;
+  readonly startTime: Date | undefined;
+  /** Undefined while it runs. */
+  readonly status: ExitStatus | undefined;
+  /** Bytes written so far. */
+  readonly stdoutBytes: number;
+  readonly stderrBytes: number;
+  readonly hasTerminal: boolean;
+  readonly runId: string;
+}
+
+/** What is known of a file. */
+export interface FileInfo {
+  /**
+   * Its path for `stat`, its name in the directory for `list`, its path below the watched directory for `watch`. Bytes
+   * that are not UTF-8 are U+FFFD; `rawName` is exact.
+   */
+  readonly name: string;
+  readonly rawName: Uint8Array;
+  readonly kind: EnumName<typeof FileKind>;
+  readonly size: number;
+  /** Permission bits, such as 0o644. */
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly modifyTime: Date | undefined;
+  /** Where a symbolic link points. */
+  readonly linkTarget: string;
+}
+
+/** One change of a watched directory. */
+export interface FileChange {
+  readonly type: EnumName<typeof FileChangeType>;
+  /** Below the watched directory. */
+  readonly path: string;
+  readonly rawPath: Uint8Array;
+  /** What is known of it after the change. Undefined for REMOVED. */
+  readonly file: FileInfo | undefined;
+  readonly time: Date | undefined;
+}
+
+/** What an archive came to. */
+export interface Unpacked {
+  readonly entryCount: number;
+  /** Bytes of its regular files. */
+  readonly size: number;
+}
+
+/** What is known of a workspace. */
+export interface WorkspaceInfo {
+  readonly workspaceId: string;
+  /** Absolute path of its directory on the service's machine. */
+  readonly path: string;
+  readonly traceRefs: readonly string[];
+  readonly refCount: number;
+  /** Its live sandbox. Empty if it has none. */
+  readonly sandboxId: string;
+  /** Bytes its files take, as last measured. Undefined before. */
+  readonly size: number | undefined;
+  readonly createTime: Date | undefined;
+  readonly updateTime: Date | undefined;
+  readonly owner: string;
+  /** Most bytes that its files may take. 0: no bound. */
+  readonly quota: number;
+  readonly overQuota: boolean;
+}
+
+/** All workspaces, in byte order of their ids, and beside them what cannot be used as it is. */
+export interface WorkspaceList {
+  readonly workspaces: readonly WorkspaceInfo[];
+  /** `workspaceId` is empty for something in the workspaces root that is none of the service's. */
+  readonly broken: readonly {
+    readonly workspaceId: string;
+    readonly path: string;
+    readonly message: string;
+  }[];
+}
+
+/** What is known of a session. */
+export interface SessionInfo {
+  readonly sessionId: string;
+  readonly name: string;
+  readonly workerId: string;
+  readonly resourceType: string;
+  readonly status: EnumName<typeof SessionStatus>;
+  /** Its settings as in force. */
+  readonly config: JsonObject;
+  readonly customName: string;
+  readonly sandboxId: string;
+  readonly workspaceId: string;
+  /** How long it lives after its last call or refresh. */
+  readonly ttlMs: number;
+  readonly createTime: Date | undefined;
+  readonly lastUsedTime: Date | undefined;
+  /** Undefined while a call is under way. */
+  readonly expireTime: Date | undefined;
+  readonly activeCalls: number;
+  readonly owner: string;
+}
+
+/** A session that is asked for. */
+export interface SessionResource {
+  /** "bash", "python", "vm", "browser", "files" or another that `tools` names. */
+  readonly resourceType: string;
+  readonly config?: JsonObject;
+  readonly customName?: string;
+  /** The sandbox it is to live in. Default: one that is made for it. */
+  readonly sandboxId?: string;
+  /** The workspace to mount in the sandbox that is made for it. */
+  readonly workspaceId?: string;
+  /** How long it lives after its last call or refresh. Default 300,000. */
+  readonly ttlMs?: number;
+}
+
+/** What a call did to one session. */
+export interface SessionResult {
+  readonly resourceType: string;
+  readonly status: EnumName<typeof SessionResultStatus>;
+  /** The session after the call; of a destroyed one, as it last was. */
+  readonly session: SessionInfo | undefined;
+  /** What went wrong. */
+  readonly error: BerthError | undefined;
+}
+
+/** A session that took the place of another. */
+export interface Reinitialized {
+  /** REINITIALIZED or FAILED. */
+  readonly status: EnumName<typeof SessionResultStatus>;
+  readonly resourceType: string;
+  /** Empty if there was none. */
+  readonly oldSessionId: string;
+  /** Empty for FAILED. */
+  readonly newSessionId: string;
+  /** The new session's settings as in force. */
+  readonly configApplied: JsonObject;
+  readonly session: SessionInfo | undefined;
+  readonly error: BerthError | undefined;
+}
+
+/** Binary data that a tool returned, such as a screenshot. */
+export interface Attachment {
+  /** Such as "image/png". */
+  readonly mediaType: string;
+  readonly content: Uint8Array;
+  /** What it is called in the tool's data. */
+  readonly name: string;
+}
+
+/** How a tool was run. */
+export interface ToolMeta {
+  readonly tool: string;
+  readonly fullName: string;
+  readonly resourceType: string;
+  readonly sessionId: string;
+  readonly temporarySession: boolean;
+  readonly traceId: string;
+  readonly executionTimeMs: number;
+}
+
+/** What a tool reported. */
+export interface ToolResult {
+  /** 0: success. 4001: the tool failed. 5006: it exceeded its timeout. */
+  readonly code: number;
+  /** "success", or what went wrong. */
+  readonly message: string;
+  readonly data: JsonValue;
+  readonly attachments: readonly Attachment[];
+  readonly meta: ToolMeta;
+  /** Whether `code` is 0. What a command came to, such as its exit code, is in `data`. */
+  readonly ok: boolean;
+}
+
+/** Bytes that a tool's program wrote. */
+export interface ToolOutput {
+  readonly stream: "stdout" | "stderr";
+  readonly data: Uint8Array;
+}
+
+/** One call of a batch. */
+export interface ToolCall {
+  /** Such as "vm:screenshot". */
+  readonly tool: string;
+  readonly params?: JsonObject;
+  readonly timeoutMs?: number;
+  readonly traceId?: string;
+}
+
+/** What the tool reported, why it did not run, or undefined where it was not started. */
+export type BatchResult = ToolResult | BerthError | undefined;
+
+/** The types of sessions and their tools. Schemas are JSON Schema. */
+export interface Tools {
+  readonly tools: readonly {
+    /** Its full name, such as "vm:screenshot". */
+    readonly name: string;
+    readonly shortName: string;
+    readonly resourceType: string;
+    readonly description: string;
+    readonly paramsSchema: JsonObject;
+  }[];
+  readonly resourceTypes: readonly {
+    readonly name: string;
+    readonly description: string;
+    readonly configSchema: JsonObject;
+  }[];
+}
+
+/** One step of a run, as it was reported. */
+export interface RunStep {
+  readonly step: number;
+  readonly result: string;
+  readonly outcome: EnumName<typeof StepOutcome>;
+  readonly stuck: boolean;
+  readonly startTime: Date | undefined;
+  readonly endTime: Date | undefined;
+}
+
+/** One message of the conversation behind a run. */
+export interface RunMessage {
+  readonly role: EnumName<typeof RunMessageRole>;
+  readonly content: string;
+}
+
+/** What is known of a run. */
+export interface RunInfo {
+  readonly runId: string;
+  readonly name: string;
+  readonly state: EnumName<typeof RunState>;
+  /** UNSPECIFIED before the end. */
+  readonly outcome: EnumName<typeof RunOutcome>;
+  readonly message: string;
+  readonly currentStep: number;
+  readonly maxSteps: number;
+  readonly duplicateThreshold: number;
+  readonly stepTimeoutMs: number;
+  readonly maxDurationMs: number | undefined;
+  readonly nextStepPrompt: string;
+  readonly onEnd: EnumName<typeof RunOnEnd>;
+  /** Empty in `list`. */
+  readonly steps: readonly RunStep[];
+  readonly summary: string;
+  readonly sandboxId: string;
+  readonly createTime: Date | undefined;
+  readonly startTime: Date | undefined;
+  readonly endTime: Date | undefined;
+  readonly leaseExpireTime: Date | undefined;
+  readonly owner: string;
+  readonly messageCount: number;
+  /** Only of `get(…, { includeMessages: true })`. */
+  readonly messages: readonly RunMessage[];
+}
+
+/** A step that the service handed out. */
+export interface NextStep {
+  /** From 1. */
+  readonly step: number;
+  readonly prompt: string;
+  readonly leaseExpireTime: Date | undefined;
+  /** Names this start of the run; give it back with the report. */
+  readonly startId: string;
+}
+
+/** How a run goes on after a step: one of the two is set. */
+export interface Report {
+  readonly nextStep: NextStep | undefined;
+  readonly runEnd:
+    | {
+        readonly state: EnumName<typeof RunState>;
+        readonly outcome: EnumName<typeof RunOutcome>;
+        readonly message: string;
+        readonly summary: string;
+      }
+    | undefined;
+  /** Whether the run was found stuck after the step. */
+  readonly stuck: boolean;
+}
+
+/** One transition of a run. */
+export interface RunEvent {
+  readonly sequence: number;
+  readonly time: Date | undefined;
+  /** TRIMMED: events before this sequence are lost. */
+  readonly type: EnumName<typeof RunEventType> | "TRIMMED";
+  readonly state: EnumName<typeof RunState>;
+  readonly outcome: EnumName<typeof RunOutcome>;
+  readonly message: string;
+  readonly currentStep: number;
+  readonly step: RunStep | undefined;
+  readonly sandboxId: string;
+}

@@ -1,0 +1,183 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { allPages, type CallSettings, type Connection, newRequestId } from "./connection.ts";
+import { duration, specMessage, workspaceInfo } from "./convert.ts";
+import { BerthError } from "./errors.ts";
+import { cannotStream } from "./files.ts";
+import { Sandbox } from "./sandbox.ts";
+import { piecesOf, readableOf } from "./streams.ts";
+import type { SandboxSpec, Source, Unpacked, WorkspaceInfo, WorkspaceList } from "./types.ts";
+import type { ImportWorkspaceRequestSchema } from "./v1/workspace_pb.js";
+
+const PAGE = 1000;
+
+/** A workspace and its sandbox. */
+export interface WorkspaceSandbox {
+  readonly workspace: WorkspaceInfo;
+  /** Undefined where the engine does not answer; `unavailableReason` says why. */
+  readonly sandbox: Sandbox | undefined;
+  readonly unavailableReason: string;
+  /** Whether the sandbox was there already. */
+  readonly reused: boolean;
+}
+
+/**
+ * The workspaces of a service: directories that outlive the sandboxes they appear in. `berth.workspaces`. A workspace
+ * has an id of your own: any text of 1 to 256 bytes.
+ *
+ * What all methods may throw: INVALID_ARGUMENT for a bad id, WORKSPACE_NOT_FOUND, WORKSPACE_BROKEN.
+ */
+export class Workspaces {
+  readonly #connection: Connection;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** Makes a workspace and its directory; one that is there is returned as it is. */
+  async create(workspaceId: string, { signal }: CallSettings = {}): Promise<WorkspaceInfo> {
+    const request = { requestId: newRequestId(), workspaceId };
+    const call = (options: object) => this.#connection.workspaces.createWorkspace(request, options);
+    return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
+  /** What is known of a workspace; `measureSize` reads its whole tree. */
+  async get(
+    workspaceId: string,
+    { measureSize = false, signal }: CallSettings & { readonly measureSize?: boolean } = {},
+  ): Promise<WorkspaceInfo> {
+    const call = (options: object) =>
+      this.#connection.workspaces.getWorkspace({ workspaceId, measureSize }, options);
+    return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
+  /** All workspaces, and beside them what is broken. */
+  async list({ signal }: CallSettings = {}): Promise<WorkspaceList> {
+    const broken: WorkspaceList["broken"][number][] = [];
+    const workspaces = await allPages(async (pageToken) => {
+      const request = { pageSize: PAGE, pageToken };
+      const call = (options: object) => this.#connection.workspaces.listWorkspaces(request, options);
+      const page = await this.#connection.again(call, signal);
+      broken.push(...page.broken.map(({ workspaceId, path, message }) => ({ workspaceId, path, message })));
+      return { items: page.workspaces.map(workspaceInfo), nextPageToken: page.nextPageToken };
+    });
+    return { workspaces, broken };
+  }
+
+  /**
+   * Makes sure that a workspace has a running sandbox, in which it is the working directory. The workspace is made
+   * where there is none; a sandbox that is there stays as it is, a new one is made by `spec`.
+   *
+   * Throws as `sandboxes.create`; NO_SPACE where the workspace is past its quota.
+   */
+  async ensureSandbox(
+    workspaceId: string,
+    { signal, ...spec }: SandboxSpec & CallSettings = {},
+  ): Promise<WorkspaceSandbox> {
+    const request = { requestId: newRequestId(), workspaceId, spec: specMessage(spec) };
+    const call = (options: object) => this.#connection.workspaces.ensureWorkspaceSandbox(request, options);
+    const { workspace, sandbox, sandboxUnavailableReason, reused } = await this.#connection.again(
+      call,
+      signal,
+    );
+    return {
+      workspace: workspaceInfo(workspace),
+      sandbox: sandbox && new Sandbox(this.#connection, sandbox),
+      unavailableReason: sandboxUnavailableReason,
+      reused,
+    };
+  }
+
+  /** Deletes a workspace's sandbox; directory and references stay. Idempotent. */
+  async stopSandbox(
+    workspaceId: string,
+    { graceMs, signal }: CallSettings & { readonly graceMs?: number } = {},
+  ): Promise<WorkspaceInfo> {
+    const request = { requestId: newRequestId(), workspaceId, grace: duration(graceMs) };
+    const call = (options: object) => this.#connection.workspaces.stopWorkspaceSandbox(request, options);
+    return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
+  /** Records that a trace uses a workspace, which is made where there is none. It leaves any other. Idempotent. */
+  async addTraceRef(
+    workspaceId: string,
+    traceId: string,
+    { signal }: CallSettings = {},
+  ): Promise<WorkspaceInfo> {
+    const request = { requestId: newRequestId(), workspaceId, traceId };
+    const call = (options: object) => this.#connection.workspaces.addTraceRef(request, options);
+    return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
+  /** Records that a trace does not use a workspace any more. Idempotent. */
+  async removeTraceRef(
+    workspaceId: string,
+    traceId: string,
+    { signal }: CallSettings = {},
+  ): Promise<WorkspaceInfo> {
+    const request = { requestId: newRequestId(), workspaceId, traceId };
+    const call = (options: object) => this.#connection.workspaces.removeTraceRef(request, options);
+    return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+  }
+
+  /** The workspace that a trace uses, if it uses one. */
+  async lookupTrace(traceId: string, { signal }: CallSettings = {}): Promise<WorkspaceInfo | undefined> {
+    try {
+      const call = (options: object) => this.#connection.workspaces.lookupTrace({ traceId }, options);
+      return workspaceInfo((await this.#connection.again(call, signal)).workspace);
+    } catch (error) {
+      if (BerthError.is(error, "TRACE_NOT_FOUND")) return undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * Ends the use of a workspace: deletes every sandbox that it appears in, and clears its references. Throws
+   * WORKSPACE_IN_USE while traces refer to it (`metadata.ref_count`), unless `force`, which also deletes the directory
+   * and the workspace: then undefined is returned.
+   */
+  async cleanup(
+    workspaceId: string,
+    {
+      force = false,
+      graceMs,
+      signal,
+    }: CallSettings & { readonly force?: boolean; readonly graceMs?: number } = {},
+  ): Promise<WorkspaceInfo | undefined> {
+    const request = { requestId: newRequestId(), workspaceId, force, grace: duration(graceMs) };
+    const call = (options: object) => this.#connection.workspaces.cleanupWorkspace(request, options);
+    const { workspace } = await this.#connection.again(call, signal);
+    return workspace && workspaceInfo(workspace);
+  }
+
+  /** A workspace as an uncompressed tar. It is whole only when the stream has ended. */
+  exportArchive(workspaceId: string, { signal }: CallSettings = {}): ReadableStream<Uint8Array> {
+    const call = (options: object) => this.#connection.workspaces.exportWorkspace({ workspaceId }, options);
+    return readableOf((either) => this.#connection.chunks(call, either), signal);
+  }
+
+  /**
+   * Unpacks an uncompressed tar into a workspace, which is made where there is none. `replace`: in place of all that
+   * is there, in one step. Throws ARCHIVE_REJECTED, WORKSPACE_IN_USE; not in browsers.
+   */
+  async importArchive(
+    workspaceId: string,
+    source: Source,
+    { replace = false, signal }: CallSettings & { readonly replace?: boolean } = {},
+  ): Promise<Unpacked> {
+    if (!this.#connection.streamsRequests) throw cannotStream();
+    const { entryCount, sizeBytes } = await this.#connection.upload(
+      importMessages({ workspaceId, replace }, source),
+      (messages, options) => this.#connection.workspaces.importWorkspace(messages, options),
+      signal,
+    );
+    return { entryCount: Number(entryCount), size: Number(sizeBytes) };
+  }
+}
+
+async function* importMessages(
+  header: { readonly workspaceId: string; readonly replace: boolean },
+  source: Source,
+): AsyncGenerator<MessageInitShape<typeof ImportWorkspaceRequestSchema>> {
+  yield { part: { case: "header", value: header } };
+  for await (const piece of piecesOf(source)) yield { part: { case: "chunk", value: piece } };
+}

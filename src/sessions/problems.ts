@@ -1,0 +1,77 @@
+import { z } from "zod";
+import { nearest } from "../base/nearest.ts";
+
+/** What a value must be, by the name that zod has for it. */
+const KINDS: Readonly<Record<string, string>> = {
+  string: "a string",
+  number: "a number",
+  int: "a whole number",
+  boolean: "true or false",
+  array: "a list",
+  tuple: "a list",
+  object: "an object",
+  record: "an object",
+  null: "null",
+};
+
+/** Says what is wrong with a value, in words that follow its name, and what is allowed. A schema's own words come first. */
+export const problemOf: z.core.$ZodErrorMap = (issue) => {
+  switch (issue.code) {
+    case "invalid_type":
+      if (issue.input === undefined) return "is required";
+      return `must be ${KINDS[issue.expected] ?? issue.expected}`;
+    case "invalid_value":
+      return `must be ${oneOf(issue.values)}`;
+    case "too_small":
+      return `must ${bound(issue.origin, issue.inclusive ? "at least" : "more than", issue.minimum)}`;
+    case "too_big":
+      return `must ${bound(issue.origin, issue.inclusive ? "at most" : "less than", issue.maximum)}`;
+    case "unrecognized_keys":
+      return unknownNames(issue.keys, issue.inst);
+    case "not_multiple_of":
+      return `must be a multiple of ${issue.divisor}`;
+    case "invalid_format":
+      return `must be a valid ${issue.format}`;
+    case "invalid_union":
+      if (Array.isArray(issue.options)) return `must be ${oneOf(issue.options)}`;
+      return issue.input === undefined ? "is required" : `must be ${kindsOf(issue.errors)}`;
+    default:
+      return "is not allowed";
+  }
+};
+
+function oneOf(values: readonly unknown[]): string {
+  const shown = values.map((value) => (typeof value === "string" ? JSON.stringify(value) : String(value)));
+  return shown.length === 1 ? String(shown[0]) : `one of ${shown.join(", ")}`;
+}
+
+function bound(origin: string, how: string, limit: number | bigint): string {
+  if (origin === "string") return `have ${how} ${limit} characters`;
+  if (origin === "array" || origin === "set") return `have ${how} ${limit} items`;
+  return `be ${how} ${limit}`;
+}
+
+function unknownNames(keys: readonly string[], schema: unknown): string {
+  const known = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
+  const told = keys.slice(0, 5).map((key) => {
+    const meant = nearest(key, known);
+    return `${JSON.stringify(key)} is not known${meant === undefined ? "" : `; is it ${JSON.stringify(meant)}?`}`;
+  });
+  return told.join(", ");
+}
+
+/** What each alternative of a union asks for. */
+function kindsOf(alternatives: readonly (readonly z.core.$ZodIssue[])[]): string {
+  const kinds = alternatives.flatMap((issues) =>
+    issues.flatMap((issue) =>
+      issue.path.length > 0
+        ? []
+        : issue.code === "invalid_type"
+          ? [KINDS[issue.expected] ?? issue.expected]
+          : issue.code === "invalid_value"
+            ? [oneOf(issue.values)]
+            : [],
+    ),
+  );
+  return [...new Set(kinds)].join(" or ") || "another value";
+}

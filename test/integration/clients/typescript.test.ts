@@ -1,0 +1,298 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
+import { eventually } from "../../support/eventually.ts";
+import { ServeProcess } from "../../support/program.ts";
+
+let service: ServeProcess;
+let berth: Berth;
+let sandbox: Sandbox;
+
+beforeAll(async () => {
+  service = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap" });
+  berth = Berth.connect(service.address, { token: "" });
+  sandbox = await berth.sandboxes.create();
+});
+
+afterAll(async () => {
+  await berth?.close();
+  await service?.dispose();
+});
+
+const decoded = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
+const ended = async (processId: string): Promise<boolean> =>
+  (await sandbox.process(processId)).status !== undefined;
+
+test("makes a sandbox, which the end of a block deletes", async () => {
+  let sandboxId: string;
+  {
+    await using made = await berth.sandboxes.create({
+      labels: { test: "block" },
+      memoryBytes: 64 << 20,
+      idleTimeoutMs: 90_500,
+    });
+    sandboxId = made.sandboxId;
+    expect(made.info).toMatchObject({ state: "RUNNING", generation: 1, engine: "bubblewrap" });
+    expect(made.info.spec).toMatchObject({ memoryBytes: 64 << 20, idleTimeoutMs: 90_500, network: "NONE" });
+    expect(made.info.createTime).toBeInstanceOf(Date);
+    const listed = await berth.sandboxes.list({ labels: { test: "block" } });
+    expect(listed.map((each) => each.sandboxId)).toEqual([sandboxId]);
+    await made.update({ labels: { test: "other" } });
+    expect(made.info.spec.labels).toEqual({ test: "other" });
+  }
+  expect((await berth.sandboxes.get(sandboxId)).info).toMatchObject({
+    state: "TERMINATED",
+    termination: { cause: "DELETED" },
+  });
+});
+
+test("runs a command to its end", async () => {
+  const result = await sandbox.run("printf out; printf err >&2; exit 3", { env: { A: "b" } });
+  expect(result).toMatchObject({ stdout: "out", stderr: "err", exitCode: 3, ok: false, truncated: false });
+  expect(result.status.cause).toBe("EXITED");
+  await expect(sandbox.run(["false"], { check: true })).rejects.toThrow(CommandError);
+  expect((await sandbox.run(["cat"], { stdin: "given" })).stdout).toBe("given");
+  const long = await sandbox.run("seq 1000", { maxOutputBytes: 10 });
+  expect(long).toMatchObject({ truncated: true, stdout: "1\n2\n3\n1000\n".replace("3\n1000", "31000") });
+});
+
+test("passes output on as it comes, and returns it all", async () => {
+  const seen: string[] = [];
+  const result = await sandbox.run("echo out; echo err >&2", {
+    onStdout: async (text) => {
+      await Promise.resolve();
+      seen.push(`out ${text}`);
+    },
+    onStderr: (text) => seen.push(`err ${text}`),
+  });
+  expect(seen.sort()).toEqual(["err err\n", "out out\n"]);
+  expect(result).toMatchObject({ stdout: "out\n", stderr: "err\n", ok: true });
+});
+
+test("leaving the loop ends the command", async () => {
+  const process = sandbox.exec("echo begun; exec sleep 1000");
+  for await (const { stream, text } of process) {
+    expect({ stream, text }).toEqual({ stream: "stdout", text: "begun\n" });
+    break;
+  }
+  await eventually(() => ended(process.processId));
+  expect((await sandbox.process(process.processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
+});
+
+test("a signal ends the command, and is what the loop throws", async () => {
+  const stop = new AbortController();
+  const process = sandbox.exec("echo begun; exec sleep 1000", { signal: stop.signal });
+  const reading = (async () => {
+    for await (const _ of process) stop.abort(new Error("enough"));
+  })();
+  await expect(reading).rejects.toThrow("enough");
+  await eventually(() => ended(process.processId));
+});
+
+test("characters that are cut in two come whole, and what is no UTF-8 as U+FFFD", async () => {
+  const texts: string[] = [];
+  const line = "printf '\\303'; sleep 0.3; printf '\\251'; sleep 0.3; printf '\\377\\303'";
+  for await (const { text } of sandbox.exec(line)) texts.push(text);
+  expect(texts.join("")).toBe("é\uFFFD\uFFFD");
+});
+
+test("writes to stdin, once and in order, also from a web stream", async () => {
+  await using process = await sandbox.exec("cat", { keepStdinOpen: true }).start();
+  await Promise.all([process.write("one "), process.write("two ")]);
+  await new Response("three").body?.pipeThrough(new TextDecoderStream()).pipeTo(process.stdin());
+  const { stdout, ok } = await process.result();
+  expect({ stdout, ok }).toEqual({ stdout: "one two three", ok: true });
+  await expect(process.write("late")).rejects.toMatchObject({ reason: "PROCESS_STATE" });
+});
+
+test("gives a command a terminal, whose size changes", async () => {
+  await using process = await sandbox
+    .exec("stty size; read line; stty size", { terminal: { columns: 90, rows: 30 } })
+    .start();
+  await process.resize(120, 40);
+  await process.write("\n");
+  const { stdout } = await process.result();
+  expect(stdout).toMatch(/^(30 90|40 120)\r\n[\s\S]*40 120\r\n$/);
+});
+
+test("leaves a detached command running, which others attach to, signal and wait for", async () => {
+  const first = sandbox.exec("echo begun; sleep 1000", { detach: true });
+  await first.start();
+  await first.end();
+  const found = await sandbox.processes();
+  expect(found.map(({ processId }) => processId)).toContain(first.processId);
+  const second = sandbox.attach(first.processId);
+  expect((await second.read())?.text).toBe("begun\n");
+  await second.signal(15);
+  expect(await second.wait()).toMatchObject({ cause: "SIGNALED", exitCode: 143, ok: false });
+  await second.kill();
+  const again = await sandbox.attach(first.processId, { stdoutOffset: 2 }).result();
+  expect(again.stdout).toBe("gun\n");
+});
+
+test("reads and writes files", async () => {
+  const { files } = sandbox;
+  expect(await files.write("a/text.txt", "héllo", { mode: 0o600 })).toMatchObject({ size: 6, mode: 0o600 });
+  await files.write("a/text.txt", "!", { append: true });
+  expect(await files.readText("a/text.txt")).toBe("héllo!");
+  expect(decoded(await files.read("a/text.txt", { offset: 3, limit: 2 }))).toBe("ll");
+  expect((await files.list("a")).map(({ name, kind }) => [name, kind])).toEqual([["text.txt", "REGULAR"]]);
+  await files.move("a/text.txt", "b/text.txt", { createParents: true });
+  expect([await files.exists("a/text.txt"), await files.exists("b/text.txt")]).toEqual([false, true]);
+  await files.mkdir("a/deep/er");
+  await files.remove("a", { recursive: true });
+  await files.remove("a", { allowMissing: true });
+  await expect(files.read("a")).rejects.toMatchObject({ reason: "FILE_NOT_FOUND", code: "NOT_FOUND" });
+  await files.write("bad.txt", new Uint8Array([0xff]));
+  await expect(files.readText("bad.txt")).rejects.toThrow(TypeError);
+});
+
+test("carries files as web streams, of any size", async () => {
+  const bytes = new Uint8Array(20 << 20).map((_, at) => (at * 7 + (at >> 8)) & 0xff);
+  const uploaded = await sandbox.files.upload("big", new Blob([bytes]).stream());
+  expect(uploaded.size).toBe(bytes.length);
+  expect(Buffer.from(await sandbox.files.read("big")).equals(bytes)).toBe(true);
+  const down = new Uint8Array(await new Response(sandbox.files.download("big", { offset: 5 })).arrayBuffer());
+  expect(Buffer.from(down).equals(bytes.subarray(5))).toBe(true);
+  expect((await sandbox.files.write("big2", bytes)).size).toBe(bytes.length);
+  const left = sandbox.files.download("big").getReader();
+  expect((await left.read()).value?.length).toBeGreaterThan(0);
+  await left.cancel();
+  const failing = new ReadableStream({ pull: () => Promise.reject(new Error("torn")) });
+  await expect(sandbox.files.upload("big", failing)).rejects.toThrow("torn");
+  expect((await sandbox.files.stat("big")).size).toBe(bytes.length);
+});
+
+test("carries archives", async () => {
+  await sandbox.files.write("tree/one", "1");
+  expect(await sandbox.files.uploadArchive(sandbox.files.downloadArchive("tree"), "copy")).toMatchObject({
+    size: 1,
+  });
+  expect(await sandbox.files.readText("copy/one")).toBe("1");
+});
+
+test("watches a directory", async () => {
+  await sandbox.files.mkdir("watched");
+  await using changes = await sandbox.files.watch("watched", { intervalMs: 100 }).start();
+  await sandbox.files.write("watched/new", "x");
+  expect(await changes.read()).toMatchObject({ type: "CREATED", path: "new", file: { kind: "REGULAR" } });
+});
+
+test("keeps sessions, with their tools", async () => {
+  const worker = berth.worker();
+  {
+    await using mine = worker;
+    expect(await mine.create("bash")).toMatchObject([{ status: "CREATED", resourceType: "bash" }]);
+    expect(await mine.create(["bash"])).toMatchObject([{ status: "EXISTS" }]);
+    await mine.execute("bash:run", { command: "X=5" });
+    const result = await mine.execute("bash:run", { command: "echo $X" });
+    expect(result).toMatchObject({
+      ok: true,
+      code: 0,
+      data: { stdout: "5\n" },
+      meta: { temporarySession: false },
+    });
+    const streamed = [];
+    for await (const each of mine.executeStream("bash:run", { command: "echo out" })) streamed.push(each);
+    expect(streamed.map((each) => ("stream" in each ? decoded(each.data) : each.code))).toEqual(["out\n", 0]);
+    const batch = await mine.executeBatch([
+      { tool: "bash:run", params: { command: "echo $X" } },
+      { tool: "bash:nothing" },
+    ]);
+    expect(batch).toMatchObject([{ data: { stdout: "5\n" } }, { reason: "TOOL_NOT_FOUND" }]);
+    expect(await mine.reinitialize("bash")).toMatchObject({ status: "REINITIALIZED", error: undefined });
+    expect((await mine.execute("bash:run", { command: "echo $X" })).data).toMatchObject({ stdout: "\n" });
+    expect(await mine.refresh()).toMatchObject([{ status: "REFRESHED" }]);
+    await expect(mine.view("bash")).rejects.toMatchObject({ reason: "UNSUPPORTED" });
+  }
+  expect(await worker.list()).toEqual([]);
+  const temporary = await worker.execute("bash:run", { command: "echo once" });
+  expect(temporary.meta.temporarySession).toBe(true);
+  const { tools, resourceTypes } = await berth.sessions.tools();
+  expect(tools.map(({ name }) => name)).toContain("bash:run");
+  expect(resourceTypes.map(({ name }) => name)).toContain("bash");
+});
+
+test("keeps workspaces", async () => {
+  const { workspaces } = berth;
+  const id = "team/typescript";
+  const { sandbox: own, reused } = await workspaces.ensureSandbox(id);
+  expect(reused).toBe(false);
+  await own?.run("echo kept > file.txt", { check: true });
+  await workspaces.addTraceRef(id, "trace-1");
+  expect(await workspaces.lookupTrace("trace-1")).toMatchObject({ workspaceId: id, refCount: 1 });
+  expect(await workspaces.lookupTrace("trace-2")).toBeUndefined();
+  const archive = new Uint8Array(await new Response(workspaces.exportArchive(id)).arrayBuffer());
+  expect(await workspaces.importArchive("team/copy", archive)).toMatchObject({ size: 5 });
+  await expect(workspaces.cleanup(id)).rejects.toMatchObject({
+    reason: "WORKSPACE_IN_USE",
+    metadata: { ref_count: "1" },
+  });
+  expect((await workspaces.get(id, { measureSize: true })).size).toBeGreaterThan(0);
+  expect(await workspaces.cleanup(id, { force: true })).toBeUndefined();
+  expect((await workspaces.list()).workspaces.map(({ workspaceId }) => workspaceId)).toEqual(["team/copy"]);
+});
+
+test("supervises runs, and tells what becomes of them", async () => {
+  const { runs } = berth;
+  const { runId } = await runs.create({ name: "by hand", maxSteps: 2, stepTimeoutMs: 60_000 });
+  const { nextStep } = await runs.start(runId, "go");
+  await runs.keepAlive(runId, nextStep);
+  const first = await runs.report(runId, nextStep, { result: "half" });
+  expect(first.nextStep?.step).toBe(2);
+  const last = await runs.report(runId, first.nextStep ?? nextStep, { result: "all", outcome: "FINISHED" });
+  expect(last.runEnd).toMatchObject({ state: "FINISHED", outcome: "FINISHED" });
+  const types: string[] = [];
+  for await (const { type } of runs.watch(runId)) {
+    types.push(type);
+    if (type === "ENDED") break;
+  }
+  expect(types).toEqual(["CREATED", "STARTED", "STEP_REPORTED", "STEP_REPORTED", "ENDED"]);
+  expect(await runs.get(runId, { includeMessages: true })).toMatchObject({
+    state: "FINISHED",
+    steps: [{ result: "half" }, { result: "all", outcome: "FINISHED" }],
+    messages: [{ role: "USER", content: "go" }],
+  });
+  await runs.delete(runId);
+  expect((await runs.list()).map((run) => run.runId)).not.toContain(runId);
+});
+
+test("tells what happens to sandboxes, and the service's figures", async () => {
+  const made = await berth.sandboxes.create();
+  await made.delete();
+  const types: string[] = [];
+  for await (const { type, termination } of berth.sandboxes.events({ sandboxId: made.sandboxId })) {
+    types.push(type);
+    if (type === "TERMINATED") expect(termination?.cause).toBe("DELETED");
+    if (type === "TERMINATED") break;
+  }
+  expect(types).toEqual(["CREATING", "RUNNING", "DELETING", "TERMINATED"]);
+  expect(await berth.sandboxes.stats()).toMatchObject({ engine: "bubblewrap", maxSandboxes: 100 });
+});
+
+test("a create that is given up leaves nothing", async () => {
+  await using other = Berth.connect(service.address);
+  const label = { test: "given up" };
+  const stop = new AbortController();
+  const creating = other.sandboxes.create({ labels: label, signal: stop.signal });
+  stop.abort(new Error("changed my mind"));
+  await expect(creating).rejects.toThrow("changed my mind");
+  await other.close();
+  expect(await berth.sandboxes.list({ labels: label })).toEqual([]);
+  await expect(other.sandboxes.stats()).rejects.toThrow("closed");
+});
+
+test("finds a service at a Unix socket", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-typescript-"));
+  const address = `unix:${path.join(directory, "berth.sock")}`;
+  const local = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_LISTEN: address });
+  try {
+    await using client = Berth.connect(address);
+    expect((await client.sandboxes.stats()).engine).toBe("bubblewrap");
+  } finally {
+    await local.dispose();
+    await rm(directory, { recursive: true });
+  }
+});
