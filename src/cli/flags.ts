@@ -122,7 +122,7 @@ export function addSpecFlags(command: Command): Command {
     .option("--runtime <name>", "OCI runtime that the operator allowed, as runsc")
     .option(
       "-v, --volume <SOURCE:TARGET[:ro]>",
-      "show a workspace, or a directory of the service's machine by its absolute path, may be repeated",
+      "mount a workspace, or a directory of the service's machine by its absolute path, may be repeated",
       collect,
     )
     .option(
@@ -134,7 +134,7 @@ export function addSpecFlags(command: Command): Command {
 
 /** Adds the flag that makes a workspace the place where commands start. */
 export function addWorkspaceFlag(command: Command): Command {
-  return command.option("--workspace <id>", "workspace to show at the directory that commands start in");
+  return command.option("--workspace <id>", "workspace to mount at the directory that commands start in");
 }
 
 /** Where commands start by the service's own default. */

@@ -39,7 +39,7 @@ export function listCommand(name: string): Command {
     .option(
       "--format <format>",
       "json (one object a line), a template for each line such as '{{.ID}} {{.spec.image}}', or 'table TEMPLATE', " +
-        "its columns parted by \\t",
+        "its columns separated by \\t",
     )
     .addHelpText(
       "after",

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { CuttableLink } from "../../support/cuttable-link.ts";
 import { eventually } from "../../support/eventually.ts";
 import { endOf, ServeProcess } from "../../support/program.ts";
 import { runHere } from "../../support/program-here.ts";
@@ -156,6 +157,31 @@ describe("wait", () => {
     // The end of the first is in the history of events, and not what is waited for.
     expect(await berth("wait", "--timeout", "500ms", sandbox)).toMatchObject({ code: 124, stdout: "" });
     await ok("rm", "--grace", "0s", sandbox);
+  });
+
+  test("goes on over another connection where one breaks", async () => {
+    const sandbox = await ok("create");
+    const process = await detached(sandbox, "sleep", "1000");
+    const link = await CuttableLink.to(service.address);
+    try {
+      const waiting = service.begin(["wait", sandbox, process], { env: { BERTH_ADDRESS: link.address } });
+      const end = endOf(waiting);
+      await eventually(async () => {
+        const metrics = await (await fetch(`http://${service.address}/metrics`)).text();
+        return (
+          /^berth_rpc_in_flight\{.*WatchEvents.*\} 1$/m.test(metrics) &&
+          /^berth_rpc_in_flight\{.*AttachProcess.*\} 1$/m.test(metrics)
+        );
+      });
+      link.cut();
+      await ok("rm", "--grace", "0s", sandbox);
+      await link.restore();
+      const { exitCode, stdout, stderr } = await end;
+      expect([exitCode, stdout.toString()]).toEqual([125, "deleted\n125\n"]);
+      expect(stderr).toContain("trying to go on (1 of 6)");
+    } finally {
+      link.cut();
+    }
   });
 
   test("Ctrl-C ends the waiting alone", async () => {
