@@ -68,6 +68,7 @@ describe("defaults", () => {
       warmPools: [],
       warmSessions: [],
       logLevel: "info",
+      logFormat: "auto",
     });
   });
 
