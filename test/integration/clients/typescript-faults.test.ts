@@ -108,13 +108,13 @@ test("trusts a certificate that it is given, and no other", async () => {
     BERTH_TLS_KEY: own.key,
   });
   onTestFinished(() => secure.dispose());
-  const settings = async (file: string) => ({ tls: { ca: await readFile(file) }, retryForMs: 0 });
+  const settings = async (file: string) => ({ tls: { ca: await readFile(file) } });
   const stats = await connect(secure.address, await settings(own.cert)).sandboxes.stats();
   expect(stats.engine).toBe("bubblewrap");
-  for (const wrong of [await settings(other.cert), { tls: true, retryForMs: 0 }]) {
+  for (const wrong of [await settings(other.cert), { tls: true }]) {
     const error = await failureOf(connect(secure.address, wrong).sandboxes.stats());
-    expect(error).toMatchObject({ code: "UNAVAILABLE" });
-    expect((error as Error).message).toMatch(/certificate/);
+    expect(error).toMatchObject({ code: "FAILED_PRECONDITION", reason: "" });
+    expect((error as Error).message).toContain("is not trusted");
   }
   const plain = await failureOf(connect(secure.address, { retryForMs: 0 }).sandboxes.stats());
   expect(plain).toBeInstanceOf(BerthError);
@@ -161,7 +161,7 @@ test("says what was received where the connection stays lost", async () => {
   });
   // With no one to read it, the service ends it.
   const status = async () => (await sandbox.process(command.processId)).status;
-  expect(await eventually(status)).toMatchObject({ cause: "SIGNALED" });
+  expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
   const rest = await sandbox.attach(command.processId, { stdoutOffset: 5 }).result();
   expect(rest.stdout).toBe("");
 });
