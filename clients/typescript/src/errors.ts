@@ -119,8 +119,20 @@ export function errorOf(error: unknown, address: string, signal?: AbortSignal): 
   const detail = error.findDetails(ErrorDetailSchema)[0];
   const code = codeOf(error.code);
   if (detail !== undefined) return made(code, error.rawMessage, detail, error);
+  const certificate = untrusted(error.cause);
+  if (certificate !== undefined) {
+    const message = `The certificate of the service at ${address} is not trusted: ${certificate} Give its authority's as tls.ca.`;
+    // Trying again will not help.
+    return new BerthError(message, { code: "FAILED_PRECONDITION", cause: error });
+  }
   const where = code === "UNAVAILABLE" ? `The service at ${address} cannot be reached: ` : "";
   return new BerthError(where + (error.rawMessage || code), { code, cause: error });
+}
+
+/** What is wrong with a certificate, by Node, if that is what went wrong. */
+function untrusted(cause: unknown): string | undefined {
+  if (!(cause instanceof Error) || !("code" in cause) || typeof cause.code !== "string") return undefined;
+  return /CERT|SELF_SIGNED|^UNABLE_TO_/.test(cause.code) ? `${cause.message} (${cause.code}).` : undefined;
 }
 
 /** The error of one part of a call. */

@@ -1,0 +1,251 @@
+import { once } from "node:events";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import http2 from "node:http2";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import {
+  Berth,
+  BerthError,
+  ConnectionLostError,
+  type ConnectSettings,
+} from "../../../clients/typescript/src/node.ts";
+import {
+  type GetSandboxResponseSchema,
+  SandboxService,
+  type SandboxState,
+} from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { makeCertificate } from "../../support/certificate.ts";
+import { CuttableLink } from "../../support/cuttable-link.ts";
+import { eventually } from "../../support/eventually.ts";
+import { ServeProcess } from "../../support/program.ts";
+
+let directory: string;
+let service: ServeProcess;
+
+beforeAll(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), "berth-typescript-"));
+  service = await ServeProcess.start([], { BERTH_ENGINE: "bubblewrap" });
+});
+
+afterAll(async () => {
+  await service?.dispose();
+  if (directory) await rm(directory, { recursive: true, force: true });
+});
+
+/** A client that the test's end closes. */
+function connect(address = service.address, settings: ConnectSettings = {}): Berth {
+  const berth = Berth.connect(address, settings);
+  onTestFinished(() => berth.close());
+  return berth;
+}
+
+async function linked(): Promise<CuttableLink> {
+  const link = await CuttableLink.to(service.address);
+  onTestFinished(() => link.cut());
+  return link;
+}
+
+const failureOf = (call: Promise<unknown>): Promise<unknown> =>
+  call.then(
+    (answer) => Promise.reject(new Error(`the call did not fail: ${JSON.stringify(answer)}`)),
+    (error: unknown) => error,
+  );
+
+test.each(["nonsense", "", "host:port", "ftp://host", "http://"])("refuses the address %j", (address) => {
+  // Of the environment, an empty one says as little.
+  const env = process.env.BERTH_ADDRESS;
+  process.env.BERTH_ADDRESS = address;
+  try {
+    if (address === "") expect(Berth.connect(address).address).toBe("127.0.0.1:7070");
+    else expect(() => Berth.connect(address)).toThrow("is not an address");
+  } finally {
+    if (env === undefined) delete process.env.BERTH_ADDRESS;
+    else process.env.BERTH_ADDRESS = env;
+  }
+});
+
+test("a service that is down is UNAVAILABLE, after the time for which calls are made again", async () => {
+  const link = await linked();
+  link.cut();
+  const berth = connect(link.address, { retryForMs: 300 });
+  const start = performance.now();
+  const error = await failureOf(berth.sandboxes.stats());
+  expect(performance.now() - start).toBeGreaterThan(100);
+  expect(error).toBeInstanceOf(BerthError);
+  expect(error).toMatchObject({ code: "UNAVAILABLE", reason: "" });
+  expect((error as Error).message).toContain(`The service at ${link.address} cannot be reached`);
+});
+
+test("a call goes on where the service comes back in time", async () => {
+  const link = await linked();
+  link.cut();
+  const stats = connect(link.address, { retryForMs: 60_000 }).sandboxes.stats();
+  await link.restore();
+  expect(await stats).toMatchObject({ engine: "bubblewrap" });
+});
+
+test("an aborted call throws what it was aborted with, also while it waits for the service", async () => {
+  const link = await linked();
+  link.cut();
+  const berth = connect(link.address, { retryForMs: 60_000 });
+  await expect(berth.sandboxes.stats({ signal: AbortSignal.timeout(200) })).rejects.toThrow(
+    expect.objectContaining({ name: "TimeoutError" }),
+  );
+});
+
+test("trusts a certificate that it is given, and no other", async () => {
+  const [own, other] = await Promise.all([
+    makeCertificate(directory, "own"),
+    makeCertificate(directory, "other"),
+  ]);
+  const secure = await ServeProcess.start([], {
+    BERTH_ENGINE: "bubblewrap",
+    BERTH_TLS_CERT: own.cert,
+    BERTH_TLS_KEY: own.key,
+  });
+  onTestFinished(() => secure.dispose());
+  const settings = async (file: string) => ({ tls: { ca: await readFile(file) } });
+  const stats = await connect(secure.address, await settings(own.cert)).sandboxes.stats();
+  expect(stats.engine).toBe("bubblewrap");
+  for (const wrong of [await settings(other.cert), { tls: true }]) {
+    const error = await failureOf(connect(secure.address, wrong).sandboxes.stats());
+    expect(error).toMatchObject({ code: "FAILED_PRECONDITION", reason: "" });
+    expect((error as Error).message).toContain("is not trusted");
+  }
+  const plain = await failureOf(connect(secure.address, { retryForMs: 0 }).sandboxes.stats());
+  expect(plain).toBeInstanceOf(BerthError);
+  expect(() => Berth.connect(secure.address, { tls: { ca: own.cert } })).toThrow("not its path");
+  expect(() => Berth.connect("http://127.0.0.1:1", { tls: true })).toThrow("write https://");
+});
+
+test("goes on at the byte where the connection broke", async () => {
+  const link = await linked();
+  await using sandbox = await connect().sandboxes.create();
+  const berth = connect(link.address);
+  const far = await berth.sandboxes.get(sandbox.sandboxId);
+  const numbers: string[] = [];
+  const line = "for i in $(seq 200); do echo $i; sleep 0.01; done";
+  let cuts = 0;
+  for await (const { text, lost } of far.exec(line)) {
+    expect(lost).toBe(0);
+    numbers.push(text);
+    if (numbers.length % 40 === 0 && cuts < 3) {
+      cuts++;
+      link.cut();
+      await link.restore();
+    }
+  }
+  expect(cuts).toBeGreaterThan(0);
+  expect(numbers.join("")).toBe(Array.from({ length: 200 }, (_, index) => `${index + 1}\n`).join(""));
+});
+
+test("says what was received where the connection stays lost", async () => {
+  const link = await linked();
+  await using sandbox = await connect().sandboxes.create();
+  const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
+  const command = far.exec("printf begun; exec sleep 1000", { reconnectMs: 500 });
+  const reading = (async () => {
+    for await (const _ of command) link.cut();
+  })();
+  const error = await failureOf(reading);
+  expect(error).toBeInstanceOf(ConnectionLostError);
+  expect(error).toMatchObject({
+    code: "UNAVAILABLE",
+    processId: command.processId,
+    stdoutReceived: 5,
+    stderrReceived: 0,
+  });
+  // With no one to read it, the service ends it.
+  const status = async () => (await sandbox.process(command.processId)).status;
+  expect(await eventually(status)).toMatchObject({ cause: "CANCELED" });
+  const rest = await sandbox.attach(command.processId, { stdoutOffset: 5 }).result();
+  expect(rest.stdout).toBe("");
+});
+
+test("writes once to stdin, and downloads to the end, over connections that break", async () => {
+  const link = await linked();
+  await using sandbox = await connect().sandboxes.create();
+  const far = await connect(link.address).sandboxes.get(sandbox.sandboxId);
+  await using process = await far.exec("cat", { keepStdinOpen: true }).start();
+  for (let index = 0; index < 5; index++) {
+    const writing = process.write(`${index}\n`);
+    link.cut();
+    await link.restore();
+    await writing;
+  }
+  await process.closeStdin();
+  expect((await process.result()).stdout).toBe("0\n1\n2\n3\n4\n");
+
+  const bytes = new Uint8Array(8 << 20).map((_, at) => (at * 31) & 0xff);
+  await sandbox.files.write("big", bytes);
+  const pieces: Uint8Array[] = [];
+  for await (const piece of far.files.download("big")) {
+    pieces.push(piece);
+    if (pieces.length !== 2) continue;
+    link.cut();
+    await link.restore();
+  }
+  expect(Buffer.concat(pieces).equals(bytes)).toBe(true);
+});
+
+/** A service of another version: real HTTP/2, answers of its own. Returns its address and the headers it was sent. */
+async function otherVersion(
+  answer: MessageInitShape<typeof GetSandboxResponseSchema>,
+): Promise<{ address: string; authorization: (string | null)[] }> {
+  const authorization: (string | null)[] = [];
+  const handler = connectNodeAdapter({
+    routes: (router) =>
+      router.rpc(SandboxService.method.getSandbox, (_request, context) => {
+        authorization.push(context.requestHeader.get("authorization"));
+        return answer;
+      }),
+  });
+  const server = http2.createServer(handler);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  onTestFinished(() => void server.close());
+  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, authorization };
+}
+
+test("takes fields and names of a newer service, and tells of calls that an older one lacks", async () => {
+  const { address, authorization } = await otherVersion({
+    sandbox: {
+      sandboxId: "newer",
+      state: 77 as SandboxState,
+      // A field that this client has no name for.
+      $unknown: [{ no: 1000, wireType: 2, data: new Uint8Array([2, 104, 105]) }],
+    },
+  });
+  const berth = connect(address, { token: "secret", retryForMs: 0 });
+  const { info } = await berth.sandboxes.get("newer");
+  expect(info).toMatchObject({ sandboxId: "newer", state: "UNKNOWN_77", isolation: "UNSPECIFIED" });
+  expect(await failureOf(berth.runs.list())).toMatchObject({ code: "UNIMPLEMENTED", reason: "" });
+  await connect(address, { token: "" }).sandboxes.get("newer");
+  expect(authorization).toEqual(["Bearer secret", null]);
+});
+
+test("an error has its reason, its facts, and says when to come back", async () => {
+  const berth = connect();
+  const missing = await failureOf(berth.sandboxes.get("missing"));
+  expect(missing).toMatchObject({
+    name: "BerthError",
+    code: "NOT_FOUND",
+    reason: "SANDBOX_NOT_FOUND",
+    metadata: { sandbox_id: "missing" },
+    retryAfterMs: undefined,
+  });
+  expect(BerthError.is(missing, "SANDBOX_NOT_FOUND", "FILE_NOT_FOUND")).toBe(true);
+  expect(BerthError.is(missing, "FILE_NOT_FOUND")).toBe(false);
+});
+
+test("a call takes the time that it is given", async () => {
+  await using sandbox = await connect().sandboxes.create();
+  const hasty = await connect(service.address, { timeoutMs: 300, retryForMs: 0 }).sandboxes.get(
+    sandbox.sandboxId,
+  );
+  expect(await failureOf(hasty.run("exec sleep 1000"))).toMatchObject({ code: "DEADLINE_EXCEEDED" });
+});
