@@ -7,6 +7,7 @@ import { PersonBrowser } from "../test/support/person-browser.ts";
 import { CALLS, type Result } from "./cells.ts";
 import type { InteropClient } from "./client.ts";
 import { buildWeb, webVersion } from "./libraries.ts";
+import { needsImage } from "./run.ts";
 
 /** Serves the page that makes the calls; `origin` is what the service must allow. */
 export class InteropPage implements AsyncDisposable {
@@ -40,6 +41,7 @@ export class InteropPage implements AsyncDisposable {
     return {
       name,
       prepare: async (options) => {
+        await needsImage("desktop", options);
         const cwd = await buildWeb(options);
         this.#bundle = readFileSync(path.join(cwd, "bundle.js"), "utf8");
         const browser = await PersonBrowser.start();

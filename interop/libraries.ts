@@ -2,7 +2,7 @@ import { cpSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { CALLS, type Task } from "./cells.ts";
 import type { InteropClient, PrepareOptions, ReadyClient, Target } from "./client.ts";
-import { must, needs, ROOT, resultOf, workDirectory } from "./run.ts";
+import { GO_ENVIRONMENT, must, needs, needsGo, ROOT, resultOf, workDirectory } from "./run.ts";
 
 /** A program of `interop/clients`: it takes address, sandbox, call and argument, and prints a result. */
 function program(version: string, command: readonly string[], env: Record<string, string> = {}): ReadyClient {
@@ -24,9 +24,9 @@ function once<T>(work: (options: PrepareOptions) => Promise<T>): (options: Prepa
 }
 
 const buildGo = once(async (options: PrepareOptions) => {
-  await needs("go", "golang-go", options);
+  await needsGo(options);
   const cwd = workDirectory("go");
-  const env = { GOTOOLCHAIN: "auto" };
+  const env = GO_ENVIRONMENT;
   // The line that the documentation gives.
   await must("npx", ["@bufbuild/buf", "generate", path.join(ROOT, "proto")], { ...options, cwd, env });
   await must("go", ["build", "-o", "bin/", "./grpc", "./connect"], { ...options, cwd, env });

@@ -6,7 +6,7 @@ import { CELLS, type Cell, problemOf, taskOf } from "./cells.ts";
 import { type InteropClient, NotThere, type ReadyClient } from "./client.ts";
 import { LIBRARIES } from "./libraries.ts";
 import { type ClientReport, type Outcome, page, table } from "./report.ts";
-import { ROOT } from "./run.ts";
+import { needsImage, ROOT } from "./run.ts";
 import { InteropService } from "./service.ts";
 import { TOOLS } from "./tools.ts";
 
@@ -48,6 +48,10 @@ const clients = chosen(
 ).map((name) => everyone.find((client) => client.name === name) as InteropClient);
 const cells = chosen(values.cells, CELLS);
 
+await needsImage("base", { agreed: values.yes, signal: within(PREPARE_MS) }).catch((error: unknown) => {
+  console.error(messageOf(error));
+  process.exit(1);
+});
 await using service = await InteropService.start(pageServer.origin);
 const reports: ClientReport[] = [];
 let unique = 0;

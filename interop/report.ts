@@ -58,7 +58,7 @@ ${table(reports)}
 | unary | \`RunCommand\`: output and exit code |
 | stream | \`Exec\`: 20,000 lines, counted and hashed, then the exit code |
 | reason | \`GetSandbox\` of an unknown id: code, and reason and metadata of the typed \`ErrorDetail\` |
-| deadline | \`Exec\` with one second: DEADLINE_EXCEEDED, and the process is gone from the sandbox |
+| deadline | \`Exec\` with two seconds: DEADLINE_EXCEEDED, and the process is gone from the sandbox |
 | cancel | \`Exec\`, canceled after its first output: the process is gone from the sandbox |
 | 12 MB | \`Exec\` of 12 MiB of random bytes, counted and hashed |
 | 100 in parallel | 100 calls of \`RunCommand\` at once; each has its own output |
@@ -74,7 +74,7 @@ npm run interop -- --only grpc-go          # one client, or several: --only grpc
 \`\`\`
 
 It needs Docker; the clients need Go, Rust, Java with Maven, Python and, for the browser, the desktop image
-(\`scripts/desktop-rootfs.sh\`). It exits 1 if a cell failed or was not run.
+(\`scripts/base-image.sh --desktop\`). It exits 1 if a cell failed or was not run.
 
 ## Go stubs
 

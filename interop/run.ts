@@ -90,6 +90,30 @@ export async function needs(
   throw new NotThere(`${program} is missing. Type: apt-get install --no-install-recommends ${packages}`);
 }
 
+/** A Go of 1.21 or newer fetches the release that it is asked for by itself. */
+export const GO_ENVIRONMENT = { GOTOOLCHAIN: "auto" } as const;
+
+/** Makes sure that there is a Go that can fetch any other. */
+export async function needsGo(options: PrepareOptions): Promise<void> {
+  await needs("go", "golang-go", options);
+  const { stdout } = await run("go", ["env", "GOVERSION"], { ...options, env: { GOTOOLCHAIN: "local" } });
+  const minor = Number(/^go1\.(\d+)/.exec(stdout)?.[1] ?? 0);
+  if (minor < 21)
+    throw new NotThere(`Go 1.21 or newer is needed, this is ${stdout.trim()}. See https://go.dev/dl`);
+}
+
+/** Makes sure that one of Berth's own images is there. */
+export async function needsImage(
+  name: "base" | "desktop",
+  { agreed, signal }: PrepareOptions,
+): Promise<void> {
+  const image = `berth/${name}:latest`;
+  if ((await run("docker", ["image", "inspect", image], { signal })).exitCode === 0) return;
+  const command = `scripts/base-image.sh${name === "base" ? "" : ` --${name}`}`;
+  if (!agreed) throw new NotThere(`The image ${image} is missing. Type: ${command}`);
+  await must("sh", ["-c", `${command} --yes`], { signal });
+}
+
 /** A copy of a client's sources, with room for what is built of them. */
 export function workDirectory(name: string): string {
   const directory = path.join(ROOT, ".cache/interop", name);

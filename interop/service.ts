@@ -44,6 +44,7 @@ export class InteropService implements AsyncDisposable {
     const { sandboxId } = this;
     const { processes } = await this.#service.client.unary(ProcessService.method.listProcesses, {
       sandboxId,
+      showEnded: true,
     });
     if (!processes.some(({ command }) => command.value === argument)) return `"${argument}" never ran`;
     // Does not find itself: its own command line has brackets.

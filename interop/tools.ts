@@ -1,9 +1,10 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
-import { ErrorReason } from "../gen/ts/berth/v1/error_pb.js";
+import { fromBinary, fromJson, type JsonObject } from "@bufbuild/protobuf";
+import { ErrorDetailSchema } from "../gen/ts/berth/v1/error_pb.js";
 import { PARALLEL, type Result, sha256, type Task } from "./cells.ts";
 import type { InteropClient, PrepareOptions, ReadyClient, Target } from "./client.ts";
-import { type Finished, must, needs, ROOT, run } from "./run.ts";
+import { type Finished, GO_ENVIRONMENT, must, needs, needsGo, ROOT, run } from "./run.ts";
 
 /** A call as a command line makes it. */
 interface Call {
@@ -31,14 +32,10 @@ interface Message {
   readonly exited?: { readonly exitCode?: number };
 }
 
-/** An error as these tools show it; a detail is in `debug`, or spread. */
+/** An error as these tools show it: its detail encoded in `value`, or as JSON. */
 interface WireError {
   readonly code: string | number;
-  readonly details?: readonly (Detail & { readonly debug?: Detail })[];
-}
-interface Detail {
-  readonly reason?: string;
-  readonly metadata?: Readonly<Record<string, string>>;
+  readonly details?: readonly (JsonObject & { readonly value?: string })[];
 }
 
 const SANDBOXES = "berth.v1.SandboxService";
@@ -66,7 +63,7 @@ function client(version: string, tool: Tool, runAll = oneProcessEach): ReadyClie
           return reason(tool.error(await make({ service: SANDBOXES, method: "GetSandbox", message })));
         }
         case "deadline":
-          return { code: codeOf(tool.error(await make({ ...command, method: "Exec", deadlineMs: 1000 }))) };
+          return { code: codeOf(tool.error(await make({ ...command, method: "Exec", deadlineMs: 2000 }))) };
         case "cancel": {
           // To leave is to cancel.
           const started = { seen: false };
@@ -108,9 +105,12 @@ function stream(messages: readonly Message[]): Result {
 }
 
 function reason(error: WireError | undefined): Result {
-  const detail = error?.details?.[0]?.debug ?? error?.details?.[0];
-  const name = (detail?.reason ?? "").replace("ERROR_REASON_", "") as keyof typeof ErrorReason;
-  return { code: codeOf(error), reason: ErrorReason[name], metadata: detail?.metadata };
+  const { value, "@type": _type, ...json } = error?.details?.[0] ?? {};
+  const detail =
+    value === undefined
+      ? fromJson(ErrorDetailSchema, json)
+      : fromBinary(ErrorDetailSchema, Buffer.from(value, "base64"));
+  return { code: codeOf(error), reason: detail.reason, metadata: detail.metadata };
 }
 
 const CODES: Readonly<Record<string, number>> = { canceled: 1, deadline_exceeded: 4, not_found: 5 };
@@ -127,6 +127,19 @@ function jsonLines<T>(output: string): T[] {
     .split("\n")
     .filter((line) => line.startsWith("{"))
     .map((line) => JSON.parse(line) as T);
+}
+
+/** Messages of several lines each, as gRPC's tools print them. */
+function printed({ stdout }: Finished): Message[] {
+  return stdout
+    .split(/(?<=^\})\n/m)
+    .filter((one) => one.trim() !== "")
+    .map((one) => JSON.parse(one) as Message);
+}
+
+/** The error that such a tool prints, after other words if any. */
+function printedError({ stderr }: Finished): WireError {
+  return JSON.parse(stderr.slice(stderr.indexOf("{"))) as WireError;
 }
 
 const isError = (message: Message | WireError): message is WireError => "code" in message;
@@ -146,12 +159,13 @@ const CURL: Tool = {
 
 /** curl makes many calls at once by itself. */
 async function curlParallel(calls: readonly Call[], _tool: Tool, target: Target): Promise<string[]> {
-  const parts = calls.map((call) => ["-sS", ...curlOptions(call), "-w", "\\n", urlOf(call, target)]);
+  const parts = calls.map((call) => ["-sS", ...curlOptions(call), urlOf(call, target)]);
   const args = ["--parallel", "--parallel-immediate", "--parallel-max", "100"];
   for (const [index, part] of parts.entries()) args.push(...(index > 0 ? ["--next"] : []), ...part);
   const stdout = await must("curl", args, target);
-  // Answers come in the order in which they are ready.
-  const outputs = jsonLines<Message>(stdout).map((answer) => unary(answer).stdout ?? "");
+  // Answers come in the order in which they are ready, with nothing between them.
+  const answers = jsonLines<Message>(stdout.replaceAll("}{", "}\n{"));
+  const outputs = answers.map((answer) => unary(answer).stdout ?? "");
   return outputs.sort((one, other) => Number(one) - Number(other));
 }
 
@@ -167,15 +181,21 @@ const curl: InteropClient = {
 const bufCurl: InteropClient = {
   name: "buf curl",
   async prepare(options) {
-    const version = await must("buf", ["--version"], options);
+    // The program itself: what npm puts in front of it passes no signals on.
+    const { platform, arch } = process;
+    const file = path.join(
+      ROOT,
+      `node_modules/@bufbuild/buf-${platform}-${arch === "arm64" ? "aarch64" : arch}/bin/buf`,
+    );
+    const version = await must(file, ["--version"], options);
     return client(`buf ${version.trim()}`, {
       command: (call, target) => [
-        ...["buf", "curl", "--protocol", "grpc", "--http2-prior-knowledge"],
+        ...[file, "curl", "--protocol", "grpc", "--http2-prior-knowledge"],
         ...(call.deadlineMs === undefined ? [] : ["--timeout", `${call.deadlineMs}ms`]),
         ...["-d", JSON.stringify(call.message), urlOf(call, target)],
       ],
-      messages: ({ stdout }) => jsonLines<Message>(stdout),
-      error: ({ stderr }) => JSON.parse(stderr.slice(stderr.indexOf("{"))) as WireError,
+      messages: printed,
+      error: printedError,
     });
   },
 };
@@ -185,8 +205,8 @@ const GO_TOOLS = path.join(ROOT, ".cache/interop/bin");
 async function goTool(module: string, name: string, options: PrepareOptions): Promise<string> {
   const program = path.join(GO_TOOLS, name);
   if (existsSync(program)) return program;
-  await needs("go", "golang-go", options);
-  const env = { GOBIN: GO_TOOLS, GOTOOLCHAIN: "auto" };
+  await needsGo(options);
+  const env = { GOBIN: GO_TOOLS, ...GO_ENVIRONMENT };
   await must("go", ["install", module], { ...options, env });
   return program;
 }
@@ -204,13 +224,8 @@ const grpcurl: InteropClient = {
         ...(deadlineMs === undefined ? [] : ["-max-time", String(deadlineMs / 1000)]),
         ...[address, `${service}/${method}`],
       ],
-      // Objects of several lines, one after the other.
-      messages: ({ stdout }) =>
-        stdout
-          .split(/(?<=^\})\n/m)
-          .filter((one) => one.trim() !== "")
-          .map((one) => JSON.parse(one) as Message),
-      error: ({ stderr }) => JSON.parse(stderr.slice(stderr.indexOf("{"))) as WireError,
+      messages: printed,
+      error: printedError,
     });
   },
 };
@@ -242,7 +257,7 @@ const ghz: InteropClient = {
           String(calls),
         ];
         args.push("-d", JSON.stringify({ sandboxId, shell: argument }), "-O", "json", address);
-        if (cell === "deadline") args.unshift("--timeout", "1s");
+        if (cell === "deadline") args.unshift("--timeout", "2s");
         const report = JSON.parse(await must(file, args, { signal })) as {
           statusCodeDistribution: Record<string, number>;
         };

@@ -75,7 +75,7 @@ def sync(address, sandbox, cell, argument):
                 return reason_of(error)
         if cell == "deadline":
             try:
-                read(processes.Exec(exec_request, timeout=1))
+                read(processes.Exec(exec_request, timeout=2))
             except grpc.RpcError as error:
                 return {"code": code_of(error)}
         if cell == "cancel":
@@ -122,7 +122,7 @@ async def asynchronous(address, sandbox, cell, argument):
                 return reason_of(error)
         if cell == "deadline":
             try:
-                await read(processes.Exec(exec_request, timeout=1))
+                await read(processes.Exec(exec_request, timeout=2))
             except grpc.aio.AioRpcError as error:
                 return {"code": code_of(error)}
         if cell == "cancel":

@@ -25,7 +25,7 @@ export async function call(transport, sandboxId, cell, argument) {
       return { code: error.code, reason: detail?.reason, metadata: detail?.metadata };
     }
     case "deadline":
-      return { code: (await failureOf(read(exec({ timeoutMs: 1000 })))).code };
+      return { code: (await failureOf(read(exec({ timeoutMs: 2000 })))).code };
     case "cancel": {
       const controller = new AbortController();
       const reading = read(exec({ signal: controller.signal }), () => controller.abort());

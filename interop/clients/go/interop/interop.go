@@ -72,7 +72,7 @@ func call(client Client, sandbox, cell, argument string) (any, error) {
 		detail := client.Detail(err)
 		return map[string]any{"code": client.Code(err), "reason": detail.GetReason(), "metadata": detail.GetMetadata()}, nil
 	case "deadline":
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		stream, err := client.Exec(ctx, exec)
 		if err == nil {

@@ -98,7 +98,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         "deadline" => {
-            let ended = match exec(&mut client, sandbox, argument, Some(Duration::from_secs(1))).await {
+            let ended = match exec(&mut client, sandbox, argument, Some(Duration::from_secs(2))).await {
                 Ok(stream) => read(stream).await,
                 Err(status) => Err(status),
             };

@@ -59,7 +59,7 @@ public final class Main {
         }
       case "deadline":
         try {
-          read(processes.withDeadlineAfter(1, TimeUnit.SECONDS).exec(exec));
+          read(processes.withDeadlineAfter(2, TimeUnit.SECONDS).exec(exec));
           return Map.of("code", 0);
         } catch (StatusRuntimeException error) {
           return Map.of("code", error.getStatus().getCode().value());
