@@ -17,6 +17,7 @@ import { execOutput } from "./rows/output.ts";
 import { pythonClient } from "./rows/python-client.ts";
 import { sessions } from "./rows/sessions.ts";
 import { execThroughput } from "./rows/throughput.ts";
+import { typescriptClient } from "./rows/typescript-client.ts";
 import { unary } from "./rows/unary.ts";
 import { workspaces } from "./rows/workspaces.ts";
 import { runRow } from "./run-row.ts";
@@ -41,6 +42,7 @@ const ROWS: readonly Row[] = [
   workspaces,
   lists,
   pythonClient,
+  typescriptClient,
   idleMemory,
 ];
 const NAMES = ROWS.map(({ name }) => name);
