@@ -18,6 +18,7 @@ import { pythonClient } from "./rows/python-client.ts";
 import { sessions } from "./rows/sessions.ts";
 import { start } from "./rows/start.ts";
 import { execThroughput } from "./rows/throughput.ts";
+import { typescriptClient } from "./rows/typescript-client.ts";
 import { unary } from "./rows/unary.ts";
 import { workspaces } from "./rows/workspaces.ts";
 import { runRow } from "./run-row.ts";
@@ -42,6 +43,7 @@ const ROWS: readonly Row[] = [
   workspaces,
   lists,
   pythonClient,
+  typescriptClient,
   start,
   idleMemory,
 ];

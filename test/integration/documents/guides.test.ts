@@ -18,9 +18,14 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     leftOut: [
       // Shows a picture in a window.
       "berth tool run -w ann vm:screenshot -o - | display",
-      "const request",
     ],
-    writes: ["1\tclick\tno\t0001-click.png\n"],
+    writes: ["1280 800 RFB 003.008\n", "1\tclick\tno\t0001-click.png\n"],
+  },
+  "clients/typescript/README.md": {
+    service: true,
+    // typescript-package.test.ts packs and installs it.
+    leftOut: ["npm install", "npm pack"],
+    writes: ["42\n 0\n", "hello\n", "['today.txt']", "Step 1: 1\nStep 2: 2\nStep 3: 3\n"],
   },
   "docs/debugging.md": {
     before: `
@@ -61,6 +66,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "docs/how-to/add-a-session-type.md": "how-to.test.ts",
   "docs/how-to/add-an-engine.md": "how-to.test.ts",
   "docs/how-to/add-an-rpc.md": "how-to.test.ts",
+  "docs/interop.md": "installs the clients of seven languages, for minutes",
   "docs/benchmarks.md": "measures for minutes",
   "docs/soak.md": "measures for minutes",
 };
