@@ -74,13 +74,13 @@ export function inspectCommand(host: CommandHost): Command {
         'JSON and {{index .FIELD "KEY"}} reads a map.',
     )
     .addOption(new Option("--type <kind>", "look only among these").choices(Object.keys(KINDS)))
-    .option("--format <format>", "json, or a template such as '{{.spec.image}}'")
+    .option("-f, --format <format>", "json, or a template such as '{{.spec.image}}'")
     .argument("<id...>", "their ids")
     .addHelpText(
       "after",
       examples(
         "berth inspect SANDBOX",
-        "berth inspect --format '{{.spec.image}} {{.expireTime}}' $(berth ls -q)",
+        "berth inspect -f '{{.spec.image}} {{.expireTime}}' $(berth ls -q)",
         "berth inspect --type workspace --format '{{.path}}' job",
       ),
     )

@@ -49,7 +49,8 @@ describe("lists", () => {
     const process = await ok("exec", "-d", red, "--", "sh", "-c", "exit 3");
     await berth(["wait", process]);
     expect(await ok("ps", "-q", red)).toBe("");
-    expect(await ok("ps", "-q", "-a", red)).toBe(process);
+    expect(await ok("ps", "-aq", red)).toBe(process);
+    expect(await ok("inspect", "-f", "{{.exitStatus.exitCode}}", process)).toBe("3");
     expect(await ok("ps", "-a", "--format", "{{.State}}|{{json .argv.args}}", red)).toBe(
       'exited (3)|["sh","-c","exit 3"]',
     );
