@@ -134,8 +134,8 @@ async function scriptOf(
     return `${heading}\npython -I ${file}`;
   }
   if (language === "ts") {
-    // Below the root, where the packages are found that it imports.
-    return `${heading}\nnode --input-type=module-typescript <<'END_OF_SNIPPET'\n${text}END_OF_SNIPPET`;
+    // In the checkout, where the packages are found that it imports; those of the repository as their sources.
+    return `${heading}\nnode --conditions=@berth/source --input-type=module-typescript <<'END_OF_SNIPPET'\n${text}END_OF_SNIPPET`;
   }
   return "";
 }

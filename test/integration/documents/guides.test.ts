@@ -25,7 +25,7 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     service: true,
     // typescript-package.test.ts packs and installs it.
     leftOut: ["npm install", "npm pack"],
-    writes: ["42\n 0\n", "hello\n", "['today.txt']", "Step 1: 1\nStep 2: 2\nStep 3: 3\n"],
+    writes: ["42\n 0\n", "hello\n", "[ 'today.txt' ]", "Step 1: 1\nStep 2: 2\nStep 3: 3\n"],
   },
   "docs/debugging.md": {
     before: `

@@ -25,7 +25,7 @@ test("the README's commands and programs do what it says", { timeout: 300_000 },
     "\n42\nsome input\n",
     '{"stdout":"aGVsbG8K","stderr":"","exitStatus":{"cause":"EXIT_CAUSE_EXITED","exitCode":3,',
     "berth.v1.ProcessService/Exec\n",
-    "1\n2\n3\nexit code 0\n",
+    "1\n2\n3\n exit code 0\n1\n2\n3\n",
     "Step 3: the test passes\nFINISHED\n",
   ]) {
     expect(written).toContain(said);
