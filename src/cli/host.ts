@@ -63,13 +63,16 @@ export async function withClient(
     import("./failure.ts"),
   ]);
   const client = connectTo(address, trustedBy(flags, io.env));
+  let failure: unknown;
   try {
     return await work(client);
   } catch (error) {
-    throw await explainedFailure(error, address, failureCode);
+    failure = error;
   } finally {
+    // At once: a call that was interrupted is not to end in an orderly way meanwhile.
     client.close();
   }
+  throw interrupts.signal.aborted ? failure : await explainedFailure(failure, address, failureCode);
 }
 
 /** The authorities that a client is to trust in place of the public ones. */

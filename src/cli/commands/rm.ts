@@ -36,8 +36,9 @@ export function rmCommand(host: CommandHost): Command {
               if (!flags.force) await requireSandbox(client, sandboxId, interrupts.signal);
               await client.sandboxes.deleteSandbox({ sandboxId, grace }, { signal: interrupts.signal });
             } catch (error) {
+              if (interrupts.signal.aborted) throw error;
               const failure = await explainedFailure(error, client.address, EXIT.failed);
-              if (interrupts.signal.aborted || !(failure instanceof Failed)) throw error;
+              if (!(failure instanceof Failed)) throw error;
               if (flags.json)
                 await writeJson(io.stdout, { sandboxId, deleted: false, error: failure.message });
               return failure;
