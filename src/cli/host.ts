@@ -63,16 +63,14 @@ export async function withClient(
     import("./failure.ts"),
   ]);
   const client = connectTo(address, trustedBy(flags, io.env));
-  let failure: unknown;
   try {
     return await work(client);
   } catch (error) {
-    failure = error;
+    // The connection of who was interrupted ends at once: meanwhile a call could still end in an orderly way.
+    throw interrupts.signal.aborted ? error : await explainedFailure(error, address, failureCode);
   } finally {
-    // At once: a call that was interrupted is not to end in an orderly way meanwhile.
     client.close();
   }
-  throw interrupts.signal.aborted ? failure : await explainedFailure(failure, address, failureCode);
 }
 
 /** The authorities that a client is to trust in place of the public ones. */
