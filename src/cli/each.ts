@@ -34,8 +34,9 @@ export async function forEachId(
       else await write(io.stdout, `${id}\n`);
       return undefined;
     } catch (error) {
+      if (signal.aborted) throw error;
       const failure = await explainedFailure(error, client.address, EXIT.failed);
-      if (signal.aborted || !(failure instanceof Failed)) throw error;
+      if (!(failure instanceof Failed)) throw error;
       if (flags.json) await writeJson(io.stdout, { [name]: id, ...failed, error: failure.message });
       return failure;
     }

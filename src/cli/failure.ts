@@ -22,10 +22,7 @@ export function isConnectionFailure(error: unknown, address: ServiceAddress): bo
   return error.code === Code.Unavailable || connectionFailure(error, address) !== undefined;
 }
 
-/**
- * As {@link callFailure}, and where the other side may speak TLS, asks it.
- * @throws nothing
- */
+/** As {@link callFailure}; where the other side may speak TLS, asks it, which takes a second at most. */
 export async function explainedFailure(
   error: unknown,
   address: ServiceAddress,

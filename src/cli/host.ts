@@ -66,7 +66,8 @@ export async function withClient(
   try {
     return await work(client);
   } catch (error) {
-    throw await explainedFailure(error, address, failureCode);
+    // The connection of who was interrupted ends at once: meanwhile a call could still end in an orderly way.
+    throw interrupts.signal.aborted ? error : await explainedFailure(error, address, failureCode);
   } finally {
     client.close();
   }

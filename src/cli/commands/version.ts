@@ -38,7 +38,7 @@ async function serviceVersion(client: ServiceClient, signal: AbortSignal): Promi
   const address = client.address.text;
   try {
     const stats = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
-    // Services before 0.1.0 do not say theirs.
+    // An older service does not tell it.
     return { address, version: stats.serverVersion || "unknown" };
   } catch (error) {
     if (signal.aborted) throw error;
