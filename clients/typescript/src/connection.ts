@@ -56,7 +56,7 @@ export class Connection {
   readonly workspaces: Client<typeof WorkspaceService>;
   readonly runs: Client<typeof RunService>;
   readonly #link: Link;
-  readonly #headers: readonly [string, string][];
+  readonly #headers: [string, string][];
   readonly #timeoutMs: number | undefined;
   readonly #open = new Set<Releasable>();
   readonly #later = new Set<Promise<unknown>>();
@@ -164,8 +164,7 @@ export class Connection {
     return {
       ...(signal && { signal }),
       ...(timeoutMs !== undefined && { timeoutMs }),
-      // Each call has its own: the transport adds to them.
-      headers: this.#headers as [string, string][],
+      headers: this.#headers,
     };
   }
 

@@ -33,7 +33,7 @@ export class Sandboxes {
       return this.#sandbox(await this.#connection.again(call, signal));
     } catch (error) {
       // The request goes on by its id. The same request again has its answer: what to delete.
-      if (signal?.aborted || BerthError.is(error, "DEADLINE_EXCEEDED")) {
+      if (signal?.aborted || (BerthError.is(error) && error.code === "DEADLINE_EXCEEDED")) {
         this.#connection.later(async () =>
           this.#sandbox(await this.#connection.again(call)).delete({ graceMs: 0 }),
         );

@@ -1,0 +1,105 @@
+import { describe, expect, test } from "vitest";
+import { parseAddress } from "../../../clients/typescript/src/address.ts";
+import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
+import { BerthError, isBroken, isPassing } from "../../../clients/typescript/src/errors.ts";
+import { Kept } from "../../../clients/typescript/src/kept.ts";
+import { Pauses } from "../../../clients/typescript/src/retry.ts";
+import { piecesOf } from "../../../clients/typescript/src/streams.ts";
+import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+
+test.each([
+  ["127.0.0.1:7070", false, "http://127.0.0.1:7070"],
+  [":7070", false, "http://127.0.0.1:7070"],
+  ["berth.example:7070", true, "https://berth.example:7070"],
+  ["[::1]:7070", false, "http://[::1]:7070"],
+  ["https://berth.example/", false, "https://berth.example"],
+  ["http://berth.example:80", true, "http://berth.example:80"],
+])("the address %s, with TLS %s, is %s", (address, secure, baseUrl) => {
+  expect(parseAddress(address, secure)).toEqual({ address, baseUrl });
+});
+
+test.each(["unix:/run/berth.sock", "unix:///run/berth.sock"])("%s is a socket", (address) => {
+  expect(parseAddress(address, false)).toMatchObject({ socketPath: "/run/berth.sock" });
+});
+
+test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b", "unix:", "a b:1", ""])(
+  "%j is no address",
+  (address) => {
+    expect(() => parseAddress(address, false)).toThrow("is not an address");
+  },
+);
+
+test("values of an enum have names, also those of a newer service", () => {
+  expect(nameOf(SandboxState, SandboxState.RUNNING)).toBe("RUNNING");
+  expect(nameOf(SandboxState, 0)).toBe("UNSPECIFIED");
+  expect(nameOf(SandboxState, 99)).toBe("UNKNOWN_99");
+});
+
+describe("the head and the tail that are kept", () => {
+  const fill = (most: number, pieces: readonly string[]) => {
+    const kept = new Kept(most);
+    for (const piece of pieces) kept.add(new TextEncoder().encode(piece));
+    return { text: new TextDecoder().decode(kept.bytes()), truncated: kept.truncated };
+  };
+
+  test("are all of what fits", () => {
+    expect(fill(6, ["ab", "cd", "ef"])).toEqual({ text: "abcdef", truncated: false });
+    expect(fill(6, [])).toEqual({ text: "", truncated: false });
+  });
+
+  test("are the first and the last of what does not, in whatever pieces it comes", () => {
+    expect(fill(5, ["abcdefghij"])).toEqual({ text: "abcij", truncated: true });
+    expect(fill(5, [..."abcdefghij"])).toEqual({ text: "abcij", truncated: true });
+    expect(fill(0, ["abc"])).toEqual({ text: "", truncated: true });
+  });
+
+  test("take no more memory than they should", () => {
+    const long = Array.from({ length: 300 }, (_, index) => `${index}`.padStart(4, "0").repeat(256));
+    expect(fill(8, long)).toEqual({ text: "00000299", truncated: true });
+  });
+});
+
+test("only what failed on its way is worth making again", () => {
+  const unreached = new BerthError("", { code: "UNAVAILABLE" });
+  const down = new BerthError("", { code: "UNAVAILABLE", reason: "SHUTTING_DOWN" });
+  const engine = new BerthError("", { code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
+  const refused = new BerthError("", { code: "NOT_FOUND", reason: "SANDBOX_NOT_FOUND" });
+  const deleted = new BerthError("", { code: "ABORTED", reason: "SANDBOX_DELETED" });
+  expect([unreached, down, engine, refused, deleted].map(isBroken)).toEqual([
+    true,
+    true,
+    false,
+    false,
+    false,
+  ]);
+  expect([unreached, down, engine, refused, deleted].map(isPassing)).toEqual([
+    true,
+    true,
+    true,
+    false,
+    false,
+  ]);
+});
+
+test("pauses end with the error where the service's own would be too long", async () => {
+  const error = new BerthError("later", { code: "UNAVAILABLE", retryAfterMs: 60_000 });
+  await expect(new Pauses(1_000).wait(error)).rejects.toBe(error);
+  const reason = new Error("enough");
+  await expect(new Pauses(90_000).wait(error, AbortSignal.abort(reason))).rejects.toBe(reason);
+});
+
+test("a source that is left early is canceled", async () => {
+  let canceled: unknown;
+  const stream = new ReadableStream<Uint8Array>({
+    pull: (controller) => controller.enqueue(new Uint8Array(3 << 20)),
+    cancel: (reason) => {
+      canceled = reason ?? "canceled";
+    },
+  });
+  const lengths: number[] = [];
+  for await (const piece of piecesOf(stream)) {
+    lengths.push(piece.length);
+    if (lengths.length === 4) break;
+  }
+  expect({ lengths, canceled }).toEqual({ lengths: Array(4).fill(1 << 20), canceled: "canceled" });
+});
