@@ -76,6 +76,12 @@ npm run interop -- --only grpc-go          # one client, or several: --only grpc
 It needs Docker; the clients need Go, Rust, Java with Maven, Python and, for the browser, the desktop image
 (\`scripts/base-image.sh --desktop\`). It exits 1 if a cell failed or was not run.
 
+## Conformance
+
+\`npm run conformance\` runs Connect's own suite (connectconformance 1.0.7) against the port: gRPC, gRPC-Web and Connect
+in every combination of HTTP version, codec, compression and TLS. All of its 3,620 cases that apply pass, and none is
+marked as known to fail; [interop/conformance/features.yaml](../interop/conformance/features.yaml) says what applies.
+
 ## Go stubs
 
 [interop/clients/go/buf.gen.yaml](../interop/clients/go/buf.gen.yaml) generates them for grpc-go and connect-go, with
