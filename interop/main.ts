@@ -38,8 +38,8 @@ for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => stop
 await using pageServer = await InteropPage.start();
 const everyone = [
   ...LIBRARIES,
-  pageServer.client("Chromium, connect-web", "connect"),
-  pageServer.client("Chromium, gRPC-Web", "grpc-web"),
+  pageServer.client("Chromium connect-web", "connect"),
+  pageServer.client("Chromium gRPC-Web", "grpc-web"),
   ...TOOLS,
 ];
 const clients = chosen(
