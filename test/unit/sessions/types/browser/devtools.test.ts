@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { DevTools, DevToolsError } from "../../../../../src/sessions/types/browser/devtools.ts";
 import { MessageStream } from "../../../../../src/sessions/types/browser/message-stream.ts";
+import { eventually } from "../../../../support/eventually.ts";
 
 const NEVER = new AbortController().signal;
 const MIB = 1024 * 1024;
@@ -172,20 +173,23 @@ describe("a stream of messages", () => {
     return { stream, messages, flow, onMessage };
   }
 
-  test("messages come whole, however they are cut", () => {
+  test("messages come whole, however they are cut", async () => {
     const data = Buffer.from("one\0two\0\0three\0four");
     for (let size = 1; size <= data.length; size++) {
       const { stream, messages } = collect();
       for (let at = 0; at < data.length; at += size) stream.push(data.subarray(at, at + size));
+      // On a busy machine a slice of time may be over before they are all taken.
+      await eventually(() => messages.length >= 3);
       expect(messages.map(({ text }) => text)).toEqual(["one", "two", "three"]);
     }
   });
 
-  test("of one that is too large the beginning comes, and the next one is whole", () => {
+  test("of one that is too large the beginning comes, and the next one is whole", async () => {
     const { stream, messages } = collect();
     stream.push(Buffer.from('{"id":7,'));
     for (let i = 0; i < 33; i++) stream.push(Buffer.alloc(MIB, "x"));
     stream.push(Buffer.from("\0next\0"));
+    await eventually(() => messages.length >= 2);
     expect(messages.map(({ whole }) => whole)).toEqual([false, true]);
     expect(messages[0]?.text).toMatch(/^\{"id":7,x+$/);
     expect(messages[0]?.text.length).toBe(256);
