@@ -208,8 +208,10 @@ describe("a browser that lies, on docker", () => {
       turns.push((user + system) / 1000);
       last = process.cpuUsage();
     }, 10);
-    const shot = await browser.call("screenshot", { timeout: 3 });
-    const script = await browser.call("evaluate", { script: "1", timeout: 3 });
+    // What is answered gets the time that a busy machine takes over it.
+    const timeout = problem.source === "timeout" ? 3 : 25;
+    const shot = await browser.call("screenshot", { timeout });
+    const script = await browser.call("evaluate", { script: "1", timeout });
     clearInterval(timer);
     expect(shot.code).not.toBe(0);
     expect(shot.message).toMatch(problem);

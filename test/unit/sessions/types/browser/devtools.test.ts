@@ -74,6 +74,7 @@ describe("the DevTools protocol", () => {
       say(text);
     for (const params of ['{"n":"x"}', "null", "[]", '{"n":1}'])
       say(`{"method":"Page.a","params":${params}}`);
+    await eventually(() => seen.length > 0);
     expect(seen).toEqual([{ n: 1 }]);
     const request = devtools.send({ method: "A.b", answer: z.object({}) }, NEVER);
     say(`{"id":${sent[0]?.id},"result":{}}`);
