@@ -1,12 +1,20 @@
+import { execFile } from "node:child_process";
 import path from "node:path";
-import { expect, test } from "vitest";
+import { promisify } from "node:util";
+import { beforeAll, expect, test } from "vitest";
 import { type DocumentRun, runDocument } from "../../support/run-document.ts";
 
 const root = path.join(import.meta.dirname, "../../..");
 
+const environment = path.join(root, "scripts/python-env.sh");
+const packages = ["python-newest", path.join(root, "clients/python/tests/newest.txt")];
+
+// The document is run where there is no index to install packages from.
+beforeAll(() => promisify(execFile)(environment, packages), 300_000);
+
 /** An empty Python environment, in which pip finds what the client needs without an index. */
 const PYTHON = `
-cached=$(${root}/scripts/python-env.sh python-newest ${root}/clients/python/tests/newest.txt)
+cached=$(${environment} ${packages.join(" ")})
 python3 -m venv "$HOME/python"
 . "$HOME/python/bin/activate"
 "$cached/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cached.pth"
