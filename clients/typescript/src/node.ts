@@ -1,4 +1,5 @@
 /** The client for Node and Deno: gRPC over HTTP/2. */
+import type { ClientHttp2Stream } from "node:http2";
 import net from "node:net";
 import tls from "node:tls";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
@@ -49,6 +50,20 @@ export class Berth extends BerthClient {
   }
 }
 
+/** A connection on which a call that is broken off never looks whole. */
+class Http2Connection extends Http2SessionManager {
+  override async request(...given: Parameters<Http2SessionManager["request"]>): Promise<ClientHttp2Stream> {
+    const stream = await super.request(...given);
+    // The library closes the stream of such a call, and Node ends a closed stream in order before it resets it: the
+    // service could take half an upload for a whole one. A stream destroyed for an error is reset alone.
+    stream.close = (code, callback) => {
+      if (callback) stream.once("close", callback);
+      stream.destroy(code ? new Error(`the call was broken off (HTTP/2 error ${code})`) : undefined);
+    };
+    return stream;
+  }
+}
+
 function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
   const { address, baseUrl, socketPath } = endpoint;
   const options = { ...(ca !== undefined && { ca: pem(ca) }), ...(serverName && { servername: serverName }) };
@@ -60,7 +75,7 @@ function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
           secure
             ? tls.connect({ path: socketPath, ALPNProtocols: ["h2"], servername: "localhost", ...options })
             : net.connect(socketPath);
-  const sessionManager = new Http2SessionManager(
+  const sessionManager = new Http2Connection(
     baseUrl,
     { pingIntervalMs: PING_INTERVAL_MS, pingTimeoutMs: PING_TIMEOUT_MS },
     { ...options, ...(createConnection && { createConnection }) },
