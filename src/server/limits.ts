@@ -21,10 +21,15 @@ export interface RpcLimits {
   readonly maxConnections: number;
   /** Calls at once on one HTTP/2 connection; a client queues what is beyond. */
   readonly maxConcurrentStreams: number;
-  /** How long a new connection may take to show its protocol (and to finish its TLS handshake). */
+  /** How long a connection may take from its first byte to show its protocol, and a new one for its TLS handshake. */
   readonly sniffTimeoutMs: number;
   /** How long a request's headers may take over HTTP/1.1. */
   readonly headersTimeoutMs: number;
+  /**
+   * How long a connection of HTTP/1.1 stays open between two requests, and any new one before its first. Longer than clients keep theirs (Go's 90 s, 60 s
+   * in many proxies): where the server is the first to close, a request that is on its way then fails.
+   */
+  readonly keepAliveTimeoutMs: number;
   /** How long the request message of a call may take to arrive. Streams of requests are not bounded by it. */
   readonly requestTimeoutMs: number;
   /** How often a connection is asked whether its other end still lives. */
@@ -41,6 +46,7 @@ export const DEFAULT_LIMITS: RpcLimits = {
   maxConcurrentStreams: 1000,
   sniffTimeoutMs: 10 * SECOND,
   headersTimeoutMs: 15 * SECOND,
+  keepAliveTimeoutMs: 2 * MINUTE,
   requestTimeoutMs: 5 * MINUTE,
   pingIntervalMs: 30 * SECOND,
   pingTimeoutMs: 15 * SECOND,

@@ -49,6 +49,7 @@ export class Listener {
     this.#http1 = http.createServer(
       {
         headersTimeout: limits.headersTimeoutMs,
+        keepAliveTimeout: limits.keepAliveTimeoutMs,
         connectionsCheckingInterval: limits.headersTimeoutMs / 2,
         // Bounds whole requests, and a stream of requests may last for days; the calls have their own bound.
         requestTimeout: 0,
@@ -148,7 +149,7 @@ export class Listener {
       const front = net.createServer(socketOptions);
       front.on("connection", (socket) => {
         this.#track(socket);
-        sniffProtocol(socket, limits.sniffTimeoutMs, (version) => this.#serve(socket, version));
+        sniffProtocol(socket, limits, (version) => this.#serve(socket, version));
       });
       return front;
     }
@@ -164,7 +165,8 @@ export class Listener {
     front.on("secureConnection", (socket) => {
       this.#track(socket);
       // HTTP/2 over TLS exists only by agreement (RFC 9113, 3.2).
-      this.#serve(socket, socket.alpnProtocol === "h2" ? "http2" : "http1");
+      if (socket.alpnProtocol === "h2") this.#serve(socket, "http2");
+      else sniffProtocol(socket, limits, () => this.#serve(socket, "http1"));
     });
     // Node reports a handshake that failed or took too long, and leaves its connection open.
     front.on("tlsClientError", (_error, socket) => socket.destroy());
@@ -251,15 +253,16 @@ const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 /**
  * Finds out by its first bytes whether a client speaks HTTP/2 or HTTP/1, puts
  * the bytes back and says which. A connection that does not show it in time, or
- * ends before, is destroyed and `decided` is not called.
+ * ends before, is destroyed and `decided` is not called. Clients keep spare
+ * connections that have sent nothing: those may stay for as long as used ones.
  */
 function sniffProtocol(
   socket: net.Socket,
-  timeoutMs: number,
+  { keepAliveTimeoutMs, sniffTimeoutMs }: Pick<RpcLimits, "keepAliveTimeoutMs" | "sniffTimeoutMs">,
   decided: (version: "http1" | "http2") => void,
 ): void {
   let seen = Buffer.alloc(0);
-  const timer = setTimeout(() => socket.destroy(), timeoutMs);
+  let timer = setTimeout(() => socket.destroy(), keepAliveTimeoutMs);
   const stop = () => {
     clearTimeout(timer);
     socket.off("readable", onReadable);
@@ -273,6 +276,10 @@ function sniffProtocol(
   const onReadable = () => {
     const chunk: Buffer | null = socket.read();
     if (chunk === null) return;
+    if (seen.length === 0) {
+      clearTimeout(timer);
+      timer = setTimeout(() => socket.destroy(), sniffTimeoutMs);
+    }
     seen = Buffer.concat([seen, chunk]);
     const compared = Math.min(seen.length, PREFACE.length);
     const alike = seen.compare(PREFACE, 0, compared, 0, compared) === 0;

@@ -38,6 +38,16 @@ async function rawConnection(port: number) {
   return { socket, closed, received: () => received };
 }
 
+/** Asks on a connection that has sent nothing for half a second. */
+async function expectAnswerLater(socket: net.Socket, ready: string): Promise<void> {
+  await once(socket, ready);
+  await sleep(500);
+  socket.write("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+  const [data] = (await once(socket, "data")) as [Buffer];
+  expect(data.toString()).toMatch(/^HTTP\/1.1 200 OK/);
+  socket.destroy();
+}
+
 /** Longer than a busy machine takes over a bound that a test sets, and shorter than the bound where none is set. */
 const SOON_MS = 9_000;
 
@@ -74,7 +84,8 @@ describe("the first bytes", () => {
   test.each(["", "P", "PRI", PREFACE.slice(0, 23)])(
     "that stop after %j cost the connection",
     async (start) => {
-      await using t = await startTestServer({ limits: { sniffTimeoutMs: 200 } });
+      const limits = { [start === "" ? "keepAliveTimeoutMs" : "sniffTimeoutMs"]: 200 };
+      await using t = await startTestServer({ limits });
       const begin = performance.now();
       const { socket, closed } = await rawConnection(t.port);
       socket.write(start);
@@ -93,6 +104,29 @@ describe("the first bytes", () => {
     }
     using client = new GrpcJs(t.authority);
     await client.unary(getStats, {});
+  });
+});
+
+describe("a connection of HTTP/1", () => {
+  test("is kept for longer than clients keep theirs, and may be reused until then", async () => {
+    await using t = await startTestServer();
+    const [response] = (await once(http.get(`${t.url}/healthz`), "response")) as [http.IncomingMessage];
+    response.resume();
+    // Go closes its own after 90 s.
+    expect(response.headers["keep-alive"]).toBe("timeout=120");
+  });
+
+  test("that has sent nothing yet is no slow one", async () => {
+    await using t = await startTestServer({ limits: { sniffTimeoutMs: 100, headersTimeoutMs: 100 } });
+    await expectAnswerLater(net.connect(t.port, "127.0.0.1"), "connect");
+  });
+
+  test("is closed when that has passed without a request", async () => {
+    await using t = await startTestServer({ limits: { keepAliveTimeoutMs: 100 } });
+    const { socket, closed, received } = await rawConnection(t.port);
+    socket.write("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    await closed;
+    expect(received()).toMatch(/^HTTP\/1.1 200 OK/);
   });
 });
 
@@ -342,6 +376,15 @@ describe("TLS", () => {
     socket.write("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
     expect(String((await once(socket, "data"))[0])).toMatch(/^HTTP\/1.1 200/);
     socket.destroy();
+  });
+
+  test("a spare connection of HTTP/1 that has sent nothing yet is no slow one", async () => {
+    const limits = { sniffTimeoutMs: 400, headersTimeoutMs: 100 };
+    await using t = await startTestServer({ tls: keys, limits });
+    await expectAnswerLater(
+      tls.connect({ port: t.port, host: "127.0.0.1", rejectUnauthorized: false }),
+      "secureConnect",
+    );
   });
 
   test("a handshake that does not end costs the connection", async () => {
