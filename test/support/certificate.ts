@@ -4,14 +4,15 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 
-/** Makes a certificate for 127.0.0.1 that signs itself; returns its files. */
+/** Makes a certificate that signs itself, for 127.0.0.1 or what is named instead; returns its files. */
 export async function makeCertificate(
   directory: string,
   name: string,
+  subjectAltName = "IP:127.0.0.1",
 ): Promise<{ readonly cert: string; readonly key: string }> {
   const [cert, key] = [path.join(directory, `${name}.pem`), path.join(directory, `${name}.key`)];
   const kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
-  const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
+  const subject = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=${subjectAltName}`];
   await run("openssl", ["req", "-x509", ...kind, "-keyout", key, "-out", cert, ...subject]);
   return { cert, key };
 }

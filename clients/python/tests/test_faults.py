@@ -138,6 +138,38 @@ async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link,
     assert link.cuts == 5 and await berth.sandboxes.list(labels={"mark": mark}) == []
 
 
+async def test_reads_are_made_again_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
+    async with berth.sandboxes.create() as sandbox:
+        await sandbox.files.write("file", "content")
+        async with AsyncBerth(link.address, retry_for=20) as other:
+            link.lengths = [20, 70, 110]
+            there = await other.sandboxes.get(sandbox.sandbox_id)
+            assert link.cuts == 3
+            for read in (
+                lambda: there.files.read("file"),
+                lambda: there.files.list(),
+                lambda: there.processes(),
+                lambda: other.sessions.tools(),
+                lambda: other.workspaces.list(),
+                lambda: other.runs.list(),
+            ):
+                cuts = link.cuts
+                link.lengths = [20]
+                link.cut()
+                await read()
+                assert link.cuts == cuts + 1
+
+
+async def test_reads_without_asyncio_are_made_again(link: Link) -> None:
+    def read() -> int:
+        with Berth(link.address, retry_for=20) as berth:
+            return berth.sandboxes.stats().max_sandboxes
+
+    link.lengths = [20, 70]
+    assert await asyncio.to_thread(read) > 0
+    assert link.cuts == 2
+
+
 async def test_stdin_is_written_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
     data = os.urandom(6 << 20)
     async with berth.sandboxes.create() as made:

@@ -140,6 +140,8 @@ export class Connection {
     };
     this.adopt(end);
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+    // A generator that no one resumes never gets to its finally.
+    either.addEventListener("abort", () => this.release(end), { once: true });
     try {
       yield* call(this.options(either));
     } catch (error) {

@@ -19,7 +19,10 @@ const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
 export interface TlsSettings {
   /** The certificates to trust, in PEM. Default: those that Node trusts. */
   readonly ca?: string | Uint8Array | undefined;
-  /** The name that the service's certificate is for. Default: the address's host. */
+  /**
+   * The name that the service's certificate is for. Calls are made under it, so the service must answer to it
+   * (`berth serve --allow-host`). Default: the address's host, or "localhost" of a Unix socket.
+   */
   readonly serverName?: string | undefined;
 }
 

@@ -2,8 +2,8 @@ import { once } from "node:events";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
-import { build } from "esbuild";
 import type { Page } from "puppeteer-core";
+import { build } from "rolldown";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type * as client from "../../../clients/typescript/src/web.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -21,16 +21,13 @@ let page: Page;
 declare const berth: typeof client;
 
 async function bundle(): Promise<string> {
-  const { outputFiles } = await build({
-    entryPoints: [WEB],
-    bundle: true,
+  const { output } = await build({
+    input: WEB,
     write: false,
-    minify: true,
     platform: "browser",
-    format: "iife",
-    globalName: "berth",
+    output: { format: "iife", name: "berth", minify: true },
   });
-  return outputFiles[0]?.text ?? "";
+  return output[0].code;
 }
 
 beforeAll(async () => {
@@ -55,22 +52,25 @@ afterAll(async () => {
 });
 
 test("bundles without anything of Node, and without what is not used", async () => {
-  const { metafile } = await build({
-    stdin: {
-      contents: 'import { BerthError } from "./web.ts"; console.log(BerthError);',
-      resolveDir: path.dirname(WEB),
-    },
-    bundle: true,
+  const entry = "virtual:page";
+  const { output } = await build({
+    input: entry,
     write: false,
-    metafile: true,
     platform: "browser",
-    format: "esm",
+    plugins: [
+      {
+        name: "page",
+        resolveId: (id) => (id === entry ? id : null),
+        load: (id) =>
+          id === entry ? `import { BerthError } from ${JSON.stringify(WEB)}; console.log(BerthError);` : null,
+      },
+    ],
   });
-  const [output] = Object.values(metafile.outputs);
-  const kept = Object.entries(output?.inputs ?? {}).filter(([, { bytesInOutput }]) => bytesInOutput > 0);
+  const kept = Object.entries(output[0].modules).filter(([, { renderedLength }]) => renderedLength > 0);
   expect(kept.map(([name]) => name).filter((name) => name.includes("clients/typescript/src/"))).toEqual([
     expect.stringContaining("clients/typescript/src/errors.ts"),
   ]);
+  expect(output[0].imports).toEqual([]);
 });
 
 test("makes calls from a page of another origin, and streams", async () => {

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import {
   Berth,
   BerthError,
@@ -120,6 +120,41 @@ test("trusts a certificate that it is given, and no other", async () => {
   expect(plain).toBeInstanceOf(BerthError);
   expect(() => Berth.connect(secure.address, { tls: { ca: own.cert } })).toThrow("not its path");
   expect(() => Berth.connect("http://127.0.0.1:1", { tls: true })).toThrow("write https://");
+});
+
+test("checks a certificate against the server name, over a Unix socket too", async () => {
+  const files = await makeCertificate(directory, "named", "DNS:berth.example");
+  const tls = { ca: await readFile(files.cert) };
+  for (const listen of ["127.0.0.1:0", `unix:${path.join(directory, "secure.sock")}`]) {
+    const secure = await ServeProcess.start([], {
+      BERTH_ENGINE: "bubblewrap",
+      BERTH_LISTEN: listen,
+      BERTH_ALLOW_HOST: "berth.example",
+      BERTH_TLS_CERT: files.cert,
+      BERTH_TLS_KEY: files.key,
+    });
+    onTestFinished(() => secure.dispose());
+    const named = connect(secure.address, { tls: { ...tls, serverName: "berth.example" } });
+    expect((await named.sandboxes.stats()).engine).toBe("bubblewrap");
+    const unnamed = await failureOf(connect(secure.address, { tls }).sandboxes.stats());
+    expect(unnamed).toMatchObject({ code: "FAILED_PRECONDITION", reason: "" });
+  }
+});
+
+test("forgets a download that is canceled while no one reads it", async () => {
+  const berth = connect();
+  await using sandbox = await berth.sandboxes.create();
+  await sandbox.files.write("big", new Uint8Array(4 << 20));
+  const adopted = vi.spyOn(berth.connection, "adopt");
+  const released = vi.spyOn(berth.connection, "release");
+  for (const stream of [sandbox.files.download("big"), sandbox.files.downloadArchive(".")]) {
+    const reader = stream.getReader();
+    await reader.read();
+    await reader.cancel();
+  }
+  expect(adopted.mock.calls.length).toBeGreaterThanOrEqual(2);
+  const forgotten = new Set(released.mock.calls.map(([resource]) => resource));
+  expect(adopted.mock.calls.filter(([resource]) => !forgotten.has(resource))).toEqual([]);
 });
 
 test("goes on at the byte where the connection broke", async () => {

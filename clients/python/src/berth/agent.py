@@ -14,7 +14,6 @@ from typing import Literal
 from berth import _convert
 from berth._async.client import AsyncBerth
 from berth._async.transport import AsyncTransport
-from berth._retry import Pauses, is_passing
 from berth.errors import BerthError, RunNotFoundError, RunStateError
 from berth.types import SandboxSpec
 from berth.v1 import run_pb2
@@ -307,16 +306,8 @@ class Agent(abc.ABC):
 
     async def _get(self) -> run_pb2.Run:
         """The run as it is, also over connections that break: a read is safe to make twice."""
-        pauses = Pauses(self._step_timeout)
-        while True:
-            try:
-                request = run_pb2.GetRunRequest(run_id=self.run_id)
-                return (await self._transport.unary(self._transport.stubs.runs.GetRun, request)).run
-            except BerthError as error:
-                pause = pauses.next(error) if is_passing(error) else None
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
+        request = run_pb2.GetRunRequest(run_id=self.run_id)
+        return (await self._transport.read(self._transport.stubs.runs.GetRun, request, self._step_timeout)).run
 
     @property
     def _transport(self) -> AsyncTransport:

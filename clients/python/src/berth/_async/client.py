@@ -24,9 +24,9 @@ class AsyncBerth:
     127.0.0.1:7070. `token`: sent as `authorization: Bearer`; by default BERTH_TOKEN, "" for none. `ca`: the
     certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True` alone trusts
     those of the system. `retry_for`: seconds for which calls that are safe to make twice are made again while the
-    service cannot be reached (default 5; 0: never). Those are calls under a request id, which makes the service
-    do them once: the client sets one for what is made, changed or removed, and you may for what is run. All others
-    are made once.
+    service cannot be reached (default 5; 0: never). Those are calls that read, and those under a request id, which
+    makes the service do them once: the client sets one for what is made, changed or removed, and you may for what is
+    run. All others are made once.
 
     Every call raises a `BerthError`: see `berth.errors`. A client belongs to the event loop of its first call.
     """

@@ -78,7 +78,7 @@ class AsyncFiles:
         )
         if limit == 0:
             return b""
-        answer = await self._transport.unary(self._transport.stubs.files.ReadFile, first)
+        answer = await self._transport.read(self._transport.stubs.files.ReadFile, first)
         data = answer.data
         if answer.end_of_file or len(data) == limit:
             return data
@@ -250,7 +250,7 @@ class AsyncFiles:
     async def stat(self, path: Path, *, follow_symlink: bool = True, user: str = "") -> FileInfo:
         """What is known of a file; its name is its absolute path."""
         request = file_pb2.StatFileRequest(**self._named(path, user), follow_symlink=follow_symlink)
-        answer = await self._transport.unary(self._transport.stubs.files.StatFile, request)
+        answer = await self._transport.read(self._transport.stubs.files.StatFile, request)
         return _convert.file(answer.path, answer.raw_path, answer.file)
 
     async def exists(self, path: Path, *, user: str = "") -> bool:
@@ -266,7 +266,7 @@ class AsyncFiles:
         found: list[FileInfo] = []
         request = file_pb2.ListDirectoryRequest(**self._named(path, user), page_size=_PAGE)
         while True:
-            page = await self._transport.unary(self._transport.stubs.files.ListDirectory, request)
+            page = await self._transport.read(self._transport.stubs.files.ListDirectory, request)
             found += [_convert.file(entry.name, entry.raw_name, entry.file) for entry in page.entries]
             if not page.next_page_token:
                 return found

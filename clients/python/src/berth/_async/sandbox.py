@@ -173,7 +173,7 @@ class AsyncSandbox:
     async def process(self, process_id: str) -> ProcessInfo:
         """What is known of a command's process. Raises ProcessNotFoundError."""
         request = process_pb2.GetProcessRequest(process_id=process_id)
-        answer = await self.transport.unary(self.transport.stubs.processes.GetProcess, request)
+        answer = await self.transport.read(self.transport.stubs.processes.GetProcess, request)
         return _convert.process(answer.process)
 
     async def processes(self, *, show_ended: bool = False) -> list[ProcessInfo]:
@@ -183,7 +183,7 @@ class AsyncSandbox:
             sandbox_id=self.sandbox_id, show_ended=show_ended, page_size=_PAGE
         )
         while True:
-            page = await self.transport.unary(self.transport.stubs.processes.ListProcesses, request)
+            page = await self.transport.read(self.transport.stubs.processes.ListProcesses, request)
             found += [_convert.process(each) for each in page.processes]
             if not page.next_page_token:
                 return found
@@ -192,7 +192,7 @@ class AsyncSandbox:
     async def refresh(self) -> SandboxInfo:
         """Asks what is known of it. Raises SandboxNotFoundError."""
         request = sandbox_pb2.GetSandboxRequest(sandbox_id=self.sandbox_id)
-        answer = await self.transport.unary(self.transport.stubs.sandboxes.GetSandbox, request)
+        answer = await self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return self._update(answer.sandbox)
 
     async def keep_alive(self) -> SandboxInfo:
@@ -314,7 +314,7 @@ class AsyncSandboxes:
     async def get(self, sandbox_id: str) -> AsyncSandbox:
         """A sandbox that is there. Raises SandboxNotFoundError."""
         request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
-        answer = await self.transport.unary(self.transport.stubs.sandboxes.GetSandbox, request)
+        answer = await self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return AsyncSandbox(self.transport, _convert.sandbox(answer.sandbox))
 
     async def list(
@@ -326,7 +326,7 @@ class AsyncSandboxes:
             label_selector=labels, show_terminated=show_terminated, page_size=_PAGE
         )
         while True:
-            page = await self.transport.unary(self.transport.stubs.sandboxes.ListSandboxes, request)
+            page = await self.transport.read(self.transport.stubs.sandboxes.ListSandboxes, request)
             found += [_convert.sandbox(each) for each in page.sandboxes]
             if not page.next_page_token:
                 return found
@@ -339,7 +339,7 @@ class AsyncSandboxes:
 
     async def stats(self) -> Stats:
         """The service's figures."""
-        answer = await self.transport.unary(
+        answer = await self.transport.read(
             self.transport.stubs.sandboxes.GetStats, sandbox_pb2.GetStatsRequest()
         )
         return _convert.stats(answer)

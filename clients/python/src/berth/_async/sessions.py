@@ -221,7 +221,7 @@ class AsyncSessions:
         tools: list[ToolInfo] = []
         request = session_pb2.ListToolsRequest(resource_type=resource_type, page_size=_PAGE)
         while True:
-            page = await self._transport.unary(self._transport.stubs.sessions.ListTools, request)
+            page = await self._transport.read(self._transport.stubs.sessions.ListTools, request)
             tools += [_convert.tool(each) for each in page.tools]
             if not page.next_page_token:
                 break
@@ -237,7 +237,7 @@ class AsyncSessions:
         found: list[SessionInfo] = []
         request = session_pb2.ListSessionsRequest(worker_id=worker_id, page_size=_PAGE)
         while True:
-            page = await self._transport.unary(self._transport.stubs.sessions.ListSessions, request)
+            page = await self._transport.read(self._transport.stubs.sessions.ListSessions, request)
             found += [_convert.session(each) for each in page.sessions]
             if not page.next_page_token:
                 return found

@@ -129,14 +129,13 @@ class AsyncTransport:
         except grpc.RpcError as error:
             raise error_of(error, self.endpoint.address) from error
 
-    async def retried(
-        self,
-        method: grpc.aio.UnaryUnaryMultiCallable[S, R],
-        request: S,
-        retry_for: float | None = None,
-    ) -> R:
+    async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call under a request id, again while the service cannot be reached. Raises BerthError."""
         request.request_id = request.request_id or uuid.uuid4().hex
+        return await self.read(method, request, retry_for)
+
+    async def read(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, R], request: Q, retry_for: float | None = None) -> R:
+        """Makes a call that is safe to make twice, again while the service cannot be reached. Raises BerthError."""
         pauses: Pauses | None = None
         while True:
             try:

@@ -47,7 +47,7 @@ class AsyncWorkspaces:
     async def get(self, workspace_id: str, *, measure_size: bool = False) -> WorkspaceInfo:
         """What is known of a workspace; `measure_size` reads its whole tree."""
         request = workspace_pb2.GetWorkspaceRequest(workspace_id=workspace_id, measure_size=measure_size)
-        answer = await self._transport.unary(self._transport.stubs.workspaces.GetWorkspace, request)
+        answer = await self._transport.read(self._transport.stubs.workspaces.GetWorkspace, request)
         return _convert.workspace(answer.workspace)
 
     async def list(self) -> WorkspaceList:
@@ -56,7 +56,7 @@ class AsyncWorkspaces:
         broken: list[BrokenWorkspace] = []
         request = workspace_pb2.ListWorkspacesRequest(page_size=_PAGE)
         while True:
-            page = await self._transport.unary(self._transport.stubs.workspaces.ListWorkspaces, request)
+            page = await self._transport.read(self._transport.stubs.workspaces.ListWorkspaces, request)
             workspaces += [_convert.workspace(each) for each in page.workspaces]
             broken += [BrokenWorkspace(each.workspace_id, each.path, each.message) for each in page.broken]
             if not page.next_page_token:
@@ -110,7 +110,7 @@ class AsyncWorkspaces:
         """The workspace that a trace uses, if it uses one."""
         request = workspace_pb2.LookupTraceRequest(trace_id=trace_id)
         try:
-            answer = await self._transport.unary(self._transport.stubs.workspaces.LookupTrace, request)
+            answer = await self._transport.read(self._transport.stubs.workspaces.LookupTrace, request)
         except TraceNotFoundError:
             return None
         return _convert.workspace(answer.workspace)

@@ -130,7 +130,7 @@ class Runs:
     def get(self, run_id: str, *, include_messages: bool = False) -> RunInfo:
         """What is known of a run."""
         request = run_pb2.GetRunRequest(run_id=run_id, include_messages=include_messages)
-        answer = self._transport.unary(self._transport.stubs.runs.GetRun, request)
+        answer = self._transport.read(self._transport.stubs.runs.GetRun, request)
         return _convert.run(answer.run)
 
     def list(self) -> list[RunInfo]:
@@ -138,7 +138,7 @@ class Runs:
         found: list[RunInfo] = []
         request = run_pb2.ListRunsRequest(page_size=_PAGE)
         while True:
-            page = self._transport.unary(self._transport.stubs.runs.ListRuns, request)
+            page = self._transport.read(self._transport.stubs.runs.ListRuns, request)
             found += [_convert.run(each) for each in page.runs]
             if not page.next_page_token:
                 return found

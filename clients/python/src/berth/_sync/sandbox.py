@@ -174,7 +174,7 @@ class Sandbox:
     def process(self, process_id: str) -> ProcessInfo:
         """What is known of a command's process. Raises ProcessNotFoundError."""
         request = process_pb2.GetProcessRequest(process_id=process_id)
-        answer = self.transport.unary(self.transport.stubs.processes.GetProcess, request)
+        answer = self.transport.read(self.transport.stubs.processes.GetProcess, request)
         return _convert.process(answer.process)
 
     def processes(self, *, show_ended: bool = False) -> list[ProcessInfo]:
@@ -184,7 +184,7 @@ class Sandbox:
             sandbox_id=self.sandbox_id, show_ended=show_ended, page_size=_PAGE
         )
         while True:
-            page = self.transport.unary(self.transport.stubs.processes.ListProcesses, request)
+            page = self.transport.read(self.transport.stubs.processes.ListProcesses, request)
             found += [_convert.process(each) for each in page.processes]
             if not page.next_page_token:
                 return found
@@ -193,7 +193,7 @@ class Sandbox:
     def refresh(self) -> SandboxInfo:
         """Asks what is known of it. Raises SandboxNotFoundError."""
         request = sandbox_pb2.GetSandboxRequest(sandbox_id=self.sandbox_id)
-        answer = self.transport.unary(self.transport.stubs.sandboxes.GetSandbox, request)
+        answer = self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return self._update(answer.sandbox)
 
     def keep_alive(self) -> SandboxInfo:
@@ -315,7 +315,7 @@ class Sandboxes:
     def get(self, sandbox_id: str) -> Sandbox:
         """A sandbox that is there. Raises SandboxNotFoundError."""
         request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
-        answer = self.transport.unary(self.transport.stubs.sandboxes.GetSandbox, request)
+        answer = self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return Sandbox(self.transport, _convert.sandbox(answer.sandbox))
 
     def list(
@@ -327,7 +327,7 @@ class Sandboxes:
             label_selector=labels, show_terminated=show_terminated, page_size=_PAGE
         )
         while True:
-            page = self.transport.unary(self.transport.stubs.sandboxes.ListSandboxes, request)
+            page = self.transport.read(self.transport.stubs.sandboxes.ListSandboxes, request)
             found += [_convert.sandbox(each) for each in page.sandboxes]
             if not page.next_page_token:
                 return found
@@ -340,7 +340,7 @@ class Sandboxes:
 
     def stats(self) -> Stats:
         """The service's figures."""
-        answer = self.transport.unary(
+        answer = self.transport.read(
             self.transport.stubs.sandboxes.GetStats, sandbox_pb2.GetStatsRequest()
         )
         return _convert.stats(answer)

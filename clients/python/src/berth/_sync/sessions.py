@@ -222,7 +222,7 @@ class Sessions:
         tools: list[ToolInfo] = []
         request = session_pb2.ListToolsRequest(resource_type=resource_type, page_size=_PAGE)
         while True:
-            page = self._transport.unary(self._transport.stubs.sessions.ListTools, request)
+            page = self._transport.read(self._transport.stubs.sessions.ListTools, request)
             tools += [_convert.tool(each) for each in page.tools]
             if not page.next_page_token:
                 break
@@ -238,7 +238,7 @@ class Sessions:
         found: list[SessionInfo] = []
         request = session_pb2.ListSessionsRequest(worker_id=worker_id, page_size=_PAGE)
         while True:
-            page = self._transport.unary(self._transport.stubs.sessions.ListSessions, request)
+            page = self._transport.read(self._transport.stubs.sessions.ListSessions, request)
             found += [_convert.session(each) for each in page.sessions]
             if not page.next_page_token:
                 return found

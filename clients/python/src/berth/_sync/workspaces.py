@@ -48,7 +48,7 @@ class Workspaces:
     def get(self, workspace_id: str, *, measure_size: bool = False) -> WorkspaceInfo:
         """What is known of a workspace; `measure_size` reads its whole tree."""
         request = workspace_pb2.GetWorkspaceRequest(workspace_id=workspace_id, measure_size=measure_size)
-        answer = self._transport.unary(self._transport.stubs.workspaces.GetWorkspace, request)
+        answer = self._transport.read(self._transport.stubs.workspaces.GetWorkspace, request)
         return _convert.workspace(answer.workspace)
 
     def list(self) -> WorkspaceList:
@@ -57,7 +57,7 @@ class Workspaces:
         broken: list[BrokenWorkspace] = []
         request = workspace_pb2.ListWorkspacesRequest(page_size=_PAGE)
         while True:
-            page = self._transport.unary(self._transport.stubs.workspaces.ListWorkspaces, request)
+            page = self._transport.read(self._transport.stubs.workspaces.ListWorkspaces, request)
             workspaces += [_convert.workspace(each) for each in page.workspaces]
             broken += [BrokenWorkspace(each.workspace_id, each.path, each.message) for each in page.broken]
             if not page.next_page_token:
@@ -111,7 +111,7 @@ class Workspaces:
         """The workspace that a trace uses, if it uses one."""
         request = workspace_pb2.LookupTraceRequest(trace_id=trace_id)
         try:
-            answer = self._transport.unary(self._transport.stubs.workspaces.LookupTrace, request)
+            answer = self._transport.read(self._transport.stubs.workspaces.LookupTrace, request)
         except TraceNotFoundError:
             return None
         return _convert.workspace(answer.workspace)
