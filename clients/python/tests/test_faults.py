@@ -115,7 +115,8 @@ async def test_a_command_starts_once_wherever_the_connection_breaks(link: Link, 
                 "echo once >> times; cat times", reconnect=20, request_id=uuid.uuid4().hex
             ) as process:
                 assert (await process.result()).stdout == "once\n"
-        assert link.cuts == 5
+        # All of the answer may come in fewer bytes than the last of them.
+        assert link.cuts >= 4
 
 
 async def test_a_command_without_a_name_is_not_started_twice(link: Link, berth: AsyncBerth) -> None:

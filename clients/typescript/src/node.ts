@@ -59,9 +59,12 @@ class Http2Connection extends Http2SessionManager {
     const stream = await super.request(...given);
     // The library closes the stream of such a call, and Node ends a closed stream in order before it resets it: the
     // service could take half an upload for a whole one. A stream destroyed for an error is reset alone.
+    const close = stream.close.bind(stream);
     stream.close = (code, callback) => {
-      if (callback) stream.once("close", callback);
-      stream.destroy(code ? new Error(`the call was broken off (HTTP/2 error ${code})`) : undefined);
+      // Without a callback it is Node that closes the streams of a connection which broke.
+      if (!code || !callback || stream.closed || stream.destroyed) return close(code, callback);
+      stream.once("close", callback);
+      stream.destroy(new Error(`the call was broken off (HTTP/2 error ${code})`));
     };
     return stream;
   }
