@@ -35,8 +35,8 @@ async def test_a_workspace_from_its_making_to_its_end(manager: WorkspaceManager,
     assert await manager.ensure_session(name) == path
     sandbox_id = manager.get_workspace_container_id(name)
     assert sandbox_id
-    await manager.add_trace_ref(name, "t-b")
-    await manager.add_trace_ref(name, "t-a")
+    await manager.add_trace_ref(name, f"{name}-b")
+    await manager.add_trace_ref(name, f"{name}-a")
     assert {
         "workspace_id": name,
         "path": path,
