@@ -1,7 +1,7 @@
-import type http2 from "node:http2";
 import net from "node:net";
 import { type Client, createClient } from "@connectrpc/connect";
-import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { Http2Connection } from "../../clients/typescript/src/http2-connection.ts";
 import { FileService } from "../../gen/ts/berth/v1/file_pb.js";
 import { ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
 import { RunService } from "../../gen/ts/berth/v1/run_pb.js";
@@ -26,32 +26,13 @@ export interface ServiceClient {
 /** Notices a service that vanished without a word. */
 const PING_INTERVAL_MS = 20_000;
 
-/** A connection on which a call that is broken off never looks whole. */
-class Connection extends Http2SessionManager {
-  override async request(
-    ...given: Parameters<Http2SessionManager["request"]>
-  ): Promise<http2.ClientHttp2Stream> {
-    const stream = await super.request(...given);
-    // The library closes the stream of such a call, and Node ends a closed stream in order before it resets it: the
-    // service could take half an upload for a whole one. A stream destroyed for an error is reset alone.
-    const close = stream.close.bind(stream);
-    stream.close = (code, callback) => {
-      // Without a callback it is Node that closes the streams of a connection which broke.
-      if (!code || !callback || stream.closed || stream.destroyed) return close(code, callback);
-      stream.once("close", callback);
-      stream.destroy(new Error(`the call was broken off (HTTP/2 error ${code})`));
-    };
-    return stream;
-  }
-}
-
 /**
  * Prepares to call the service at an address, over gRPC.
  * @param ca certificates in PEM of the authorities to trust with TLS; undefined: the public ones
  */
 export function connectTo(address: ServiceAddress, ca?: Buffer): ServiceClient {
   const { baseUrl, socketPath } = address;
-  const manager = new Connection(
+  const manager = new Http2Connection(
     baseUrl,
     { pingIntervalMs: PING_INTERVAL_MS },
     {

@@ -26,8 +26,9 @@ export interface RpcLimits {
   /** How long a request's headers may take over HTTP/1.1. */
   readonly headersTimeoutMs: number;
   /**
-   * How long a connection of HTTP/1.1 stays open between two requests, and any new one before its first. Longer than clients keep theirs (Go's 90 s, 60 s
-   * in many proxies): where the server is the first to close, a request that is on its way then fails.
+   * How long a connection of HTTP/1.1 stays open between two requests, and any new one before its first. Longer than
+   * clients keep theirs (Go's 90 s, 60 s in many proxies): where the server is the first to close, a request that is on
+   * its way fails.
    */
   readonly keepAliveTimeoutMs: number;
   /** How long the request message of a call may take to arrive. Streams of requests are not bounded by it. */

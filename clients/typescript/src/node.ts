@@ -1,11 +1,11 @@
 /** The client for Node and Deno: gRPC over HTTP/2. */
-import type { ClientHttp2Stream } from "node:http2";
 import net from "node:net";
 import tls from "node:tls";
-import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { createGrpcTransport } from "@connectrpc/connect-node";
 import { DEFAULT_ADDRESS, type Endpoint, parseAddress } from "./address.ts";
 import { BerthClient } from "./client.ts";
 import type { ClientSettings, Link } from "./connection.ts";
+import { Http2Connection } from "./http2-connection.ts";
 
 export * from "./common.ts";
 
@@ -50,23 +50,6 @@ export class Berth extends BerthClient {
       throw new TypeError(`tls is given, and "${endpoint.address}" says to do without: write https://.`);
     }
     return new Berth(linkTo(endpoint, typeof wanted === "object" ? wanted : {}), { ...settings, token });
-  }
-}
-
-/** A connection on which a call that is broken off never looks whole. */
-class Http2Connection extends Http2SessionManager {
-  override async request(...given: Parameters<Http2SessionManager["request"]>): Promise<ClientHttp2Stream> {
-    const stream = await super.request(...given);
-    // The library closes the stream of such a call, and Node ends a closed stream in order before it resets it: the
-    // service could take half an upload for a whole one. A stream destroyed for an error is reset alone.
-    const close = stream.close.bind(stream);
-    stream.close = (code, callback) => {
-      // Without a callback it is Node that closes the streams of a connection which broke.
-      if (!code || !callback || stream.closed || stream.destroyed) return close(code, callback);
-      stream.once("close", callback);
-      stream.destroy(new Error(`the call was broken off (HTTP/2 error ${code})`));
-    };
-    return stream;
   }
 }
 

@@ -3,6 +3,7 @@ import {
   PauseSandboxResponseSchema,
   ResumeSandboxResponseSchema,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import type { ServiceClient } from "../client.ts";
 import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
@@ -11,56 +12,45 @@ import { type ClientFlags, type CommandHost, clientCommand, withClient } from ".
 
 /** `berth pause`: freezes sandboxes. */
 export function pauseCommand(host: CommandHost): Command {
-  return clientCommand("pause")
+  const command = clientCommand("pause")
     .summary("freeze every process of sandboxes")
     .description(
       "Freezes every process of sandboxes and prints the ids. One that is paused stays paused. Idle timeout and lifetime go on.",
     )
-    .argument("<sandbox...>", "ids of the sandboxes")
-    .addHelpText("after", examples("berth pause SANDBOX", "berth pause $(berth ls -q -l team=red)"))
-    .action(
-      host.action((sandboxIds: string[], flags: ClientFlags) =>
-        withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, sandboxIds, {
-            flags,
-            name: "sandboxId",
-            act: async (sandboxId) => {
-              const { signal } = host.interrupts;
-              return messageJson(
-                PauseSandboxResponseSchema,
-                await client.sandboxes.pauseSandbox({ sandboxId }, { signal }),
-              );
-            },
-          }),
-        ),
-      ),
-    );
+    .addHelpText("after", examples("berth pause SANDBOX", "berth pause $(berth ls -q -l team=red)"));
+  return ofSandboxes(host, command, async ({ sandboxes }, sandboxId, signal) =>
+    messageJson(PauseSandboxResponseSchema, await sandboxes.pauseSandbox({ sandboxId }, { signal })),
+  );
 }
 
 /** `berth resume`: lets paused sandboxes go on. */
 export function resumeCommand(host: CommandHost): Command {
-  return clientCommand("resume")
+  const command = clientCommand("resume")
     .summary("let the processes of paused sandboxes go on")
     .description(
       "Lets the processes of paused sandboxes go on and prints the ids. One that runs keeps running.",
     )
-    .argument("<sandbox...>", "ids of the sandboxes")
-    .addHelpText("after", examples("berth resume SANDBOX", "berth resume $(berth ls -q --state paused)"))
-    .action(
-      host.action((sandboxIds: string[], flags: ClientFlags) =>
-        withClient(host, flags, EXIT.failed, (client) =>
-          forEachId(host, client, sandboxIds, {
-            flags,
-            name: "sandboxId",
-            act: async (sandboxId) => {
-              const { signal } = host.interrupts;
-              return messageJson(
-                ResumeSandboxResponseSchema,
-                await client.sandboxes.resumeSandbox({ sandboxId }, { signal }),
-              );
-            },
-          }),
-        ),
+    .addHelpText("after", examples("berth resume SANDBOX", "berth resume $(berth ls -q --state paused)"));
+  return ofSandboxes(host, command, async ({ sandboxes }, sandboxId, signal) =>
+    messageJson(ResumeSandboxResponseSchema, await sandboxes.resumeSandbox({ sandboxId }, { signal })),
+  );
+}
+
+/** Makes a command do something to each of the sandboxes that its line names. */
+function ofSandboxes(
+  host: CommandHost,
+  command: Command,
+  act: (client: ServiceClient, sandboxId: string, signal: AbortSignal) => Promise<unknown>,
+): Command {
+  return command.argument("<sandbox...>", "ids of the sandboxes").action(
+    host.action((sandboxIds: string[], flags: ClientFlags) =>
+      withClient(host, flags, EXIT.failed, (client) =>
+        forEachId(host, client, sandboxIds, {
+          flags,
+          name: "sandboxId",
+          act: (sandboxId) => act(client, sandboxId, host.interrupts.signal),
+        }),
       ),
-    );
+    ),
+  );
 }

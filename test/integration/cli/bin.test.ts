@@ -97,10 +97,11 @@ describe("the Node that it runs", () => {
 });
 
 describe("what it runs", () => {
+  const SOURCES = ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "clients/typescript/src/y.ts"];
   /** A checkout whose sources and whose build print which of them runs. */
   const checkout = (name: string): string => {
     const root = path.join(dir, name);
-    for (const file of ["src/main.ts", "src/deep/other.ts", "gen/ts/x_pb.js", "dist/main.js"])
+    for (const file of [...SOURCES, "dist/main.js"])
       writeProgram(path.join(root, file), `console.log(${JSON.stringify(file.split("/")[0])});\n`);
     writeFileSync(path.join(root, "package.json"), '{"type": "module"}');
     mkdirSync(path.join(root, "bin"));
@@ -112,9 +113,10 @@ describe("what it runs", () => {
   /** Marks the build as begun after the last change of a source. */
   const build = (root: string): void => {
     const changed = Math.max(
-      ...["src", "src/deep", "src/main.ts", "src/deep/other.ts", "gen/ts", "gen/ts/x_pb.js"].map(
+      ...SOURCES.flatMap((file) => [path.dirname(file), file]).map(
         (file) => statSync(path.join(root, file)).ctimeMs,
       ),
+      statSync(path.join(root, "src")).ctimeMs,
     );
     const began = Math.ceil(changed) / 1000;
     utimesSync(path.join(root, "dist/main.js"), began, began);
@@ -152,6 +154,7 @@ describe("what it runs", () => {
     ["a new source", (root) => writeFileSync(path.join(root, "src/deep/new.ts"), "")],
     ["a renamed source", (root) => renameSync(source(root), path.join(root, "src/deep/renamed.ts"))],
     ["a deleted source", (root) => rmSync(source(root))],
+    ["another client", (root) => writeFileSync(path.join(root, "clients/typescript/src/y.ts"), "")],
     ["newly generated code", (root) => writeFileSync(path.join(root, "gen/ts/x_pb.js"), "")],
   ])("a build is stale after: %s", async (what, change) => {
     const root = checkout(what.replaceAll(" ", "-"));
