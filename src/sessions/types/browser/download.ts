@@ -94,7 +94,7 @@ async function openToDownload(
     while (!hasBegun()) await tab.changes(20, own);
   } catch (error) {
     // The browser closes a tab that was opened for a download alone.
-    if (signal.aborted || !tab.lost.aborted) throw error;
+    if (signal.aborted || !tab.isClosed) throw error;
   } finally {
     await browser.tabs.close(tab, AbortSignal.timeout(1_000));
   }

@@ -68,6 +68,7 @@ export class Tab {
   readonly #lost = new AbortController();
   readonly #changes = new Changes();
   readonly #earlier: string[] = [];
+  #isClosed = false;
   #document: { readonly loaderId: string; readonly reached: Set<string> } = {
     loaderId: "",
     reached: new Set(),
@@ -88,6 +89,16 @@ export class Tab {
   /** Aborted when the tab is gone, with a {@link ToolFailure} that says why. */
   get lost(): AbortSignal {
     return this.#lost.signal;
+  }
+
+  /** Whether it was closed, and not lost in another way. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  close(): void {
+    this.#isClosed ||= !this.lost.aborted;
+    this.lose("The tab was closed.");
   }
 
   lose(why: string): void {

@@ -99,7 +99,7 @@ export class Tabs {
     return opened;
   }
 
-  /** Opens a tab, which tools do not act on yet. */
+  /** Opens a tab, which tools do not act on yet; resolves when it answers. */
   async open(signal: AbortSignal): Promise<Tab> {
     if (this.#tabs.size >= MAX_TABS) {
       throw new ToolFailure(`The browser has reached its limit of ${MAX_TABS} tabs. Close one.`);
@@ -109,6 +109,8 @@ export class Tabs {
     const { targetId } = await this.#devtools.send({ method: "Target.createTarget", params, answer }, signal);
     const tab = await this.#tabOf((one) => one.targetId === targetId, signal);
     this.#opened = this.#opened.filter((id) => id !== tab.id);
+    // Chromium's renderer may crash where it is to navigate before it has made its first document.
+    await tab.page(AbortSignal.any([signal, tab.lost]));
     return tab;
   }
 
@@ -120,7 +122,7 @@ export class Tabs {
     await this.#changes
       .until(() => !this.#tabs.has(tab.session), AbortSignal.any([signal, late]))
       .catch(() => {});
-    this.#forget(tab, "The tab was closed.");
+    this.#forget(tab);
   }
 
   /** The active tab; where it has crashed or was closed, another one in its place. */
@@ -165,7 +167,7 @@ export class Tabs {
       z.object({ sessionId: z.string() }),
       ({ sessionId }, session) => {
         const tab = this.#tabs.get(sessionId);
-        if (tab !== undefined) this.#forget(tab, "The tab was closed.");
+        if (tab !== undefined) this.#forget(tab);
         else if (session !== undefined) this.ownerOf(session)?.detached(sessionId);
       },
     );
@@ -233,12 +235,12 @@ export class Tabs {
     notify("Runtime.runIfWaitingForDebugger");
   }
 
-  #forget(tab: Tab, why: string): void {
+  #forget(tab: Tab): void {
     this.#tabs.delete(tab.session);
     if (this.#front === tab) this.#front = undefined;
     // One that was lost gets another in its place.
     if (this.#active === tab && !tab.lost.aborted) this.#active = this.all.at(-1);
-    tab.lose(why);
+    tab.close();
     this.#changes.announce();
   }
 
