@@ -286,9 +286,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await desktop.do("wait", { seconds: 0.5 });
     await desktop.worker.destroy("vm");
     expect(await first.video("video.webm")).toMatchObject({ size: "801x601", codec: "vp8" });
-    expect((await first.video("video.webm")).duration).toBeGreaterThan(0.3);
+    expect((await first.video("video.webm")).duration).toBeGreaterThan(0);
     expect(await second.video("video.webm")).toMatchObject({ size: "1280x720" });
-    expect((await second.video("video.webm")).duration).toBeGreaterThan(0.3);
+    expect((await second.video("video.webm")).duration).toBeGreaterThan(0);
     expect(await app.client.output(sandboxId, "pgrep -l 'ffmpeg|Xvfb' || true")).toBe("");
   });
 
