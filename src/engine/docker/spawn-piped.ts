@@ -1,6 +1,7 @@
 import { closeSync, constants, unlink } from "node:fs";
 import type { Socket } from "node:net";
-import { setTimeout as sleep } from "node:timers/promises";
+import type { Readable } from "node:stream";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
@@ -135,27 +136,43 @@ function start(daemon: Daemon, exec: Exec, signal?: AbortSignal): Promise<void> 
 }
 
 /** Waits for the byte by which the shell reports that it has opened its pipes, and takes it from the output. */
-async function untilOpened(state: ExecState, stdout: Socket, signal: AbortSignal | undefined): Promise<void> {
+export async function untilOpened(
+  state: { inspect(signal?: AbortSignal): Promise<{ Running: boolean; ExitCode: number | null }> },
+  stdout: Readable,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   const opened = Promise.withResolvers<"open">();
+  let isOpen = false;
   const onData = (chunk: Buffer): void => {
     stdout.off("data", onData).pause();
     if (chunk.length > 1) stdout.unshift(chunk.subarray(1));
+    isOpen = true;
     opened.resolve("open");
   };
   stdout.on("data", onData);
   const deadline = performance.now() + OPEN_TIMEOUT_MS;
+  let problem = `the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`;
   try {
     for (let pauseMs = 50; performance.now() < deadline; pauseMs = Math.min(pauseMs * 1.5, 1000)) {
       const next = Promise.race([opened.promise, sleep(pauseMs)]);
       if ((await untilAborted(next, signal)) === "open") return;
       const { Running: running, ExitCode: code } = await state.inspect(signal);
-      if (!running && code !== null)
-        throw new Error(`the shell ended with ${code} before it opened its pipes`);
+      if (running || code === null) continue;
+      problem = `the shell ended with ${code} before it opened its pipes`;
+      break;
     }
+    // What has opened them meanwhile has left its byte there, and must not run again.
+    await untilPolled();
   } finally {
     stdout.off("data", onData);
   }
-  throw new Error(`the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`);
+  if (!isOpen) throw new Error(problem);
+}
+
+/** Waits until what had arrived on any descriptor has been read. */
+async function untilPolled(): Promise<void> {
+  // The first comes at the end of the event loop's turn, the second after it has polled again.
+  for (let i = 0; i < 2; i++) await setImmediate();
 }
 
 /** Removes the names of pipes that were given up, and gives EOF to whoever has opened them. */

@@ -1,0 +1,26 @@
+import { PassThrough } from "node:stream";
+import { expect, test } from "vitest";
+import { untilOpened } from "../../../../src/engine/docker/spawn-piped.ts";
+
+/** An exec that has ended by the time it is looked at, after `before` was done. */
+const ended = (before = () => {}) => ({
+  inspect: async () => {
+    before();
+    return { Running: false, ExitCode: 0 };
+  },
+});
+
+test("a shell that ended while nobody looked has opened its pipes: its command must not run again", async () => {
+  const stdout = new PassThrough();
+  await untilOpened(
+    ended(() => void stdout.write("+hello")),
+    stdout,
+    undefined,
+  );
+  expect(String(stdout.read())).toBe("hello");
+});
+
+test("a shell that ended without a byte has not", async () => {
+  const opened = untilOpened(ended(), new PassThrough(), undefined);
+  await expect(opened).rejects.toThrow("the shell ended with 0 before it opened its pipes");
+});
