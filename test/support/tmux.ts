@@ -50,9 +50,9 @@ export class TmuxTerminal {
     client.stdin.on("error", () => {});
     await once(client, "spawn");
     const terminal = new TmuxTerminal(client, dir);
-    await terminal.#command("set -g window-size manual");
-    // Not before the client counts as attached: the session would go at once.
+    // Not before the client counts as attached: tmux would crash at the first, and the session go at the second.
     await eventually(async () => (await terminal.variable("session_attached")) === "1");
+    await terminal.#command("set -g window-size manual");
     await terminal.#command("set destroy-unattached on");
     await terminal.resize(columns, rows);
     return terminal;
