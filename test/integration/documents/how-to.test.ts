@@ -31,7 +31,10 @@ class Checkout {
       maxBuffer: 16 << 20,
     });
     for (const name of stdout.split("\0").filter((file) => file !== "")) {
-      await cp(path.join(root, name), path.join(directory, name), { preserveTimestamps: true });
+      await cp(path.join(root, name), path.join(directory, name), {
+        preserveTimestamps: true,
+        verbatimSymlinks: true,
+      });
     }
     await symlink(path.join(root, "node_modules"), path.join(directory, "node_modules"));
     return new Checkout(directory, signal);

@@ -100,19 +100,28 @@ class Desktop:
         return {"windows": self._windows.list(), "window_manager": self._processes.window_manager}
         yield
 
-    def _move(self, x, y):
+    def _place(self, x, y):
         """Moves the pointer, and returns where it is; a coordinate that is left out stays."""
+        if x is None or y is None:
+            # A click may hold up the pointer's moves until the window manager has seen it.
+            yield from self._windows.manager_is_ready()
+            self._screen.restore()
+            here = self._display.pointer()[:2]
+            if x is None and y is None:
+                return here
+            x, y = here[0] if x is None else x, here[1] if y is None else y
+        return self._move(x, y)
+
+    def _move(self, x, y):
         self._screen.restore()
-        here = self._display.pointer()
-        for name, value, size in (("x", x, self._screen.width), ("y", y, self._screen.height)):
-            self._check(name, value, size)
-        x, y = here[0] if x is None else x, here[1] if y is None else y
+        self._check("x", x, self._screen.width)
+        self._check("y", y, self._screen.height)
         self._display.call("XTestFakeMotionEvent", -1, x, y, x11.CURRENT_TIME)
         self._display.sync()
         return x, y
 
     def _check(self, name, value, size):
-        if value is not None and not 0 <= value < size:
+        if not 0 <= value < size:
             raise Invalid(name, "must be below %d: the screen is %d x %d" % (size, self._screen.width, self._screen.height))
 
     def _press(self, button, down):
@@ -120,12 +129,11 @@ class Desktop:
         self._display.sync()
 
     def move(self, x=None, y=None):
-        x, y = self._move(x, y)
+        x, y = yield from self._place(x, y)
         return {"x": x, "y": y}
-        yield
 
     def click(self, x=None, y=None, button="left", count=1):
-        x, y = self._move(x, y)
+        x, y = yield from self._place(x, y)
         for index in range(count):
             if index:
                 yield CLICK_SECONDS
@@ -134,10 +142,9 @@ class Desktop:
         return {"x": x, "y": y, "button": button}
 
     def button(self, button, down, x=None, y=None):
-        x, y = self._move(x, y)
+        x, y = yield from self._place(x, y)
         self._press(BUTTONS[button], down)
         return {"x": x, "y": y, "button": button}
-        yield
 
     def drag(self, start_x, start_y, end_x, end_y, button, duration):
         self._check("end_x", end_x, self._screen.width)
@@ -159,7 +166,7 @@ class Desktop:
         return {"start_x": start_x, "start_y": start_y, "end_x": end_x, "end_y": end_y, "button": button}
 
     def scroll(self, clicks, horizontal, x=None, y=None):
-        x, y = self._move(x, y)
+        x, y = yield from self._place(x, y)
         for axis, amount in (((WHEEL_UP, WHEEL_DOWN), clicks), ((WHEEL_RIGHT, WHEEL_LEFT), horizontal)):
             button = axis[0] if amount > 0 else axis[1]
             for index in range(abs(amount)):
