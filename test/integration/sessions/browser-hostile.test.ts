@@ -3,6 +3,7 @@ import { useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
 import { DESKTOP_ENGINES, desktopSandbox } from "../../support/desktop.ts";
 import { eventually } from "../../support/eventually.ts";
+import { followTurns } from "../../support/turns.ts";
 import { Worker } from "../../support/worker.ts";
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
@@ -107,16 +108,9 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
         while (performance.now() < end) { console.log("x".repeat(1e5), {}); document.title = Math.random(); frame.contentWindow.location.hash = Math.random() }`,
       timeout: 10,
     });
-    // By the time that this process itself worked: others may keep it from the processor.
-    const turns: number[] = [];
-    let last = process.cpuUsage();
-    const timer = setInterval(() => {
-      const { user, system } = process.cpuUsage(last);
-      turns.push((user + system) / 1000);
-      last = process.cpuUsage();
-    }, 10);
+    const endOfTurns = followTurns();
     const answer = await flood;
-    clearInterval(timer);
+    const turns = endOfTurns();
     expect(answer).toMatchObject({ code: 0, data: { error: null } });
     expect(turns.length).toBeGreaterThan(10);
     expect(Math.max(...turns)).toBeLessThan(200);
@@ -212,18 +206,12 @@ describe("a browser that lies, on docker", () => {
       { sandbox_id: sandboxId },
     );
     expect(failure).toBeNull();
-    const turns: number[] = [];
-    let last = process.cpuUsage();
-    const timer = setInterval(() => {
-      const { user, system } = process.cpuUsage(last);
-      turns.push((user + system) / 1000);
-      last = process.cpuUsage();
-    }, 10);
+    const endOfTurns = followTurns();
     // What is answered gets the time that a busy machine takes over it.
     const timeout = problem.source === "timeout" ? 3 : 25;
     const shot = await browser.call("screenshot", { timeout });
     const script = await browser.call("evaluate", { script: "1", timeout });
-    clearInterval(timer);
+    const turns = endOfTurns();
     expect(shot.code).not.toBe(0);
     expect(shot.message).toMatch(problem);
     if (script.code !== 0) expect(script.message).not.toBe("");

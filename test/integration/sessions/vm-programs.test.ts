@@ -191,7 +191,10 @@ i.addEventListener("input", () => say("text " + i.value));
     await hears("key KeyJ");
     await desktop.do("move", at(60, 300));
     // Until the window manager has seen the click, the pointer stays where it is.
-    await app.client.output(sandboxId, "pkill -STOP openbox; (sleep 1; pkill -CONT openbox) >/dev/null 2>&1 &");
+    await app.client.output(
+      sandboxId,
+      "pkill -STOP openbox; (sleep 1; pkill -CONT openbox) >/dev/null 2>&1 &",
+    );
     await desktop.do("mouse_down");
     await desktop.do("move", at(70, 310));
     await desktop.do("mouse_up");
