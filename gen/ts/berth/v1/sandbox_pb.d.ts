@@ -975,7 +975,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
 
   /**
    * What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-   * "disk_limit", "egress".
+   * "disk_limit", "egress", "system_call_filter".
    *
    * @generated from field: repeated string capabilities = 4;
    */
