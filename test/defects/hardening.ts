@@ -65,9 +65,4 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
       to: "",
     },
   ),
-  {
-    name: "the kernel's keys show in bubblewrap",
-    changes: [{ file: ARGUMENTS, from: '"/proc/keys", ', to: "" }],
-    test: { file: BUBBLEWRAP, title: "%s shows nothing", row: "/proc/keys" },
-  },
 ];
