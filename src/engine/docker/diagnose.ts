@@ -132,7 +132,7 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
       found: `Docker does not know it; it has ${known.join(", ")}`,
       fix:
         name === "runsc"
-          ? "sudo runsc install && sudo systemctl reload docker"
+          ? "CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest && sudo ~/go/bin/runsc install -- --platform=systrap && sudo systemctl reload docker"
           : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
     }),
   );
