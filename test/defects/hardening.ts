@@ -35,10 +35,10 @@ export const HARDENING_DEFECTS: readonly Defect[] = [
     from: '        { Name: "core", Soft: 0, Hard: 0 },\n',
     to: "",
   }),
-  defect("containers are privileged", DOCKER, "there are no devices but the harmless ones", {
+  defect("containers get a device of the host", DOCKER, "there are no devices but the harmless ones", {
     file: CONTAINER,
     from: "Privileged: false",
-    to: "Privileged: true",
+    to: 'Privileged: false, Devices: [{ PathOnHost: "/dev/kmsg", PathInContainer: "/dev/kmsg", CgroupPermissions: "r" }]',
   }),
   defect("commands of bubblewrap enter without the filter", BUBBLEWRAP, SYSTEM_CALLS, {
     file: "src/engine/bubblewrap/job-script.ts",
