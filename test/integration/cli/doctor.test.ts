@@ -146,9 +146,9 @@ describe.concurrent("what is missing comes with what fixes it, and 1", () => {
 });
 
 test("a runtime that Docker does not know is limited, which is no failure", async () => {
-  const { exitCode, of } = await doctor(["--allow-runtime", "runsc=user-kernel"]);
+  const { exitCode, of } = await doctor(["--allow-runtime", "runsc-unknown=user-kernel"]);
   expect(exitCode).toBe(0);
-  expect(of("runtime runsc")).toMatchObject({
+  expect(of("runtime runsc-unknown")).toMatchObject({
     status: "limited",
     fix: expect.stringContaining("runsc install"),
   });
