@@ -130,10 +130,9 @@ function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, Isolation
   return Object.keys(allowed).map((name) =>
     yesOrLimited(`runtime ${name}`, known.includes(name), "registered with Docker", {
       found: `Docker does not know it; it has ${known.join(", ")}`,
-      fix:
-        name.startsWith("runsc")
-          ? "CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest && sudo ~/go/bin/runsc install -- --platform=systrap && sudo systemctl reload docker"
-          : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
+      fix: name.startsWith("runsc")
+        ? "CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest && sudo ~/go/bin/runsc install -- --platform=systrap && sudo systemctl reload docker"
+        : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
     }),
   );
 }
