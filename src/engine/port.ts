@@ -129,7 +129,7 @@ export interface EngineInfo {
   readonly memoryBytes: number;
 }
 
-/** What an engine can do. What is `false` ends in `UNSUPPORTED` when asked for. */
+/** What an engine can do. What is `false` ends in `UNSUPPORTED` when asked for; nobody asks for the filter. */
 export interface EngineCapabilities {
   readonly pause: boolean;
   readonly memoryLimit: boolean;
@@ -137,6 +137,8 @@ export interface EngineCapabilities {
   readonly pidsLimit: boolean;
   readonly diskLimit: boolean;
   readonly egress: boolean;
+  /** Whether processes in sandboxes can make only the system calls that programs need. */
+  readonly systemCallFilter: boolean;
 }
 
 /** How far a pull has got. */

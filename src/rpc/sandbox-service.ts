@@ -74,6 +74,7 @@ const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
   memoryLimit: "memory_limit",
   cpuLimit: "cpu_limit",
   pidsLimit: "pids_limit",
+  systemCallFilter: "system_call_filter",
   diskLimit: "disk_limit",
   egress: "egress",
 };

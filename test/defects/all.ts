@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
 import { FILE_DEFECTS } from "./files.ts";
+import { HARDENING_DEFECTS } from "./hardening.ts";
 import { HOST_DEFECTS } from "./host.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
@@ -14,6 +15,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 export const DEFECTS: readonly Defect[] = [
   ...DOCKER_DEFECTS,
   ...FILE_DEFECTS,
+  ...HARDENING_DEFECTS,
   ...HOST_DEFECTS,
   ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,

@@ -37,6 +37,7 @@ export class MemoryEngine implements Engine {
       memoryLimit: true,
       cpuLimit: true,
       pidsLimit: true,
+      systemCallFilter: true,
       diskLimit: false,
       egress: false,
     };

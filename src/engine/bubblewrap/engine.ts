@@ -159,7 +159,10 @@ export class BubblewrapEngine implements Engine {
       pids: groups.limits.pids || !setup.info.capabilities.pidsLimit ? undefined : pidsLimit,
       memoryBytes: groups.limits.memory ? undefined : memoryBytes,
     };
-    const parts = { launcher: attendants, limits, leftovers: this.#orphanedPipes.of(ref) };
+    const parts = {
+      ...{ launcher: attendants, limits, leftovers: this.#orphanedPipes.of(ref) },
+      entryFile: setup.filterFiles?.entry,
+    };
     const spawned = await sandbox.starting(spawnProcess(sandbox, request, sink, parts, signal));
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
@@ -214,11 +217,11 @@ export class BubblewrapEngine implements Engine {
       ...{ ref, sandboxId, generation, owner, user },
       ...{ state: "running", isolation: setup.info.isolation },
     };
-    const { groups, system, etc, stage, identity, keepers, reports } = setup;
+    const { groups, system, etc, filterFiles, stage, identity, keepers, reports } = setup;
     const group = groups.create(ref, spec.resources);
     const plan: StartPlan = {
       ...{ spec, description, group, mounts, system, etc, stage, identity, reports },
-      ...{ launcher: keepers, attendants: groups.attendants },
+      ...{ launcher: keepers, attendants: groups.attendants, filterFile: filterFiles?.program },
       readyMs: this.#options.readyMs ?? READY_MS,
     };
     let sandbox: BubblewrapSandbox;

@@ -5,7 +5,11 @@ import type { GroupLimits } from "./control-group.ts";
 import type { BwrapProgram } from "./probe.ts";
 
 /** What this engine is and can do on this machine. */
-export function describeEngine(program: BwrapProgram, limits: GroupLimits): EngineInfo {
+export function describeEngine(
+  program: BwrapProgram,
+  limits: GroupLimits,
+  systemCallFilter: boolean,
+): EngineInfo {
   return {
     version: program.version,
     isolation: "NAMESPACE",
@@ -17,6 +21,7 @@ export function describeEngine(program: BwrapProgram, limits: GroupLimits): Engi
       pidsLimit: limits.pids || countsProcessesByNamespace(),
       diskLimit: true,
       egress: false,
+      systemCallFilter,
     },
     cpus: availableParallelism(),
     memoryBytes: totalmem(),

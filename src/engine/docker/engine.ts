@@ -192,11 +192,15 @@ export class DockerEngine implements Engine {
       openFilesLimit: await daemonOpenFilesLimit(),
     };
     const staged = await this.#stage.stage(checked);
-    const inert = spec.takesMounts ? (await this.#stage.inert())?.inert : undefined;
+    // A kernel of its own sees no mount that comes later, and opens no named pipe of the host's.
+    const sharesKernel = isolation === "CONTAINER";
+    const inert = spec.takesMounts && sharesKernel ? (await this.#stage.inert())?.inert : undefined;
     try {
-      const { id: ref, owner } = await this.#withPipes(labels.user, name, spec, (pipes) =>
-        this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal),
-      );
+      const make = (pipes: string | undefined) =>
+        this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
+      const { id: ref, owner } = sharesKernel
+        ? await this.#withPipes(labels.user, name, spec, make)
+        : await this.#withoutPipes(make);
       this.#users.set(ref, labels.user);
       const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
       if (late !== undefined) this.#lateTargets.set(ref, late);

@@ -14,6 +14,7 @@ const engine = (changes: Partial<EngineInfo> = {}): EngineInfo => ({
     memoryLimit: true,
     cpuLimit: true,
     pidsLimit: true,
+    systemCallFilter: true,
     diskLimit: false,
     egress: false,
   },

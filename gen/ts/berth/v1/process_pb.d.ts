@@ -2,8 +2,8 @@
 // @generated from file berth/v1/process.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -144,24 +144,27 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
    *
    * @generated from oneof berth.v1.ExecRequest.command
    */
-  command: {
-    /**
-     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-     * on one argument.
-     *
-     * @generated from field: string shell = 2;
-     */
-    value: string;
-    case: "shell";
-  } | {
-    /**
-     * A program and its arguments, with no shell between.
-     *
-     * @generated from field: berth.v1.Argv argv = 3;
-     */
-    value: Argv;
-    case: "argv";
-  } | { case: undefined; value?: undefined };
+  command:
+    | {
+        /**
+         * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
+         * on one argument.
+         *
+         * @generated from field: string shell = 2;
+         */
+        value: string;
+        case: "shell";
+      }
+    | {
+        /**
+         * A program and its arguments, with no shell between.
+         *
+         * @generated from field: berth.v1.Argv argv = 3;
+         */
+        value: Argv;
+        case: "argv";
+      }
+    | { case: undefined; value?: undefined };
 
   /**
    * Environment, over the sandbox's own. As SandboxSpec.env.
@@ -369,8 +372,7 @@ export declare const GapSchema: GenMessage<Gap>;
  *
  * @generated from message berth.v1.Keepalive
  */
-export declare type Keepalive = Message<"berth.v1.Keepalive"> & {
-};
+export declare type Keepalive = Message<"berth.v1.Keepalive"> & {};
 
 /**
  * Describes the message berth.v1.Keepalive.
@@ -389,47 +391,53 @@ export declare type ExecResponse = Message<"berth.v1.ExecResponse"> & {
    *
    * @generated from oneof berth.v1.ExecResponse.event
    */
-  event: {
-    /**
-     * It started. Always first.
-     *
-     * @generated from field: berth.v1.Started started = 1;
-     */
-    value: Started;
-    case: "started";
-  } | {
-    /**
-     * It wrote something.
-     *
-     * @generated from field: berth.v1.Output output = 2;
-     */
-    value: Output;
-    case: "output";
-  } | {
-    /**
-     * Bytes are missing, as after a late attach by request_id.
-     *
-     * @generated from field: berth.v1.Gap gap = 3;
-     */
-    value: Gap;
-    case: "gap";
-  } | {
-    /**
-     * It ended. Always last.
-     *
-     * @generated from field: berth.v1.ExitStatus exited = 4;
-     */
-    value: ExitStatus;
-    case: "exited";
-  } | {
-    /**
-     * Nothing happened for a while.
-     *
-     * @generated from field: berth.v1.Keepalive keepalive = 5;
-     */
-    value: Keepalive;
-    case: "keepalive";
-  } | { case: undefined; value?: undefined };
+  event:
+    | {
+        /**
+         * It started. Always first.
+         *
+         * @generated from field: berth.v1.Started started = 1;
+         */
+        value: Started;
+        case: "started";
+      }
+    | {
+        /**
+         * It wrote something.
+         *
+         * @generated from field: berth.v1.Output output = 2;
+         */
+        value: Output;
+        case: "output";
+      }
+    | {
+        /**
+         * Bytes are missing, as after a late attach by request_id.
+         *
+         * @generated from field: berth.v1.Gap gap = 3;
+         */
+        value: Gap;
+        case: "gap";
+      }
+    | {
+        /**
+         * It ended. Always last.
+         *
+         * @generated from field: berth.v1.ExitStatus exited = 4;
+         */
+        value: ExitStatus;
+        case: "exited";
+      }
+    | {
+        /**
+         * Nothing happened for a while.
+         *
+         * @generated from field: berth.v1.Keepalive keepalive = 5;
+         */
+        value: Keepalive;
+        case: "keepalive";
+      }
+    | { case: undefined; value?: undefined };
 };
 
 /**
@@ -457,24 +465,27 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
    *
    * @generated from oneof berth.v1.RunCommandRequest.command
    */
-  command: {
-    /**
-     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-     * on one argument.
-     *
-     * @generated from field: string shell = 2;
-     */
-    value: string;
-    case: "shell";
-  } | {
-    /**
-     * A program and its arguments, with no shell between.
-     *
-     * @generated from field: berth.v1.Argv argv = 3;
-     */
-    value: Argv;
-    case: "argv";
-  } | { case: undefined; value?: undefined };
+  command:
+    | {
+        /**
+         * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
+         * on one argument.
+         *
+         * @generated from field: string shell = 2;
+         */
+        value: string;
+        case: "shell";
+      }
+    | {
+        /**
+         * A program and its arguments, with no shell between.
+         *
+         * @generated from field: berth.v1.Argv argv = 3;
+         */
+        value: Argv;
+        case: "argv";
+      }
+    | { case: undefined; value?: undefined };
 
   /**
    * Environment, over the sandbox's own. As SandboxSpec.env.
@@ -660,47 +671,53 @@ export declare type AttachProcessResponse = Message<"berth.v1.AttachProcessRespo
    *
    * @generated from oneof berth.v1.AttachProcessResponse.event
    */
-  event: {
-    /**
-     * The process, as it was started. Always first.
-     *
-     * @generated from field: berth.v1.Started started = 1;
-     */
-    value: Started;
-    case: "started";
-  } | {
-    /**
-     * It wrote something.
-     *
-     * @generated from field: berth.v1.Output output = 2;
-     */
-    value: Output;
-    case: "output";
-  } | {
-    /**
-     * Bytes are missing: the transcript does not hold them any more.
-     *
-     * @generated from field: berth.v1.Gap gap = 3;
-     */
-    value: Gap;
-    case: "gap";
-  } | {
-    /**
-     * It ended. Always last.
-     *
-     * @generated from field: berth.v1.ExitStatus exited = 4;
-     */
-    value: ExitStatus;
-    case: "exited";
-  } | {
-    /**
-     * Nothing happened for a while.
-     *
-     * @generated from field: berth.v1.Keepalive keepalive = 5;
-     */
-    value: Keepalive;
-    case: "keepalive";
-  } | { case: undefined; value?: undefined };
+  event:
+    | {
+        /**
+         * The process, as it was started. Always first.
+         *
+         * @generated from field: berth.v1.Started started = 1;
+         */
+        value: Started;
+        case: "started";
+      }
+    | {
+        /**
+         * It wrote something.
+         *
+         * @generated from field: berth.v1.Output output = 2;
+         */
+        value: Output;
+        case: "output";
+      }
+    | {
+        /**
+         * Bytes are missing: the transcript does not hold them any more.
+         *
+         * @generated from field: berth.v1.Gap gap = 3;
+         */
+        value: Gap;
+        case: "gap";
+      }
+    | {
+        /**
+         * It ended. Always last.
+         *
+         * @generated from field: berth.v1.ExitStatus exited = 4;
+         */
+        value: ExitStatus;
+        case: "exited";
+      }
+    | {
+        /**
+         * Nothing happened for a while.
+         *
+         * @generated from field: berth.v1.Keepalive keepalive = 5;
+         */
+        value: Keepalive;
+        case: "keepalive";
+      }
+    | { case: undefined; value?: undefined };
 };
 
 /**
@@ -817,8 +834,7 @@ export declare const SignalProcessRequestSchema: GenMessage<SignalProcessRequest
  *
  * @generated from message berth.v1.SignalProcessResponse
  */
-export declare type SignalProcessResponse = Message<"berth.v1.SignalProcessResponse"> & {
-};
+export declare type SignalProcessResponse = Message<"berth.v1.SignalProcessResponse"> & {};
 
 /**
  * Describes the message berth.v1.SignalProcessResponse.
@@ -872,8 +888,7 @@ export declare const ResizeTerminalRequestSchema: GenMessage<ResizeTerminalReque
  *
  * @generated from message berth.v1.ResizeTerminalResponse
  */
-export declare type ResizeTerminalResponse = Message<"berth.v1.ResizeTerminalResponse"> & {
-};
+export declare type ResizeTerminalResponse = Message<"berth.v1.ResizeTerminalResponse"> & {};
 
 /**
  * Describes the message berth.v1.ResizeTerminalResponse.
@@ -906,23 +921,26 @@ export declare type Process = Message<"berth.v1.Process"> & {
    *
    * @generated from oneof berth.v1.Process.command
    */
-  command: {
-    /**
-     * A line for /bin/sh -c.
-     *
-     * @generated from field: string shell = 3;
-     */
-    value: string;
-    case: "shell";
-  } | {
-    /**
-     * A program and its arguments.
-     *
-     * @generated from field: berth.v1.Argv argv = 4;
-     */
-    value: Argv;
-    case: "argv";
-  } | { case: undefined; value?: undefined };
+  command:
+    | {
+        /**
+         * A line for /bin/sh -c.
+         *
+         * @generated from field: string shell = 3;
+         */
+        value: string;
+        case: "shell";
+      }
+    | {
+        /**
+         * A program and its arguments.
+         *
+         * @generated from field: berth.v1.Argv argv = 4;
+         */
+        value: Argv;
+        case: "argv";
+      }
+    | { case: undefined; value?: undefined };
 
   /**
    * When it started.
@@ -1260,7 +1278,7 @@ export declare const ProcessService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExecRequestSchema;
     output: typeof ExecResponseSchema;
-  },
+  };
   /**
    * RunCommand runs a process to its end and returns its collected output: the
    * same as Exec, for callers that want one message. Output past
@@ -1277,7 +1295,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof RunCommandRequestSchema;
     output: typeof RunCommandResponseSchema;
-  },
+  };
   /**
    * AttachProcess streams the transcript of a process from the given offsets,
    * then follows it live, and ends with exited. Any number of readers may
@@ -1293,7 +1311,7 @@ export declare const ProcessService: GenService<{
     methodKind: "server_streaming";
     input: typeof AttachProcessRequestSchema;
     output: typeof AttachProcessResponseSchema;
-  },
+  };
   /**
    * WriteStdin writes to the stdin of a process that was started with
    * keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
@@ -1313,7 +1331,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof WriteStdinRequestSchema;
     output: typeof WriteStdinResponseSchema;
-  },
+  };
   /**
    * SignalProcess sends a signal to the process group of a process.
    *
@@ -1326,7 +1344,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof SignalProcessRequestSchema;
     output: typeof SignalProcessResponseSchema;
-  },
+  };
   /**
    * ResizeTerminal changes the size of a process's terminal.
    *
@@ -1339,7 +1357,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof ResizeTerminalRequestSchema;
     output: typeof ResizeTerminalResponseSchema;
-  },
+  };
   /**
    * GetProcess reads one process. Ended ones stay readable for 24 hours; of more
    * than 10,000 ended ones on the server, the oldest of the owner with the most
@@ -1353,7 +1371,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof GetProcessRequestSchema;
     output: typeof GetProcessResponseSchema;
-  },
+  };
   /**
    * ListProcesses lists the processes of a sandbox, newest first.
    *
@@ -1365,6 +1383,5 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof ListProcessesRequestSchema;
     output: typeof ListProcessesResponseSchema;
-  },
+  };
 }>;
-
