@@ -76,6 +76,7 @@ const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
   pidsLimit: "pids_limit",
   diskLimit: "disk_limit",
   egress: "egress",
+  egressDomains: "egress_domains",
 };
 
 /** The handlers of `berth.v1.SandboxService`: they check, convert and delegate. */

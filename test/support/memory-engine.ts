@@ -39,6 +39,7 @@ export class MemoryEngine implements Engine {
       pidsLimit: true,
       diskLimit: false,
       egress: false,
+      egressDomains: false,
     };
     return {
       version: "1",
@@ -142,6 +143,10 @@ export class MemoryEngine implements Engine {
 
   async recover(left: readonly LeftProcess[]): Promise<readonly (SpawnedProcess | undefined)[]> {
     return left.map(() => undefined);
+  }
+
+  async listen(): Promise<never> {
+    throw new BerthError("UNSUPPORTED", "This engine has no network.");
   }
 
   async outside(): Promise<undefined> {

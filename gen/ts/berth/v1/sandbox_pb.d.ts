@@ -227,6 +227,19 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
    * @generated from field: string runtime = 12;
    */
   runtime: string;
+
+  /**
+   * The only domains it may reach, over HTTP and HTTPS: "example.org", names
+   * below one ("*.example.org"), with another port than 80 and 443
+   * ("example.org:8443"). At most 64. Berth's proxy is then the only way out of
+   * the sandbox, and refuses every other name and private addresses. Programs
+   * find it by HTTP_PROXY and HTTPS_PROXY; names are not resolved inside. It sets
+   * the network mode to EGRESS; with NONE it is refused. Empty: the mode decides
+   * alone. Needs the capability "egress_domains".
+   *
+   * @generated from field: repeated string egress_domains = 13;
+   */
+  egressDomains: string[];
 };
 
 /**
@@ -975,7 +988,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
 
   /**
    * What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-   * "disk_limit", "egress".
+   * "disk_limit", "egress", "egress_domains".
    *
    * @generated from field: repeated string capabilities = 4;
    */
@@ -1628,7 +1641,8 @@ export enum NetworkMode {
 
   /**
    * Outgoing connections to public addresses. Private ranges, the metadata
-   * address, the host and other sandboxes stay unreachable.
+   * address, the host and other sandboxes stay unreachable. With
+   * SandboxSpec.egress_domains, to those alone.
    *
    * @generated from enum value: NETWORK_MODE_EGRESS = 2;
    */
