@@ -21,6 +21,14 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     ],
     writes: ["1280 800 RFB 003.008\n", "1\tclick\tno\t0001-click.png\n"],
   },
+  "docs/how-to/allow-domains.md": {
+    service: true,
+    leftOut: [
+      // Needs the internet.
+      "berth run --egress-domain pypi.org",
+    ],
+    writes: ["403 example.com:80 is not among the egress_domains of this sandbox.\n"],
+  },
   "clients/typescript/README.md": {
     service: true,
     // typescript-package.test.ts packs and installs it.
