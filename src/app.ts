@@ -6,6 +6,7 @@ import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { AppSettings } from "./config/settings.ts";
+import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";
@@ -143,6 +144,8 @@ type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
 async function compose(settings: AppSettings, store: Store, logger: Logger) {
+  const { egressCredentials: file } = settings;
+  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -162,7 +165,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
-  const egress = new EgressManager(engine, logger);
+  const egress = new EgressManager(engine, logger, credentials);
   const observer: SandboxObserver = {
     ready: (sandbox) => {
       lanes.open(sandbox);

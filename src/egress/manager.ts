@@ -2,8 +2,9 @@ import type { Server, Socket } from "node:net";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine } from "../engine/port.ts";
+import type { Credentials } from "./credentials.ts";
 import { type DomainRule, parseDomainRule } from "./domains.ts";
-import { EgressProxy, type ProxyLimits } from "./proxy.ts";
+import { EgressProxy } from "./proxy.ts";
 
 /** Where programs in a sandbox find the proxy, on its own loopback. */
 const PORT = 3128;
@@ -26,6 +27,7 @@ const MAX_CONNECTIONS = 64;
 /** A sandbox with its `egress_domains`. */
 export interface EgressSandbox {
   readonly ref: string;
+  readonly owner: string;
   readonly spec: { readonly egressDomains: readonly string[] };
 }
 
@@ -39,19 +41,20 @@ export class EgressManager {
   readonly #proxy: EgressProxy;
   readonly #doors = new Map<string, Door>();
 
-  constructor(engine: Engine, logger: Logger, limits?: Partial<ProxyLimits>) {
+  constructor(engine: Engine, logger: Logger, credentials?: Credentials) {
     this.#engine = engine;
     this.#logger = logger;
-    this.#proxy = new EgressProxy(limits);
+    this.#proxy = new EgressProxy(credentials);
   }
 
   /**
    * Opens a sandbox's port, unless it is open or its spec names no domain.
    * @throws as {@link Engine.listen}.
    */
-  async open({ ref, spec }: EgressSandbox, signal?: AbortSignal): Promise<void> {
+  async open(sandbox: EgressSandbox, signal?: AbortSignal): Promise<void> {
+    const { ref, spec } = sandbox;
     if (spec.egressDomains.length === 0) return;
-    const door = this.#doors.get(ref) ?? this.#doorOf(ref, spec.egressDomains, signal);
+    const door = this.#doors.get(ref) ?? this.#doorOf(sandbox, signal);
     this.#doors.set(ref, door);
     try {
       await door.opened;
@@ -81,10 +84,10 @@ export class EgressManager {
     this.#proxy.close();
   }
 
-  #doorOf(ref: string, domains: readonly string[], signal?: AbortSignal): Door {
-    const rules = domains.map(ruleOf);
+  #doorOf({ ref, owner, spec }: EgressSandbox, signal?: AbortSignal): Door {
+    const client = { owner, rules: spec.egressDomains.map(ruleOf) };
     const opening = this.#engine.listen(ref, PORT, signal);
-    return new Door(opening, (socket) => this.#proxy.serve(socket, rules));
+    return new Door(opening, (socket) => this.#proxy.serve(socket, client));
   }
 }
 

@@ -2,6 +2,8 @@ import { createServer, request as httpRequest, type IncomingMessage, type Server
 import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { connect as connectTls } from "node:tls";
+import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
 import type { DomainRule } from "./domains.ts";
 import { findTarget, Refusal, type Target } from "./target.ts";
 
@@ -18,6 +20,7 @@ const MAX_HEADER_BYTES = 32 * 1024;
 const HEADERS_TIMEOUT_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 15_000;
 const HTTP_PORT = 80;
+const HTTPS_PORT = 443;
 
 /** Headers that concern one connection only (RFC 9110), or the proxy itself. */
 const HOP_BY_HOP = new Set([
@@ -32,15 +35,25 @@ const HOP_BY_HOP = new Set([
   "upgrade",
 ]);
 
+/** Whose connections are served, and what they may reach. */
+export interface EgressClient {
+  readonly owner: string;
+  readonly rules: readonly DomainRule[];
+}
+
 /**
  * An HTTP proxy that reaches only domains that a sandbox may reach, at public
  * addresses: `CONNECT` for tunnels, and plain requests for `http:` URLs. It listens
  * nowhere itself: connections are handed to it together with the rules that hold
  * for them. Redirects are answers like any other; the client asks again.
+ *
+ * Where the operator has a credential for a host, a plain request for it goes on
+ * over TLS with the credential's header. Tunnels stay as they are.
  */
 export class EgressProxy {
   readonly #limits: ProxyLimits;
-  readonly #rules = new WeakMap<Duplex, readonly DomainRule[]>();
+  readonly #credentials: Credentials;
+  readonly #clients = new WeakMap<Duplex, EgressClient>();
   readonly #server = createServer({
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: HEADERS_TIMEOUT_MS,
@@ -49,7 +62,8 @@ export class EgressProxy {
   });
   #connections = 0;
 
-  constructor(limits: Partial<ProxyLimits> = {}) {
+  constructor(credentials: Credentials = NO_CREDENTIALS, limits: Partial<ProxyLimits> = {}) {
+    this.#credentials = credentials;
     this.#limits = { ...LIMITS, ...limits };
     this.#server.on("request", (request, response) => void this.#forward(request, response));
     this.#server.on("connect", (request, client: Socket, head) => void this.#tunnel(request, client, head));
@@ -60,7 +74,7 @@ export class EgressProxy {
   }
 
   /** Serves a connection until it ends. */
-  serve(socket: Socket, rules: readonly DomainRule[]): void {
+  serve(socket: Socket, client: EgressClient): void {
     // It may have ended meanwhile, and then reports so to nobody.
     socket.on("error", () => socket.destroy());
     if (this.#connections >= this.#limits.maxConnections) {
@@ -73,7 +87,7 @@ export class EgressProxy {
     this.#connections++;
     socket.once("close", () => this.#connections--);
     socket.setTimeout(this.#limits.idleMs, () => socket.destroy());
-    this.#rules.set(socket, rules);
+    this.#clients.set(socket, client);
     this.#server.emit("connection", socket);
   }
 
@@ -132,9 +146,11 @@ export class EgressProxy {
     try {
       const url = absoluteUrl(request.url ?? "");
       const port = url.port === "" ? HTTP_PORT : Number(url.port);
-      const target = await this.#find(request.socket, url.hostname, port, gone.signal);
-      const socket = await this.#connect(target, gone.signal);
-      const upstream = await send(request, url, socket, gone.signal);
+      const added = port === HTTP_PORT ? await this.#credentialFor(request, url.hostname) : undefined;
+      const target = await this.#find(request.socket, url.hostname, added ? HTTPS_PORT : port, gone.signal);
+      const plain = await this.#connect(target, gone.signal);
+      const socket = added ? await secured(plain, target, this.#limits.idleMs) : plain;
+      const upstream = await send(request, url, socket, added, gone.signal);
       response.writeHead(upstream.statusCode ?? 502, passedOn(upstream.rawHeaders));
       await pipeline(upstream, response);
     } catch (error) {
@@ -143,9 +159,52 @@ export class EgressProxy {
     }
   }
 
-  #find(socket: Duplex, hostname: string, port: number, signal: AbortSignal): Promise<Target> {
-    return findTarget(this.#rules.get(socket) ?? [], hostname, port, signal);
+  /** The header to add to a request, with its value. */
+  async #credentialFor(request: IncomingMessage, hostname: string): Promise<Header | undefined> {
+    const owner = this.#clients.get(request.socket)?.owner;
+    const found =
+      owner === undefined ? undefined : this.#credentials.find(hostname.replace(/\.$/, ""), owner);
+    if (found === undefined) return undefined;
+    // A server answers it with what it got.
+    if (request.method === "TRACE") throw new Refusal(403, `TRACE is closed for ${hostname}.`);
+    try {
+      return { name: found.header, value: await this.#credentials.valueOf(found) };
+    } catch (error) {
+      throw new Refusal(
+        502,
+        `The credential for ${hostname} cannot be read. Tell the operator of this server.`,
+        error,
+      );
+    }
   }
+
+  #find(socket: Duplex, hostname: string, port: number, signal: AbortSignal): Promise<Target> {
+    return findTarget(this.#clients.get(socket)?.rules ?? [], hostname, port, signal);
+  }
+}
+
+interface Header {
+  readonly name: string;
+  readonly value: string;
+}
+
+/** TLS over a connection, once the server has shown a certificate for its name. */
+async function secured(socket: Socket, { host, port }: Target, idleMs: number): Promise<Socket> {
+  const secure = connectTls({ socket, servername: host, ALPNProtocols: ["http/1.1"] });
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  // It takes the connection over, and then the connection's own timer sees nothing.
+  socket.setTimeout(0);
+  secure.setTimeout(CONNECT_TIMEOUT_MS, () => secure.destroy(new Error("timed out")));
+  secure.once("secureConnect", resolve).once("error", reject);
+  socket.once("close", () => reject(new Error("the connection was closed")));
+  try {
+    await promise;
+  } catch (error) {
+    secure.destroy();
+    throw new Refusal(502, `Connecting to ${host}:${port} by TLS failed: ${reasonOf(error)}.`, error);
+  }
+  secure.setTimeout(idleMs);
+  return secure;
 }
 
 /** Sends a request on; the `Host` is the one that was checked, whatever the client's header says. */
@@ -153,6 +212,7 @@ function send(
   request: IncomingMessage,
   url: URL,
   socket: Socket,
+  added: Header | undefined,
   signal: AbortSignal,
 ): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
@@ -162,10 +222,14 @@ function send(
     signal,
     method: request.method,
     path: `${url.pathname}${url.search}`,
-    headers: ["Host", url.host, ...passedOn(request.rawHeaders, "host"), "Connection", "close"],
+    headers: [
+      ...["Host", url.host],
+      ...passedOn(request.rawHeaders, "host", ...(added ? [added.name] : [])),
+      ...(added ? [added.name, added.value] : []),
+      ...["Connection", "close"],
+    ],
     maxHeaderSize: MAX_HEADER_BYTES,
   });
-  outgoing.once("timeout", () => outgoing.destroy(new Error("timed out")));
   outgoing.once("response", resolve);
   outgoing.once("error", (error) =>
     reject(new Refusal(502, `${url.host} did not answer: ${reasonOf(error)}.`, error)),

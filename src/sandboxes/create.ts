@@ -171,7 +171,7 @@ export class SandboxCreator {
     const engine = adapted ?? (await this.#makeCold(record, signal));
     try {
       throwIfAborted(signal);
-      await this.#parts.egress.open({ ref: engine.ref, spec: record.spec }, signal);
+      await this.#parts.egress.open({ ref: engine.ref, owner: record.owner, spec: record.spec }, signal);
       return engine;
     } catch (error) {
       this.#parts.observer.ending(leasedOf(engine, record.spec));

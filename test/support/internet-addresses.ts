@@ -24,6 +24,8 @@ export const INTERNET = {
     "mixed.example": ["10.9.9.9", "11.22.33.44"],
     "rebind.example": ["11.22.33.44", "10.9.9.9"],
     "rebind-between.example": ["11.22.33.44", "10.9.9.9"],
+    // The HTTPS server's certificate lacks it.
+    "not-vouched-for.example": ["11.22.33.45"],
     "unreachable.example": ["11.22.33.99"],
   } as Readonly<Record<string, readonly string[]>>,
 } as const;

@@ -1,5 +1,6 @@
 // The servers of a test's internet: DNS, HTTP and HTTPS on every address of the network namespace that this is run in.
 // Arguments: the certificate's files. Writes a line once all of them listen.
+import { createHash } from "node:crypto";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -76,7 +77,11 @@ const reply: RequestListener = (request, response) => {
     });
     request.on("end", () => {
       const to = request.socket.localAddress?.replace("::ffff:", "");
-      response.end(JSON.stringify({ to, url: request.url, headers: request.headers, length }));
+      const { authorization, ...headers } = request.headers;
+      // What it knows of a credential without passing it on.
+      const credential = authorization && createHash("sha256").update(authorization).digest("hex");
+      const secure = "encrypted" in request.socket;
+      response.end(JSON.stringify({ to, url: request.url, headers, length, credential, secure }));
     });
   }
 };

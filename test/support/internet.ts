@@ -27,29 +27,33 @@ export class Internet implements AsyncDisposable {
   readonly #servers: ChildProcessWithoutNullStreams;
   /** The authority that vouches for the HTTPS server. */
   readonly certificate: string;
+  /** Its file. */
+  readonly certificateFile: string;
 
   private constructor(
     directory: string,
     place: ChildProcessWithoutNullStreams,
     servers: ChildProcessWithoutNullStreams,
-    certificate: string,
+    [certificate, file]: readonly [string, string],
   ) {
     this.#directory = directory;
     this.#place = place;
     this.#servers = servers;
     this.certificate = certificate;
+    this.certificateFile = file;
   }
 
   static async start(): Promise<Internet> {
     const directory = await mkdtemp(path.join(tmpdir(), "berth-internet-"));
     const resolvers = path.join(directory, "resolv.conf");
     await writeFile(resolvers, `nameserver ${INTERNET.resolver}\noptions timeout:5\n`);
-    const names = Object.keys(INTERNET.names).map((name) => `DNS:${name}`);
+    const vouchedFor = Object.keys(INTERNET.names).filter((name) => !name.startsWith("not-"));
+    const names = vouchedFor.map((name) => `DNS:${name}`);
     const { cert, key } = await makeCertificate(directory, "internet", names.join());
     const hold = ["sh", "-c", HOLD, "sh"];
     const place = spawn("unshare", ["--net", "--mount", "--", ...hold, resolvers], { env: ENV });
     const servers = spawn("unshare", ["--net", "--", process.execPath, SERVERS, cert, key], { env: ENV });
-    const internet = new Internet(directory, place, servers, await readFile(cert, "utf8"));
+    const internet = new Internet(directory, place, servers, [await readFile(cert, "utf8"), cert]);
     try {
       await Promise.all([saying(place, "ready"), saying(servers, "listening")]);
       await internet.#connect();
