@@ -6,6 +6,8 @@ import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { AppSettings } from "./config/settings.ts";
+import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
+import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";
 import { FileManager } from "./files/manager.ts";
@@ -106,6 +108,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     await service.workspaces.workspaces.stop();
     await service.processes.detach();
     service.lanes.closeAll();
+    service.egress.stop();
     await engine.close();
     service.state.stop();
     return left;
@@ -141,6 +144,8 @@ type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
 async function compose(settings: AppSettings, store: Store, logger: Logger) {
+  const { egressCredentials: file } = settings;
+  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -160,9 +165,14 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
+  const egress = new EgressManager(engine, logger, credentials);
   const observer: SandboxObserver = {
-    ready: (sandbox) => lanes.open(sandbox),
+    ready: (sandbox) => {
+      lanes.open(sandbox);
+      egress.reopen(sandbox);
+    },
     ending: ({ ref }) => {
+      egress.close(ref);
       lanes.close(ref);
       control.forget(ref);
     },
@@ -171,7 +181,15 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const directories = workspaceDirectories(settings, logger);
   const mounts = new WorkspaceMounts(store.workspaces, directories, clock);
   const journal = new SandboxJournal({ ...state, store: store.sandboxes });
-  const sandboxes = new SandboxManager(settings, { ...common, engine, monitor, journal, observer, mounts });
+  const sandboxes = new SandboxManager(settings, {
+    ...common,
+    engine,
+    monitor,
+    journal,
+    observer,
+    egress,
+    mounts,
+  });
   const workspaces = createWorkspaces(settings, {
     ...common,
     store: store.workspaces,
@@ -227,7 +245,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { engine, monitor, state, lanes, transcripts, directories };
+  const below = { engine, monitor, egress, state, lanes, transcripts, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 

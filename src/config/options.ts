@@ -137,6 +137,12 @@ export const CONFIG_OPTIONS = {
     help: "An OCI runtime that sandboxes may ask for, and how it isolates: container, user-kernel or virtual-machine.",
     read: readRuntimes,
   }),
+  egressCredentials: value("Engine", "egress-credentials", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Headers that the egress proxy adds for hosts, as JSON: docs/how-to/add-credentials.md. The secrets never enter a sandbox.",
+    read: readPath,
+  }),
 
   maxSandboxes: value("Sandboxes", "max-sandboxes", {
     placeholder: "N",

@@ -77,6 +77,7 @@ const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
   systemCallFilter: "system_call_filter",
   diskLimit: "disk_limit",
   egress: "egress",
+  egressDomains: "egress_domains",
 };
 
 /** The handlers of `berth.v1.SandboxService`: they check, convert and delegate. */

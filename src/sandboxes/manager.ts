@@ -4,6 +4,7 @@ import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
+import type { EgressManager } from "../egress/manager.ts";
 import type { Engine } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
@@ -41,6 +42,7 @@ interface SandboxManagerParts {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly observer: SandboxObserver;
+  readonly egress: EgressManager;
   readonly mounts: MountSources;
 }
 

@@ -1,5 +1,6 @@
 import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
+import { EGRESS_DEFECTS } from "./egress.ts";
 import { FILE_DEFECTS } from "./files.ts";
 import { HARDENING_DEFECTS } from "./hardening.ts";
 import { HOST_DEFECTS } from "./host.ts";
@@ -14,6 +15,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 /** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
 export const DEFECTS: readonly Defect[] = [
   ...DOCKER_DEFECTS,
+  ...EGRESS_DEFECTS,
   ...FILE_DEFECTS,
   ...HARDENING_DEFECTS,
   ...HOST_DEFECTS,

@@ -40,6 +40,7 @@ export class MemoryEngine implements Engine {
       systemCallFilter: true,
       diskLimit: false,
       egress: false,
+      egressDomains: false,
     };
     return {
       version: "1",
@@ -143,6 +144,10 @@ export class MemoryEngine implements Engine {
 
   async recover(left: readonly LeftProcess[]): Promise<readonly (SpawnedProcess | undefined)[]> {
     return left.map(() => undefined);
+  }
+
+  async listen(): Promise<never> {
+    throw new BerthError("UNSUPPORTED", "This engine has no network.");
   }
 
   async outside(): Promise<undefined> {

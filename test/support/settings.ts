@@ -30,6 +30,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     sharedQuotaBytes: undefined,
     allowHostPaths: [],
     allowRuntimes: {},
+    egressCredentials: undefined,
     desktopImage: DESKTOP_IMAGE,
     maxSandboxes: 100,
     maxProcessesPerSandbox: 256,

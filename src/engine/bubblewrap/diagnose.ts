@@ -39,6 +39,11 @@ export async function diagnoseBubblewrap(rootfs: string): Promise<Finding[]> {
         found: "sandboxes cannot be paused: this user may not write control groups",
         fix: DELEGATE,
       }),
+      {
+        subject: "bubblewrap network",
+        status: "ok",
+        found: "sandboxes can reach chosen domains, through a proxy; they have no other network",
+      },
     ];
   } catch (error) {
     if (!(error instanceof BwrapProblem)) throw error;

@@ -1,8 +1,10 @@
 import { closeSync } from "node:fs";
+import type { Server } from "node:net";
 import { BerthError, invalidArgument, throwIfAborted } from "../../base/errors.ts";
 import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
+import { openLoopbackPort } from "../outside/loopback-port.ts";
 import type {
   Engine,
   EngineEvent,
@@ -167,6 +169,14 @@ export class BubblewrapEngine implements Engine {
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
     return spawned;
+  }
+
+  async listen(ref: string, port: number, signal?: AbortSignal): Promise<Server> {
+    const sandbox = this.#running(ref);
+    // Root may enter without the user namespace, in which it would be nobody.
+    const entry = process.getuid?.() === 0 ? {} : { userNamespace: sandbox.enter() };
+    const isOwn = (): boolean => sandbox.running;
+    return sandbox.starting(openLoopbackPort({ pid: sandbox.initPid, isOwn, ...entry }, port, signal));
   }
 
   /** Nothing outlives the service. */

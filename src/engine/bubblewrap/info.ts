@@ -21,6 +21,7 @@ export function describeEngine(
       pidsLimit: limits.pids || countsProcessesByNamespace(),
       diskLimit: true,
       egress: false,
+      egressDomains: true,
       systemCallFilter,
     },
     cpus: availableParallelism(),
@@ -40,7 +41,10 @@ function countsProcessesByNamespace(): boolean {
  */
 export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgram): void {
   if (spec.network === "EGRESS") {
-    throw unsupported("egress", "gives sandboxes no network. Use NONE, or the Docker engine");
+    throw unsupported(
+      "egress",
+      "gives sandboxes no network of their own. Name the domains in egress_domains, or use NONE or the Docker engine",
+    );
   }
   if (spec.runtime !== "") {
     throw unsupported("runtime", "has no OCI runtimes. Leave runtime unset, or use the Docker engine");

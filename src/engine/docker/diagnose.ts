@@ -80,7 +80,8 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
 }
 
 function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
-  const { memoryLimit, cpuLimit, pidsLimit, pause, diskLimit, egress, systemCallFilter } = info.capabilities;
+  const { memoryLimit, cpuLimit, pidsLimit, pause, diskLimit, egress, egressDomains, systemCallFilter } =
+    info.capabilities;
   const version = facts.CgroupVersion ?? "1";
   const rootless = facts.SecurityOptions?.some((option) => option.includes("rootless")) ?? false;
   const delegate =
@@ -121,6 +122,10 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
     yesOrLimited("network", egress, "sandboxes can have outgoing network", {
       found: "sandboxes get no network: a safe one needs root, iptables, and the daemon on this machine",
       fix: "sudo apt-get install -y iptables   # and run berth serve as root",
+    }),
+    yesOrLimited("egress domains", egressDomains, "sandboxes can reach chosen domains, through a proxy", {
+      found: "sandboxes cannot reach chosen domains: that needs root, and the daemon on this machine",
+      fix: "Run berth serve as root on the machine of the Docker daemon",
     }),
   ];
 }

@@ -24,6 +24,7 @@ interface DaemonInfo {
 interface InfoOptions {
   readonly runtimes: Readonly<Record<string, IsolationLevel>>;
   readonly egress: boolean;
+  readonly egressDomains: boolean;
 }
 
 /** What the daemon is and what its machine can do. */
@@ -52,6 +53,7 @@ export async function readInfo(
       pidsLimit: info.PidsLimit,
       diskLimit: await hasDiskLimit(daemon, info),
       egress: options.egress,
+      egressDomains: options.egressDomains,
       systemCallFilter: filtersSystemCalls(info),
     },
     cpus: info.NCPU,

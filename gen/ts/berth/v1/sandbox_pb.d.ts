@@ -2,8 +2,8 @@
 // @generated from file berth/v1/sandbox.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -87,28 +87,25 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
    *
    * @generated from oneof berth.v1.Mount.source
    */
-  source:
-    | {
-        /**
-         * A workspace, by its id.
-         *
-         * @generated from field: string workspace_id = 1;
-         */
-        value: string;
-        case: "workspaceId";
-      }
-    | {
-        /**
-         * An absolute path on the engine's machine, below a directory that the
-         * operator allowed with --allow-host-path. Symbolic links are resolved
-         * before that check.
-         *
-         * @generated from field: string host_path = 2;
-         */
-        value: string;
-        case: "hostPath";
-      }
-    | { case: undefined; value?: undefined };
+  source: {
+    /**
+     * A workspace, by its id.
+     *
+     * @generated from field: string workspace_id = 1;
+     */
+    value: string;
+    case: "workspaceId";
+  } | {
+    /**
+     * An absolute path on the engine's machine, below a directory that the
+     * operator allowed with --allow-host-path. Symbolic links are resolved
+     * before that check.
+     *
+     * @generated from field: string host_path = 2;
+     */
+    value: string;
+    case: "hostPath";
+  } | { case: undefined; value?: undefined };
 
   /**
    * Where it appears: an absolute path inside the sandbox, without "..". Not in
@@ -230,6 +227,19 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
    * @generated from field: string runtime = 12;
    */
   runtime: string;
+
+  /**
+   * The only domains it may reach, over HTTP and HTTPS: "example.org", names
+   * below one ("*.example.org"), with another port than 80 and 443
+   * ("example.org:8443"). At most 64. Berth's proxy is then the only way out of
+   * the sandbox, and refuses every other name and private addresses. Programs
+   * find it by HTTP_PROXY and HTTPS_PROXY; names are not resolved inside. It sets
+   * the network mode to EGRESS; with NONE it is refused. Empty: the mode decides
+   * alone. Needs the capability "egress_domains".
+   *
+   * @generated from field: repeated string egress_domains = 13;
+   */
+  egressDomains: string[];
 };
 
 /**
@@ -843,7 +853,8 @@ export declare const DeleteSandboxRequestSchema: GenMessage<DeleteSandboxRequest
  *
  * @generated from message berth.v1.DeleteSandboxResponse
  */
-export declare type DeleteSandboxResponse = Message<"berth.v1.DeleteSandboxResponse"> & {};
+export declare type DeleteSandboxResponse = Message<"berth.v1.DeleteSandboxResponse"> & {
+};
 
 /**
  * Describes the message berth.v1.DeleteSandboxResponse.
@@ -977,7 +988,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
 
   /**
    * What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-   * "disk_limit", "egress", "system_call_filter".
+   * "disk_limit", "egress", "egress_domains".
    *
    * @generated from field: repeated string capabilities = 4;
    */
@@ -1415,35 +1426,31 @@ export declare type WatchEventsResponse = Message<"berth.v1.WatchEventsResponse"
    *
    * @generated from oneof berth.v1.WatchEventsResponse.item
    */
-  item:
-    | {
-        /**
-         * Something happened.
-         *
-         * @generated from field: berth.v1.SandboxEvent event = 1;
-         */
-        value: SandboxEvent;
-        case: "event";
-      }
-    | {
-        /**
-         * Older history was dropped before this watcher could read it.
-         *
-         * @generated from field: berth.v1.HistoryTrimmed trimmed = 2;
-         */
-        value: HistoryTrimmed;
-        case: "trimmed";
-      }
-    | {
-        /**
-         * Sent now and then so that idle connections stay open; carries nothing.
-         *
-         * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
-         */
-        value: WatchKeepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  item: {
+    /**
+     * Something happened.
+     *
+     * @generated from field: berth.v1.SandboxEvent event = 1;
+     */
+    value: SandboxEvent;
+    case: "event";
+  } | {
+    /**
+     * Older history was dropped before this watcher could read it.
+     *
+     * @generated from field: berth.v1.HistoryTrimmed trimmed = 2;
+     */
+    value: HistoryTrimmed;
+    case: "trimmed";
+  } | {
+    /**
+     * Sent now and then so that idle connections stay open; carries nothing.
+     *
+     * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
+     */
+    value: WatchKeepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1457,7 +1464,8 @@ export declare const WatchEventsResponseSchema: GenMessage<WatchEventsResponse>;
  *
  * @generated from message berth.v1.WatchKeepalive
  */
-export declare type WatchKeepalive = Message<"berth.v1.WatchKeepalive"> & {};
+export declare type WatchKeepalive = Message<"berth.v1.WatchKeepalive"> & {
+};
 
 /**
  * Describes the message berth.v1.WatchKeepalive.
@@ -1633,7 +1641,8 @@ export enum NetworkMode {
 
   /**
    * Outgoing connections to public addresses. Private ranges, the metadata
-   * address, the host and other sandboxes stay unreachable.
+   * address, the host and other sandboxes stay unreachable. With
+   * SandboxSpec.egress_domains, to those alone.
    *
    * @generated from enum value: NETWORK_MODE_EGRESS = 2;
    */
@@ -1829,7 +1838,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof CreateSandboxRequestSchema;
     output: typeof CreateSandboxResponseSchema;
-  };
+  },
   /**
    * GetSandbox reads one sandbox. A terminated one stays readable for 24 hours;
    * of more than 10,000 terminated ones on the server, the oldest of the owner
@@ -1843,7 +1852,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof GetSandboxRequestSchema;
     output: typeof GetSandboxResponseSchema;
-  };
+  },
   /**
    * ListSandboxes lists sandboxes, newest first.
    *
@@ -1855,7 +1864,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof ListSandboxesRequestSchema;
     output: typeof ListSandboxesResponseSchema;
-  };
+  },
   /**
    * UpdateSandbox changes labels, idle_timeout or max_lifetime of a live sandbox.
    *
@@ -1868,7 +1877,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof UpdateSandboxRequestSchema;
     output: typeof UpdateSandboxResponseSchema;
-  };
+  },
   /**
    * KeepAliveSandbox resets the idle clock, as any operation on the sandbox does.
    *
@@ -1881,7 +1890,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof KeepAliveSandboxRequestSchema;
     output: typeof KeepAliveSandboxResponseSchema;
-  };
+  },
   /**
    * PauseSandbox freezes every process of the sandbox. It waits for nothing and
    * is idempotent: a paused sandbox stays paused. While paused the idle clock
@@ -1897,7 +1906,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof PauseSandboxRequestSchema;
     output: typeof PauseSandboxResponseSchema;
-  };
+  },
   /**
    * ResumeSandbox lets the processes of a paused sandbox go on. Idempotent: a
    * running sandbox stays running.
@@ -1910,7 +1919,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof ResumeSandboxRequestSchema;
     output: typeof ResumeSandboxResponseSchema;
-  };
+  },
   /**
    * DeleteSandbox ends a sandbox and returns when its container is gone. It waits
    * for active operations up to the grace, then ends them with ABORTED
@@ -1924,7 +1933,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof DeleteSandboxRequestSchema;
     output: typeof DeleteSandboxResponseSchema;
-  };
+  },
   /**
    * GetStats reads the figures of the sandbox manager.
    *
@@ -1937,7 +1946,7 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof GetStatsRequestSchema;
     output: typeof GetStatsResponseSchema;
-  };
+  },
   /**
    * WatchEvents streams lifecycle events in the order of their sequence: first
    * the kept history after after_sequence, then what happens. It ends only by
@@ -1957,5 +1966,6 @@ export declare const SandboxService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchEventsRequestSchema;
     output: typeof WatchEventsResponseSchema;
-  };
+  },
 }>;
+

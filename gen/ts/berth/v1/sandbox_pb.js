@@ -3,297 +3,335 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import {
-  file_google_protobuf_duration,
-  file_google_protobuf_field_mask,
-  file_google_protobuf_timestamp,
-} from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file berth/v1/sandbox.proto.
  */
-export const file_berth_v1_sandbox =
-  /*@__PURE__*/
-  fileDesc(
-    "ChZiZXJ0aC92MS9zYW5kYm94LnByb3RvEghiZXJ0aC52MSJdCglSZXNvdXJjZXMSFAoMbWVtb3J5X2J5dGVzGAEgASgDEhIKCmNwdV9taWxsaXMYAiABKAUSEgoKcGlkc19saW1pdBgDIAEoBRISCgpkaXNrX2J5dGVzGAQgASgDIi4KB05ldHdvcmsSIwoEbW9kZRgBIAEoDjIVLmJlcnRoLnYxLk5ldHdvcmtNb2RlImEKBU1vdW50EhYKDHdvcmtzcGFjZV9pZBgBIAEoCUgAEhMKCWhvc3RfcGF0aBgCIAEoCUgAEg4KBnRhcmdldBgDIAEoCRIRCglyZWFkX29ubHkYBCABKAhCCAoGc291cmNlIo4ECgtTYW5kYm94U3BlYxINCgVpbWFnZRgBIAEoCRIrCgNlbnYYAiADKAsyHi5iZXJ0aC52MS5TYW5kYm94U3BlYy5FbnZFbnRyeRITCgt3b3JraW5nX2RpchgDIAEoCRIMCgR1c2VyGAQgASgJEiYKCXJlc291cmNlcxgFIAEoCzITLmJlcnRoLnYxLlJlc291cmNlcxIiCgduZXR3b3JrGAYgASgLMhEuYmVydGgudjEuTmV0d29yaxIfCgZtb3VudHMYByADKAsyDy5iZXJ0aC52MS5Nb3VudBIxCgZsYWJlbHMYCCADKAsyIS5iZXJ0aC52MS5TYW5kYm94U3BlYy5MYWJlbHNFbnRyeRIvCgxpZGxlX3RpbWVvdXQYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMbWF4X2xpZmV0aW1lGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjIKD2NvbW1hbmRfdGltZW91dBgLIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdydW50aW1lGAwgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJzCgtUZXJtaW5hdGlvbhIpCgVjYXVzZRgBIAEoDjIaLmJlcnRoLnYxLlRlcm1pbmF0aW9uQ2F1c2USDwoHbWVzc2FnZRgCIAEoCRIoCgR0aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKmAwoHU2FuZGJveBISCgpzYW5kYm94X2lkGAEgASgJEiMKBHNwZWMYAiABKAsyFS5iZXJ0aC52MS5TYW5kYm94U3BlYxIlCgVzdGF0ZRgDIAEoDjIWLmJlcnRoLnYxLlNhbmRib3hTdGF0ZRISCgpnZW5lcmF0aW9uGAQgASgDEg4KBmVuZ2luZRgFIAEoCRIrCglpc29sYXRpb24YBiABKA4yGC5iZXJ0aC52MS5Jc29sYXRpb25MZXZlbBINCgVvd25lchgHIAEoCRIvCgtjcmVhdGVfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoObGFzdF91c2VkX3RpbWUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIZChFhY3RpdmVfb3BlcmF0aW9ucxgLIAEoBRIqCgt0ZXJtaW5hdGlvbhgMIAEoCzIVLmJlcnRoLnYxLlRlcm1pbmF0aW9uImMKFENyZWF0ZVNhbmRib3hSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSIwoEc3BlYxgCIAEoCzIVLmJlcnRoLnYxLlNhbmRib3hTcGVjEhIKCnNhbmRib3hfaWQYAyABKAkiOwoVQ3JlYXRlU2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94IicKEUdldFNhbmRib3hSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkiOAoSR2V0U2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94Iv8BChRMaXN0U2FuZGJveGVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRJJCg5sYWJlbF9zZWxlY3RvchgDIAMoCzIxLmJlcnRoLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0LkxhYmVsU2VsZWN0b3JFbnRyeRImCgZzdGF0ZXMYBCADKA4yFi5iZXJ0aC52MS5TYW5kYm94U3RhdGUSFwoPc2hvd190ZXJtaW5hdGVkGAUgASgIGjQKEkxhYmVsU2VsZWN0b3JFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlYKFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIkCglzYW5kYm94ZXMYASADKAsyES5iZXJ0aC52MS5TYW5kYm94EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLQAgoUVXBkYXRlU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEi8KC3VwZGF0ZV9tYXNrGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzaxI6CgZsYWJlbHMYBCADKAsyKi5iZXJ0aC52MS5VcGRhdGVTYW5kYm94UmVxdWVzdC5MYWJlbHNFbnRyeRIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMbWF4X2xpZmV0aW1lGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCmdlbmVyYXRpb24YByABKAMaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI7ChVVcGRhdGVTYW5kYm94UmVzcG9uc2USIgoHc2FuZGJveBgBIAEoCzIRLmJlcnRoLnYxLlNhbmRib3giVQoXS2VlcEFsaXZlU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKAMiPgoYS2VlcEFsaXZlU2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94IlEKE1BhdXNlU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKAMiOgoUUGF1c2VTYW5kYm94UmVzcG9uc2USIgoHc2FuZGJveBgBIAEoCzIRLmJlcnRoLnYxLlNhbmRib3giUgoUUmVzdW1lU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKAMiOwoVUmVzdW1lU2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94InwKFERlbGV0ZVNhbmRib3hSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIoCgVncmFjZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgpnZW5lcmF0aW9uGAQgASgDIhcKFURlbGV0ZVNhbmRib3hSZXNwb25zZSIzCg9HZXRTdGF0c1JlcXVlc3QSIAoYbWVhc3VyZV9zaGFyZWRfZGlyZWN0b3J5GAEgASgIImQKDFNhbmRib3hVc2FnZRISCgpzYW5kYm94X2lkGAEgASgJEi0KCWxhc3RfdXNlZBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJaXNfYWN0aXZlGAMgASgIIlQKDVdhcm1Qb29sU3RhdHMSDQoFaW1hZ2UYASABKAkSDgoGdGFyZ2V0GAIgASgFEg0KBXJlYWR5GAMgASgFEhUKDXJlc291cmNlX3R5cGUYBCABKAkigQEKCkVuZ2luZUluZm8SDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEisKCWlzb2xhdGlvbhgDIAEoDjIYLmJlcnRoLnYxLklzb2xhdGlvbkxldmVsEhQKDGNhcGFiaWxpdGllcxgEIAMoCRIRCglhdmFpbGFibGUYBSABKAgigwQKEEdldFN0YXRzUmVzcG9uc2USFwoPdG90YWxfc2FuZGJveGVzGAEgASgFEhkKEWFjdGl2ZV9vcGVyYXRpb25zGAIgASgFEhUKDW1heF9zYW5kYm94ZXMYAyABKAUSLwoMaWRsZV90aW1lb3V0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjMKEGNsZWFudXBfaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGAoQaXNfc2h1dHRpbmdfZG93bhgGIAEoCBIpCglzYW5kYm94ZXMYByADKAsyFi5iZXJ0aC52MS5TYW5kYm94VXNhZ2USKwoKd2FybV9wb29scxgIIAMoCzIXLmJlcnRoLnYxLldhcm1Qb29sU3RhdHMSJAoGZW5naW5lGAkgASgLMhQuYmVydGgudjEuRW5naW5lSW5mbxIrCgt0cmFuc2NyaXB0cxgKIAEoCzIWLmJlcnRoLnYxLlN0b3JhZ2VVc2FnZRInCgdhbnN3ZXJzGAsgASgLMhYuYmVydGgudjEuU3RvcmFnZVVzYWdlEjgKEHNoYXJlZF9kaXJlY3RvcnkYDCABKAsyHi5iZXJ0aC52MS5TaGFyZWREaXJlY3RvcnlVc2FnZRIWCg5zZXJ2ZXJfdmVyc2lvbhgNIAEoCSJlChRTaGFyZWREaXJlY3RvcnlVc2FnZRISCgpzaXplX2J5dGVzGAEgASgDEhMKC3F1b3RhX2J5dGVzGAIgASgDEhAKCGVuZm9yY2VkGAMgASgIEhIKCm92ZXJfcXVvdGEYBCABKAgiggEKDFN0b3JhZ2VVc2FnZRISCgp1c2VkX2J5dGVzGAEgASgDEhQKDG1lbW9yeV9ieXRlcxgCIAEoAxITCgtsaW1pdF9ieXRlcxgDIAEoAxIYChBvd25lcl91c2VkX2J5dGVzGAQgASgDEhkKEW93bmVyX2xpbWl0X2J5dGVzGAUgASgDIkAKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9zZXF1ZW5jZRgBIAEoAxISCgpzYW5kYm94X2lkGAIgASgJInEKCUltYWdlUHVsbBINCgVpbWFnZRgBIAEoCRIVCg1jdXJyZW50X2J5dGVzGAIgASgDEhMKC3RvdGFsX2J5dGVzGAMgASgDEhMKC2xheWVyc19kb25lGAQgASgFEhQKDGxheWVyc190b3RhbBgFIAEoBSJPCg5Xb3Jrc3BhY2VVc2FnZRIUCgx3b3Jrc3BhY2VfaWQYASABKAkSEgoKc2l6ZV9ieXRlcxgCIAEoAxITCgtxdW90YV9ieXRlcxgDIAEoAyKkAgoMU2FuZGJveEV2ZW50EhAKCHNlcXVlbmNlGAEgASgDEigKBHRpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnNhbmRib3hfaWQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoAxIoCgR0eXBlGAUgASgOMhouYmVydGgudjEuU2FuZGJveEV2ZW50VHlwZRIqCgt0ZXJtaW5hdGlvbhgGIAEoCzIVLmJlcnRoLnYxLlRlcm1pbmF0aW9uEicKCmltYWdlX3B1bGwYByABKAsyEy5iZXJ0aC52MS5JbWFnZVB1bGwSMQoPd29ya3NwYWNlX3VzYWdlGAggASgLMhguYmVydGgudjEuV29ya3NwYWNlVXNhZ2UiPAoOSGlzdG9yeVRyaW1tZWQSFQoNZnJvbV9zZXF1ZW5jZRgBIAEoAxITCgt0b19zZXF1ZW5jZRgCIAEoAyKiAQoTV2F0Y2hFdmVudHNSZXNwb25zZRInCgVldmVudBgBIAEoCzIWLmJlcnRoLnYxLlNhbmRib3hFdmVudEgAEisKB3RyaW1tZWQYAiABKAsyGC5iZXJ0aC52MS5IaXN0b3J5VHJpbW1lZEgAEi0KCWtlZXBhbGl2ZRgDIAEoCzIYLmJlcnRoLnYxLldhdGNoS2VlcGFsaXZlSABCBgoEaXRlbSIQCg5XYXRjaEtlZXBhbGl2ZSq4AQoMU2FuZGJveFN0YXRlEh0KGVNBTkRCT1hfU1RBVEVfVU5TUEVDSUZJRUQQABIaChZTQU5EQk9YX1NUQVRFX0NSRUFUSU5HEAESGQoVU0FOREJPWF9TVEFURV9SVU5OSU5HEAISGAoUU0FOREJPWF9TVEFURV9QQVVTRUQQAxIaChZTQU5EQk9YX1NUQVRFX0RFTEVUSU5HEAQSHAoYU0FOREJPWF9TVEFURV9URVJNSU5BVEVEEAUqngMKEFRlcm1pbmF0aW9uQ2F1c2USIQodVEVSTUlOQVRJT05fQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlURVJNSU5BVElPTl9DQVVTRV9ERUxFVEVEEAESIgoeVEVSTUlOQVRJT05fQ0FVU0VfSURMRV9USU1FT1VUEAISIgoeVEVSTUlOQVRJT05fQ0FVU0VfTUFYX0xJRkVUSU1FEAMSIwofVEVSTUlOQVRJT05fQ0FVU0VfT1VUX09GX01FTU9SWRAEEhwKGFRFUk1JTkFUSU9OX0NBVVNFX0VYSVRFRBAFEigKJFRFUk1JTkFUSU9OX0NBVVNFX1JFTU9WRURfRVhURVJOQUxMWRAGEiEKHVRFUk1JTkFUSU9OX0NBVVNFX0VOR0lORV9MT1NUEAcSIwofVEVSTUlOQVRJT05fQ0FVU0VfQ1JFQVRFX0ZBSUxFRBAIEiUKIVRFUk1JTkFUSU9OX0NBVVNFX1NFUlZFUl9TSFVURE9XThAJEiQKIFRFUk1JTkFUSU9OX0NBVVNFX1VOQ09OVFJPTExBQkxFEAoqWwoLTmV0d29ya01vZGUSHAoYTkVUV09SS19NT0RFX1VOU1BFQ0lGSUVEEAASFQoRTkVUV09SS19NT0RFX05PTkUQARIXChNORVRXT1JLX01PREVfRUdSRVNTEAIqtQEKDklzb2xhdGlvbkxldmVsEh8KG0lTT0xBVElPTl9MRVZFTF9VTlNQRUNJRklFRBAAEh0KGUlTT0xBVElPTl9MRVZFTF9OQU1FU1BBQ0UQARIdChlJU09MQVRJT05fTEVWRUxfQ09OVEFJTkVSEAISHwobSVNPTEFUSU9OX0xFVkVMX1VTRVJfS0VSTkVMEAMSIwofSVNPTEFUSU9OX0xFVkVMX1ZJUlRVQUxfTUFDSElORRAEKu8DChBTYW5kYm94RXZlbnRUeXBlEiIKHlNBTkRCT1hfRVZFTlRfVFlQRV9VTlNQRUNJRklFRBAAEh8KG1NBTkRCT1hfRVZFTlRfVFlQRV9DUkVBVElORxABEiEKHVNBTkRCT1hfRVZFTlRfVFlQRV9JTUFHRV9QVUxMEAISHgoaU0FOREJPWF9FVkVOVF9UWVBFX1JVTk5JTkcQAxIdChlTQU5EQk9YX0VWRU5UX1RZUEVfUEFVU0VEEAQSHgoaU0FOREJPWF9FVkVOVF9UWVBFX1JFU1VNRUQQBRIeChpTQU5EQk9YX0VWRU5UX1RZUEVfVVBEQVRFRBAGEh8KG1NBTkRCT1hfRVZFTlRfVFlQRV9ERUxFVElORxAHEiEKHVNBTkRCT1hfRVZFTlRfVFlQRV9URVJNSU5BVEVEEAgSKwonU0FOREJPWF9FVkVOVF9UWVBFX1dPUktTUEFDRV9PVkVSX1FVT1RBEAkSLQopU0FOREJPWF9FVkVOVF9UWVBFX1dPUktTUEFDRV9XSVRISU5fUVVPVEEQChIoCiRTQU5EQk9YX0VWRU5UX1RZUEVfU0hBUkVEX09WRVJfUVVPVEEQCxIqCiZTQU5EQk9YX0VWRU5UX1RZUEVfU0hBUkVEX1dJVEhJTl9RVU9UQRAMMsIGCg5TYW5kYm94U2VydmljZRJQCg1DcmVhdGVTYW5kYm94Eh4uYmVydGgudjEuQ3JlYXRlU2FuZGJveFJlcXVlc3QaHy5iZXJ0aC52MS5DcmVhdGVTYW5kYm94UmVzcG9uc2USTAoKR2V0U2FuZGJveBIbLmJlcnRoLnYxLkdldFNhbmRib3hSZXF1ZXN0GhwuYmVydGgudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESVQoNTGlzdFNhbmRib3hlcxIeLmJlcnRoLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Gh8uYmVydGgudjEuTGlzdFNhbmRib3hlc1Jlc3BvbnNlIgOQAgESUAoNVXBkYXRlU2FuZGJveBIeLmJlcnRoLnYxLlVwZGF0ZVNhbmRib3hSZXF1ZXN0Gh8uYmVydGgudjEuVXBkYXRlU2FuZGJveFJlc3BvbnNlElkKEEtlZXBBbGl2ZVNhbmRib3gSIS5iZXJ0aC52MS5LZWVwQWxpdmVTYW5kYm94UmVxdWVzdBoiLmJlcnRoLnYxLktlZXBBbGl2ZVNhbmRib3hSZXNwb25zZRJNCgxQYXVzZVNhbmRib3gSHS5iZXJ0aC52MS5QYXVzZVNhbmRib3hSZXF1ZXN0Gh4uYmVydGgudjEuUGF1c2VTYW5kYm94UmVzcG9uc2USUAoNUmVzdW1lU2FuZGJveBIeLmJlcnRoLnYxLlJlc3VtZVNhbmRib3hSZXF1ZXN0Gh8uYmVydGgudjEuUmVzdW1lU2FuZGJveFJlc3BvbnNlElAKDURlbGV0ZVNhbmRib3gSHi5iZXJ0aC52MS5EZWxldGVTYW5kYm94UmVxdWVzdBofLmJlcnRoLnYxLkRlbGV0ZVNhbmRib3hSZXNwb25zZRJGCghHZXRTdGF0cxIZLmJlcnRoLnYxLkdldFN0YXRzUmVxdWVzdBoaLmJlcnRoLnYxLkdldFN0YXRzUmVzcG9uc2UiA5ACARJRCgtXYXRjaEV2ZW50cxIcLmJlcnRoLnYxLldhdGNoRXZlbnRzUmVxdWVzdBodLmJlcnRoLnYxLldhdGNoRXZlbnRzUmVzcG9uc2UiA5ACATABQj0KCGJlcnRoLnYxQgxTYW5kYm94UHJvdG9QAVoQYmVydGgvdjE7YmVydGh2MaICA0JUSKoCCEJlcnRoLlYxYgZwcm90bzM",
-    [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp],
-  );
+export const file_berth_v1_sandbox = /*@__PURE__*/
+  fileDesc("ChZiZXJ0aC92MS9zYW5kYm94LnByb3RvEghiZXJ0aC52MSJdCglSZXNvdXJjZXMSFAoMbWVtb3J5X2J5dGVzGAEgASgDEhIKCmNwdV9taWxsaXMYAiABKAUSEgoKcGlkc19saW1pdBgDIAEoBRISCgpkaXNrX2J5dGVzGAQgASgDIi4KB05ldHdvcmsSIwoEbW9kZRgBIAEoDjIVLmJlcnRoLnYxLk5ldHdvcmtNb2RlImEKBU1vdW50EhYKDHdvcmtzcGFjZV9pZBgBIAEoCUgAEhMKCWhvc3RfcGF0aBgCIAEoCUgAEg4KBnRhcmdldBgDIAEoCRIRCglyZWFkX29ubHkYBCABKAhCCAoGc291cmNlIqYECgtTYW5kYm94U3BlYxINCgVpbWFnZRgBIAEoCRIrCgNlbnYYAiADKAsyHi5iZXJ0aC52MS5TYW5kYm94U3BlYy5FbnZFbnRyeRITCgt3b3JraW5nX2RpchgDIAEoCRIMCgR1c2VyGAQgASgJEiYKCXJlc291cmNlcxgFIAEoCzITLmJlcnRoLnYxLlJlc291cmNlcxIiCgduZXR3b3JrGAYgASgLMhEuYmVydGgudjEuTmV0d29yaxIfCgZtb3VudHMYByADKAsyDy5iZXJ0aC52MS5Nb3VudBIxCgZsYWJlbHMYCCADKAsyIS5iZXJ0aC52MS5TYW5kYm94U3BlYy5MYWJlbHNFbnRyeRIvCgxpZGxlX3RpbWVvdXQYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMbWF4X2xpZmV0aW1lGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjIKD2NvbW1hbmRfdGltZW91dBgLIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdydW50aW1lGAwgASgJEhYKDmVncmVzc19kb21haW5zGA0gAygJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJzCgtUZXJtaW5hdGlvbhIpCgVjYXVzZRgBIAEoDjIaLmJlcnRoLnYxLlRlcm1pbmF0aW9uQ2F1c2USDwoHbWVzc2FnZRgCIAEoCRIoCgR0aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKmAwoHU2FuZGJveBISCgpzYW5kYm94X2lkGAEgASgJEiMKBHNwZWMYAiABKAsyFS5iZXJ0aC52MS5TYW5kYm94U3BlYxIlCgVzdGF0ZRgDIAEoDjIWLmJlcnRoLnYxLlNhbmRib3hTdGF0ZRISCgpnZW5lcmF0aW9uGAQgASgDEg4KBmVuZ2luZRgFIAEoCRIrCglpc29sYXRpb24YBiABKA4yGC5iZXJ0aC52MS5Jc29sYXRpb25MZXZlbBINCgVvd25lchgHIAEoCRIvCgtjcmVhdGVfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoObGFzdF91c2VkX3RpbWUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIZChFhY3RpdmVfb3BlcmF0aW9ucxgLIAEoBRIqCgt0ZXJtaW5hdGlvbhgMIAEoCzIVLmJlcnRoLnYxLlRlcm1pbmF0aW9uImMKFENyZWF0ZVNhbmRib3hSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSIwoEc3BlYxgCIAEoCzIVLmJlcnRoLnYxLlNhbmRib3hTcGVjEhIKCnNhbmRib3hfaWQYAyABKAkiOwoVQ3JlYXRlU2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94IicKEUdldFNhbmRib3hSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkiOAoSR2V0U2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94Iv8BChRMaXN0U2FuZGJveGVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRJJCg5sYWJlbF9zZWxlY3RvchgDIAMoCzIxLmJlcnRoLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0LkxhYmVsU2VsZWN0b3JFbnRyeRImCgZzdGF0ZXMYBCADKA4yFi5iZXJ0aC52MS5TYW5kYm94U3RhdGUSFwoPc2hvd190ZXJtaW5hdGVkGAUgASgIGjQKEkxhYmVsU2VsZWN0b3JFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlYKFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIkCglzYW5kYm94ZXMYASADKAsyES5iZXJ0aC52MS5TYW5kYm94EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLQAgoUVXBkYXRlU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEi8KC3VwZGF0ZV9tYXNrGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzaxI6CgZsYWJlbHMYBCADKAsyKi5iZXJ0aC52MS5VcGRhdGVTYW5kYm94UmVxdWVzdC5MYWJlbHNFbnRyeRIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMbWF4X2xpZmV0aW1lGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCmdlbmVyYXRpb24YByABKAMaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI7ChVVcGRhdGVTYW5kYm94UmVzcG9uc2USIgoHc2FuZGJveBgBIAEoCzIRLmJlcnRoLnYxLlNhbmRib3giVQoXS2VlcEFsaXZlU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKAMiPgoYS2VlcEFsaXZlU2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94IlEKE1BhdXNlU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKAMiOgoUUGF1c2VTYW5kYm94UmVzcG9uc2USIgoHc2FuZGJveBgBIAEoCzIRLmJlcnRoLnYxLlNhbmRib3giUgoUUmVzdW1lU2FuZGJveFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKAMiOwoVUmVzdW1lU2FuZGJveFJlc3BvbnNlEiIKB3NhbmRib3gYASABKAsyES5iZXJ0aC52MS5TYW5kYm94InwKFERlbGV0ZVNhbmRib3hSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIoCgVncmFjZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgpnZW5lcmF0aW9uGAQgASgDIhcKFURlbGV0ZVNhbmRib3hSZXNwb25zZSIzCg9HZXRTdGF0c1JlcXVlc3QSIAoYbWVhc3VyZV9zaGFyZWRfZGlyZWN0b3J5GAEgASgIImQKDFNhbmRib3hVc2FnZRISCgpzYW5kYm94X2lkGAEgASgJEi0KCWxhc3RfdXNlZBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJaXNfYWN0aXZlGAMgASgIIlQKDVdhcm1Qb29sU3RhdHMSDQoFaW1hZ2UYASABKAkSDgoGdGFyZ2V0GAIgASgFEg0KBXJlYWR5GAMgASgFEhUKDXJlc291cmNlX3R5cGUYBCABKAkigQEKCkVuZ2luZUluZm8SDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEisKCWlzb2xhdGlvbhgDIAEoDjIYLmJlcnRoLnYxLklzb2xhdGlvbkxldmVsEhQKDGNhcGFiaWxpdGllcxgEIAMoCRIRCglhdmFpbGFibGUYBSABKAgigwQKEEdldFN0YXRzUmVzcG9uc2USFwoPdG90YWxfc2FuZGJveGVzGAEgASgFEhkKEWFjdGl2ZV9vcGVyYXRpb25zGAIgASgFEhUKDW1heF9zYW5kYm94ZXMYAyABKAUSLwoMaWRsZV90aW1lb3V0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjMKEGNsZWFudXBfaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGAoQaXNfc2h1dHRpbmdfZG93bhgGIAEoCBIpCglzYW5kYm94ZXMYByADKAsyFi5iZXJ0aC52MS5TYW5kYm94VXNhZ2USKwoKd2FybV9wb29scxgIIAMoCzIXLmJlcnRoLnYxLldhcm1Qb29sU3RhdHMSJAoGZW5naW5lGAkgASgLMhQuYmVydGgudjEuRW5naW5lSW5mbxIrCgt0cmFuc2NyaXB0cxgKIAEoCzIWLmJlcnRoLnYxLlN0b3JhZ2VVc2FnZRInCgdhbnN3ZXJzGAsgASgLMhYuYmVydGgudjEuU3RvcmFnZVVzYWdlEjgKEHNoYXJlZF9kaXJlY3RvcnkYDCABKAsyHi5iZXJ0aC52MS5TaGFyZWREaXJlY3RvcnlVc2FnZRIWCg5zZXJ2ZXJfdmVyc2lvbhgNIAEoCSJlChRTaGFyZWREaXJlY3RvcnlVc2FnZRISCgpzaXplX2J5dGVzGAEgASgDEhMKC3F1b3RhX2J5dGVzGAIgASgDEhAKCGVuZm9yY2VkGAMgASgIEhIKCm92ZXJfcXVvdGEYBCABKAgiggEKDFN0b3JhZ2VVc2FnZRISCgp1c2VkX2J5dGVzGAEgASgDEhQKDG1lbW9yeV9ieXRlcxgCIAEoAxITCgtsaW1pdF9ieXRlcxgDIAEoAxIYChBvd25lcl91c2VkX2J5dGVzGAQgASgDEhkKEW93bmVyX2xpbWl0X2J5dGVzGAUgASgDIkAKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9zZXF1ZW5jZRgBIAEoAxISCgpzYW5kYm94X2lkGAIgASgJInEKCUltYWdlUHVsbBINCgVpbWFnZRgBIAEoCRIVCg1jdXJyZW50X2J5dGVzGAIgASgDEhMKC3RvdGFsX2J5dGVzGAMgASgDEhMKC2xheWVyc19kb25lGAQgASgFEhQKDGxheWVyc190b3RhbBgFIAEoBSJPCg5Xb3Jrc3BhY2VVc2FnZRIUCgx3b3Jrc3BhY2VfaWQYASABKAkSEgoKc2l6ZV9ieXRlcxgCIAEoAxITCgtxdW90YV9ieXRlcxgDIAEoAyKkAgoMU2FuZGJveEV2ZW50EhAKCHNlcXVlbmNlGAEgASgDEigKBHRpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnNhbmRib3hfaWQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoAxIoCgR0eXBlGAUgASgOMhouYmVydGgudjEuU2FuZGJveEV2ZW50VHlwZRIqCgt0ZXJtaW5hdGlvbhgGIAEoCzIVLmJlcnRoLnYxLlRlcm1pbmF0aW9uEicKCmltYWdlX3B1bGwYByABKAsyEy5iZXJ0aC52MS5JbWFnZVB1bGwSMQoPd29ya3NwYWNlX3VzYWdlGAggASgLMhguYmVydGgudjEuV29ya3NwYWNlVXNhZ2UiPAoOSGlzdG9yeVRyaW1tZWQSFQoNZnJvbV9zZXF1ZW5jZRgBIAEoAxITCgt0b19zZXF1ZW5jZRgCIAEoAyKiAQoTV2F0Y2hFdmVudHNSZXNwb25zZRInCgVldmVudBgBIAEoCzIWLmJlcnRoLnYxLlNhbmRib3hFdmVudEgAEisKB3RyaW1tZWQYAiABKAsyGC5iZXJ0aC52MS5IaXN0b3J5VHJpbW1lZEgAEi0KCWtlZXBhbGl2ZRgDIAEoCzIYLmJlcnRoLnYxLldhdGNoS2VlcGFsaXZlSABCBgoEaXRlbSIQCg5XYXRjaEtlZXBhbGl2ZSq4AQoMU2FuZGJveFN0YXRlEh0KGVNBTkRCT1hfU1RBVEVfVU5TUEVDSUZJRUQQABIaChZTQU5EQk9YX1NUQVRFX0NSRUFUSU5HEAESGQoVU0FOREJPWF9TVEFURV9SVU5OSU5HEAISGAoUU0FOREJPWF9TVEFURV9QQVVTRUQQAxIaChZTQU5EQk9YX1NUQVRFX0RFTEVUSU5HEAQSHAoYU0FOREJPWF9TVEFURV9URVJNSU5BVEVEEAUqngMKEFRlcm1pbmF0aW9uQ2F1c2USIQodVEVSTUlOQVRJT05fQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlURVJNSU5BVElPTl9DQVVTRV9ERUxFVEVEEAESIgoeVEVSTUlOQVRJT05fQ0FVU0VfSURMRV9USU1FT1VUEAISIgoeVEVSTUlOQVRJT05fQ0FVU0VfTUFYX0xJRkVUSU1FEAMSIwofVEVSTUlOQVRJT05fQ0FVU0VfT1VUX09GX01FTU9SWRAEEhwKGFRFUk1JTkFUSU9OX0NBVVNFX0VYSVRFRBAFEigKJFRFUk1JTkFUSU9OX0NBVVNFX1JFTU9WRURfRVhURVJOQUxMWRAGEiEKHVRFUk1JTkFUSU9OX0NBVVNFX0VOR0lORV9MT1NUEAcSIwofVEVSTUlOQVRJT05fQ0FVU0VfQ1JFQVRFX0ZBSUxFRBAIEiUKIVRFUk1JTkFUSU9OX0NBVVNFX1NFUlZFUl9TSFVURE9XThAJEiQKIFRFUk1JTkFUSU9OX0NBVVNFX1VOQ09OVFJPTExBQkxFEAoqWwoLTmV0d29ya01vZGUSHAoYTkVUV09SS19NT0RFX1VOU1BFQ0lGSUVEEAASFQoRTkVUV09SS19NT0RFX05PTkUQARIXChNORVRXT1JLX01PREVfRUdSRVNTEAIqtQEKDklzb2xhdGlvbkxldmVsEh8KG0lTT0xBVElPTl9MRVZFTF9VTlNQRUNJRklFRBAAEh0KGUlTT0xBVElPTl9MRVZFTF9OQU1FU1BBQ0UQARIdChlJU09MQVRJT05fTEVWRUxfQ09OVEFJTkVSEAISHwobSVNPTEFUSU9OX0xFVkVMX1VTRVJfS0VSTkVMEAMSIwofSVNPTEFUSU9OX0xFVkVMX1ZJUlRVQUxfTUFDSElORRAEKu8DChBTYW5kYm94RXZlbnRUeXBlEiIKHlNBTkRCT1hfRVZFTlRfVFlQRV9VTlNQRUNJRklFRBAAEh8KG1NBTkRCT1hfRVZFTlRfVFlQRV9DUkVBVElORxABEiEKHVNBTkRCT1hfRVZFTlRfVFlQRV9JTUFHRV9QVUxMEAISHgoaU0FOREJPWF9FVkVOVF9UWVBFX1JVTk5JTkcQAxIdChlTQU5EQk9YX0VWRU5UX1RZUEVfUEFVU0VEEAQSHgoaU0FOREJPWF9FVkVOVF9UWVBFX1JFU1VNRUQQBRIeChpTQU5EQk9YX0VWRU5UX1RZUEVfVVBEQVRFRBAGEh8KG1NBTkRCT1hfRVZFTlRfVFlQRV9ERUxFVElORxAHEiEKHVNBTkRCT1hfRVZFTlRfVFlQRV9URVJNSU5BVEVEEAgSKwonU0FOREJPWF9FVkVOVF9UWVBFX1dPUktTUEFDRV9PVkVSX1FVT1RBEAkSLQopU0FOREJPWF9FVkVOVF9UWVBFX1dPUktTUEFDRV9XSVRISU5fUVVPVEEQChIoCiRTQU5EQk9YX0VWRU5UX1RZUEVfU0hBUkVEX09WRVJfUVVPVEEQCxIqCiZTQU5EQk9YX0VWRU5UX1RZUEVfU0hBUkVEX1dJVEhJTl9RVU9UQRAMMsIGCg5TYW5kYm94U2VydmljZRJQCg1DcmVhdGVTYW5kYm94Eh4uYmVydGgudjEuQ3JlYXRlU2FuZGJveFJlcXVlc3QaHy5iZXJ0aC52MS5DcmVhdGVTYW5kYm94UmVzcG9uc2USTAoKR2V0U2FuZGJveBIbLmJlcnRoLnYxLkdldFNhbmRib3hSZXF1ZXN0GhwuYmVydGgudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESVQoNTGlzdFNhbmRib3hlcxIeLmJlcnRoLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Gh8uYmVydGgudjEuTGlzdFNhbmRib3hlc1Jlc3BvbnNlIgOQAgESUAoNVXBkYXRlU2FuZGJveBIeLmJlcnRoLnYxLlVwZGF0ZVNhbmRib3hSZXF1ZXN0Gh8uYmVydGgudjEuVXBkYXRlU2FuZGJveFJlc3BvbnNlElkKEEtlZXBBbGl2ZVNhbmRib3gSIS5iZXJ0aC52MS5LZWVwQWxpdmVTYW5kYm94UmVxdWVzdBoiLmJlcnRoLnYxLktlZXBBbGl2ZVNhbmRib3hSZXNwb25zZRJNCgxQYXVzZVNhbmRib3gSHS5iZXJ0aC52MS5QYXVzZVNhbmRib3hSZXF1ZXN0Gh4uYmVydGgudjEuUGF1c2VTYW5kYm94UmVzcG9uc2USUAoNUmVzdW1lU2FuZGJveBIeLmJlcnRoLnYxLlJlc3VtZVNhbmRib3hSZXF1ZXN0Gh8uYmVydGgudjEuUmVzdW1lU2FuZGJveFJlc3BvbnNlElAKDURlbGV0ZVNhbmRib3gSHi5iZXJ0aC52MS5EZWxldGVTYW5kYm94UmVxdWVzdBofLmJlcnRoLnYxLkRlbGV0ZVNhbmRib3hSZXNwb25zZRJGCghHZXRTdGF0cxIZLmJlcnRoLnYxLkdldFN0YXRzUmVxdWVzdBoaLmJlcnRoLnYxLkdldFN0YXRzUmVzcG9uc2UiA5ACARJRCgtXYXRjaEV2ZW50cxIcLmJlcnRoLnYxLldhdGNoRXZlbnRzUmVxdWVzdBodLmJlcnRoLnYxLldhdGNoRXZlbnRzUmVzcG9uc2UiA5ACATABQj0KCGJlcnRoLnYxQgxTYW5kYm94UHJvdG9QAVoQYmVydGgvdjE7YmVydGh2MaICA0JUSKoCCEJlcnRoLlYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message berth.v1.Resources.
  * Use `create(ResourcesSchema)` to create a new message.
  */
-export const ResourcesSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 0);
+export const ResourcesSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 0);
 
 /**
  * Describes the message berth.v1.Network.
  * Use `create(NetworkSchema)` to create a new message.
  */
-export const NetworkSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 1);
+export const NetworkSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 1);
 
 /**
  * Describes the message berth.v1.Mount.
  * Use `create(MountSchema)` to create a new message.
  */
-export const MountSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 2);
+export const MountSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 2);
 
 /**
  * Describes the message berth.v1.SandboxSpec.
  * Use `create(SandboxSpecSchema)` to create a new message.
  */
-export const SandboxSpecSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 3);
+export const SandboxSpecSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 3);
 
 /**
  * Describes the message berth.v1.Termination.
  * Use `create(TerminationSchema)` to create a new message.
  */
-export const TerminationSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 4);
+export const TerminationSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 4);
 
 /**
  * Describes the message berth.v1.Sandbox.
  * Use `create(SandboxSchema)` to create a new message.
  */
-export const SandboxSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 5);
+export const SandboxSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 5);
 
 /**
  * Describes the message berth.v1.CreateSandboxRequest.
  * Use `create(CreateSandboxRequestSchema)` to create a new message.
  */
-export const CreateSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 6);
+export const CreateSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 6);
 
 /**
  * Describes the message berth.v1.CreateSandboxResponse.
  * Use `create(CreateSandboxResponseSchema)` to create a new message.
  */
-export const CreateSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 7);
+export const CreateSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 7);
 
 /**
  * Describes the message berth.v1.GetSandboxRequest.
  * Use `create(GetSandboxRequestSchema)` to create a new message.
  */
-export const GetSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 8);
+export const GetSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 8);
 
 /**
  * Describes the message berth.v1.GetSandboxResponse.
  * Use `create(GetSandboxResponseSchema)` to create a new message.
  */
-export const GetSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 9);
+export const GetSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 9);
 
 /**
  * Describes the message berth.v1.ListSandboxesRequest.
  * Use `create(ListSandboxesRequestSchema)` to create a new message.
  */
-export const ListSandboxesRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 10);
+export const ListSandboxesRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 10);
 
 /**
  * Describes the message berth.v1.ListSandboxesResponse.
  * Use `create(ListSandboxesResponseSchema)` to create a new message.
  */
-export const ListSandboxesResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 11);
+export const ListSandboxesResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 11);
 
 /**
  * Describes the message berth.v1.UpdateSandboxRequest.
  * Use `create(UpdateSandboxRequestSchema)` to create a new message.
  */
-export const UpdateSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 12);
+export const UpdateSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 12);
 
 /**
  * Describes the message berth.v1.UpdateSandboxResponse.
  * Use `create(UpdateSandboxResponseSchema)` to create a new message.
  */
-export const UpdateSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 13);
+export const UpdateSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 13);
 
 /**
  * Describes the message berth.v1.KeepAliveSandboxRequest.
  * Use `create(KeepAliveSandboxRequestSchema)` to create a new message.
  */
-export const KeepAliveSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 14);
+export const KeepAliveSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 14);
 
 /**
  * Describes the message berth.v1.KeepAliveSandboxResponse.
  * Use `create(KeepAliveSandboxResponseSchema)` to create a new message.
  */
-export const KeepAliveSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 15);
+export const KeepAliveSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 15);
 
 /**
  * Describes the message berth.v1.PauseSandboxRequest.
  * Use `create(PauseSandboxRequestSchema)` to create a new message.
  */
-export const PauseSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 16);
+export const PauseSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 16);
 
 /**
  * Describes the message berth.v1.PauseSandboxResponse.
  * Use `create(PauseSandboxResponseSchema)` to create a new message.
  */
-export const PauseSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 17);
+export const PauseSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 17);
 
 /**
  * Describes the message berth.v1.ResumeSandboxRequest.
  * Use `create(ResumeSandboxRequestSchema)` to create a new message.
  */
-export const ResumeSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 18);
+export const ResumeSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 18);
 
 /**
  * Describes the message berth.v1.ResumeSandboxResponse.
  * Use `create(ResumeSandboxResponseSchema)` to create a new message.
  */
-export const ResumeSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 19);
+export const ResumeSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 19);
 
 /**
  * Describes the message berth.v1.DeleteSandboxRequest.
  * Use `create(DeleteSandboxRequestSchema)` to create a new message.
  */
-export const DeleteSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 20);
+export const DeleteSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 20);
 
 /**
  * Describes the message berth.v1.DeleteSandboxResponse.
  * Use `create(DeleteSandboxResponseSchema)` to create a new message.
  */
-export const DeleteSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 21);
+export const DeleteSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 21);
 
 /**
  * Describes the message berth.v1.GetStatsRequest.
  * Use `create(GetStatsRequestSchema)` to create a new message.
  */
-export const GetStatsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 22);
+export const GetStatsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 22);
 
 /**
  * Describes the message berth.v1.SandboxUsage.
  * Use `create(SandboxUsageSchema)` to create a new message.
  */
-export const SandboxUsageSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 23);
+export const SandboxUsageSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 23);
 
 /**
  * Describes the message berth.v1.WarmPoolStats.
  * Use `create(WarmPoolStatsSchema)` to create a new message.
  */
-export const WarmPoolStatsSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 24);
+export const WarmPoolStatsSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 24);
 
 /**
  * Describes the message berth.v1.EngineInfo.
  * Use `create(EngineInfoSchema)` to create a new message.
  */
-export const EngineInfoSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 25);
+export const EngineInfoSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 25);
 
 /**
  * Describes the message berth.v1.GetStatsResponse.
  * Use `create(GetStatsResponseSchema)` to create a new message.
  */
-export const GetStatsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 26);
+export const GetStatsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 26);
 
 /**
  * Describes the message berth.v1.SharedDirectoryUsage.
  * Use `create(SharedDirectoryUsageSchema)` to create a new message.
  */
-export const SharedDirectoryUsageSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 27);
+export const SharedDirectoryUsageSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 27);
 
 /**
  * Describes the message berth.v1.StorageUsage.
  * Use `create(StorageUsageSchema)` to create a new message.
  */
-export const StorageUsageSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 28);
+export const StorageUsageSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 28);
 
 /**
  * Describes the message berth.v1.WatchEventsRequest.
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
-export const WatchEventsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 29);
+export const WatchEventsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 29);
 
 /**
  * Describes the message berth.v1.ImagePull.
  * Use `create(ImagePullSchema)` to create a new message.
  */
-export const ImagePullSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 30);
+export const ImagePullSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 30);
 
 /**
  * Describes the message berth.v1.WorkspaceUsage.
  * Use `create(WorkspaceUsageSchema)` to create a new message.
  */
-export const WorkspaceUsageSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 31);
+export const WorkspaceUsageSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 31);
 
 /**
  * Describes the message berth.v1.SandboxEvent.
  * Use `create(SandboxEventSchema)` to create a new message.
  */
-export const SandboxEventSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 32);
+export const SandboxEventSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 32);
 
 /**
  * Describes the message berth.v1.HistoryTrimmed.
  * Use `create(HistoryTrimmedSchema)` to create a new message.
  */
-export const HistoryTrimmedSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 33);
+export const HistoryTrimmedSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 33);
 
 /**
  * Describes the message berth.v1.WatchEventsResponse.
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
-export const WatchEventsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 34);
+export const WatchEventsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 34);
 
 /**
  * Describes the message berth.v1.WatchKeepalive.
  * Use `create(WatchKeepaliveSchema)` to create a new message.
  */
-export const WatchKeepaliveSchema = /*@__PURE__*/ messageDesc(file_berth_v1_sandbox, 35);
+export const WatchKeepaliveSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_sandbox, 35);
 
 /**
  * Describes the enum berth.v1.SandboxState.
  */
-export const SandboxStateSchema = /*@__PURE__*/ enumDesc(file_berth_v1_sandbox, 0);
+export const SandboxStateSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_sandbox, 0);
 
 /**
  * SandboxState is where a sandbox stands in its life.
  *
  * @generated from enum berth.v1.SandboxState
  */
-export const SandboxState = /*@__PURE__*/ tsEnum(SandboxStateSchema);
+export const SandboxState = /*@__PURE__*/
+  tsEnum(SandboxStateSchema);
 
 /**
  * Describes the enum berth.v1.TerminationCause.
  */
-export const TerminationCauseSchema = /*@__PURE__*/ enumDesc(file_berth_v1_sandbox, 1);
+export const TerminationCauseSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_sandbox, 1);
 
 /**
  * TerminationCause is why a sandbox ended.
  *
  * @generated from enum berth.v1.TerminationCause
  */
-export const TerminationCause = /*@__PURE__*/ tsEnum(TerminationCauseSchema);
+export const TerminationCause = /*@__PURE__*/
+  tsEnum(TerminationCauseSchema);
 
 /**
  * Describes the enum berth.v1.NetworkMode.
  */
-export const NetworkModeSchema = /*@__PURE__*/ enumDesc(file_berth_v1_sandbox, 2);
+export const NetworkModeSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_sandbox, 2);
 
 /**
  * NetworkMode is what a sandbox may reach.
  *
  * @generated from enum berth.v1.NetworkMode
  */
-export const NetworkMode = /*@__PURE__*/ tsEnum(NetworkModeSchema);
+export const NetworkMode = /*@__PURE__*/
+  tsEnum(NetworkModeSchema);
 
 /**
  * Describes the enum berth.v1.IsolationLevel.
  */
-export const IsolationLevelSchema = /*@__PURE__*/ enumDesc(file_berth_v1_sandbox, 3);
+export const IsolationLevelSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_sandbox, 3);
 
 /**
  * IsolationLevel is how far code in a sandbox is kept from the host.
  *
  * @generated from enum berth.v1.IsolationLevel
  */
-export const IsolationLevel = /*@__PURE__*/ tsEnum(IsolationLevelSchema);
+export const IsolationLevel = /*@__PURE__*/
+  tsEnum(IsolationLevelSchema);
 
 /**
  * Describes the enum berth.v1.SandboxEventType.
  */
-export const SandboxEventTypeSchema = /*@__PURE__*/ enumDesc(file_berth_v1_sandbox, 4);
+export const SandboxEventTypeSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_sandbox, 4);
 
 /**
  * SandboxEventType is what happened to a sandbox.
  *
  * @generated from enum berth.v1.SandboxEventType
  */
-export const SandboxEventType = /*@__PURE__*/ tsEnum(SandboxEventTypeSchema);
+export const SandboxEventType = /*@__PURE__*/
+  tsEnum(SandboxEventTypeSchema);
 
 /**
  * SandboxService creates, finds, changes and removes sandboxes: isolated places
@@ -305,4 +343,6 @@ export const SandboxEventType = /*@__PURE__*/ tsEnum(SandboxEventTypeSchema);
  *
  * @generated from service berth.v1.SandboxService
  */
-export const SandboxService = /*@__PURE__*/ serviceDesc(file_berth_v1_sandbox, 0);
+export const SandboxService = /*@__PURE__*/
+  serviceDesc(file_berth_v1_sandbox, 0);
+
