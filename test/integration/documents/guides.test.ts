@@ -21,6 +21,11 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     ],
     writes: ["1280 800 RFB 003.008\n", "1\tclick\tno\t0001-click.png\n"],
   },
+  "docs/how-to/tokens.md": {
+    before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
+    lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
+    writes: ['"labels":{"made-by":"acme"}', "dashboard"],
+  },
   "clients/typescript/README.md": {
     service: true,
     // typescript-package.test.ts packs and installs it.
