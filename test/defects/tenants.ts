@@ -29,7 +29,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: "",
       },
     ],
-    test: { file: ACCESS, title: EVERY_METHOD, row: "expired, over JSON" },
+    // Its calls end soon all the same, when running ones are checked; a page is answered at once.
+    test: { file: ACCESS, title: "%s: every page", row: "expired" },
   },
   {
     name: "a read-only token may change things",
