@@ -1,6 +1,7 @@
 import { chmod, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 import { startApp } from "../../../src/app.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
@@ -61,6 +62,8 @@ async function endAfter(client: Client, act: () => Promise<void>) {
   ]);
   await act();
   const start = performance.now();
+  const ends = await Promise.race([ended, sleep(30_000, undefined, { ref: false })]);
+  expect(ends, "the calls end within 30 s").toBeDefined();
   const [exec, watch] = await ended;
   return { exec, watch, ms: performance.now() - start };
 }
