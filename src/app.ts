@@ -37,6 +37,9 @@ import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
+import { TokenAuthenticator } from "./tenants/authenticator.ts";
+import { diagnoseTokens } from "./tenants/diagnose.ts";
+import { LiveTokens } from "./tenants/live-tokens.ts";
 import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
@@ -50,6 +53,8 @@ export interface RunningApp {
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
+const STALE_TOKENS =
+  "The tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
@@ -76,11 +81,15 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 }
 
 async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
-  const service = await compose(settings, store, logger);
+  const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
+  const service = await compose(settings, store, logger).catch(async (error: unknown) => {
+    await tokens?.stop();
+    throw error;
+  });
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, service);
-  const server = createServer(settings, service, metrics, logger);
+  showGauges(metrics, service, tokens);
+  const server = createServer(settings, service, tokens, metrics, logger);
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
   let workspacesRecovered: Promise<void> | undefined;
@@ -110,6 +119,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     service.lanes.closeAll();
     service.egress.stop();
     await engine.close();
+    await tokens?.stop();
     service.state.stop();
     return left;
   };
@@ -245,11 +255,11 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { engine, monitor, egress, state, lanes, transcripts, directories };
+  const below = { clock, engine, monitor, egress, state, lanes, transcripts, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
-function showGauges(metrics: Registry, service: Service): void {
+function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | undefined): void {
   const { sandboxes, engine, transcripts, state, workspaces } = service;
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
@@ -274,14 +284,28 @@ function showGauges(metrics: Registry, service: Service): void {
       "Size of the shared directories that have a quota, as last measured.",
       () => shared().sizeBytes,
     ],
+    berth_tokens: [
+      "Tokens that are in force or expired; 0 without a tokens file.",
+      () => tokens?.table.tokens.size ?? 0,
+    ],
+    berth_tokens_file_stale: [
+      "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
+      () => (tokens?.isStale ? 1 : 0),
+    ],
     berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
   };
   for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
 }
 
 /** The port and what it serves. */
-function createServer(settings: AppSettings, service: Service, metrics: Registry, logger: Logger): RpcServer {
-  const { engine, monitor, state, workspaces, ...managers } = service;
+function createServer(
+  settings: AppSettings,
+  service: Service,
+  tokens: LiveTokens | undefined,
+  metrics: Registry,
+  logger: Logger,
+): RpcServer {
+  const { engine, monitor, state, workspaces, clock, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
@@ -303,9 +327,11 @@ function createServer(settings: AppSettings, service: Service, metrics: Registry
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer.`,
+      warning: () => (tokens?.isStale ? STALE_TOKENS : undefined),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
+    ...(tokens && { authenticator: new TokenAuthenticator(tokens, clock) }),
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
@@ -317,6 +343,7 @@ function createServer(settings: AppSettings, service: Service, metrics: Registry
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];

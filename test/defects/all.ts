@@ -9,6 +9,7 @@ import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
 import { SESSION_DEFECTS } from "./sessions.ts";
 import { STATE_DEFECTS } from "./state.ts";
+import { TENANT_DEFECTS } from "./tenants.ts";
 import { WIRE_DEFECTS } from "./wire.ts";
 import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
@@ -24,6 +25,7 @@ export const DEFECTS: readonly Defect[] = [
   ...RUN_DEFECTS,
   ...SESSION_DEFECTS,
   ...STATE_DEFECTS,
+  ...TENANT_DEFECTS,
   ...WIRE_DEFECTS,
   ...WORKSPACE_DEFECTS,
 ];

@@ -29,6 +29,11 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     ],
     writes: ["403 example.com:80 is not among the egress_domains of this sandbox.\n"],
   },
+  "docs/how-to/tokens.md": {
+    before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
+    lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
+    writes: ['"labels":{"made-by":"acme"}', "dashboard"],
+  },
   "clients/typescript/README.md": {
     service: true,
     // typescript-package.test.ts packs and installs it.

@@ -1307,9 +1307,11 @@ class GetStatsResponse(_message.Message):
     SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
-    """Live sandboxes, those being created and deleted included."""
+    """Live sandboxes, those being created and deleted included: of all tenants, or
+    of the caller's (see GetStats).
+    """
     active_operations: _builtins.int
-    """Operations that use a sandbox at this moment."""
+    """Operations that use one of these at this moment."""
     max_sandboxes: _builtins.int
     """How many live sandboxes the server may hold."""
     is_shutting_down: _builtins.bool
@@ -1427,9 +1429,11 @@ class StorageUsage(_message.Message):
     OWNER_USED_BYTES_FIELD_NUMBER: _builtins.int
     OWNER_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     used_bytes: _builtins.int
-    """Bytes of all owners."""
+    """Bytes of all tenants; owner_used_bytes for callers without scope admin."""
     memory_bytes: _builtins.int
-    """Of these, bytes in memory."""
+    """Of the bytes of all tenants, those in memory; 0 for callers without scope
+    admin.
+    """
     limit_bytes: _builtins.int
     """What all may take; beyond it the oldest gives way."""
     owner_used_bytes: _builtins.int

@@ -1015,14 +1015,15 @@ export declare const EngineInfoSchema: GenMessage<EngineInfo>;
  */
 export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   /**
-   * Live sandboxes, those being created and deleted included.
+   * Live sandboxes, those being created and deleted included: of all tenants, or
+   * of the caller's (see GetStats).
    *
    * @generated from field: int32 total_sandboxes = 1;
    */
   totalSandboxes: number;
 
   /**
-   * Operations that use a sandbox at this moment.
+   * Operations that use one of these at this moment.
    *
    * @generated from field: int32 active_operations = 2;
    */
@@ -1164,14 +1165,15 @@ export declare const SharedDirectoryUsageSchema: GenMessage<SharedDirectoryUsage
  */
 export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
   /**
-   * Bytes of all owners.
+   * Bytes of all tenants; owner_used_bytes for callers without scope admin.
    *
    * @generated from field: int64 used_bytes = 1;
    */
   usedBytes: bigint;
 
   /**
-   * Of these, bytes in memory.
+   * Of the bytes of all tenants, those in memory; 0 for callers without scope
+   * admin.
    *
    * @generated from field: int64 memory_bytes = 2;
    */
@@ -1935,7 +1937,9 @@ export declare const SandboxService: GenService<{
     output: typeof DeleteSandboxResponseSchema;
   },
   /**
-   * GetStats reads the figures of the sandbox manager.
+   * GetStats reads the figures of the sandbox manager: those of the whole server
+   * for callers of scope admin, and where it has no tokens; else what is the
+   * caller's tenant's.
    *
    * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
    * measured and is gone, or holds what the server may not read.
