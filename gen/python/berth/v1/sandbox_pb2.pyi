@@ -1267,7 +1267,7 @@ class EngineInfo(_message.Message):
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-        "disk_limit", "egress", "egress_domains".
+        "disk_limit", "egress", "egress_domains", "system_call_filter".
         """
 
     def __init__(

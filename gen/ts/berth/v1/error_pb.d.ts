@@ -2,8 +2,8 @@
 // @generated from file berth/v1/error.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -430,3 +430,4 @@ export enum ErrorReason {
  * Describes the enum berth.v1.ErrorReason.
  */
 export declare const ErrorReasonSchema: GenEnum<ErrorReason>;
+

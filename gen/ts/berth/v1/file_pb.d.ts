@@ -2,8 +2,8 @@
 // @generated from file berth/v1/file.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { WatchKeepalive } from "./sandbox_pb.js";
 
@@ -467,7 +467,8 @@ export declare const RemoveFileRequestSchema: GenMessage<RemoveFileRequest>;
  *
  * @generated from message berth.v1.RemoveFileResponse
  */
-export declare type RemoveFileResponse = Message<"berth.v1.RemoveFileResponse"> & {};
+export declare type RemoveFileResponse = Message<"berth.v1.RemoveFileResponse"> & {
+};
 
 /**
  * Describes the message berth.v1.RemoveFileResponse.
@@ -879,26 +880,23 @@ export declare type DownloadFileResponse = Message<"berth.v1.DownloadFileRespons
    *
    * @generated from oneof berth.v1.DownloadFileResponse.part
    */
-  part:
-    | {
-        /**
-         * What the file is. Always first, once.
-         *
-         * @generated from field: berth.v1.DownloadFileHeader header = 1;
-         */
-        value: DownloadFileHeader;
-        case: "header";
-      }
-    | {
-        /**
-         * The next bytes. Not empty, at most 1 MiB.
-         *
-         * @generated from field: bytes chunk = 2;
-         */
-        value: Uint8Array;
-        case: "chunk";
-      }
-    | { case: undefined; value?: undefined };
+  part: {
+    /**
+     * What the file is. Always first, once.
+     *
+     * @generated from field: berth.v1.DownloadFileHeader header = 1;
+     */
+    value: DownloadFileHeader;
+    case: "header";
+  } | {
+    /**
+     * The next bytes. Not empty, at most 1 MiB.
+     *
+     * @generated from field: bytes chunk = 2;
+     */
+    value: Uint8Array;
+    case: "chunk";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -999,26 +997,23 @@ export declare type UploadFileRequest = Message<"berth.v1.UploadFileRequest"> & 
    *
    * @generated from oneof berth.v1.UploadFileRequest.part
    */
-  part:
-    | {
-        /**
-         * Where the content goes. Always first, once.
-         *
-         * @generated from field: berth.v1.UploadFileHeader header = 1;
-         */
-        value: UploadFileHeader;
-        case: "header";
-      }
-    | {
-        /**
-         * The next bytes. At most 1 MiB.
-         *
-         * @generated from field: bytes chunk = 2;
-         */
-        value: Uint8Array;
-        case: "chunk";
-      }
-    | { case: undefined; value?: undefined };
+  part: {
+    /**
+     * Where the content goes. Always first, once.
+     *
+     * @generated from field: berth.v1.UploadFileHeader header = 1;
+     */
+    value: UploadFileHeader;
+    case: "header";
+  } | {
+    /**
+     * The next bytes. At most 1 MiB.
+     *
+     * @generated from field: bytes chunk = 2;
+     */
+    value: Uint8Array;
+    case: "chunk";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1191,26 +1186,23 @@ export declare type UploadArchiveRequest = Message<"berth.v1.UploadArchiveReques
    *
    * @generated from oneof berth.v1.UploadArchiveRequest.part
    */
-  part:
-    | {
-        /**
-         * Where the files go. Always first, once.
-         *
-         * @generated from field: berth.v1.UploadArchiveHeader header = 1;
-         */
-        value: UploadArchiveHeader;
-        case: "header";
-      }
-    | {
-        /**
-         * The next bytes. At most 1 MiB.
-         *
-         * @generated from field: bytes chunk = 2;
-         */
-        value: Uint8Array;
-        case: "chunk";
-      }
-    | { case: undefined; value?: undefined };
+  part: {
+    /**
+     * Where the files go. Always first, once.
+     *
+     * @generated from field: berth.v1.UploadArchiveHeader header = 1;
+     */
+    value: UploadArchiveHeader;
+    case: "header";
+  } | {
+    /**
+     * The next bytes. At most 1 MiB.
+     *
+     * @generated from field: bytes chunk = 2;
+     */
+    value: Uint8Array;
+    case: "chunk";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1391,35 +1383,31 @@ export declare type WatchDirectoryResponse = Message<"berth.v1.WatchDirectoryRes
    *
    * @generated from oneof berth.v1.WatchDirectoryResponse.item
    */
-  item:
-    | {
-        /**
-         * The watch stands. Always first, once.
-         *
-         * @generated from field: berth.v1.WatchDirectoryStarted started = 1;
-         */
-        value: WatchDirectoryStarted;
-        case: "started";
-      }
-    | {
-        /**
-         * A file changed.
-         *
-         * @generated from field: berth.v1.FileChange change = 2;
-         */
-        value: FileChange;
-        case: "change";
-      }
-    | {
-        /**
-         * Sent now and then so that idle connections stay open; carries nothing.
-         *
-         * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
-         */
-        value: WatchKeepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  item: {
+    /**
+     * The watch stands. Always first, once.
+     *
+     * @generated from field: berth.v1.WatchDirectoryStarted started = 1;
+     */
+    value: WatchDirectoryStarted;
+    case: "started";
+  } | {
+    /**
+     * A file changed.
+     *
+     * @generated from field: berth.v1.FileChange change = 2;
+     */
+    value: FileChange;
+    case: "change";
+  } | {
+    /**
+     * Sent now and then so that idle connections stay open; carries nothing.
+     *
+     * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
+     */
+    value: WatchKeepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1576,7 +1564,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof StatFileRequestSchema;
     output: typeof StatFileResponseSchema;
-  };
+  },
   /**
    * ListDirectory lists the entries of a directory in byte order of their names,
    * "." and ".." left out. Entries that come or go between two pages may be
@@ -1591,7 +1579,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof ListDirectoryRequestSchema;
     output: typeof ListDirectoryResponseSchema;
-  };
+  },
   /**
    * MakeDirectory makes a directory.
    *
@@ -1604,7 +1592,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof MakeDirectoryRequestSchema;
     output: typeof MakeDirectoryResponseSchema;
-  };
+  },
   /**
    * RemoveFile removes a file, an empty directory or, with recursive, a whole
    * tree. Of a symbolic link the link itself goes. A recursive removal that fails
@@ -1620,7 +1608,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof RemoveFileRequestSchema;
     output: typeof RemoveFileResponseSchema;
-  };
+  },
   /**
    * MoveFile gives a file or directory another path. Of a symbolic link the link
    * itself is moved. Within one file system it is one atomic step; else a copy,
@@ -1639,7 +1627,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof MoveFileRequestSchema;
     output: typeof MoveFileResponseSchema;
-  };
+  },
   /**
    * ReadFile reads up to 8 MiB of a regular file in one message. DownloadFile
    * reads files of any size.
@@ -1654,7 +1642,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof ReadFileRequestSchema;
     output: typeof ReadFileResponseSchema;
-  };
+  },
   /**
    * WriteFile writes up to 8 MiB to a regular file in one message; UploadFile
    * writes files of any size. Without append the new content takes the place of
@@ -1675,7 +1663,7 @@ export declare const FileService: GenService<{
     methodKind: "unary";
     input: typeof WriteFileRequestSchema;
     output: typeof WriteFileResponseSchema;
-  };
+  },
   /**
    * DownloadFile streams a regular file of any size: a header, then the bytes. A
    * file that is written to meanwhile comes as it is read.
@@ -1688,7 +1676,7 @@ export declare const FileService: GenService<{
     methodKind: "server_streaming";
     input: typeof DownloadFileRequestSchema;
     output: typeof DownloadFileResponseSchema;
-  };
+  },
   /**
    * UploadFile writes a regular file of any size: the first message holds the
    * header, each one after it a chunk. The content takes its place in one atomic
@@ -1708,7 +1696,7 @@ export declare const FileService: GenService<{
     methodKind: "client_streaming";
     input: typeof UploadFileRequestSchema;
     output: typeof UploadFileResponseSchema;
-  };
+  },
   /**
    * DownloadArchive streams a directory, or one file, as an uncompressed tar
    * (POSIX pax) whose names are relative to the directory, or the file's own
@@ -1730,7 +1718,7 @@ export declare const FileService: GenService<{
     methodKind: "server_streaming";
     input: typeof DownloadArchiveRequestSchema;
     output: typeof DownloadArchiveResponseSchema;
-  };
+  },
   /**
    * UploadArchive unpacks an uncompressed tar into a directory: the first message
    * holds the header, each one after it a chunk. Files of the same name are
@@ -1757,7 +1745,7 @@ export declare const FileService: GenService<{
     methodKind: "client_streaming";
     input: typeof UploadArchiveRequestSchema;
     output: typeof UploadArchiveResponseSchema;
-  };
+  },
   /**
    * WatchDirectory streams the changes of a directory: started once the watch
    * stands, then each change seen. The directory is looked at every interval:
@@ -1775,5 +1763,6 @@ export declare const FileService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchDirectoryRequestSchema;
     output: typeof WatchDirectoryResponseSchema;
-  };
+  },
 }>;
+

@@ -3,228 +3,259 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_berth_v1_sandbox } from "./sandbox_pb.js";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file berth/v1/file.proto.
  */
-export const file_berth_v1_file =
-  /*@__PURE__*/
-  fileDesc(
-    "ChNiZXJ0aC92MS9maWxlLnByb3RvEghiZXJ0aC52MSLHAQoIRmlsZUluZm8SIAoEa2luZBgBIAEoDjISLmJlcnRoLnYxLkZpbGVLaW5kEhIKCnNpemVfYnl0ZXMYAiABKAMSDAoEbW9kZRgDIAEoDRILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNEi8KC21vZGlmeV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtsaW5rX3RhcmdldBgHIAEoCRIXCg9yYXdfbGlua190YXJnZXQYCCABKAwiUgoORGlyZWN0b3J5RW50cnkSDAoEbmFtZRgBIAEoCRIQCghyYXdfbmFtZRgCIAEoDBIgCgRmaWxlGAMgASgLMhIuYmVydGgudjEuRmlsZUluZm8ifwoPU3RhdEZpbGVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIWCg5mb2xsb3dfc3ltbGluaxgEIAEoCBIMCgR1c2VyGAUgASgJEhIKCmdlbmVyYXRpb24YBiABKAMiVAoQU3RhdEZpbGVSZXNwb25zZRIMCgRwYXRoGAEgASgJEhAKCHJhd19wYXRoGAIgASgMEiAKBGZpbGUYAyABKAsyEi5iZXJ0aC52MS5GaWxlSW5mbyKTAQoUTGlzdERpcmVjdG9yeVJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhAKCHJhd19wYXRoGAMgASgMEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJEgwKBHVzZXIYBiABKAkSEgoKZ2VuZXJhdGlvbhgHIAEoAyJbChVMaXN0RGlyZWN0b3J5UmVzcG9uc2USKQoHZW50cmllcxgBIAMoCzIYLmJlcnRoLnYxLkRpcmVjdG9yeUVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSK0AQoUTWFrZURpcmVjdG9yeVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEgwKBHBhdGgYAyABKAkSEAoIcmF3X3BhdGgYBCABKAwSEQoEbW9kZRgFIAEoDUgAiAEBEhYKDmNyZWF0ZV9wYXJlbnRzGAYgASgIEgwKBHVzZXIYByABKAkSEgoKZ2VuZXJhdGlvbhgIIAEoA0IHCgVfbW9kZSI5ChVNYWtlRGlyZWN0b3J5UmVzcG9uc2USIAoEZmlsZRgBIAEoCzISLmJlcnRoLnYxLkZpbGVJbmZvIqcBChFSZW1vdmVGaWxlUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDAoEcGF0aBgDIAEoCRIQCghyYXdfcGF0aBgEIAEoDBIRCglyZWN1cnNpdmUYBSABKAgSFQoNYWxsb3dfbWlzc2luZxgGIAEoCBIMCgR1c2VyGAcgASgJEhIKCmdlbmVyYXRpb24YCCABKAMiFAoSUmVtb3ZlRmlsZVJlc3BvbnNlIuIBCg9Nb3ZlRmlsZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhMKC3NvdXJjZV9wYXRoGAMgASgJEhcKD3Jhd19zb3VyY2VfcGF0aBgEIAEoDBITCgt0YXJnZXRfcGF0aBgFIAEoCRIXCg9yYXdfdGFyZ2V0X3BhdGgYBiABKAwSEQoJb3ZlcndyaXRlGAcgASgIEhYKDmNyZWF0ZV9wYXJlbnRzGAggASgIEgwKBHVzZXIYCSABKAkSEgoKZ2VuZXJhdGlvbhgKIAEoAyI0ChBNb3ZlRmlsZVJlc3BvbnNlEiAKBGZpbGUYASABKAsyEi5iZXJ0aC52MS5GaWxlSW5mbyKGAQoPUmVhZEZpbGVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIOCgZvZmZzZXQYBCABKAMSDQoFbGltaXQYBSABKAMSDAoEdXNlchgGIAEoCRISCgpnZW5lcmF0aW9uGAcgASgDIlcKEFJlYWRGaWxlUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIgCgRmaWxlGAIgASgLMhIuYmVydGgudjEuRmlsZUluZm8SEwoLZW5kX29mX2ZpbGUYAyABKAgizgEKEFdyaXRlRmlsZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEgwKBHBhdGgYAyABKAkSEAoIcmF3X3BhdGgYBCABKAwSDAoEZGF0YRgFIAEoDBIRCgRtb2RlGAYgASgNSACIAQESDgoGYXBwZW5kGAcgASgIEhYKDmNyZWF0ZV9wYXJlbnRzGAggASgIEgwKBHVzZXIYCSABKAkSEgoKZ2VuZXJhdGlvbhgKIAEoA0IHCgVfbW9kZSI1ChFXcml0ZUZpbGVSZXNwb25zZRIgCgRmaWxlGAEgASgLMhIuYmVydGgudjEuRmlsZUluZm8iewoTRG93bmxvYWRGaWxlUmVxdWVzdBISCgpzYW5kYm94X2lkGAEgASgJEgwKBHBhdGgYAiABKAkSEAoIcmF3X3BhdGgYAyABKAwSDgoGb2Zmc2V0GAQgASgDEgwKBHVzZXIYBSABKAkSEgoKZ2VuZXJhdGlvbhgGIAEoAyJGChJEb3dubG9hZEZpbGVIZWFkZXISIAoEZmlsZRgBIAEoCzISLmJlcnRoLnYxLkZpbGVJbmZvEg4KBm9mZnNldBgCIAEoAyJfChREb3dubG9hZEZpbGVSZXNwb25zZRIuCgZoZWFkZXIYASABKAsyHC5iZXJ0aC52MS5Eb3dubG9hZEZpbGVIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgYKBHBhcnQi2AEKEFVwbG9hZEZpbGVIZWFkZXISEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEgwKBHBhdGgYAyABKAkSEAoIcmF3X3BhdGgYBCABKAwSFwoKc2l6ZV9ieXRlcxgFIAEoA0gAiAEBEhEKBG1vZGUYBiABKA1IAYgBARIWCg5jcmVhdGVfcGFyZW50cxgHIAEoCBIMCgR1c2VyGAggASgJEhIKCmdlbmVyYXRpb24YCSABKANCDQoLX3NpemVfYnl0ZXNCBwoFX21vZGUiWgoRVXBsb2FkRmlsZVJlcXVlc3QSLAoGaGVhZGVyGAEgASgLMhouYmVydGgudjEuVXBsb2FkRmlsZUhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCBgoEcGFydCI2ChJVcGxvYWRGaWxlUmVzcG9uc2USIAoEZmlsZRgBIAEoCzISLmJlcnRoLnYxLkZpbGVJbmZvIm4KFkRvd25sb2FkQXJjaGl2ZVJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhAKCHJhd19wYXRoGAMgASgMEgwKBHVzZXIYBCABKAkSEgoKZ2VuZXJhdGlvbhgFIAEoAyIoChdEb3dubG9hZEFyY2hpdmVSZXNwb25zZRINCgVjaHVuaxgBIAEoDCKXAQoTVXBsb2FkQXJjaGl2ZUhlYWRlchISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDAoEcGF0aBgDIAEoCRIQCghyYXdfcGF0aBgEIAEoDBIWCg5jcmVhdGVfcGFyZW50cxgFIAEoCBIMCgR1c2VyGAYgASgJEhIKCmdlbmVyYXRpb24YByABKAMiYAoUVXBsb2FkQXJjaGl2ZVJlcXVlc3QSLwoGaGVhZGVyGAEgASgLMh0uYmVydGgudjEuVXBsb2FkQXJjaGl2ZUhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCBgoEcGFydCJAChVVcGxvYWRBcmNoaXZlUmVzcG9uc2USEwoLZW50cnlfY291bnQYASABKAMSEgoKc2l6ZV9ieXRlcxgCIAEoAyKtAQoVV2F0Y2hEaXJlY3RvcnlSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIRCglyZWN1cnNpdmUYBCABKAgSKwoIaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDAoEdXNlchgGIAEoCRISCgpnZW5lcmF0aW9uGAcgASgDIiwKFVdhdGNoRGlyZWN0b3J5U3RhcnRlZBITCgtlbnRyeV9jb3VudBgBIAEoAyKgAQoKRmlsZUNoYW5nZRImCgR0eXBlGAEgASgOMhguYmVydGgudjEuRmlsZUNoYW5nZVR5cGUSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIgCgRmaWxlGAQgASgLMhIuYmVydGgudjEuRmlsZUluZm8SKAoEdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiqwEKFldhdGNoRGlyZWN0b3J5UmVzcG9uc2USMgoHc3RhcnRlZBgBIAEoCzIfLmJlcnRoLnYxLldhdGNoRGlyZWN0b3J5U3RhcnRlZEgAEiYKBmNoYW5nZRgCIAEoCzIULmJlcnRoLnYxLkZpbGVDaGFuZ2VIABItCglrZWVwYWxpdmUYAyABKAsyGC5iZXJ0aC52MS5XYXRjaEtlZXBhbGl2ZUgAQgYKBGl0ZW0q0gEKCEZpbGVLaW5kEhkKFUZJTEVfS0lORF9VTlNQRUNJRklFRBAAEhUKEUZJTEVfS0lORF9SRUdVTEFSEAESFwoTRklMRV9LSU5EX0RJUkVDVE9SWRACEhUKEUZJTEVfS0lORF9TWU1MSU5LEAMSEgoORklMRV9LSU5EX0ZJRk8QBBIUChBGSUxFX0tJTkRfU09DS0VUEAUSHgoaRklMRV9LSU5EX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX0tJTkRfQkxPQ0tfREVWSUNFEAcqjQEKDkZpbGVDaGFuZ2VUeXBlEiAKHEZJTEVfQ0hBTkdFX1RZUEVfVU5TUEVDSUZJRUQQABIcChhGSUxFX0NIQU5HRV9UWVBFX0NSRUFURUQQARIdChlGSUxFX0NIQU5HRV9UWVBFX01PRElGSUVEEAISHAoYRklMRV9DSEFOR0VfVFlQRV9SRU1PVkVEEAMyyAcKC0ZpbGVTZXJ2aWNlEkYKCFN0YXRGaWxlEhkuYmVydGgudjEuU3RhdEZpbGVSZXF1ZXN0GhouYmVydGgudjEuU3RhdEZpbGVSZXNwb25zZSIDkAIBElUKDUxpc3REaXJlY3RvcnkSHi5iZXJ0aC52MS5MaXN0RGlyZWN0b3J5UmVxdWVzdBofLmJlcnRoLnYxLkxpc3REaXJlY3RvcnlSZXNwb25zZSIDkAIBElAKDU1ha2VEaXJlY3RvcnkSHi5iZXJ0aC52MS5NYWtlRGlyZWN0b3J5UmVxdWVzdBofLmJlcnRoLnYxLk1ha2VEaXJlY3RvcnlSZXNwb25zZRJHCgpSZW1vdmVGaWxlEhsuYmVydGgudjEuUmVtb3ZlRmlsZVJlcXVlc3QaHC5iZXJ0aC52MS5SZW1vdmVGaWxlUmVzcG9uc2USQQoITW92ZUZpbGUSGS5iZXJ0aC52MS5Nb3ZlRmlsZVJlcXVlc3QaGi5iZXJ0aC52MS5Nb3ZlRmlsZVJlc3BvbnNlEkYKCFJlYWRGaWxlEhkuYmVydGgudjEuUmVhZEZpbGVSZXF1ZXN0GhouYmVydGgudjEuUmVhZEZpbGVSZXNwb25zZSIDkAIBEkQKCVdyaXRlRmlsZRIaLmJlcnRoLnYxLldyaXRlRmlsZVJlcXVlc3QaGy5iZXJ0aC52MS5Xcml0ZUZpbGVSZXNwb25zZRJUCgxEb3dubG9hZEZpbGUSHS5iZXJ0aC52MS5Eb3dubG9hZEZpbGVSZXF1ZXN0Gh4uYmVydGgudjEuRG93bmxvYWRGaWxlUmVzcG9uc2UiA5ACATABEkkKClVwbG9hZEZpbGUSGy5iZXJ0aC52MS5VcGxvYWRGaWxlUmVxdWVzdBocLmJlcnRoLnYxLlVwbG9hZEZpbGVSZXNwb25zZSgBEl0KD0Rvd25sb2FkQXJjaGl2ZRIgLmJlcnRoLnYxLkRvd25sb2FkQXJjaGl2ZVJlcXVlc3QaIS5iZXJ0aC52MS5Eb3dubG9hZEFyY2hpdmVSZXNwb25zZSIDkAIBMAESUgoNVXBsb2FkQXJjaGl2ZRIeLmJlcnRoLnYxLlVwbG9hZEFyY2hpdmVSZXF1ZXN0Gh8uYmVydGgudjEuVXBsb2FkQXJjaGl2ZVJlc3BvbnNlKAESWgoOV2F0Y2hEaXJlY3RvcnkSHy5iZXJ0aC52MS5XYXRjaERpcmVjdG9yeVJlcXVlc3QaIC5iZXJ0aC52MS5XYXRjaERpcmVjdG9yeVJlc3BvbnNlIgOQAgEwAUI6CghiZXJ0aC52MUIJRmlsZVByb3RvUAFaEGJlcnRoL3YxO2JlcnRodjGiAgNCVEiqAghCZXJ0aC5WMWIGcHJvdG8z",
-    [file_berth_v1_sandbox, file_google_protobuf_duration, file_google_protobuf_timestamp],
-  );
+export const file_berth_v1_file = /*@__PURE__*/
+  fileDesc("ChNiZXJ0aC92MS9maWxlLnByb3RvEghiZXJ0aC52MSLHAQoIRmlsZUluZm8SIAoEa2luZBgBIAEoDjISLmJlcnRoLnYxLkZpbGVLaW5kEhIKCnNpemVfYnl0ZXMYAiABKAMSDAoEbW9kZRgDIAEoDRILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNEi8KC21vZGlmeV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtsaW5rX3RhcmdldBgHIAEoCRIXCg9yYXdfbGlua190YXJnZXQYCCABKAwiUgoORGlyZWN0b3J5RW50cnkSDAoEbmFtZRgBIAEoCRIQCghyYXdfbmFtZRgCIAEoDBIgCgRmaWxlGAMgASgLMhIuYmVydGgudjEuRmlsZUluZm8ifwoPU3RhdEZpbGVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIWCg5mb2xsb3dfc3ltbGluaxgEIAEoCBIMCgR1c2VyGAUgASgJEhIKCmdlbmVyYXRpb24YBiABKAMiVAoQU3RhdEZpbGVSZXNwb25zZRIMCgRwYXRoGAEgASgJEhAKCHJhd19wYXRoGAIgASgMEiAKBGZpbGUYAyABKAsyEi5iZXJ0aC52MS5GaWxlSW5mbyKTAQoUTGlzdERpcmVjdG9yeVJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhAKCHJhd19wYXRoGAMgASgMEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJEgwKBHVzZXIYBiABKAkSEgoKZ2VuZXJhdGlvbhgHIAEoAyJbChVMaXN0RGlyZWN0b3J5UmVzcG9uc2USKQoHZW50cmllcxgBIAMoCzIYLmJlcnRoLnYxLkRpcmVjdG9yeUVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSK0AQoUTWFrZURpcmVjdG9yeVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEgwKBHBhdGgYAyABKAkSEAoIcmF3X3BhdGgYBCABKAwSEQoEbW9kZRgFIAEoDUgAiAEBEhYKDmNyZWF0ZV9wYXJlbnRzGAYgASgIEgwKBHVzZXIYByABKAkSEgoKZ2VuZXJhdGlvbhgIIAEoA0IHCgVfbW9kZSI5ChVNYWtlRGlyZWN0b3J5UmVzcG9uc2USIAoEZmlsZRgBIAEoCzISLmJlcnRoLnYxLkZpbGVJbmZvIqcBChFSZW1vdmVGaWxlUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDAoEcGF0aBgDIAEoCRIQCghyYXdfcGF0aBgEIAEoDBIRCglyZWN1cnNpdmUYBSABKAgSFQoNYWxsb3dfbWlzc2luZxgGIAEoCBIMCgR1c2VyGAcgASgJEhIKCmdlbmVyYXRpb24YCCABKAMiFAoSUmVtb3ZlRmlsZVJlc3BvbnNlIuIBCg9Nb3ZlRmlsZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhMKC3NvdXJjZV9wYXRoGAMgASgJEhcKD3Jhd19zb3VyY2VfcGF0aBgEIAEoDBITCgt0YXJnZXRfcGF0aBgFIAEoCRIXCg9yYXdfdGFyZ2V0X3BhdGgYBiABKAwSEQoJb3ZlcndyaXRlGAcgASgIEhYKDmNyZWF0ZV9wYXJlbnRzGAggASgIEgwKBHVzZXIYCSABKAkSEgoKZ2VuZXJhdGlvbhgKIAEoAyI0ChBNb3ZlRmlsZVJlc3BvbnNlEiAKBGZpbGUYASABKAsyEi5iZXJ0aC52MS5GaWxlSW5mbyKGAQoPUmVhZEZpbGVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIOCgZvZmZzZXQYBCABKAMSDQoFbGltaXQYBSABKAMSDAoEdXNlchgGIAEoCRISCgpnZW5lcmF0aW9uGAcgASgDIlcKEFJlYWRGaWxlUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIgCgRmaWxlGAIgASgLMhIuYmVydGgudjEuRmlsZUluZm8SEwoLZW5kX29mX2ZpbGUYAyABKAgizgEKEFdyaXRlRmlsZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEgwKBHBhdGgYAyABKAkSEAoIcmF3X3BhdGgYBCABKAwSDAoEZGF0YRgFIAEoDBIRCgRtb2RlGAYgASgNSACIAQESDgoGYXBwZW5kGAcgASgIEhYKDmNyZWF0ZV9wYXJlbnRzGAggASgIEgwKBHVzZXIYCSABKAkSEgoKZ2VuZXJhdGlvbhgKIAEoA0IHCgVfbW9kZSI1ChFXcml0ZUZpbGVSZXNwb25zZRIgCgRmaWxlGAEgASgLMhIuYmVydGgudjEuRmlsZUluZm8iewoTRG93bmxvYWRGaWxlUmVxdWVzdBISCgpzYW5kYm94X2lkGAEgASgJEgwKBHBhdGgYAiABKAkSEAoIcmF3X3BhdGgYAyABKAwSDgoGb2Zmc2V0GAQgASgDEgwKBHVzZXIYBSABKAkSEgoKZ2VuZXJhdGlvbhgGIAEoAyJGChJEb3dubG9hZEZpbGVIZWFkZXISIAoEZmlsZRgBIAEoCzISLmJlcnRoLnYxLkZpbGVJbmZvEg4KBm9mZnNldBgCIAEoAyJfChREb3dubG9hZEZpbGVSZXNwb25zZRIuCgZoZWFkZXIYASABKAsyHC5iZXJ0aC52MS5Eb3dubG9hZEZpbGVIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgYKBHBhcnQi2AEKEFVwbG9hZEZpbGVIZWFkZXISEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEgwKBHBhdGgYAyABKAkSEAoIcmF3X3BhdGgYBCABKAwSFwoKc2l6ZV9ieXRlcxgFIAEoA0gAiAEBEhEKBG1vZGUYBiABKA1IAYgBARIWCg5jcmVhdGVfcGFyZW50cxgHIAEoCBIMCgR1c2VyGAggASgJEhIKCmdlbmVyYXRpb24YCSABKANCDQoLX3NpemVfYnl0ZXNCBwoFX21vZGUiWgoRVXBsb2FkRmlsZVJlcXVlc3QSLAoGaGVhZGVyGAEgASgLMhouYmVydGgudjEuVXBsb2FkRmlsZUhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCBgoEcGFydCI2ChJVcGxvYWRGaWxlUmVzcG9uc2USIAoEZmlsZRgBIAEoCzISLmJlcnRoLnYxLkZpbGVJbmZvIm4KFkRvd25sb2FkQXJjaGl2ZVJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhAKCHJhd19wYXRoGAMgASgMEgwKBHVzZXIYBCABKAkSEgoKZ2VuZXJhdGlvbhgFIAEoAyIoChdEb3dubG9hZEFyY2hpdmVSZXNwb25zZRINCgVjaHVuaxgBIAEoDCKXAQoTVXBsb2FkQXJjaGl2ZUhlYWRlchISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDAoEcGF0aBgDIAEoCRIQCghyYXdfcGF0aBgEIAEoDBIWCg5jcmVhdGVfcGFyZW50cxgFIAEoCBIMCgR1c2VyGAYgASgJEhIKCmdlbmVyYXRpb24YByABKAMiYAoUVXBsb2FkQXJjaGl2ZVJlcXVlc3QSLwoGaGVhZGVyGAEgASgLMh0uYmVydGgudjEuVXBsb2FkQXJjaGl2ZUhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCBgoEcGFydCJAChVVcGxvYWRBcmNoaXZlUmVzcG9uc2USEwoLZW50cnlfY291bnQYASABKAMSEgoKc2l6ZV9ieXRlcxgCIAEoAyKtAQoVV2F0Y2hEaXJlY3RvcnlSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIRCglyZWN1cnNpdmUYBCABKAgSKwoIaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDAoEdXNlchgGIAEoCRISCgpnZW5lcmF0aW9uGAcgASgDIiwKFVdhdGNoRGlyZWN0b3J5U3RhcnRlZBITCgtlbnRyeV9jb3VudBgBIAEoAyKgAQoKRmlsZUNoYW5nZRImCgR0eXBlGAEgASgOMhguYmVydGgudjEuRmlsZUNoYW5nZVR5cGUSDAoEcGF0aBgCIAEoCRIQCghyYXdfcGF0aBgDIAEoDBIgCgRmaWxlGAQgASgLMhIuYmVydGgudjEuRmlsZUluZm8SKAoEdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiqwEKFldhdGNoRGlyZWN0b3J5UmVzcG9uc2USMgoHc3RhcnRlZBgBIAEoCzIfLmJlcnRoLnYxLldhdGNoRGlyZWN0b3J5U3RhcnRlZEgAEiYKBmNoYW5nZRgCIAEoCzIULmJlcnRoLnYxLkZpbGVDaGFuZ2VIABItCglrZWVwYWxpdmUYAyABKAsyGC5iZXJ0aC52MS5XYXRjaEtlZXBhbGl2ZUgAQgYKBGl0ZW0q0gEKCEZpbGVLaW5kEhkKFUZJTEVfS0lORF9VTlNQRUNJRklFRBAAEhUKEUZJTEVfS0lORF9SRUdVTEFSEAESFwoTRklMRV9LSU5EX0RJUkVDVE9SWRACEhUKEUZJTEVfS0lORF9TWU1MSU5LEAMSEgoORklMRV9LSU5EX0ZJRk8QBBIUChBGSUxFX0tJTkRfU09DS0VUEAUSHgoaRklMRV9LSU5EX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX0tJTkRfQkxPQ0tfREVWSUNFEAcqjQEKDkZpbGVDaGFuZ2VUeXBlEiAKHEZJTEVfQ0hBTkdFX1RZUEVfVU5TUEVDSUZJRUQQABIcChhGSUxFX0NIQU5HRV9UWVBFX0NSRUFURUQQARIdChlGSUxFX0NIQU5HRV9UWVBFX01PRElGSUVEEAISHAoYRklMRV9DSEFOR0VfVFlQRV9SRU1PVkVEEAMyyAcKC0ZpbGVTZXJ2aWNlEkYKCFN0YXRGaWxlEhkuYmVydGgudjEuU3RhdEZpbGVSZXF1ZXN0GhouYmVydGgudjEuU3RhdEZpbGVSZXNwb25zZSIDkAIBElUKDUxpc3REaXJlY3RvcnkSHi5iZXJ0aC52MS5MaXN0RGlyZWN0b3J5UmVxdWVzdBofLmJlcnRoLnYxLkxpc3REaXJlY3RvcnlSZXNwb25zZSIDkAIBElAKDU1ha2VEaXJlY3RvcnkSHi5iZXJ0aC52MS5NYWtlRGlyZWN0b3J5UmVxdWVzdBofLmJlcnRoLnYxLk1ha2VEaXJlY3RvcnlSZXNwb25zZRJHCgpSZW1vdmVGaWxlEhsuYmVydGgudjEuUmVtb3ZlRmlsZVJlcXVlc3QaHC5iZXJ0aC52MS5SZW1vdmVGaWxlUmVzcG9uc2USQQoITW92ZUZpbGUSGS5iZXJ0aC52MS5Nb3ZlRmlsZVJlcXVlc3QaGi5iZXJ0aC52MS5Nb3ZlRmlsZVJlc3BvbnNlEkYKCFJlYWRGaWxlEhkuYmVydGgudjEuUmVhZEZpbGVSZXF1ZXN0GhouYmVydGgudjEuUmVhZEZpbGVSZXNwb25zZSIDkAIBEkQKCVdyaXRlRmlsZRIaLmJlcnRoLnYxLldyaXRlRmlsZVJlcXVlc3QaGy5iZXJ0aC52MS5Xcml0ZUZpbGVSZXNwb25zZRJUCgxEb3dubG9hZEZpbGUSHS5iZXJ0aC52MS5Eb3dubG9hZEZpbGVSZXF1ZXN0Gh4uYmVydGgudjEuRG93bmxvYWRGaWxlUmVzcG9uc2UiA5ACATABEkkKClVwbG9hZEZpbGUSGy5iZXJ0aC52MS5VcGxvYWRGaWxlUmVxdWVzdBocLmJlcnRoLnYxLlVwbG9hZEZpbGVSZXNwb25zZSgBEl0KD0Rvd25sb2FkQXJjaGl2ZRIgLmJlcnRoLnYxLkRvd25sb2FkQXJjaGl2ZVJlcXVlc3QaIS5iZXJ0aC52MS5Eb3dubG9hZEFyY2hpdmVSZXNwb25zZSIDkAIBMAESUgoNVXBsb2FkQXJjaGl2ZRIeLmJlcnRoLnYxLlVwbG9hZEFyY2hpdmVSZXF1ZXN0Gh8uYmVydGgudjEuVXBsb2FkQXJjaGl2ZVJlc3BvbnNlKAESWgoOV2F0Y2hEaXJlY3RvcnkSHy5iZXJ0aC52MS5XYXRjaERpcmVjdG9yeVJlcXVlc3QaIC5iZXJ0aC52MS5XYXRjaERpcmVjdG9yeVJlc3BvbnNlIgOQAgEwAUI6CghiZXJ0aC52MUIJRmlsZVByb3RvUAFaEGJlcnRoL3YxO2JlcnRodjGiAgNCVEiqAghCZXJ0aC5WMWIGcHJvdG8z", [file_berth_v1_sandbox, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message berth.v1.FileInfo.
  * Use `create(FileInfoSchema)` to create a new message.
  */
-export const FileInfoSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 0);
+export const FileInfoSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 0);
 
 /**
  * Describes the message berth.v1.DirectoryEntry.
  * Use `create(DirectoryEntrySchema)` to create a new message.
  */
-export const DirectoryEntrySchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 1);
+export const DirectoryEntrySchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 1);
 
 /**
  * Describes the message berth.v1.StatFileRequest.
  * Use `create(StatFileRequestSchema)` to create a new message.
  */
-export const StatFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 2);
+export const StatFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 2);
 
 /**
  * Describes the message berth.v1.StatFileResponse.
  * Use `create(StatFileResponseSchema)` to create a new message.
  */
-export const StatFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 3);
+export const StatFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 3);
 
 /**
  * Describes the message berth.v1.ListDirectoryRequest.
  * Use `create(ListDirectoryRequestSchema)` to create a new message.
  */
-export const ListDirectoryRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 4);
+export const ListDirectoryRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 4);
 
 /**
  * Describes the message berth.v1.ListDirectoryResponse.
  * Use `create(ListDirectoryResponseSchema)` to create a new message.
  */
-export const ListDirectoryResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 5);
+export const ListDirectoryResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 5);
 
 /**
  * Describes the message berth.v1.MakeDirectoryRequest.
  * Use `create(MakeDirectoryRequestSchema)` to create a new message.
  */
-export const MakeDirectoryRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 6);
+export const MakeDirectoryRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 6);
 
 /**
  * Describes the message berth.v1.MakeDirectoryResponse.
  * Use `create(MakeDirectoryResponseSchema)` to create a new message.
  */
-export const MakeDirectoryResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 7);
+export const MakeDirectoryResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 7);
 
 /**
  * Describes the message berth.v1.RemoveFileRequest.
  * Use `create(RemoveFileRequestSchema)` to create a new message.
  */
-export const RemoveFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 8);
+export const RemoveFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 8);
 
 /**
  * Describes the message berth.v1.RemoveFileResponse.
  * Use `create(RemoveFileResponseSchema)` to create a new message.
  */
-export const RemoveFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 9);
+export const RemoveFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 9);
 
 /**
  * Describes the message berth.v1.MoveFileRequest.
  * Use `create(MoveFileRequestSchema)` to create a new message.
  */
-export const MoveFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 10);
+export const MoveFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 10);
 
 /**
  * Describes the message berth.v1.MoveFileResponse.
  * Use `create(MoveFileResponseSchema)` to create a new message.
  */
-export const MoveFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 11);
+export const MoveFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 11);
 
 /**
  * Describes the message berth.v1.ReadFileRequest.
  * Use `create(ReadFileRequestSchema)` to create a new message.
  */
-export const ReadFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 12);
+export const ReadFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 12);
 
 /**
  * Describes the message berth.v1.ReadFileResponse.
  * Use `create(ReadFileResponseSchema)` to create a new message.
  */
-export const ReadFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 13);
+export const ReadFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 13);
 
 /**
  * Describes the message berth.v1.WriteFileRequest.
  * Use `create(WriteFileRequestSchema)` to create a new message.
  */
-export const WriteFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 14);
+export const WriteFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 14);
 
 /**
  * Describes the message berth.v1.WriteFileResponse.
  * Use `create(WriteFileResponseSchema)` to create a new message.
  */
-export const WriteFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 15);
+export const WriteFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 15);
 
 /**
  * Describes the message berth.v1.DownloadFileRequest.
  * Use `create(DownloadFileRequestSchema)` to create a new message.
  */
-export const DownloadFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 16);
+export const DownloadFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 16);
 
 /**
  * Describes the message berth.v1.DownloadFileHeader.
  * Use `create(DownloadFileHeaderSchema)` to create a new message.
  */
-export const DownloadFileHeaderSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 17);
+export const DownloadFileHeaderSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 17);
 
 /**
  * Describes the message berth.v1.DownloadFileResponse.
  * Use `create(DownloadFileResponseSchema)` to create a new message.
  */
-export const DownloadFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 18);
+export const DownloadFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 18);
 
 /**
  * Describes the message berth.v1.UploadFileHeader.
  * Use `create(UploadFileHeaderSchema)` to create a new message.
  */
-export const UploadFileHeaderSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 19);
+export const UploadFileHeaderSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 19);
 
 /**
  * Describes the message berth.v1.UploadFileRequest.
  * Use `create(UploadFileRequestSchema)` to create a new message.
  */
-export const UploadFileRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 20);
+export const UploadFileRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 20);
 
 /**
  * Describes the message berth.v1.UploadFileResponse.
  * Use `create(UploadFileResponseSchema)` to create a new message.
  */
-export const UploadFileResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 21);
+export const UploadFileResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 21);
 
 /**
  * Describes the message berth.v1.DownloadArchiveRequest.
  * Use `create(DownloadArchiveRequestSchema)` to create a new message.
  */
-export const DownloadArchiveRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 22);
+export const DownloadArchiveRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 22);
 
 /**
  * Describes the message berth.v1.DownloadArchiveResponse.
  * Use `create(DownloadArchiveResponseSchema)` to create a new message.
  */
-export const DownloadArchiveResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 23);
+export const DownloadArchiveResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 23);
 
 /**
  * Describes the message berth.v1.UploadArchiveHeader.
  * Use `create(UploadArchiveHeaderSchema)` to create a new message.
  */
-export const UploadArchiveHeaderSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 24);
+export const UploadArchiveHeaderSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 24);
 
 /**
  * Describes the message berth.v1.UploadArchiveRequest.
  * Use `create(UploadArchiveRequestSchema)` to create a new message.
  */
-export const UploadArchiveRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 25);
+export const UploadArchiveRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 25);
 
 /**
  * Describes the message berth.v1.UploadArchiveResponse.
  * Use `create(UploadArchiveResponseSchema)` to create a new message.
  */
-export const UploadArchiveResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 26);
+export const UploadArchiveResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 26);
 
 /**
  * Describes the message berth.v1.WatchDirectoryRequest.
  * Use `create(WatchDirectoryRequestSchema)` to create a new message.
  */
-export const WatchDirectoryRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 27);
+export const WatchDirectoryRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 27);
 
 /**
  * Describes the message berth.v1.WatchDirectoryStarted.
  * Use `create(WatchDirectoryStartedSchema)` to create a new message.
  */
-export const WatchDirectoryStartedSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 28);
+export const WatchDirectoryStartedSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 28);
 
 /**
  * Describes the message berth.v1.FileChange.
  * Use `create(FileChangeSchema)` to create a new message.
  */
-export const FileChangeSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 29);
+export const FileChangeSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 29);
 
 /**
  * Describes the message berth.v1.WatchDirectoryResponse.
  * Use `create(WatchDirectoryResponseSchema)` to create a new message.
  */
-export const WatchDirectoryResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_file, 30);
+export const WatchDirectoryResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_file, 30);
 
 /**
  * Describes the enum berth.v1.FileKind.
  */
-export const FileKindSchema = /*@__PURE__*/ enumDesc(file_berth_v1_file, 0);
+export const FileKindSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_file, 0);
 
 /**
  * FileKind is what a file is.
  *
  * @generated from enum berth.v1.FileKind
  */
-export const FileKind = /*@__PURE__*/ tsEnum(FileKindSchema);
+export const FileKind = /*@__PURE__*/
+  tsEnum(FileKindSchema);
 
 /**
  * Describes the enum berth.v1.FileChangeType.
  */
-export const FileChangeTypeSchema = /*@__PURE__*/ enumDesc(file_berth_v1_file, 1);
+export const FileChangeTypeSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_file, 1);
 
 /**
  * FileChangeType is what happened to a file.
  *
  * @generated from enum berth.v1.FileChangeType
  */
-export const FileChangeType = /*@__PURE__*/ tsEnum(FileChangeTypeSchema);
+export const FileChangeType = /*@__PURE__*/
+  tsEnum(FileChangeTypeSchema);
 
 /**
  * FileService reads and writes the files of sandboxes.
@@ -254,4 +285,6 @@ export const FileChangeType = /*@__PURE__*/ tsEnum(FileChangeTypeSchema);
  *
  * @generated from service berth.v1.FileService
  */
-export const FileService = /*@__PURE__*/ serviceDesc(file_berth_v1_file, 0);
+export const FileService = /*@__PURE__*/
+  serviceDesc(file_berth_v1_file, 0);
+

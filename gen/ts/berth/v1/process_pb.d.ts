@@ -2,8 +2,8 @@
 // @generated from file berth/v1/process.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -144,27 +144,24 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
    *
    * @generated from oneof berth.v1.ExecRequest.command
    */
-  command:
-    | {
-        /**
-         * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-         * on one argument.
-         *
-         * @generated from field: string shell = 2;
-         */
-        value: string;
-        case: "shell";
-      }
-    | {
-        /**
-         * A program and its arguments, with no shell between.
-         *
-         * @generated from field: berth.v1.Argv argv = 3;
-         */
-        value: Argv;
-        case: "argv";
-      }
-    | { case: undefined; value?: undefined };
+  command: {
+    /**
+     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
+     * on one argument.
+     *
+     * @generated from field: string shell = 2;
+     */
+    value: string;
+    case: "shell";
+  } | {
+    /**
+     * A program and its arguments, with no shell between.
+     *
+     * @generated from field: berth.v1.Argv argv = 3;
+     */
+    value: Argv;
+    case: "argv";
+  } | { case: undefined; value?: undefined };
 
   /**
    * Environment, over the sandbox's own. As SandboxSpec.env.
@@ -372,7 +369,8 @@ export declare const GapSchema: GenMessage<Gap>;
  *
  * @generated from message berth.v1.Keepalive
  */
-export declare type Keepalive = Message<"berth.v1.Keepalive"> & {};
+export declare type Keepalive = Message<"berth.v1.Keepalive"> & {
+};
 
 /**
  * Describes the message berth.v1.Keepalive.
@@ -391,53 +389,47 @@ export declare type ExecResponse = Message<"berth.v1.ExecResponse"> & {
    *
    * @generated from oneof berth.v1.ExecResponse.event
    */
-  event:
-    | {
-        /**
-         * It started. Always first.
-         *
-         * @generated from field: berth.v1.Started started = 1;
-         */
-        value: Started;
-        case: "started";
-      }
-    | {
-        /**
-         * It wrote something.
-         *
-         * @generated from field: berth.v1.Output output = 2;
-         */
-        value: Output;
-        case: "output";
-      }
-    | {
-        /**
-         * Bytes are missing, as after a late attach by request_id.
-         *
-         * @generated from field: berth.v1.Gap gap = 3;
-         */
-        value: Gap;
-        case: "gap";
-      }
-    | {
-        /**
-         * It ended. Always last.
-         *
-         * @generated from field: berth.v1.ExitStatus exited = 4;
-         */
-        value: ExitStatus;
-        case: "exited";
-      }
-    | {
-        /**
-         * Nothing happened for a while.
-         *
-         * @generated from field: berth.v1.Keepalive keepalive = 5;
-         */
-        value: Keepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  event: {
+    /**
+     * It started. Always first.
+     *
+     * @generated from field: berth.v1.Started started = 1;
+     */
+    value: Started;
+    case: "started";
+  } | {
+    /**
+     * It wrote something.
+     *
+     * @generated from field: berth.v1.Output output = 2;
+     */
+    value: Output;
+    case: "output";
+  } | {
+    /**
+     * Bytes are missing, as after a late attach by request_id.
+     *
+     * @generated from field: berth.v1.Gap gap = 3;
+     */
+    value: Gap;
+    case: "gap";
+  } | {
+    /**
+     * It ended. Always last.
+     *
+     * @generated from field: berth.v1.ExitStatus exited = 4;
+     */
+    value: ExitStatus;
+    case: "exited";
+  } | {
+    /**
+     * Nothing happened for a while.
+     *
+     * @generated from field: berth.v1.Keepalive keepalive = 5;
+     */
+    value: Keepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -465,27 +457,24 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
    *
    * @generated from oneof berth.v1.RunCommandRequest.command
    */
-  command:
-    | {
-        /**
-         * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
-         * on one argument.
-         *
-         * @generated from field: string shell = 2;
-         */
-        value: string;
-        case: "shell";
-      }
-    | {
-        /**
-         * A program and its arguments, with no shell between.
-         *
-         * @generated from field: berth.v1.Argv argv = 3;
-         */
-        value: Argv;
-        case: "argv";
-      }
-    | { case: undefined; value?: undefined };
+  command: {
+    /**
+     * A line for /bin/sh -c. Without NUL, at most 131071 bytes: the kernel's bound
+     * on one argument.
+     *
+     * @generated from field: string shell = 2;
+     */
+    value: string;
+    case: "shell";
+  } | {
+    /**
+     * A program and its arguments, with no shell between.
+     *
+     * @generated from field: berth.v1.Argv argv = 3;
+     */
+    value: Argv;
+    case: "argv";
+  } | { case: undefined; value?: undefined };
 
   /**
    * Environment, over the sandbox's own. As SandboxSpec.env.
@@ -671,53 +660,47 @@ export declare type AttachProcessResponse = Message<"berth.v1.AttachProcessRespo
    *
    * @generated from oneof berth.v1.AttachProcessResponse.event
    */
-  event:
-    | {
-        /**
-         * The process, as it was started. Always first.
-         *
-         * @generated from field: berth.v1.Started started = 1;
-         */
-        value: Started;
-        case: "started";
-      }
-    | {
-        /**
-         * It wrote something.
-         *
-         * @generated from field: berth.v1.Output output = 2;
-         */
-        value: Output;
-        case: "output";
-      }
-    | {
-        /**
-         * Bytes are missing: the transcript does not hold them any more.
-         *
-         * @generated from field: berth.v1.Gap gap = 3;
-         */
-        value: Gap;
-        case: "gap";
-      }
-    | {
-        /**
-         * It ended. Always last.
-         *
-         * @generated from field: berth.v1.ExitStatus exited = 4;
-         */
-        value: ExitStatus;
-        case: "exited";
-      }
-    | {
-        /**
-         * Nothing happened for a while.
-         *
-         * @generated from field: berth.v1.Keepalive keepalive = 5;
-         */
-        value: Keepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  event: {
+    /**
+     * The process, as it was started. Always first.
+     *
+     * @generated from field: berth.v1.Started started = 1;
+     */
+    value: Started;
+    case: "started";
+  } | {
+    /**
+     * It wrote something.
+     *
+     * @generated from field: berth.v1.Output output = 2;
+     */
+    value: Output;
+    case: "output";
+  } | {
+    /**
+     * Bytes are missing: the transcript does not hold them any more.
+     *
+     * @generated from field: berth.v1.Gap gap = 3;
+     */
+    value: Gap;
+    case: "gap";
+  } | {
+    /**
+     * It ended. Always last.
+     *
+     * @generated from field: berth.v1.ExitStatus exited = 4;
+     */
+    value: ExitStatus;
+    case: "exited";
+  } | {
+    /**
+     * Nothing happened for a while.
+     *
+     * @generated from field: berth.v1.Keepalive keepalive = 5;
+     */
+    value: Keepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -834,7 +817,8 @@ export declare const SignalProcessRequestSchema: GenMessage<SignalProcessRequest
  *
  * @generated from message berth.v1.SignalProcessResponse
  */
-export declare type SignalProcessResponse = Message<"berth.v1.SignalProcessResponse"> & {};
+export declare type SignalProcessResponse = Message<"berth.v1.SignalProcessResponse"> & {
+};
 
 /**
  * Describes the message berth.v1.SignalProcessResponse.
@@ -888,7 +872,8 @@ export declare const ResizeTerminalRequestSchema: GenMessage<ResizeTerminalReque
  *
  * @generated from message berth.v1.ResizeTerminalResponse
  */
-export declare type ResizeTerminalResponse = Message<"berth.v1.ResizeTerminalResponse"> & {};
+export declare type ResizeTerminalResponse = Message<"berth.v1.ResizeTerminalResponse"> & {
+};
 
 /**
  * Describes the message berth.v1.ResizeTerminalResponse.
@@ -921,26 +906,23 @@ export declare type Process = Message<"berth.v1.Process"> & {
    *
    * @generated from oneof berth.v1.Process.command
    */
-  command:
-    | {
-        /**
-         * A line for /bin/sh -c.
-         *
-         * @generated from field: string shell = 3;
-         */
-        value: string;
-        case: "shell";
-      }
-    | {
-        /**
-         * A program and its arguments.
-         *
-         * @generated from field: berth.v1.Argv argv = 4;
-         */
-        value: Argv;
-        case: "argv";
-      }
-    | { case: undefined; value?: undefined };
+  command: {
+    /**
+     * A line for /bin/sh -c.
+     *
+     * @generated from field: string shell = 3;
+     */
+    value: string;
+    case: "shell";
+  } | {
+    /**
+     * A program and its arguments.
+     *
+     * @generated from field: berth.v1.Argv argv = 4;
+     */
+    value: Argv;
+    case: "argv";
+  } | { case: undefined; value?: undefined };
 
   /**
    * When it started.
@@ -1278,7 +1260,7 @@ export declare const ProcessService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExecRequestSchema;
     output: typeof ExecResponseSchema;
-  };
+  },
   /**
    * RunCommand runs a process to its end and returns its collected output: the
    * same as Exec, for callers that want one message. Output past
@@ -1295,7 +1277,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof RunCommandRequestSchema;
     output: typeof RunCommandResponseSchema;
-  };
+  },
   /**
    * AttachProcess streams the transcript of a process from the given offsets,
    * then follows it live, and ends with exited. Any number of readers may
@@ -1311,7 +1293,7 @@ export declare const ProcessService: GenService<{
     methodKind: "server_streaming";
     input: typeof AttachProcessRequestSchema;
     output: typeof AttachProcessResponseSchema;
-  };
+  },
   /**
    * WriteStdin writes to the stdin of a process that was started with
    * keep_stdin_open or a terminal. Idempotent by offset: bytes the server already
@@ -1331,7 +1313,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof WriteStdinRequestSchema;
     output: typeof WriteStdinResponseSchema;
-  };
+  },
   /**
    * SignalProcess sends a signal to the process group of a process.
    *
@@ -1344,7 +1326,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof SignalProcessRequestSchema;
     output: typeof SignalProcessResponseSchema;
-  };
+  },
   /**
    * ResizeTerminal changes the size of a process's terminal.
    *
@@ -1357,7 +1339,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof ResizeTerminalRequestSchema;
     output: typeof ResizeTerminalResponseSchema;
-  };
+  },
   /**
    * GetProcess reads one process. Ended ones stay readable for 24 hours; of more
    * than 10,000 ended ones on the server, the oldest of the owner with the most
@@ -1371,7 +1353,7 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof GetProcessRequestSchema;
     output: typeof GetProcessResponseSchema;
-  };
+  },
   /**
    * ListProcesses lists the processes of a sandbox, newest first.
    *
@@ -1383,5 +1365,6 @@ export declare const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof ListProcessesRequestSchema;
     output: typeof ListProcessesResponseSchema;
-  };
+  },
 }>;
+

@@ -8,185 +8,210 @@ import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@
 /**
  * Describes the file berth/v1/process.proto.
  */
-export const file_berth_v1_process =
-  /*@__PURE__*/
-  fileDesc(
-    "ChZiZXJ0aC92MS9wcm9jZXNzLnByb3RvEghiZXJ0aC52MSIUCgRBcmd2EgwKBGFyZ3MYASADKAkiKQoIVGVybWluYWwSDwoHY29sdW1ucxgBIAEoBRIMCgRyb3dzGAIgASgFIr0BCgpFeGl0U3RhdHVzEiIKBWNhdXNlGAEgASgOMhMuYmVydGgudjEuRXhpdENhdXNlEhEKCWV4aXRfY29kZRgCIAEoBRIOCgZzaWduYWwYAyABKAUSKwoIZHVyYXRpb24YBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFAoMc3Rkb3V0X2J5dGVzGAUgASgDEhQKDHN0ZGVycl9ieXRlcxgGIAEoAxIPCgdtZXNzYWdlGAcgASgJIosECgtFeGVjUmVxdWVzdBISCgpzYW5kYm94X2lkGAEgASgJEg8KBXNoZWxsGAIgASgJSAASHgoEYXJndhgDIAEoCzIOLmJlcnRoLnYxLkFyZ3ZIABIrCgNlbnYYBCADKAsyHi5iZXJ0aC52MS5FeGVjUmVxdWVzdC5FbnZFbnRyeRITCgt3b3JraW5nX2RpchgFIAEoCRIMCgR1c2VyGAYgASgJEioKB3RpbWVvdXQYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFc3RkaW4YCCABKAwSFwoPa2VlcF9zdGRpbl9vcGVuGAkgASgIEiQKCHRlcm1pbmFsGAogASgLMhIuYmVydGgudjEuVGVybWluYWwSLQoNb25fZGlzY29ubmVjdBgLIAEoDjIWLmJlcnRoLnYxLk9uRGlzY29ubmVjdBIzChBkaXNjb25uZWN0X2dyYWNlGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhoKEm91dHB1dF9saW1pdF9ieXRlcxgNIAEoAxIOCgZydW5faWQYDiABKAkSEgoKcmVxdWVzdF9pZBgPIAEoCRISCgpnZW5lcmF0aW9uGBAgASgDGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCQoHY29tbWFuZCJNCgdTdGFydGVkEhIKCnByb2Nlc3NfaWQYASABKAkSLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiTgoGT3V0cHV0EiYKBnN0cmVhbRgBIAEoDjIWLmJlcnRoLnYxLk91dHB1dFN0cmVhbRIOCgZvZmZzZXQYAiABKAMSDAoEZGF0YRgDIAEoDCJVCgNHYXASJgoGc3RyZWFtGAEgASgOMhYuYmVydGgudjEuT3V0cHV0U3RyZWFtEhMKC2Zyb21fb2Zmc2V0GAIgASgDEhEKCXRvX29mZnNldBgDIAEoAyILCglLZWVwYWxpdmUi0QEKDEV4ZWNSZXNwb25zZRIkCgdzdGFydGVkGAEgASgLMhEuYmVydGgudjEuU3RhcnRlZEgAEiIKBm91dHB1dBgCIAEoCzIQLmJlcnRoLnYxLk91dHB1dEgAEhwKA2dhcBgDIAEoCzINLmJlcnRoLnYxLkdhcEgAEiYKBmV4aXRlZBgEIAEoCzIULmJlcnRoLnYxLkV4aXRTdGF0dXNIABIoCglrZWVwYWxpdmUYBSABKAsyEy5iZXJ0aC52MS5LZWVwYWxpdmVIAEIHCgVldmVudCLyAgoRUnVuQ29tbWFuZFJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIPCgVzaGVsbBgCIAEoCUgAEh4KBGFyZ3YYAyABKAsyDi5iZXJ0aC52MS5Bcmd2SAASMQoDZW52GAQgAygLMiQuYmVydGgudjEuUnVuQ29tbWFuZFJlcXVlc3QuRW52RW50cnkSEwoLd29ya2luZ19kaXIYBSABKAkSDAoEdXNlchgGIAEoCRIqCgd0aW1lb3V0GAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXN0ZGluGAggASgMEhgKEG1heF9vdXRwdXRfYnl0ZXMYCSABKAMSDgoGcnVuX2lkGAogASgJEhIKCnJlcXVlc3RfaWQYCyABKAkSEgoKZ2VuZXJhdGlvbhgMIAEoAxoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgkKB2NvbW1hbmQizAEKElJ1bkNvbW1hbmRSZXNwb25zZRIOCgZzdGRvdXQYASABKAwSDgoGc3RkZXJyGAIgASgMEikKC2V4aXRfc3RhdHVzGAMgASgLMhQuYmVydGgudjEuRXhpdFN0YXR1cxIRCgl0cnVuY2F0ZWQYBCABKAgSIQoKc3Rkb3V0X2dhcBgFIAEoCzINLmJlcnRoLnYxLkdhcBIhCgpzdGRlcnJfZ2FwGAYgASgLMg0uYmVydGgudjEuR2FwEhIKCnByb2Nlc3NfaWQYByABKAkiWAoUQXR0YWNoUHJvY2Vzc1JlcXVlc3QSEgoKcHJvY2Vzc19pZBgBIAEoCRIVCg1zdGRvdXRfb2Zmc2V0GAIgASgDEhUKDXN0ZGVycl9vZmZzZXQYAyABKAMi2gEKFUF0dGFjaFByb2Nlc3NSZXNwb25zZRIkCgdzdGFydGVkGAEgASgLMhEuYmVydGgudjEuU3RhcnRlZEgAEiIKBm91dHB1dBgCIAEoCzIQLmJlcnRoLnYxLk91dHB1dEgAEhwKA2dhcBgDIAEoCzINLmJlcnRoLnYxLkdhcEgAEiYKBmV4aXRlZBgEIAEoCzIULmJlcnRoLnYxLkV4aXRTdGF0dXNIABIoCglrZWVwYWxpdmUYBSABKAsyEy5iZXJ0aC52MS5LZWVwYWxpdmVIAEIHCgVldmVudCJoChFXcml0ZVN0ZGluUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnByb2Nlc3NfaWQYAiABKAkSDgoGb2Zmc2V0GAMgASgDEgwKBGRhdGEYBCABKAwSDQoFY2xvc2UYBSABKAgiJAoSV3JpdGVTdGRpblJlc3BvbnNlEg4KBm9mZnNldBgBIAEoAyJOChRTaWduYWxQcm9jZXNzUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnByb2Nlc3NfaWQYAiABKAkSDgoGc2lnbmFsGAMgASgFIhcKFVNpZ25hbFByb2Nlc3NSZXNwb25zZSJeChVSZXNpemVUZXJtaW5hbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpwcm9jZXNzX2lkGAIgASgJEg8KB2NvbHVtbnMYAyABKAUSDAoEcm93cxgEIAEoBSIYChZSZXNpemVUZXJtaW5hbFJlc3BvbnNlIpoCCgdQcm9jZXNzEhIKCnByb2Nlc3NfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIPCgVzaGVsbBgDIAEoCUgAEh4KBGFyZ3YYBCABKAsyDi5iZXJ0aC52MS5Bcmd2SAASLgoKc3RhcnRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoLZXhpdF9zdGF0dXMYBiABKAsyFC5iZXJ0aC52MS5FeGl0U3RhdHVzEhQKDHN0ZG91dF9ieXRlcxgHIAEoAxIUCgxzdGRlcnJfYnl0ZXMYCCABKAMSFAoMaGFzX3Rlcm1pbmFsGAkgASgIEg4KBnJ1bl9pZBgKIAEoCUIJCgdjb21tYW5kIicKEUdldFByb2Nlc3NSZXF1ZXN0EhIKCnByb2Nlc3NfaWQYASABKAkiOAoSR2V0UHJvY2Vzc1Jlc3BvbnNlEiIKB3Byb2Nlc3MYASABKAsyES5iZXJ0aC52MS5Qcm9jZXNzImUKFExpc3RQcm9jZXNzZXNSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEgoKc2hvd19lbmRlZBgEIAEoCCJWChVMaXN0UHJvY2Vzc2VzUmVzcG9uc2USJAoJcHJvY2Vzc2VzGAEgAygLMhEuYmVydGgudjEuUHJvY2VzcxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkqYQoMT3V0cHV0U3RyZWFtEh0KGU9VVFBVVF9TVFJFQU1fVU5TUEVDSUZJRUQQABIYChRPVVRQVVRfU1RSRUFNX1NURE9VVBABEhgKFE9VVFBVVF9TVFJFQU1fU1RERVJSEAIqhAIKCUV4aXRDYXVzZRIaChZFWElUX0NBVVNFX1VOU1BFQ0lGSUVEEAASFQoRRVhJVF9DQVVTRV9FWElURUQQARIXChNFWElUX0NBVVNFX1NJR05BTEVEEAISGAoURVhJVF9DQVVTRV9USU1FRF9PVVQQAxIcChhFWElUX0NBVVNFX09VVF9PRl9NRU1PUlkQBBIbChdFWElUX0NBVVNFX09VVFBVVF9MSU1JVBAFEhcKE0VYSVRfQ0FVU0VfQ0FOQ0VMRUQQBhIhCh1FWElUX0NBVVNFX1NBTkRCT1hfVEVSTUlOQVRFRBAHEhoKFkVYSVRfQ0FVU0VfRU5HSU5FX0xPU1QQCCpfCgxPbkRpc2Nvbm5lY3QSHQoZT05fRElTQ09OTkVDVF9VTlNQRUNJRklFRBAAEhYKEk9OX0RJU0NPTk5FQ1RfS0lMTBABEhgKFE9OX0RJU0NPTk5FQ1RfREVUQUNIEAIygAUKDlByb2Nlc3NTZXJ2aWNlEjcKBEV4ZWMSFS5iZXJ0aC52MS5FeGVjUmVxdWVzdBoWLmJlcnRoLnYxLkV4ZWNSZXNwb25zZTABEkcKClJ1bkNvbW1hbmQSGy5iZXJ0aC52MS5SdW5Db21tYW5kUmVxdWVzdBocLmJlcnRoLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJXCg1BdHRhY2hQcm9jZXNzEh4uYmVydGgudjEuQXR0YWNoUHJvY2Vzc1JlcXVlc3QaHy5iZXJ0aC52MS5BdHRhY2hQcm9jZXNzUmVzcG9uc2UiA5ACATABEkcKCldyaXRlU3RkaW4SGy5iZXJ0aC52MS5Xcml0ZVN0ZGluUmVxdWVzdBocLmJlcnRoLnYxLldyaXRlU3RkaW5SZXNwb25zZRJQCg1TaWduYWxQcm9jZXNzEh4uYmVydGgudjEuU2lnbmFsUHJvY2Vzc1JlcXVlc3QaHy5iZXJ0aC52MS5TaWduYWxQcm9jZXNzUmVzcG9uc2USUwoOUmVzaXplVGVybWluYWwSHy5iZXJ0aC52MS5SZXNpemVUZXJtaW5hbFJlcXVlc3QaIC5iZXJ0aC52MS5SZXNpemVUZXJtaW5hbFJlc3BvbnNlEkwKCkdldFByb2Nlc3MSGy5iZXJ0aC52MS5HZXRQcm9jZXNzUmVxdWVzdBocLmJlcnRoLnYxLkdldFByb2Nlc3NSZXNwb25zZSIDkAIBElUKDUxpc3RQcm9jZXNzZXMSHi5iZXJ0aC52MS5MaXN0UHJvY2Vzc2VzUmVxdWVzdBofLmJlcnRoLnYxLkxpc3RQcm9jZXNzZXNSZXNwb25zZSIDkAIBQj0KCGJlcnRoLnYxQgxQcm9jZXNzUHJvdG9QAVoQYmVydGgvdjE7YmVydGh2MaICA0JUSKoCCEJlcnRoLlYxYgZwcm90bzM",
-    [file_google_protobuf_duration, file_google_protobuf_timestamp],
-  );
+export const file_berth_v1_process = /*@__PURE__*/
+  fileDesc("ChZiZXJ0aC92MS9wcm9jZXNzLnByb3RvEghiZXJ0aC52MSIUCgRBcmd2EgwKBGFyZ3MYASADKAkiKQoIVGVybWluYWwSDwoHY29sdW1ucxgBIAEoBRIMCgRyb3dzGAIgASgFIr0BCgpFeGl0U3RhdHVzEiIKBWNhdXNlGAEgASgOMhMuYmVydGgudjEuRXhpdENhdXNlEhEKCWV4aXRfY29kZRgCIAEoBRIOCgZzaWduYWwYAyABKAUSKwoIZHVyYXRpb24YBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFAoMc3Rkb3V0X2J5dGVzGAUgASgDEhQKDHN0ZGVycl9ieXRlcxgGIAEoAxIPCgdtZXNzYWdlGAcgASgJIosECgtFeGVjUmVxdWVzdBISCgpzYW5kYm94X2lkGAEgASgJEg8KBXNoZWxsGAIgASgJSAASHgoEYXJndhgDIAEoCzIOLmJlcnRoLnYxLkFyZ3ZIABIrCgNlbnYYBCADKAsyHi5iZXJ0aC52MS5FeGVjUmVxdWVzdC5FbnZFbnRyeRITCgt3b3JraW5nX2RpchgFIAEoCRIMCgR1c2VyGAYgASgJEioKB3RpbWVvdXQYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFc3RkaW4YCCABKAwSFwoPa2VlcF9zdGRpbl9vcGVuGAkgASgIEiQKCHRlcm1pbmFsGAogASgLMhIuYmVydGgudjEuVGVybWluYWwSLQoNb25fZGlzY29ubmVjdBgLIAEoDjIWLmJlcnRoLnYxLk9uRGlzY29ubmVjdBIzChBkaXNjb25uZWN0X2dyYWNlGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhoKEm91dHB1dF9saW1pdF9ieXRlcxgNIAEoAxIOCgZydW5faWQYDiABKAkSEgoKcmVxdWVzdF9pZBgPIAEoCRISCgpnZW5lcmF0aW9uGBAgASgDGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCQoHY29tbWFuZCJNCgdTdGFydGVkEhIKCnByb2Nlc3NfaWQYASABKAkSLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiTgoGT3V0cHV0EiYKBnN0cmVhbRgBIAEoDjIWLmJlcnRoLnYxLk91dHB1dFN0cmVhbRIOCgZvZmZzZXQYAiABKAMSDAoEZGF0YRgDIAEoDCJVCgNHYXASJgoGc3RyZWFtGAEgASgOMhYuYmVydGgudjEuT3V0cHV0U3RyZWFtEhMKC2Zyb21fb2Zmc2V0GAIgASgDEhEKCXRvX29mZnNldBgDIAEoAyILCglLZWVwYWxpdmUi0QEKDEV4ZWNSZXNwb25zZRIkCgdzdGFydGVkGAEgASgLMhEuYmVydGgudjEuU3RhcnRlZEgAEiIKBm91dHB1dBgCIAEoCzIQLmJlcnRoLnYxLk91dHB1dEgAEhwKA2dhcBgDIAEoCzINLmJlcnRoLnYxLkdhcEgAEiYKBmV4aXRlZBgEIAEoCzIULmJlcnRoLnYxLkV4aXRTdGF0dXNIABIoCglrZWVwYWxpdmUYBSABKAsyEy5iZXJ0aC52MS5LZWVwYWxpdmVIAEIHCgVldmVudCLyAgoRUnVuQ29tbWFuZFJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIPCgVzaGVsbBgCIAEoCUgAEh4KBGFyZ3YYAyABKAsyDi5iZXJ0aC52MS5Bcmd2SAASMQoDZW52GAQgAygLMiQuYmVydGgudjEuUnVuQ29tbWFuZFJlcXVlc3QuRW52RW50cnkSEwoLd29ya2luZ19kaXIYBSABKAkSDAoEdXNlchgGIAEoCRIqCgd0aW1lb3V0GAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXN0ZGluGAggASgMEhgKEG1heF9vdXRwdXRfYnl0ZXMYCSABKAMSDgoGcnVuX2lkGAogASgJEhIKCnJlcXVlc3RfaWQYCyABKAkSEgoKZ2VuZXJhdGlvbhgMIAEoAxoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgkKB2NvbW1hbmQizAEKElJ1bkNvbW1hbmRSZXNwb25zZRIOCgZzdGRvdXQYASABKAwSDgoGc3RkZXJyGAIgASgMEikKC2V4aXRfc3RhdHVzGAMgASgLMhQuYmVydGgudjEuRXhpdFN0YXR1cxIRCgl0cnVuY2F0ZWQYBCABKAgSIQoKc3Rkb3V0X2dhcBgFIAEoCzINLmJlcnRoLnYxLkdhcBIhCgpzdGRlcnJfZ2FwGAYgASgLMg0uYmVydGgudjEuR2FwEhIKCnByb2Nlc3NfaWQYByABKAkiWAoUQXR0YWNoUHJvY2Vzc1JlcXVlc3QSEgoKcHJvY2Vzc19pZBgBIAEoCRIVCg1zdGRvdXRfb2Zmc2V0GAIgASgDEhUKDXN0ZGVycl9vZmZzZXQYAyABKAMi2gEKFUF0dGFjaFByb2Nlc3NSZXNwb25zZRIkCgdzdGFydGVkGAEgASgLMhEuYmVydGgudjEuU3RhcnRlZEgAEiIKBm91dHB1dBgCIAEoCzIQLmJlcnRoLnYxLk91dHB1dEgAEhwKA2dhcBgDIAEoCzINLmJlcnRoLnYxLkdhcEgAEiYKBmV4aXRlZBgEIAEoCzIULmJlcnRoLnYxLkV4aXRTdGF0dXNIABIoCglrZWVwYWxpdmUYBSABKAsyEy5iZXJ0aC52MS5LZWVwYWxpdmVIAEIHCgVldmVudCJoChFXcml0ZVN0ZGluUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnByb2Nlc3NfaWQYAiABKAkSDgoGb2Zmc2V0GAMgASgDEgwKBGRhdGEYBCABKAwSDQoFY2xvc2UYBSABKAgiJAoSV3JpdGVTdGRpblJlc3BvbnNlEg4KBm9mZnNldBgBIAEoAyJOChRTaWduYWxQcm9jZXNzUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnByb2Nlc3NfaWQYAiABKAkSDgoGc2lnbmFsGAMgASgFIhcKFVNpZ25hbFByb2Nlc3NSZXNwb25zZSJeChVSZXNpemVUZXJtaW5hbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpwcm9jZXNzX2lkGAIgASgJEg8KB2NvbHVtbnMYAyABKAUSDAoEcm93cxgEIAEoBSIYChZSZXNpemVUZXJtaW5hbFJlc3BvbnNlIpoCCgdQcm9jZXNzEhIKCnByb2Nlc3NfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIPCgVzaGVsbBgDIAEoCUgAEh4KBGFyZ3YYBCABKAsyDi5iZXJ0aC52MS5Bcmd2SAASLgoKc3RhcnRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoLZXhpdF9zdGF0dXMYBiABKAsyFC5iZXJ0aC52MS5FeGl0U3RhdHVzEhQKDHN0ZG91dF9ieXRlcxgHIAEoAxIUCgxzdGRlcnJfYnl0ZXMYCCABKAMSFAoMaGFzX3Rlcm1pbmFsGAkgASgIEg4KBnJ1bl9pZBgKIAEoCUIJCgdjb21tYW5kIicKEUdldFByb2Nlc3NSZXF1ZXN0EhIKCnByb2Nlc3NfaWQYASABKAkiOAoSR2V0UHJvY2Vzc1Jlc3BvbnNlEiIKB3Byb2Nlc3MYASABKAsyES5iZXJ0aC52MS5Qcm9jZXNzImUKFExpc3RQcm9jZXNzZXNSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEgoKc2hvd19lbmRlZBgEIAEoCCJWChVMaXN0UHJvY2Vzc2VzUmVzcG9uc2USJAoJcHJvY2Vzc2VzGAEgAygLMhEuYmVydGgudjEuUHJvY2VzcxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkqYQoMT3V0cHV0U3RyZWFtEh0KGU9VVFBVVF9TVFJFQU1fVU5TUEVDSUZJRUQQABIYChRPVVRQVVRfU1RSRUFNX1NURE9VVBABEhgKFE9VVFBVVF9TVFJFQU1fU1RERVJSEAIqhAIKCUV4aXRDYXVzZRIaChZFWElUX0NBVVNFX1VOU1BFQ0lGSUVEEAASFQoRRVhJVF9DQVVTRV9FWElURUQQARIXChNFWElUX0NBVVNFX1NJR05BTEVEEAISGAoURVhJVF9DQVVTRV9USU1FRF9PVVQQAxIcChhFWElUX0NBVVNFX09VVF9PRl9NRU1PUlkQBBIbChdFWElUX0NBVVNFX09VVFBVVF9MSU1JVBAFEhcKE0VYSVRfQ0FVU0VfQ0FOQ0VMRUQQBhIhCh1FWElUX0NBVVNFX1NBTkRCT1hfVEVSTUlOQVRFRBAHEhoKFkVYSVRfQ0FVU0VfRU5HSU5FX0xPU1QQCCpfCgxPbkRpc2Nvbm5lY3QSHQoZT05fRElTQ09OTkVDVF9VTlNQRUNJRklFRBAAEhYKEk9OX0RJU0NPTk5FQ1RfS0lMTBABEhgKFE9OX0RJU0NPTk5FQ1RfREVUQUNIEAIygAUKDlByb2Nlc3NTZXJ2aWNlEjcKBEV4ZWMSFS5iZXJ0aC52MS5FeGVjUmVxdWVzdBoWLmJlcnRoLnYxLkV4ZWNSZXNwb25zZTABEkcKClJ1bkNvbW1hbmQSGy5iZXJ0aC52MS5SdW5Db21tYW5kUmVxdWVzdBocLmJlcnRoLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJXCg1BdHRhY2hQcm9jZXNzEh4uYmVydGgudjEuQXR0YWNoUHJvY2Vzc1JlcXVlc3QaHy5iZXJ0aC52MS5BdHRhY2hQcm9jZXNzUmVzcG9uc2UiA5ACATABEkcKCldyaXRlU3RkaW4SGy5iZXJ0aC52MS5Xcml0ZVN0ZGluUmVxdWVzdBocLmJlcnRoLnYxLldyaXRlU3RkaW5SZXNwb25zZRJQCg1TaWduYWxQcm9jZXNzEh4uYmVydGgudjEuU2lnbmFsUHJvY2Vzc1JlcXVlc3QaHy5iZXJ0aC52MS5TaWduYWxQcm9jZXNzUmVzcG9uc2USUwoOUmVzaXplVGVybWluYWwSHy5iZXJ0aC52MS5SZXNpemVUZXJtaW5hbFJlcXVlc3QaIC5iZXJ0aC52MS5SZXNpemVUZXJtaW5hbFJlc3BvbnNlEkwKCkdldFByb2Nlc3MSGy5iZXJ0aC52MS5HZXRQcm9jZXNzUmVxdWVzdBocLmJlcnRoLnYxLkdldFByb2Nlc3NSZXNwb25zZSIDkAIBElUKDUxpc3RQcm9jZXNzZXMSHi5iZXJ0aC52MS5MaXN0UHJvY2Vzc2VzUmVxdWVzdBofLmJlcnRoLnYxLkxpc3RQcm9jZXNzZXNSZXNwb25zZSIDkAIBQj0KCGJlcnRoLnYxQgxQcm9jZXNzUHJvdG9QAVoQYmVydGgvdjE7YmVydGh2MaICA0JUSKoCCEJlcnRoLlYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message berth.v1.Argv.
  * Use `create(ArgvSchema)` to create a new message.
  */
-export const ArgvSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 0);
+export const ArgvSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 0);
 
 /**
  * Describes the message berth.v1.Terminal.
  * Use `create(TerminalSchema)` to create a new message.
  */
-export const TerminalSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 1);
+export const TerminalSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 1);
 
 /**
  * Describes the message berth.v1.ExitStatus.
  * Use `create(ExitStatusSchema)` to create a new message.
  */
-export const ExitStatusSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 2);
+export const ExitStatusSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 2);
 
 /**
  * Describes the message berth.v1.ExecRequest.
  * Use `create(ExecRequestSchema)` to create a new message.
  */
-export const ExecRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 3);
+export const ExecRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 3);
 
 /**
  * Describes the message berth.v1.Started.
  * Use `create(StartedSchema)` to create a new message.
  */
-export const StartedSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 4);
+export const StartedSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 4);
 
 /**
  * Describes the message berth.v1.Output.
  * Use `create(OutputSchema)` to create a new message.
  */
-export const OutputSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 5);
+export const OutputSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 5);
 
 /**
  * Describes the message berth.v1.Gap.
  * Use `create(GapSchema)` to create a new message.
  */
-export const GapSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 6);
+export const GapSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 6);
 
 /**
  * Describes the message berth.v1.Keepalive.
  * Use `create(KeepaliveSchema)` to create a new message.
  */
-export const KeepaliveSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 7);
+export const KeepaliveSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 7);
 
 /**
  * Describes the message berth.v1.ExecResponse.
  * Use `create(ExecResponseSchema)` to create a new message.
  */
-export const ExecResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 8);
+export const ExecResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 8);
 
 /**
  * Describes the message berth.v1.RunCommandRequest.
  * Use `create(RunCommandRequestSchema)` to create a new message.
  */
-export const RunCommandRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 9);
+export const RunCommandRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 9);
 
 /**
  * Describes the message berth.v1.RunCommandResponse.
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
-export const RunCommandResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 10);
+export const RunCommandResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 10);
 
 /**
  * Describes the message berth.v1.AttachProcessRequest.
  * Use `create(AttachProcessRequestSchema)` to create a new message.
  */
-export const AttachProcessRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 11);
+export const AttachProcessRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 11);
 
 /**
  * Describes the message berth.v1.AttachProcessResponse.
  * Use `create(AttachProcessResponseSchema)` to create a new message.
  */
-export const AttachProcessResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 12);
+export const AttachProcessResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 12);
 
 /**
  * Describes the message berth.v1.WriteStdinRequest.
  * Use `create(WriteStdinRequestSchema)` to create a new message.
  */
-export const WriteStdinRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 13);
+export const WriteStdinRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 13);
 
 /**
  * Describes the message berth.v1.WriteStdinResponse.
  * Use `create(WriteStdinResponseSchema)` to create a new message.
  */
-export const WriteStdinResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 14);
+export const WriteStdinResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 14);
 
 /**
  * Describes the message berth.v1.SignalProcessRequest.
  * Use `create(SignalProcessRequestSchema)` to create a new message.
  */
-export const SignalProcessRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 15);
+export const SignalProcessRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 15);
 
 /**
  * Describes the message berth.v1.SignalProcessResponse.
  * Use `create(SignalProcessResponseSchema)` to create a new message.
  */
-export const SignalProcessResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 16);
+export const SignalProcessResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 16);
 
 /**
  * Describes the message berth.v1.ResizeTerminalRequest.
  * Use `create(ResizeTerminalRequestSchema)` to create a new message.
  */
-export const ResizeTerminalRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 17);
+export const ResizeTerminalRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 17);
 
 /**
  * Describes the message berth.v1.ResizeTerminalResponse.
  * Use `create(ResizeTerminalResponseSchema)` to create a new message.
  */
-export const ResizeTerminalResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 18);
+export const ResizeTerminalResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 18);
 
 /**
  * Describes the message berth.v1.Process.
  * Use `create(ProcessSchema)` to create a new message.
  */
-export const ProcessSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 19);
+export const ProcessSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 19);
 
 /**
  * Describes the message berth.v1.GetProcessRequest.
  * Use `create(GetProcessRequestSchema)` to create a new message.
  */
-export const GetProcessRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 20);
+export const GetProcessRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 20);
 
 /**
  * Describes the message berth.v1.GetProcessResponse.
  * Use `create(GetProcessResponseSchema)` to create a new message.
  */
-export const GetProcessResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 21);
+export const GetProcessResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 21);
 
 /**
  * Describes the message berth.v1.ListProcessesRequest.
  * Use `create(ListProcessesRequestSchema)` to create a new message.
  */
-export const ListProcessesRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 22);
+export const ListProcessesRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 22);
 
 /**
  * Describes the message berth.v1.ListProcessesResponse.
  * Use `create(ListProcessesResponseSchema)` to create a new message.
  */
-export const ListProcessesResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_process, 23);
+export const ListProcessesResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_process, 23);
 
 /**
  * Describes the enum berth.v1.OutputStream.
  */
-export const OutputStreamSchema = /*@__PURE__*/ enumDesc(file_berth_v1_process, 0);
+export const OutputStreamSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_process, 0);
 
 /**
  * OutputStream is one of the two output streams of a process.
  *
  * @generated from enum berth.v1.OutputStream
  */
-export const OutputStream = /*@__PURE__*/ tsEnum(OutputStreamSchema);
+export const OutputStream = /*@__PURE__*/
+  tsEnum(OutputStreamSchema);
 
 /**
  * Describes the enum berth.v1.ExitCause.
  */
-export const ExitCauseSchema = /*@__PURE__*/ enumDesc(file_berth_v1_process, 1);
+export const ExitCauseSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_process, 1);
 
 /**
  * ExitCause is why a process ended.
  *
  * @generated from enum berth.v1.ExitCause
  */
-export const ExitCause = /*@__PURE__*/ tsEnum(ExitCauseSchema);
+export const ExitCause = /*@__PURE__*/
+  tsEnum(ExitCauseSchema);
 
 /**
  * Describes the enum berth.v1.OnDisconnect.
  */
-export const OnDisconnectSchema = /*@__PURE__*/ enumDesc(file_berth_v1_process, 2);
+export const OnDisconnectSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_process, 2);
 
 /**
  * OnDisconnect is what happens to a process when the caller that started it goes
@@ -194,7 +219,8 @@ export const OnDisconnectSchema = /*@__PURE__*/ enumDesc(file_berth_v1_process, 
  *
  * @generated from enum berth.v1.OnDisconnect
  */
-export const OnDisconnect = /*@__PURE__*/ tsEnum(OnDisconnectSchema);
+export const OnDisconnect = /*@__PURE__*/
+  tsEnum(OnDisconnectSchema);
 
 /**
  * ProcessService runs commands in sandboxes.
@@ -208,4 +234,6 @@ export const OnDisconnect = /*@__PURE__*/ tsEnum(OnDisconnectSchema);
  *
  * @generated from service berth.v1.ProcessService
  */
-export const ProcessService = /*@__PURE__*/ serviceDesc(file_berth_v1_process, 0);
+export const ProcessService = /*@__PURE__*/
+  serviceDesc(file_berth_v1_process, 0);
+

@@ -2,8 +2,8 @@
 // @generated from file berth/v1/run.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { HistoryTrimmed, SandboxSpec, WatchKeepalive } from "./sandbox_pb.js";
 
@@ -416,26 +416,23 @@ export declare type CreateRunRequest = Message<"berth.v1.CreateRunRequest"> & {
    *
    * @generated from oneof berth.v1.CreateRunRequest.sandbox
    */
-  sandbox:
-    | {
-        /**
-         * One that is made at each start.
-         *
-         * @generated from field: berth.v1.SandboxSpec sandbox_spec = 8;
-         */
-        value: SandboxSpec;
-        case: "sandboxSpec";
-      }
-    | {
-        /**
-         * One that is there. No two runs that are RUNNING may share it.
-         *
-         * @generated from field: string sandbox_id = 9;
-         */
-        value: string;
-        case: "sandboxId";
-      }
-    | { case: undefined; value?: undefined };
+  sandbox: {
+    /**
+     * One that is made at each start.
+     *
+     * @generated from field: berth.v1.SandboxSpec sandbox_spec = 8;
+     */
+    value: SandboxSpec;
+    case: "sandboxSpec";
+  } | {
+    /**
+     * One that is there. No two runs that are RUNNING may share it.
+     *
+     * @generated from field: string sandbox_id = 9;
+     */
+    value: string;
+    case: "sandboxId";
+  } | { case: undefined; value?: undefined };
 
   /**
    * What happens to the sandbox when the run ends. Default: DELETE_SANDBOX with
@@ -619,26 +616,23 @@ export declare type ReportStepResponse = Message<"berth.v1.ReportStepResponse"> 
    *
    * @generated from oneof berth.v1.ReportStepResponse.verdict
    */
-  verdict:
-    | {
-        /**
-         * The next step.
-         *
-         * @generated from field: berth.v1.NextStep next_step = 1;
-         */
-        value: NextStep;
-        case: "nextStep";
-      }
-    | {
-        /**
-         * The run is over and cleaned up.
-         *
-         * @generated from field: berth.v1.RunEnd run_end = 2;
-         */
-        value: RunEnd;
-        case: "runEnd";
-      }
-    | { case: undefined; value?: undefined };
+  verdict: {
+    /**
+     * The next step.
+     *
+     * @generated from field: berth.v1.NextStep next_step = 1;
+     */
+    value: NextStep;
+    case: "nextStep";
+  } | {
+    /**
+     * The run is over and cleaned up.
+     *
+     * @generated from field: berth.v1.RunEnd run_end = 2;
+     */
+    value: RunEnd;
+    case: "runEnd";
+  } | { case: undefined; value?: undefined };
 
   /**
    * Whether the run was found stuck after this step.
@@ -950,7 +944,8 @@ export declare const DeleteRunRequestSchema: GenMessage<DeleteRunRequest>;
  *
  * @generated from message berth.v1.DeleteRunResponse
  */
-export declare type DeleteRunResponse = Message<"berth.v1.DeleteRunResponse"> & {};
+export declare type DeleteRunResponse = Message<"berth.v1.DeleteRunResponse"> & {
+};
 
 /**
  * Describes the message berth.v1.DeleteRunResponse.
@@ -1080,35 +1075,31 @@ export declare type WatchRunResponse = Message<"berth.v1.WatchRunResponse"> & {
    *
    * @generated from oneof berth.v1.WatchRunResponse.item
    */
-  item:
-    | {
-        /**
-         * Something happened.
-         *
-         * @generated from field: berth.v1.RunEvent event = 1;
-         */
-        value: RunEvent;
-        case: "event";
-      }
-    | {
-        /**
-         * Older history was dropped before this watcher could read it.
-         *
-         * @generated from field: berth.v1.HistoryTrimmed trimmed = 2;
-         */
-        value: HistoryTrimmed;
-        case: "trimmed";
-      }
-    | {
-        /**
-         * Sent now and then so that idle connections stay open; carries nothing.
-         *
-         * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
-         */
-        value: WatchKeepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  item: {
+    /**
+     * Something happened.
+     *
+     * @generated from field: berth.v1.RunEvent event = 1;
+     */
+    value: RunEvent;
+    case: "event";
+  } | {
+    /**
+     * Older history was dropped before this watcher could read it.
+     *
+     * @generated from field: berth.v1.HistoryTrimmed trimmed = 2;
+     */
+    value: HistoryTrimmed;
+    case: "trimmed";
+  } | {
+    /**
+     * Sent now and then so that idle connections stay open; carries nothing.
+     *
+     * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
+     */
+    value: WatchKeepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1444,7 +1435,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof CreateRunRequestSchema;
     output: typeof CreateRunResponseSchema;
-  };
+  },
   /**
    * StartRun makes the run's sandbox ready, makes the run RUNNING and hands out
    * its first step. Steps, outcome and summary of an earlier pass are cleared;
@@ -1461,7 +1452,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof StartRunRequestSchema;
     output: typeof StartRunResponseSchema;
-  };
+  },
   /**
    * ReportStep records what a step came to, and hands out the next one or says
    * that the run is over and why. On the last step allowed, FINISHED is FINISHED;
@@ -1484,7 +1475,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof ReportStepRequestSchema;
     output: typeof ReportStepResponseSchema;
-  };
+  },
   /**
    * KeepAliveRun says that the caller is still at work on the current step: its
    * lease runs for step_timeout from now. max_duration is not moved.
@@ -1498,7 +1489,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof KeepAliveRunRequestSchema;
     output: typeof KeepAliveRunResponseSchema;
-  };
+  },
   /**
    * CancelRun ends a run that is RUNNING, in state ERROR with outcome CANCELED,
    * and returns when it is cleaned up. A StartRun that is still at work is given up
@@ -1512,7 +1503,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof CancelRunRequestSchema;
     output: typeof CancelRunResponseSchema;
-  };
+  },
   /**
    * ResetRun makes a run that has ended IDLE again: its steps, messages, outcome
    * and summary are cleared. Idempotent: an IDLE run is cleared in the same way.
@@ -1526,7 +1517,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof ResetRunRequestSchema;
     output: typeof ResetRunResponseSchema;
-  };
+  },
   /**
    * GetRun reads one run.
    *
@@ -1538,7 +1529,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof GetRunRequestSchema;
     output: typeof GetRunResponseSchema;
-  };
+  },
   /**
    * ListRuns lists runs, newest first, without their steps, messages and
    * summaries.
@@ -1551,7 +1542,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof ListRunsRequestSchema;
     output: typeof ListRunsResponseSchema;
-  };
+  },
   /**
    * DeleteRun removes a run and its record. One that is RUNNING is canceled first.
    * Idempotent: an unknown id is OK.
@@ -1564,7 +1555,7 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof DeleteRunRequestSchema;
     output: typeof DeleteRunResponseSchema;
-  };
+  },
   /**
    * WatchRun streams the transitions of a run in the order of their sequence:
    * first the kept history after after_sequence, then what happens. It ends when
@@ -1582,5 +1573,6 @@ export declare const RunService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchRunRequestSchema;
     output: typeof WatchRunResponseSchema;
-  };
+  },
 }>;
+

@@ -3,246 +3,280 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_berth_v1_sandbox } from "./sandbox_pb.js";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file berth/v1/run.proto.
  */
-export const file_berth_v1_run =
-  /*@__PURE__*/
-  fileDesc(
-    "ChJiZXJ0aC92MS9ydW4ucHJvdG8SCGJlcnRoLnYxIkUKClJ1bk1lc3NhZ2USJgoEcm9sZRgBIAEoDjIYLmJlcnRoLnYxLlJ1bk1lc3NhZ2VSb2xlEg8KB2NvbnRlbnQYAiABKAkivAEKB1J1blN0ZXASDAoEc3RlcBgBIAEoBRIOCgZyZXN1bHQYAiABKAkSJgoHb3V0Y29tZRgDIAEoDjIVLmJlcnRoLnYxLlN0ZXBPdXRjb21lEg0KBXN0dWNrGAQgASgIEi4KCnN0YXJ0X3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCK/BQoDUnVuEg4KBnJ1bl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEiEKBXN0YXRlGAMgASgOMhIuYmVydGgudjEuUnVuU3RhdGUSJQoHb3V0Y29tZRgEIAEoDjIULmJlcnRoLnYxLlJ1bk91dGNvbWUSDwoHbWVzc2FnZRgFIAEoCRIUCgxjdXJyZW50X3N0ZXAYBiABKAUSEQoJbWF4X3N0ZXBzGAcgASgFEhsKE2R1cGxpY2F0ZV90aHJlc2hvbGQYCCABKAUSLwoMc3RlcF90aW1lb3V0GAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi8KDG1heF9kdXJhdGlvbhgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIYChBuZXh0X3N0ZXBfcHJvbXB0GAsgASgJEiIKBm9uX2VuZBgMIAEoDjISLmJlcnRoLnYxLlJ1bk9uRW5kEiAKBXN0ZXBzGA0gAygLMhEuYmVydGgudjEuUnVuU3RlcBIPCgdzdW1tYXJ5GA4gASgJEhIKCnNhbmRib3hfaWQYDyABKAkSLwoLY3JlYXRlX3RpbWUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0YXJ0X3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGBIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI1ChFsZWFzZV9leHBpcmVfdGltZRgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFb3duZXIYFCABKAkSFQoNbWVzc2FnZV9jb3VudBgVIAEoBRImCghtZXNzYWdlcxgWIAMoCzIULmJlcnRoLnYxLlJ1bk1lc3NhZ2UicQoITmV4dFN0ZXASDAoEc3RlcBgBIAEoBRIOCgZwcm9tcHQYAiABKAkSNQoRbGVhc2VfZXhwaXJlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHN0YXJ0X2lkGAQgASgJInQKBlJ1bkVuZBIhCgVzdGF0ZRgBIAEoDjISLmJlcnRoLnYxLlJ1blN0YXRlEiUKB291dGNvbWUYAiABKA4yFC5iZXJ0aC52MS5SdW5PdXRjb21lEg8KB21lc3NhZ2UYAyABKAkSDwoHc3VtbWFyeRgEIAEoCSKYAwoQQ3JlYXRlUnVuUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFgoJbWF4X3N0ZXBzGAMgASgFSAGIAQESIAoTZHVwbGljYXRlX3RocmVzaG9sZBgEIAEoBUgCiAEBEi8KDHN0ZXBfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIvCgxtYXhfZHVyYXRpb24YBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGAoQbmV4dF9zdGVwX3Byb21wdBgHIAEoCRItCgxzYW5kYm94X3NwZWMYCCABKAsyFS5iZXJ0aC52MS5TYW5kYm94U3BlY0gAEhQKCnNhbmRib3hfaWQYCSABKAlIABIiCgZvbl9lbmQYCiABKA4yEi5iZXJ0aC52MS5SdW5PbkVuZBISCgpnZW5lcmF0aW9uGAsgASgDQgkKB3NhbmRib3hCDAoKX21heF9zdGVwc0IWChRfZHVwbGljYXRlX3RocmVzaG9sZCIvChFDcmVhdGVSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4iRgoPU3RhcnRSdW5SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGcnVuX2lkGAIgASgJEg8KB3JlcXVlc3QYAyABKAkiVQoQU3RhcnRSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4SJQoJbmV4dF9zdGVwGAIgASgLMhIuYmVydGgudjEuTmV4dFN0ZXAitwEKEVJlcG9ydFN0ZXBSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGcnVuX2lkGAIgASgJEgwKBHN0ZXAYAyABKAUSJgoIbWVzc2FnZXMYBCADKAsyFC5iZXJ0aC52MS5SdW5NZXNzYWdlEg4KBnJlc3VsdBgFIAEoCRImCgdvdXRjb21lGAYgASgOMhUuYmVydGgudjEuU3RlcE91dGNvbWUSEAoIc3RhcnRfaWQYByABKAkifAoSUmVwb3J0U3RlcFJlc3BvbnNlEicKCW5leHRfc3RlcBgBIAEoCzISLmJlcnRoLnYxLk5leHRTdGVwSAASIwoHcnVuX2VuZBgCIAEoCzIQLmJlcnRoLnYxLlJ1bkVuZEgAEg0KBXN0dWNrGAMgASgIQgkKB3ZlcmRpY3QiWQoTS2VlcEFsaXZlUnVuUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRIMCgRzdGVwGAMgASgFEhAKCHN0YXJ0X2lkGAQgASgJIk0KFEtlZXBBbGl2ZVJ1blJlc3BvbnNlEjUKEWxlYXNlX2V4cGlyZV90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI2ChBDYW5jZWxSdW5SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGcnVuX2lkGAIgASgJIi8KEUNhbmNlbFJ1blJlc3BvbnNlEhoKA3J1bhgBIAEoCzINLmJlcnRoLnYxLlJ1biI1Cg9SZXNldFJ1blJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIOCgZydW5faWQYAiABKAkiLgoQUmVzZXRSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4iOQoNR2V0UnVuUmVxdWVzdBIOCgZydW5faWQYASABKAkSGAoQaW5jbHVkZV9tZXNzYWdlcxgCIAEoCCIsCg5HZXRSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4iXAoPTGlzdFJ1bnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEiIKBnN0YXRlcxgDIAMoDjISLmJlcnRoLnYxLlJ1blN0YXRlIkgKEExpc3RSdW5zUmVzcG9uc2USGwoEcnVucxgBIAMoCzINLmJlcnRoLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNgoQRGVsZXRlUnVuUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCSITChFEZWxldGVSdW5SZXNwb25zZSI5Cg9XYXRjaFJ1blJlcXVlc3QSDgoGcnVuX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgDIqICCghSdW5FdmVudBIQCghzZXF1ZW5jZRgBIAEoAxIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZydW5faWQYAyABKAkSJAoEdHlwZRgEIAEoDjIWLmJlcnRoLnYxLlJ1bkV2ZW50VHlwZRIhCgVzdGF0ZRgFIAEoDjISLmJlcnRoLnYxLlJ1blN0YXRlEiUKB291dGNvbWUYBiABKA4yFC5iZXJ0aC52MS5SdW5PdXRjb21lEg8KB21lc3NhZ2UYByABKAkSFAoMY3VycmVudF9zdGVwGAggASgFEh8KBHN0ZXAYCSABKAsyES5iZXJ0aC52MS5SdW5TdGVwEhIKCnNhbmRib3hfaWQYCiABKAkimwEKEFdhdGNoUnVuUmVzcG9uc2USIwoFZXZlbnQYASABKAsyEi5iZXJ0aC52MS5SdW5FdmVudEgAEisKB3RyaW1tZWQYAiABKAsyGC5iZXJ0aC52MS5IaXN0b3J5VHJpbW1lZEgAEi0KCWtlZXBhbGl2ZRgDIAEoCzIYLmJlcnRoLnYxLldhdGNoS2VlcGFsaXZlSABCBgoEaXRlbSp9CghSdW5TdGF0ZRIZChVSVU5fU1RBVEVfVU5TUEVDSUZJRUQQABISCg5SVU5fU1RBVEVfSURMRRABEhUKEVJVTl9TVEFURV9SVU5OSU5HEAISFgoSUlVOX1NUQVRFX0ZJTklTSEVEEAMSEwoPUlVOX1NUQVRFX0VSUk9SEAQqyAEKClJ1bk91dGNvbWUSGwoXUlVOX09VVENPTUVfVU5TUEVDSUZJRUQQABIYChRSVU5fT1VUQ09NRV9GSU5JU0hFRBABEhkKFVJVTl9PVVRDT01FX01BWF9TVEVQUxACEhUKEVJVTl9PVVRDT01FX0VSUk9SEAMSGAoUUlVOX09VVENPTUVfQ0FOQ0VMRUQQBBIdChlSVU5fT1VUQ09NRV9MRUFTRV9FWFBJUkVEEAUSGAoUUlVOX09VVENPTUVfREVBRExJTkUQBipaCghSdW5PbkVuZBIaChZSVU5fT05fRU5EX1VOU1BFQ0lGSUVEEAASHQoZUlVOX09OX0VORF9ERUxFVEVfU0FOREJPWBABEhMKD1JVTl9PTl9FTkRfS0VFUBACKnkKC1N0ZXBPdXRjb21lEhwKGFNURVBfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhkKFVNURVBfT1VUQ09NRV9DT05USU5VRRABEhkKFVNURVBfT1VUQ09NRV9GSU5JU0hFRBACEhYKElNURVBfT1VUQ09NRV9FUlJPUhADKqUBCg5SdW5NZXNzYWdlUm9sZRIgChxSVU5fTUVTU0FHRV9ST0xFX1VOU1BFQ0lGSUVEEAASGQoVUlVOX01FU1NBR0VfUk9MRV9VU0VSEAESGwoXUlVOX01FU1NBR0VfUk9MRV9TWVNURU0QAhIeChpSVU5fTUVTU0FHRV9ST0xFX0FTU0lTVEFOVBADEhkKFVJVTl9NRVNTQUdFX1JPTEVfVE9PTBAEKtgBCgxSdW5FdmVudFR5cGUSHgoaUlVOX0VWRU5UX1RZUEVfVU5TUEVDSUZJRUQQABIaChZSVU5fRVZFTlRfVFlQRV9DUkVBVEVEEAESGgoWUlVOX0VWRU5UX1RZUEVfU1RBUlRFRBACEiAKHFJVTl9FVkVOVF9UWVBFX1NURVBfUkVQT1JURUQQAxIYChRSVU5fRVZFTlRfVFlQRV9FTkRFRBAEEhgKFFJVTl9FVkVOVF9UWVBFX1JFU0VUEAUSGgoWUlVOX0VWRU5UX1RZUEVfREVMRVRFRBAGMtAFCgpSdW5TZXJ2aWNlEkQKCUNyZWF0ZVJ1bhIaLmJlcnRoLnYxLkNyZWF0ZVJ1blJlcXVlc3QaGy5iZXJ0aC52MS5DcmVhdGVSdW5SZXNwb25zZRJBCghTdGFydFJ1bhIZLmJlcnRoLnYxLlN0YXJ0UnVuUmVxdWVzdBoaLmJlcnRoLnYxLlN0YXJ0UnVuUmVzcG9uc2USRwoKUmVwb3J0U3RlcBIbLmJlcnRoLnYxLlJlcG9ydFN0ZXBSZXF1ZXN0GhwuYmVydGgudjEuUmVwb3J0U3RlcFJlc3BvbnNlEk0KDEtlZXBBbGl2ZVJ1bhIdLmJlcnRoLnYxLktlZXBBbGl2ZVJ1blJlcXVlc3QaHi5iZXJ0aC52MS5LZWVwQWxpdmVSdW5SZXNwb25zZRJECglDYW5jZWxSdW4SGi5iZXJ0aC52MS5DYW5jZWxSdW5SZXF1ZXN0GhsuYmVydGgudjEuQ2FuY2VsUnVuUmVzcG9uc2USQQoIUmVzZXRSdW4SGS5iZXJ0aC52MS5SZXNldFJ1blJlcXVlc3QaGi5iZXJ0aC52MS5SZXNldFJ1blJlc3BvbnNlEkAKBkdldFJ1bhIXLmJlcnRoLnYxLkdldFJ1blJlcXVlc3QaGC5iZXJ0aC52MS5HZXRSdW5SZXNwb25zZSIDkAIBEkYKCExpc3RSdW5zEhkuYmVydGgudjEuTGlzdFJ1bnNSZXF1ZXN0GhouYmVydGgudjEuTGlzdFJ1bnNSZXNwb25zZSIDkAIBEkQKCURlbGV0ZVJ1bhIaLmJlcnRoLnYxLkRlbGV0ZVJ1blJlcXVlc3QaGy5iZXJ0aC52MS5EZWxldGVSdW5SZXNwb25zZRJICghXYXRjaFJ1bhIZLmJlcnRoLnYxLldhdGNoUnVuUmVxdWVzdBoaLmJlcnRoLnYxLldhdGNoUnVuUmVzcG9uc2UiA5ACATABQjkKCGJlcnRoLnYxQghSdW5Qcm90b1ABWhBiZXJ0aC92MTtiZXJ0aHYxogIDQlRIqgIIQmVydGguVjFiBnByb3RvMw",
-    [file_berth_v1_sandbox, file_google_protobuf_duration, file_google_protobuf_timestamp],
-  );
+export const file_berth_v1_run = /*@__PURE__*/
+  fileDesc("ChJiZXJ0aC92MS9ydW4ucHJvdG8SCGJlcnRoLnYxIkUKClJ1bk1lc3NhZ2USJgoEcm9sZRgBIAEoDjIYLmJlcnRoLnYxLlJ1bk1lc3NhZ2VSb2xlEg8KB2NvbnRlbnQYAiABKAkivAEKB1J1blN0ZXASDAoEc3RlcBgBIAEoBRIOCgZyZXN1bHQYAiABKAkSJgoHb3V0Y29tZRgDIAEoDjIVLmJlcnRoLnYxLlN0ZXBPdXRjb21lEg0KBXN0dWNrGAQgASgIEi4KCnN0YXJ0X3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCK/BQoDUnVuEg4KBnJ1bl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEiEKBXN0YXRlGAMgASgOMhIuYmVydGgudjEuUnVuU3RhdGUSJQoHb3V0Y29tZRgEIAEoDjIULmJlcnRoLnYxLlJ1bk91dGNvbWUSDwoHbWVzc2FnZRgFIAEoCRIUCgxjdXJyZW50X3N0ZXAYBiABKAUSEQoJbWF4X3N0ZXBzGAcgASgFEhsKE2R1cGxpY2F0ZV90aHJlc2hvbGQYCCABKAUSLwoMc3RlcF90aW1lb3V0GAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi8KDG1heF9kdXJhdGlvbhgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIYChBuZXh0X3N0ZXBfcHJvbXB0GAsgASgJEiIKBm9uX2VuZBgMIAEoDjISLmJlcnRoLnYxLlJ1bk9uRW5kEiAKBXN0ZXBzGA0gAygLMhEuYmVydGgudjEuUnVuU3RlcBIPCgdzdW1tYXJ5GA4gASgJEhIKCnNhbmRib3hfaWQYDyABKAkSLwoLY3JlYXRlX3RpbWUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0YXJ0X3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGBIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI1ChFsZWFzZV9leHBpcmVfdGltZRgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFb3duZXIYFCABKAkSFQoNbWVzc2FnZV9jb3VudBgVIAEoBRImCghtZXNzYWdlcxgWIAMoCzIULmJlcnRoLnYxLlJ1bk1lc3NhZ2UicQoITmV4dFN0ZXASDAoEc3RlcBgBIAEoBRIOCgZwcm9tcHQYAiABKAkSNQoRbGVhc2VfZXhwaXJlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHN0YXJ0X2lkGAQgASgJInQKBlJ1bkVuZBIhCgVzdGF0ZRgBIAEoDjISLmJlcnRoLnYxLlJ1blN0YXRlEiUKB291dGNvbWUYAiABKA4yFC5iZXJ0aC52MS5SdW5PdXRjb21lEg8KB21lc3NhZ2UYAyABKAkSDwoHc3VtbWFyeRgEIAEoCSKYAwoQQ3JlYXRlUnVuUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFgoJbWF4X3N0ZXBzGAMgASgFSAGIAQESIAoTZHVwbGljYXRlX3RocmVzaG9sZBgEIAEoBUgCiAEBEi8KDHN0ZXBfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIvCgxtYXhfZHVyYXRpb24YBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGAoQbmV4dF9zdGVwX3Byb21wdBgHIAEoCRItCgxzYW5kYm94X3NwZWMYCCABKAsyFS5iZXJ0aC52MS5TYW5kYm94U3BlY0gAEhQKCnNhbmRib3hfaWQYCSABKAlIABIiCgZvbl9lbmQYCiABKA4yEi5iZXJ0aC52MS5SdW5PbkVuZBISCgpnZW5lcmF0aW9uGAsgASgDQgkKB3NhbmRib3hCDAoKX21heF9zdGVwc0IWChRfZHVwbGljYXRlX3RocmVzaG9sZCIvChFDcmVhdGVSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4iRgoPU3RhcnRSdW5SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGcnVuX2lkGAIgASgJEg8KB3JlcXVlc3QYAyABKAkiVQoQU3RhcnRSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4SJQoJbmV4dF9zdGVwGAIgASgLMhIuYmVydGgudjEuTmV4dFN0ZXAitwEKEVJlcG9ydFN0ZXBSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGcnVuX2lkGAIgASgJEgwKBHN0ZXAYAyABKAUSJgoIbWVzc2FnZXMYBCADKAsyFC5iZXJ0aC52MS5SdW5NZXNzYWdlEg4KBnJlc3VsdBgFIAEoCRImCgdvdXRjb21lGAYgASgOMhUuYmVydGgudjEuU3RlcE91dGNvbWUSEAoIc3RhcnRfaWQYByABKAkifAoSUmVwb3J0U3RlcFJlc3BvbnNlEicKCW5leHRfc3RlcBgBIAEoCzISLmJlcnRoLnYxLk5leHRTdGVwSAASIwoHcnVuX2VuZBgCIAEoCzIQLmJlcnRoLnYxLlJ1bkVuZEgAEg0KBXN0dWNrGAMgASgIQgkKB3ZlcmRpY3QiWQoTS2VlcEFsaXZlUnVuUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRIMCgRzdGVwGAMgASgFEhAKCHN0YXJ0X2lkGAQgASgJIk0KFEtlZXBBbGl2ZVJ1blJlc3BvbnNlEjUKEWxlYXNlX2V4cGlyZV90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI2ChBDYW5jZWxSdW5SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGcnVuX2lkGAIgASgJIi8KEUNhbmNlbFJ1blJlc3BvbnNlEhoKA3J1bhgBIAEoCzINLmJlcnRoLnYxLlJ1biI1Cg9SZXNldFJ1blJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIOCgZydW5faWQYAiABKAkiLgoQUmVzZXRSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4iOQoNR2V0UnVuUmVxdWVzdBIOCgZydW5faWQYASABKAkSGAoQaW5jbHVkZV9tZXNzYWdlcxgCIAEoCCIsCg5HZXRSdW5SZXNwb25zZRIaCgNydW4YASABKAsyDS5iZXJ0aC52MS5SdW4iXAoPTGlzdFJ1bnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEiIKBnN0YXRlcxgDIAMoDjISLmJlcnRoLnYxLlJ1blN0YXRlIkgKEExpc3RSdW5zUmVzcG9uc2USGwoEcnVucxgBIAMoCzINLmJlcnRoLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNgoQRGVsZXRlUnVuUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCSITChFEZWxldGVSdW5SZXNwb25zZSI5Cg9XYXRjaFJ1blJlcXVlc3QSDgoGcnVuX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgDIqICCghSdW5FdmVudBIQCghzZXF1ZW5jZRgBIAEoAxIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZydW5faWQYAyABKAkSJAoEdHlwZRgEIAEoDjIWLmJlcnRoLnYxLlJ1bkV2ZW50VHlwZRIhCgVzdGF0ZRgFIAEoDjISLmJlcnRoLnYxLlJ1blN0YXRlEiUKB291dGNvbWUYBiABKA4yFC5iZXJ0aC52MS5SdW5PdXRjb21lEg8KB21lc3NhZ2UYByABKAkSFAoMY3VycmVudF9zdGVwGAggASgFEh8KBHN0ZXAYCSABKAsyES5iZXJ0aC52MS5SdW5TdGVwEhIKCnNhbmRib3hfaWQYCiABKAkimwEKEFdhdGNoUnVuUmVzcG9uc2USIwoFZXZlbnQYASABKAsyEi5iZXJ0aC52MS5SdW5FdmVudEgAEisKB3RyaW1tZWQYAiABKAsyGC5iZXJ0aC52MS5IaXN0b3J5VHJpbW1lZEgAEi0KCWtlZXBhbGl2ZRgDIAEoCzIYLmJlcnRoLnYxLldhdGNoS2VlcGFsaXZlSABCBgoEaXRlbSp9CghSdW5TdGF0ZRIZChVSVU5fU1RBVEVfVU5TUEVDSUZJRUQQABISCg5SVU5fU1RBVEVfSURMRRABEhUKEVJVTl9TVEFURV9SVU5OSU5HEAISFgoSUlVOX1NUQVRFX0ZJTklTSEVEEAMSEwoPUlVOX1NUQVRFX0VSUk9SEAQqyAEKClJ1bk91dGNvbWUSGwoXUlVOX09VVENPTUVfVU5TUEVDSUZJRUQQABIYChRSVU5fT1VUQ09NRV9GSU5JU0hFRBABEhkKFVJVTl9PVVRDT01FX01BWF9TVEVQUxACEhUKEVJVTl9PVVRDT01FX0VSUk9SEAMSGAoUUlVOX09VVENPTUVfQ0FOQ0VMRUQQBBIdChlSVU5fT1VUQ09NRV9MRUFTRV9FWFBJUkVEEAUSGAoUUlVOX09VVENPTUVfREVBRExJTkUQBipaCghSdW5PbkVuZBIaChZSVU5fT05fRU5EX1VOU1BFQ0lGSUVEEAASHQoZUlVOX09OX0VORF9ERUxFVEVfU0FOREJPWBABEhMKD1JVTl9PTl9FTkRfS0VFUBACKnkKC1N0ZXBPdXRjb21lEhwKGFNURVBfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhkKFVNURVBfT1VUQ09NRV9DT05USU5VRRABEhkKFVNURVBfT1VUQ09NRV9GSU5JU0hFRBACEhYKElNURVBfT1VUQ09NRV9FUlJPUhADKqUBCg5SdW5NZXNzYWdlUm9sZRIgChxSVU5fTUVTU0FHRV9ST0xFX1VOU1BFQ0lGSUVEEAASGQoVUlVOX01FU1NBR0VfUk9MRV9VU0VSEAESGwoXUlVOX01FU1NBR0VfUk9MRV9TWVNURU0QAhIeChpSVU5fTUVTU0FHRV9ST0xFX0FTU0lTVEFOVBADEhkKFVJVTl9NRVNTQUdFX1JPTEVfVE9PTBAEKtgBCgxSdW5FdmVudFR5cGUSHgoaUlVOX0VWRU5UX1RZUEVfVU5TUEVDSUZJRUQQABIaChZSVU5fRVZFTlRfVFlQRV9DUkVBVEVEEAESGgoWUlVOX0VWRU5UX1RZUEVfU1RBUlRFRBACEiAKHFJVTl9FVkVOVF9UWVBFX1NURVBfUkVQT1JURUQQAxIYChRSVU5fRVZFTlRfVFlQRV9FTkRFRBAEEhgKFFJVTl9FVkVOVF9UWVBFX1JFU0VUEAUSGgoWUlVOX0VWRU5UX1RZUEVfREVMRVRFRBAGMtAFCgpSdW5TZXJ2aWNlEkQKCUNyZWF0ZVJ1bhIaLmJlcnRoLnYxLkNyZWF0ZVJ1blJlcXVlc3QaGy5iZXJ0aC52MS5DcmVhdGVSdW5SZXNwb25zZRJBCghTdGFydFJ1bhIZLmJlcnRoLnYxLlN0YXJ0UnVuUmVxdWVzdBoaLmJlcnRoLnYxLlN0YXJ0UnVuUmVzcG9uc2USRwoKUmVwb3J0U3RlcBIbLmJlcnRoLnYxLlJlcG9ydFN0ZXBSZXF1ZXN0GhwuYmVydGgudjEuUmVwb3J0U3RlcFJlc3BvbnNlEk0KDEtlZXBBbGl2ZVJ1bhIdLmJlcnRoLnYxLktlZXBBbGl2ZVJ1blJlcXVlc3QaHi5iZXJ0aC52MS5LZWVwQWxpdmVSdW5SZXNwb25zZRJECglDYW5jZWxSdW4SGi5iZXJ0aC52MS5DYW5jZWxSdW5SZXF1ZXN0GhsuYmVydGgudjEuQ2FuY2VsUnVuUmVzcG9uc2USQQoIUmVzZXRSdW4SGS5iZXJ0aC52MS5SZXNldFJ1blJlcXVlc3QaGi5iZXJ0aC52MS5SZXNldFJ1blJlc3BvbnNlEkAKBkdldFJ1bhIXLmJlcnRoLnYxLkdldFJ1blJlcXVlc3QaGC5iZXJ0aC52MS5HZXRSdW5SZXNwb25zZSIDkAIBEkYKCExpc3RSdW5zEhkuYmVydGgudjEuTGlzdFJ1bnNSZXF1ZXN0GhouYmVydGgudjEuTGlzdFJ1bnNSZXNwb25zZSIDkAIBEkQKCURlbGV0ZVJ1bhIaLmJlcnRoLnYxLkRlbGV0ZVJ1blJlcXVlc3QaGy5iZXJ0aC52MS5EZWxldGVSdW5SZXNwb25zZRJICghXYXRjaFJ1bhIZLmJlcnRoLnYxLldhdGNoUnVuUmVxdWVzdBoaLmJlcnRoLnYxLldhdGNoUnVuUmVzcG9uc2UiA5ACATABQjkKCGJlcnRoLnYxQghSdW5Qcm90b1ABWhBiZXJ0aC92MTtiZXJ0aHYxogIDQlRIqgIIQmVydGguVjFiBnByb3RvMw", [file_berth_v1_sandbox, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message berth.v1.RunMessage.
  * Use `create(RunMessageSchema)` to create a new message.
  */
-export const RunMessageSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 0);
+export const RunMessageSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 0);
 
 /**
  * Describes the message berth.v1.RunStep.
  * Use `create(RunStepSchema)` to create a new message.
  */
-export const RunStepSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 1);
+export const RunStepSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 1);
 
 /**
  * Describes the message berth.v1.Run.
  * Use `create(RunSchema)` to create a new message.
  */
-export const RunSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 2);
+export const RunSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 2);
 
 /**
  * Describes the message berth.v1.NextStep.
  * Use `create(NextStepSchema)` to create a new message.
  */
-export const NextStepSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 3);
+export const NextStepSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 3);
 
 /**
  * Describes the message berth.v1.RunEnd.
  * Use `create(RunEndSchema)` to create a new message.
  */
-export const RunEndSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 4);
+export const RunEndSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 4);
 
 /**
  * Describes the message berth.v1.CreateRunRequest.
  * Use `create(CreateRunRequestSchema)` to create a new message.
  */
-export const CreateRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 5);
+export const CreateRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 5);
 
 /**
  * Describes the message berth.v1.CreateRunResponse.
  * Use `create(CreateRunResponseSchema)` to create a new message.
  */
-export const CreateRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 6);
+export const CreateRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 6);
 
 /**
  * Describes the message berth.v1.StartRunRequest.
  * Use `create(StartRunRequestSchema)` to create a new message.
  */
-export const StartRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 7);
+export const StartRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 7);
 
 /**
  * Describes the message berth.v1.StartRunResponse.
  * Use `create(StartRunResponseSchema)` to create a new message.
  */
-export const StartRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 8);
+export const StartRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 8);
 
 /**
  * Describes the message berth.v1.ReportStepRequest.
  * Use `create(ReportStepRequestSchema)` to create a new message.
  */
-export const ReportStepRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 9);
+export const ReportStepRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 9);
 
 /**
  * Describes the message berth.v1.ReportStepResponse.
  * Use `create(ReportStepResponseSchema)` to create a new message.
  */
-export const ReportStepResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 10);
+export const ReportStepResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 10);
 
 /**
  * Describes the message berth.v1.KeepAliveRunRequest.
  * Use `create(KeepAliveRunRequestSchema)` to create a new message.
  */
-export const KeepAliveRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 11);
+export const KeepAliveRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 11);
 
 /**
  * Describes the message berth.v1.KeepAliveRunResponse.
  * Use `create(KeepAliveRunResponseSchema)` to create a new message.
  */
-export const KeepAliveRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 12);
+export const KeepAliveRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 12);
 
 /**
  * Describes the message berth.v1.CancelRunRequest.
  * Use `create(CancelRunRequestSchema)` to create a new message.
  */
-export const CancelRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 13);
+export const CancelRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 13);
 
 /**
  * Describes the message berth.v1.CancelRunResponse.
  * Use `create(CancelRunResponseSchema)` to create a new message.
  */
-export const CancelRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 14);
+export const CancelRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 14);
 
 /**
  * Describes the message berth.v1.ResetRunRequest.
  * Use `create(ResetRunRequestSchema)` to create a new message.
  */
-export const ResetRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 15);
+export const ResetRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 15);
 
 /**
  * Describes the message berth.v1.ResetRunResponse.
  * Use `create(ResetRunResponseSchema)` to create a new message.
  */
-export const ResetRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 16);
+export const ResetRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 16);
 
 /**
  * Describes the message berth.v1.GetRunRequest.
  * Use `create(GetRunRequestSchema)` to create a new message.
  */
-export const GetRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 17);
+export const GetRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 17);
 
 /**
  * Describes the message berth.v1.GetRunResponse.
  * Use `create(GetRunResponseSchema)` to create a new message.
  */
-export const GetRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 18);
+export const GetRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 18);
 
 /**
  * Describes the message berth.v1.ListRunsRequest.
  * Use `create(ListRunsRequestSchema)` to create a new message.
  */
-export const ListRunsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 19);
+export const ListRunsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 19);
 
 /**
  * Describes the message berth.v1.ListRunsResponse.
  * Use `create(ListRunsResponseSchema)` to create a new message.
  */
-export const ListRunsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 20);
+export const ListRunsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 20);
 
 /**
  * Describes the message berth.v1.DeleteRunRequest.
  * Use `create(DeleteRunRequestSchema)` to create a new message.
  */
-export const DeleteRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 21);
+export const DeleteRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 21);
 
 /**
  * Describes the message berth.v1.DeleteRunResponse.
  * Use `create(DeleteRunResponseSchema)` to create a new message.
  */
-export const DeleteRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 22);
+export const DeleteRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 22);
 
 /**
  * Describes the message berth.v1.WatchRunRequest.
  * Use `create(WatchRunRequestSchema)` to create a new message.
  */
-export const WatchRunRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 23);
+export const WatchRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 23);
 
 /**
  * Describes the message berth.v1.RunEvent.
  * Use `create(RunEventSchema)` to create a new message.
  */
-export const RunEventSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 24);
+export const RunEventSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 24);
 
 /**
  * Describes the message berth.v1.WatchRunResponse.
  * Use `create(WatchRunResponseSchema)` to create a new message.
  */
-export const WatchRunResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_run, 25);
+export const WatchRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_run, 25);
 
 /**
  * Describes the enum berth.v1.RunState.
  */
-export const RunStateSchema = /*@__PURE__*/ enumDesc(file_berth_v1_run, 0);
+export const RunStateSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_run, 0);
 
 /**
  * RunState is where a run stands.
  *
  * @generated from enum berth.v1.RunState
  */
-export const RunState = /*@__PURE__*/ tsEnum(RunStateSchema);
+export const RunState = /*@__PURE__*/
+  tsEnum(RunStateSchema);
 
 /**
  * Describes the enum berth.v1.RunOutcome.
  */
-export const RunOutcomeSchema = /*@__PURE__*/ enumDesc(file_berth_v1_run, 1);
+export const RunOutcomeSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_run, 1);
 
 /**
  * RunOutcome is how a run ended.
  *
  * @generated from enum berth.v1.RunOutcome
  */
-export const RunOutcome = /*@__PURE__*/ tsEnum(RunOutcomeSchema);
+export const RunOutcome = /*@__PURE__*/
+  tsEnum(RunOutcomeSchema);
 
 /**
  * Describes the enum berth.v1.RunOnEnd.
  */
-export const RunOnEndSchema = /*@__PURE__*/ enumDesc(file_berth_v1_run, 2);
+export const RunOnEndSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_run, 2);
 
 /**
  * RunOnEnd is what happens to a run's sandbox when the run ends.
  *
  * @generated from enum berth.v1.RunOnEnd
  */
-export const RunOnEnd = /*@__PURE__*/ tsEnum(RunOnEndSchema);
+export const RunOnEnd = /*@__PURE__*/
+  tsEnum(RunOnEndSchema);
 
 /**
  * Describes the enum berth.v1.StepOutcome.
  */
-export const StepOutcomeSchema = /*@__PURE__*/ enumDesc(file_berth_v1_run, 3);
+export const StepOutcomeSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_run, 3);
 
 /**
  * StepOutcome is what a step came to.
  *
  * @generated from enum berth.v1.StepOutcome
  */
-export const StepOutcome = /*@__PURE__*/ tsEnum(StepOutcomeSchema);
+export const StepOutcome = /*@__PURE__*/
+  tsEnum(StepOutcomeSchema);
 
 /**
  * Describes the enum berth.v1.RunMessageRole.
  */
-export const RunMessageRoleSchema = /*@__PURE__*/ enumDesc(file_berth_v1_run, 4);
+export const RunMessageRoleSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_run, 4);
 
 /**
  * RunMessageRole is who a message is from.
  *
  * @generated from enum berth.v1.RunMessageRole
  */
-export const RunMessageRole = /*@__PURE__*/ tsEnum(RunMessageRoleSchema);
+export const RunMessageRole = /*@__PURE__*/
+  tsEnum(RunMessageRoleSchema);
 
 /**
  * Describes the enum berth.v1.RunEventType.
  */
-export const RunEventTypeSchema = /*@__PURE__*/ enumDesc(file_berth_v1_run, 5);
+export const RunEventTypeSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_run, 5);
 
 /**
  * RunEventType is what happened to a run.
  *
  * @generated from enum berth.v1.RunEventType
  */
-export const RunEventType = /*@__PURE__*/ tsEnum(RunEventTypeSchema);
+export const RunEventType = /*@__PURE__*/
+  tsEnum(RunEventTypeSchema);
 
 /**
  * RunService supervises runs: executions of many steps, each done by the caller
@@ -266,4 +300,6 @@ export const RunEventType = /*@__PURE__*/ tsEnum(RunEventTypeSchema);
  *
  * @generated from service berth.v1.RunService
  */
-export const RunService = /*@__PURE__*/ serviceDesc(file_berth_v1_run, 0);
+export const RunService = /*@__PURE__*/
+  serviceDesc(file_berth_v1_run, 0);
+

@@ -988,7 +988,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
 
   /**
    * What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-   * "disk_limit", "egress", "egress_domains".
+   * "disk_limit", "egress", "egress_domains", "system_call_filter".
    *
    * @generated from field: repeated string capabilities = 4;
    */

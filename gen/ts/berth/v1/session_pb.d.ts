@@ -2,8 +2,8 @@
 // @generated from file berth/v1/session.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { JsonObject, Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { JsonObject, Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp, Value } from "@bufbuild/protobuf/wkt";
 import type { Failure } from "./error_pb.js";
 import type { ExitStatus, Keepalive, OutputStream } from "./process_pb.js";
@@ -619,44 +619,39 @@ export declare type ExecuteToolStreamResponse = Message<"berth.v1.ExecuteToolStr
    *
    * @generated from oneof berth.v1.ExecuteToolStreamResponse.event
    */
-  event:
-    | {
-        /**
-         * The tool runs. Always first.
-         *
-         * @generated from field: berth.v1.ToolStarted started = 1;
-         */
-        value: ToolStarted;
-        case: "started";
-      }
-    | {
-        /**
-         * It wrote something.
-         *
-         * @generated from field: berth.v1.ToolOutput output = 2;
-         */
-        value: ToolOutput;
-        case: "output";
-      }
-    | {
-        /**
-         * It ended. Always last.
-         *
-         * @generated from field: berth.v1.ExecuteToolResponse response = 3;
-         */
-        value: ExecuteToolResponse;
-        case: "response";
-      }
-    | {
-        /**
-         * Nothing happened for a while.
-         *
-         * @generated from field: berth.v1.Keepalive keepalive = 4;
-         */
-        value: Keepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  event: {
+    /**
+     * The tool runs. Always first.
+     *
+     * @generated from field: berth.v1.ToolStarted started = 1;
+     */
+    value: ToolStarted;
+    case: "started";
+  } | {
+    /**
+     * It wrote something.
+     *
+     * @generated from field: berth.v1.ToolOutput output = 2;
+     */
+    value: ToolOutput;
+    case: "output";
+  } | {
+    /**
+     * It ended. Always last.
+     *
+     * @generated from field: berth.v1.ExecuteToolResponse response = 3;
+     */
+    value: ExecuteToolResponse;
+    case: "response";
+  } | {
+    /**
+     * Nothing happened for a while.
+     *
+     * @generated from field: berth.v1.Keepalive keepalive = 4;
+     */
+    value: Keepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -769,7 +764,8 @@ export declare const ExecuteToolBatchRequestSchema: GenMessage<ExecuteToolBatchR
  *
  * @generated from message berth.v1.ToolCallSkipped
  */
-export declare type ToolCallSkipped = Message<"berth.v1.ToolCallSkipped"> & {};
+export declare type ToolCallSkipped = Message<"berth.v1.ToolCallSkipped"> & {
+};
 
 /**
  * Describes the message berth.v1.ToolCallSkipped.
@@ -788,35 +784,31 @@ export declare type ToolCallResult = Message<"berth.v1.ToolCallResult"> & {
    *
    * @generated from oneof berth.v1.ToolCallResult.outcome
    */
-  outcome:
-    | {
-        /**
-         * It ran, and this is what the tool reported.
-         *
-         * @generated from field: berth.v1.ExecuteToolResponse response = 1;
-         */
-        value: ExecuteToolResponse;
-        case: "response";
-      }
-    | {
-        /**
-         * It was kept from running, or lost its session.
-         *
-         * @generated from field: berth.v1.Failure failure = 2;
-         */
-        value: Failure;
-        case: "failure";
-      }
-    | {
-        /**
-         * It was not started.
-         *
-         * @generated from field: berth.v1.ToolCallSkipped skipped = 3;
-         */
-        value: ToolCallSkipped;
-        case: "skipped";
-      }
-    | { case: undefined; value?: undefined };
+  outcome: {
+    /**
+     * It ran, and this is what the tool reported.
+     *
+     * @generated from field: berth.v1.ExecuteToolResponse response = 1;
+     */
+    value: ExecuteToolResponse;
+    case: "response";
+  } | {
+    /**
+     * It was kept from running, or lost its session.
+     *
+     * @generated from field: berth.v1.Failure failure = 2;
+     */
+    value: Failure;
+    case: "failure";
+  } | {
+    /**
+     * It was not started.
+     *
+     * @generated from field: berth.v1.ToolCallSkipped skipped = 3;
+     */
+    value: ToolCallSkipped;
+    case: "skipped";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1404,44 +1396,39 @@ export declare type ViewSessionResponse = Message<"berth.v1.ViewSessionResponse"
    *
    * @generated from oneof berth.v1.ViewSessionResponse.event
    */
-  event:
-    | {
-        /**
-         * The viewer runs. Always first.
-         *
-         * @generated from field: berth.v1.ViewStarted started = 1;
-         */
-        value: ViewStarted;
-        case: "started";
-      }
-    | {
-        /**
-         * Bytes of the viewer, in order. Not empty.
-         *
-         * @generated from field: bytes data = 2;
-         */
-        value: Uint8Array;
-        case: "data";
-      }
-    | {
-        /**
-         * The viewer ended by itself. Always last.
-         *
-         * @generated from field: berth.v1.ExitStatus exited = 3;
-         */
-        value: ExitStatus;
-        case: "exited";
-      }
-    | {
-        /**
-         * Nothing happened for a while.
-         *
-         * @generated from field: berth.v1.Keepalive keepalive = 4;
-         */
-        value: Keepalive;
-        case: "keepalive";
-      }
-    | { case: undefined; value?: undefined };
+  event: {
+    /**
+     * The viewer runs. Always first.
+     *
+     * @generated from field: berth.v1.ViewStarted started = 1;
+     */
+    value: ViewStarted;
+    case: "started";
+  } | {
+    /**
+     * Bytes of the viewer, in order. Not empty.
+     *
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | {
+    /**
+     * The viewer ended by itself. Always last.
+     *
+     * @generated from field: berth.v1.ExitStatus exited = 3;
+     */
+    value: ExitStatus;
+    case: "exited";
+  } | {
+    /**
+     * Nothing happened for a while.
+     *
+     * @generated from field: berth.v1.Keepalive keepalive = 4;
+     */
+    value: Keepalive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -1599,7 +1586,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof CreateSessionsRequestSchema;
     output: typeof CreateSessionsResponseSchema;
-  };
+  },
   /**
    * ExecuteTool runs a tool on the worker's session of its resource type, or on a
    * temporary session that is made for this call and destroyed after it, however
@@ -1623,7 +1610,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ExecuteToolRequestSchema;
     output: typeof ExecuteToolResponseSchema;
-  };
+  },
   /**
    * ExecuteToolStream is ExecuteTool with the tool's output as it comes: started
    * first, then output of tools that have any, then the response, always last.
@@ -1636,7 +1623,7 @@ export declare const SessionService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExecuteToolStreamRequestSchema;
     output: typeof ExecuteToolStreamResponseSchema;
-  };
+  },
   /**
    * ExecuteToolBatch runs several tools, one after the other or at once. A call
    * that is kept from running is reported in its result, as the error that
@@ -1651,7 +1638,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ExecuteToolBatchRequestSchema;
     output: typeof ExecuteToolBatchResponseSchema;
-  };
+  },
   /**
    * ViewSession shows what a session looks like while it is used, a desktop for
    * instance: it starts a viewer process in the session's sandbox and streams
@@ -1681,7 +1668,7 @@ export declare const SessionService: GenService<{
     methodKind: "server_streaming";
     input: typeof ViewSessionRequestSchema;
     output: typeof ViewSessionResponseSchema;
-  };
+  },
   /**
    * RefreshSessions starts the TTL of the worker's sessions and the idle time of
    * their sandboxes again. A session whose sandbox is gone is NOT_FOUND.
@@ -1692,7 +1679,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof RefreshSessionsRequestSchema;
     output: typeof RefreshSessionsResponseSchema;
-  };
+  },
   /**
    * ReinitializeSession ends the worker's session of one type and makes a new one
    * in its place, with another config. The worker's other sessions are not
@@ -1710,7 +1697,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ReinitializeSessionRequestSchema;
     output: typeof ReinitializeSessionResponseSchema;
-  };
+  },
   /**
    * ListSessions lists sessions that have not expired, newest first. Temporary
    * ones are left out, and so are those whose sandbox is gone.
@@ -1723,7 +1710,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ListSessionsRequestSchema;
     output: typeof ListSessionsResponseSchema;
-  };
+  },
   /**
    * DestroySessions ends sessions: calls under way are let finish up to the grace
    * and then ended with ABORTED (SESSION_LOST), the resource is cleaned up, and a
@@ -1739,7 +1726,7 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof DestroySessionsRequestSchema;
     output: typeof DestroySessionsResponseSchema;
-  };
+  },
   /**
    * ListTools lists the resource types that this server offers and their tools,
    * in byte order of their names.
@@ -1752,5 +1739,6 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ListToolsRequestSchema;
     output: typeof ListToolsResponseSchema;
-  };
+  },
 }>;
+

@@ -3,251 +3,274 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import {
-  file_google_protobuf_duration,
-  file_google_protobuf_struct,
-  file_google_protobuf_timestamp,
-} from "@bufbuild/protobuf/wkt";
 import { file_berth_v1_error } from "./error_pb.js";
 import { file_berth_v1_process } from "./process_pb.js";
+import { file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file berth/v1/session.proto.
  */
-export const file_berth_v1_session =
-  /*@__PURE__*/
-  fileDesc(
-    "ChZiZXJ0aC92MS9zZXNzaW9uLnByb3RvEghiZXJ0aC52MSLMAQoPU2Vzc2lvblJlc291cmNlEhUKDXJlc291cmNlX3R5cGUYASABKAkSJwoGY29uZmlnGAIgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBITCgtjdXN0b21fbmFtZRgDIAEoCRISCgpzYW5kYm94X2lkGAQgASgJEhIKCmdlbmVyYXRpb24YBSABKAMSFAoMd29ya3NwYWNlX2lkGAYgASgJEiYKA3R0bBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLJAwoHU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJd29ya2VyX2lkGAMgASgJEhUKDXJlc291cmNlX3R5cGUYBCABKAkSJwoGc3RhdHVzGAUgASgOMhcuYmVydGgudjEuU2Vzc2lvblN0YXR1cxInCgZjb25maWcYBiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhMKC2N1c3RvbV9uYW1lGAcgASgJEhIKCnNhbmRib3hfaWQYCCABKAkSFAoMd29ya3NwYWNlX2lkGAkgASgJEiYKA3R0bBgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIvCgtjcmVhdGVfdGltZRgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoObGFzdF91c2VkX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxhY3RpdmVfY2FsbHMYDiABKAUSDQoFb3duZXIYDyABKAkinQEKDVNlc3Npb25SZXN1bHQSFQoNcmVzb3VyY2VfdHlwZRgBIAEoCRItCgZzdGF0dXMYAiABKA4yHS5iZXJ0aC52MS5TZXNzaW9uUmVzdWx0U3RhdHVzEiIKB3Nlc3Npb24YAyABKAsyES5iZXJ0aC52MS5TZXNzaW9uEiIKB2ZhaWx1cmUYBCABKAsyES5iZXJ0aC52MS5GYWlsdXJlImwKFUNyZWF0ZVNlc3Npb25zUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXdvcmtlcl9pZBgCIAEoCRIsCglyZXNvdXJjZXMYAyADKAsyGS5iZXJ0aC52MS5TZXNzaW9uUmVzb3VyY2UiQgoWQ3JlYXRlU2Vzc2lvbnNSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcuYmVydGgudjEuU2Vzc2lvblJlc3VsdCKwAQoSRXhlY3V0ZVRvb2xSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJd29ya2VyX2lkGAIgASgJEgwKBHRvb2wYAyABKAkSJwoGcGFyYW1zGAQgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIqCgd0aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhAKCHRyYWNlX2lkGAYgASgJIj8KCkF0dGFjaG1lbnQSEgoKbWVkaWFfdHlwZRgBIAEoCRIPCgdjb250ZW50GAIgASgMEgwKBG5hbWUYAyABKAki1AEKCFRvb2xNZXRhEgwKBHRvb2wYASABKAkSEQoJZnVsbF9uYW1lGAIgASgJEhUKDXJlc291cmNlX3R5cGUYAyABKAkSEgoKc2Vzc2lvbl9pZBgEIAEoCRIeChF0ZW1wb3Jhcnlfc2Vzc2lvbhgFIAEoCEgAiAEBEhAKCHRyYWNlX2lkGAYgASgJEh4KEWV4ZWN1dGlvbl90aW1lX21zGAcgASgFSAGIAQFCFAoSX3RlbXBvcmFyeV9zZXNzaW9uQhQKEl9leGVjdXRpb25fdGltZV9tcyK1AQoTRXhlY3V0ZVRvb2xSZXNwb25zZRIRCgRjb2RlGAEgASgFSACIAQESDwoHbWVzc2FnZRgCIAEoCRIkCgRkYXRhGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEikKC2F0dGFjaG1lbnRzGAQgAygLMhQuYmVydGgudjEuQXR0YWNobWVudBIgCgRtZXRhGAUgASgLMhIuYmVydGgudjEuVG9vbE1ldGFCBwoFX2NvZGUitgEKGEV4ZWN1dGVUb29sU3RyZWFtUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXdvcmtlcl9pZBgCIAEoCRIMCgR0b29sGAMgASgJEicKBnBhcmFtcxgEIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSKgoHdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCgh0cmFjZV9pZBgGIAEoCSIvCgtUb29sU3RhcnRlZBIgCgRtZXRhGAEgASgLMhIuYmVydGgudjEuVG9vbE1ldGEiQgoKVG9vbE91dHB1dBImCgZzdHJlYW0YASABKA4yFi5iZXJ0aC52MS5PdXRwdXRTdHJlYW0SDAoEZGF0YRgCIAEoDCLTAQoZRXhlY3V0ZVRvb2xTdHJlYW1SZXNwb25zZRIoCgdzdGFydGVkGAEgASgLMhUuYmVydGgudjEuVG9vbFN0YXJ0ZWRIABImCgZvdXRwdXQYAiABKAsyFC5iZXJ0aC52MS5Ub29sT3V0cHV0SAASMQoIcmVzcG9uc2UYAyABKAsyHS5iZXJ0aC52MS5FeGVjdXRlVG9vbFJlc3BvbnNlSAASKAoJa2VlcGFsaXZlGAQgASgLMhMuYmVydGgudjEuS2VlcGFsaXZlSABCBwoFZXZlbnQifwoIVG9vbENhbGwSDAoEdG9vbBgBIAEoCRInCgZwYXJhbXMYAiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EioKB3RpbWVvdXQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEAoIdHJhY2VfaWQYBCABKAkingEKF0V4ZWN1dGVUb29sQmF0Y2hSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJd29ya2VyX2lkGAIgASgJEiEKBWNhbGxzGAMgAygLMhIuYmVydGgudjEuVG9vbENhbGwSEAoIcGFyYWxsZWwYBCABKAgSFQoNc3RvcF9vbl9lcnJvchgFIAEoCBIQCgh0cmFjZV9pZBgGIAEoCSIRCg9Ub29sQ2FsbFNraXBwZWQiogEKDlRvb2xDYWxsUmVzdWx0EjEKCHJlc3BvbnNlGAEgASgLMh0uYmVydGgudjEuRXhlY3V0ZVRvb2xSZXNwb25zZUgAEiQKB2ZhaWx1cmUYAiABKAsyES5iZXJ0aC52MS5GYWlsdXJlSAASLAoHc2tpcHBlZBgDIAEoCzIZLmJlcnRoLnYxLlRvb2xDYWxsU2tpcHBlZEgAQgkKB291dGNvbWUiRQoYRXhlY3V0ZVRvb2xCYXRjaFJlc3BvbnNlEikKB3Jlc3VsdHMYASADKAsyGC5iZXJ0aC52MS5Ub29sQ2FsbFJlc3VsdCJXChZSZWZyZXNoU2Vzc2lvbnNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJd29ya2VyX2lkGAIgASgJEhYKDnJlc291cmNlX3R5cGVzGAMgAygJIkMKF1JlZnJlc2hTZXNzaW9uc1Jlc3BvbnNlEigKB3Jlc3VsdHMYASADKAsyFy5iZXJ0aC52MS5TZXNzaW9uUmVzdWx0Iq0BChpSZWluaXRpYWxpemVTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXdvcmtlcl9pZBgCIAEoCRIVCg1yZXNvdXJjZV90eXBlGAMgASgJEicKBmNvbmZpZxgEIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSKAoFZ3JhY2UYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ijAIKG1JlaW5pdGlhbGl6ZVNlc3Npb25SZXNwb25zZRItCgZzdGF0dXMYASABKA4yHS5iZXJ0aC52MS5TZXNzaW9uUmVzdWx0U3RhdHVzEhUKDXJlc291cmNlX3R5cGUYAiABKAkSFgoOb2xkX3Nlc3Npb25faWQYAyABKAkSFgoObmV3X3Nlc3Npb25faWQYBCABKAkSLwoOY29uZmlnX2FwcGxpZWQYBSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EiIKB3Nlc3Npb24YBiABKAsyES5iZXJ0aC52MS5TZXNzaW9uEiIKB2ZhaWx1cmUYByABKAsyES5iZXJ0aC52MS5GYWlsdXJlImcKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJEhYKDnJlc291cmNlX3R5cGVzGAIgAygJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJIlQKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEiMKCHNlc3Npb25zGAEgAygLMhEuYmVydGgudjEuU2Vzc2lvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkigQEKFkRlc3Ryb3lTZXNzaW9uc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCgl3b3JrZXJfaWQYAiABKAkSFgoOcmVzb3VyY2VfdHlwZXMYAyADKAkSKAoFZ3JhY2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iQwoXRGVzdHJveVNlc3Npb25zUmVzcG9uc2USKAoHcmVzdWx0cxgBIAMoCzIXLmJlcnRoLnYxLlNlc3Npb25SZXN1bHQiUAoQTGlzdFRvb2xzUmVxdWVzdBIVCg1yZXNvdXJjZV90eXBlGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJImEKDFJlc291cmNlVHlwZRIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEi4KDWNvbmZpZ19zY2hlbWEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IoQBCgRUb29sEgwKBG5hbWUYASABKAkSEgoKc2hvcnRfbmFtZRgCIAEoCRIVCg1yZXNvdXJjZV90eXBlGAMgASgJEhMKC2Rlc2NyaXB0aW9uGAQgASgJEi4KDXBhcmFtc19zY2hlbWEYBSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0InsKEUxpc3RUb29sc1Jlc3BvbnNlEh0KBXRvb2xzGAEgAygLMg4uYmVydGgudjEuVG9vbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSLgoOcmVzb3VyY2VfdHlwZXMYAyADKAsyFi5iZXJ0aC52MS5SZXNvdXJjZVR5cGUiUQoSVmlld1Nlc3Npb25SZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIVCg1yZXNvdXJjZV90eXBlGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCKNAQoLVmlld1N0YXJ0ZWQSEgoKcHJvY2Vzc19pZBgBIAEoCRIQCghwcm90b2NvbBgCIAEoCRINCgV3aWR0aBgDIAEoBRIOCgZoZWlnaHQYBCABKAUSEQoJcmVhZF9vbmx5GAUgASgIEhIKCnNlc3Npb25faWQYBiABKAkSEgoKc2FuZGJveF9pZBgHIAEoCSKqAQoTVmlld1Nlc3Npb25SZXNwb25zZRIoCgdzdGFydGVkGAEgASgLMhUuYmVydGgudjEuVmlld1N0YXJ0ZWRIABIOCgRkYXRhGAIgASgMSAASJgoGZXhpdGVkGAMgASgLMhQuYmVydGgudjEuRXhpdFN0YXR1c0gAEigKCWtlZXBhbGl2ZRgEIAEoCzITLmJlcnRoLnYxLktlZXBhbGl2ZUgAQgcKBWV2ZW50KooBCg1TZXNzaW9uU3RhdHVzEh4KGlNFU1NJT05fU1RBVFVTX1VOU1BFQ0lGSUVEEAASHwobU0VTU0lPTl9TVEFUVVNfSU5JVElBTElaSU5HEAESGQoVU0VTU0lPTl9TVEFUVVNfQUNUSVZFEAISHQoZU0VTU0lPTl9TVEFUVVNfREVTVFJPWUlORxADKrsCChNTZXNzaW9uUmVzdWx0U3RhdHVzEiUKIVNFU1NJT05fUkVTVUxUX1NUQVRVU19VTlNQRUNJRklFRBAAEiEKHVNFU1NJT05fUkVTVUxUX1NUQVRVU19DUkVBVEVEEAESIAocU0VTU0lPTl9SRVNVTFRfU1RBVFVTX0VYSVNUUxACEicKI1NFU1NJT05fUkVTVUxUX1NUQVRVU19SRUlOSVRJQUxJWkVEEAMSIwofU0VTU0lPTl9SRVNVTFRfU1RBVFVTX1JFRlJFU0hFRBAEEiMKH1NFU1NJT05fUkVTVUxUX1NUQVRVU19ERVNUUk9ZRUQQBRIjCh9TRVNTSU9OX1JFU1VMVF9TVEFUVVNfTk9UX0ZPVU5EEAYSIAocU0VTU0lPTl9SRVNVTFRfU1RBVFVTX0ZBSUxFRBAHMu0GCg5TZXNzaW9uU2VydmljZRJTCg5DcmVhdGVTZXNzaW9ucxIfLmJlcnRoLnYxLkNyZWF0ZVNlc3Npb25zUmVxdWVzdBogLmJlcnRoLnYxLkNyZWF0ZVNlc3Npb25zUmVzcG9uc2USSgoLRXhlY3V0ZVRvb2wSHC5iZXJ0aC52MS5FeGVjdXRlVG9vbFJlcXVlc3QaHS5iZXJ0aC52MS5FeGVjdXRlVG9vbFJlc3BvbnNlEl4KEUV4ZWN1dGVUb29sU3RyZWFtEiIuYmVydGgudjEuRXhlY3V0ZVRvb2xTdHJlYW1SZXF1ZXN0GiMuYmVydGgudjEuRXhlY3V0ZVRvb2xTdHJlYW1SZXNwb25zZTABElkKEEV4ZWN1dGVUb29sQmF0Y2gSIS5iZXJ0aC52MS5FeGVjdXRlVG9vbEJhdGNoUmVxdWVzdBoiLmJlcnRoLnYxLkV4ZWN1dGVUb29sQmF0Y2hSZXNwb25zZRJMCgtWaWV3U2Vzc2lvbhIcLmJlcnRoLnYxLlZpZXdTZXNzaW9uUmVxdWVzdBodLmJlcnRoLnYxLlZpZXdTZXNzaW9uUmVzcG9uc2UwARJWCg9SZWZyZXNoU2Vzc2lvbnMSIC5iZXJ0aC52MS5SZWZyZXNoU2Vzc2lvbnNSZXF1ZXN0GiEuYmVydGgudjEuUmVmcmVzaFNlc3Npb25zUmVzcG9uc2USYgoTUmVpbml0aWFsaXplU2Vzc2lvbhIkLmJlcnRoLnYxLlJlaW5pdGlhbGl6ZVNlc3Npb25SZXF1ZXN0GiUuYmVydGgudjEuUmVpbml0aWFsaXplU2Vzc2lvblJlc3BvbnNlElIKDExpc3RTZXNzaW9ucxIdLmJlcnRoLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaHi5iZXJ0aC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBElYKD0Rlc3Ryb3lTZXNzaW9ucxIgLmJlcnRoLnYxLkRlc3Ryb3lTZXNzaW9uc1JlcXVlc3QaIS5iZXJ0aC52MS5EZXN0cm95U2Vzc2lvbnNSZXNwb25zZRJJCglMaXN0VG9vbHMSGi5iZXJ0aC52MS5MaXN0VG9vbHNSZXF1ZXN0GhsuYmVydGgudjEuTGlzdFRvb2xzUmVzcG9uc2UiA5ACAUI9CghiZXJ0aC52MUIMU2Vzc2lvblByb3RvUAFaEGJlcnRoL3YxO2JlcnRodjGiAgNCVEiqAghCZXJ0aC5WMWIGcHJvdG8z",
-    [
-      file_berth_v1_error,
-      file_berth_v1_process,
-      file_google_protobuf_duration,
-      file_google_protobuf_struct,
-      file_google_protobuf_timestamp,
-    ],
-  );
+export const file_berth_v1_session = /*@__PURE__*/
+  fileDesc("ChZiZXJ0aC92MS9zZXNzaW9uLnByb3RvEghiZXJ0aC52MSLMAQoPU2Vzc2lvblJlc291cmNlEhUKDXJlc291cmNlX3R5cGUYASABKAkSJwoGY29uZmlnGAIgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBITCgtjdXN0b21fbmFtZRgDIAEoCRISCgpzYW5kYm94X2lkGAQgASgJEhIKCmdlbmVyYXRpb24YBSABKAMSFAoMd29ya3NwYWNlX2lkGAYgASgJEiYKA3R0bBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLJAwoHU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJd29ya2VyX2lkGAMgASgJEhUKDXJlc291cmNlX3R5cGUYBCABKAkSJwoGc3RhdHVzGAUgASgOMhcuYmVydGgudjEuU2Vzc2lvblN0YXR1cxInCgZjb25maWcYBiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhMKC2N1c3RvbV9uYW1lGAcgASgJEhIKCnNhbmRib3hfaWQYCCABKAkSFAoMd29ya3NwYWNlX2lkGAkgASgJEiYKA3R0bBgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIvCgtjcmVhdGVfdGltZRgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoObGFzdF91c2VkX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxhY3RpdmVfY2FsbHMYDiABKAUSDQoFb3duZXIYDyABKAkinQEKDVNlc3Npb25SZXN1bHQSFQoNcmVzb3VyY2VfdHlwZRgBIAEoCRItCgZzdGF0dXMYAiABKA4yHS5iZXJ0aC52MS5TZXNzaW9uUmVzdWx0U3RhdHVzEiIKB3Nlc3Npb24YAyABKAsyES5iZXJ0aC52MS5TZXNzaW9uEiIKB2ZhaWx1cmUYBCABKAsyES5iZXJ0aC52MS5GYWlsdXJlImwKFUNyZWF0ZVNlc3Npb25zUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXdvcmtlcl9pZBgCIAEoCRIsCglyZXNvdXJjZXMYAyADKAsyGS5iZXJ0aC52MS5TZXNzaW9uUmVzb3VyY2UiQgoWQ3JlYXRlU2Vzc2lvbnNSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcuYmVydGgudjEuU2Vzc2lvblJlc3VsdCKwAQoSRXhlY3V0ZVRvb2xSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJd29ya2VyX2lkGAIgASgJEgwKBHRvb2wYAyABKAkSJwoGcGFyYW1zGAQgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIqCgd0aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhAKCHRyYWNlX2lkGAYgASgJIj8KCkF0dGFjaG1lbnQSEgoKbWVkaWFfdHlwZRgBIAEoCRIPCgdjb250ZW50GAIgASgMEgwKBG5hbWUYAyABKAki1AEKCFRvb2xNZXRhEgwKBHRvb2wYASABKAkSEQoJZnVsbF9uYW1lGAIgASgJEhUKDXJlc291cmNlX3R5cGUYAyABKAkSEgoKc2Vzc2lvbl9pZBgEIAEoCRIeChF0ZW1wb3Jhcnlfc2Vzc2lvbhgFIAEoCEgAiAEBEhAKCHRyYWNlX2lkGAYgASgJEh4KEWV4ZWN1dGlvbl90aW1lX21zGAcgASgFSAGIAQFCFAoSX3RlbXBvcmFyeV9zZXNzaW9uQhQKEl9leGVjdXRpb25fdGltZV9tcyK1AQoTRXhlY3V0ZVRvb2xSZXNwb25zZRIRCgRjb2RlGAEgASgFSACIAQESDwoHbWVzc2FnZRgCIAEoCRIkCgRkYXRhGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEikKC2F0dGFjaG1lbnRzGAQgAygLMhQuYmVydGgudjEuQXR0YWNobWVudBIgCgRtZXRhGAUgASgLMhIuYmVydGgudjEuVG9vbE1ldGFCBwoFX2NvZGUitgEKGEV4ZWN1dGVUb29sU3RyZWFtUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXdvcmtlcl9pZBgCIAEoCRIMCgR0b29sGAMgASgJEicKBnBhcmFtcxgEIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSKgoHdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCgh0cmFjZV9pZBgGIAEoCSIvCgtUb29sU3RhcnRlZBIgCgRtZXRhGAEgASgLMhIuYmVydGgudjEuVG9vbE1ldGEiQgoKVG9vbE91dHB1dBImCgZzdHJlYW0YASABKA4yFi5iZXJ0aC52MS5PdXRwdXRTdHJlYW0SDAoEZGF0YRgCIAEoDCLTAQoZRXhlY3V0ZVRvb2xTdHJlYW1SZXNwb25zZRIoCgdzdGFydGVkGAEgASgLMhUuYmVydGgudjEuVG9vbFN0YXJ0ZWRIABImCgZvdXRwdXQYAiABKAsyFC5iZXJ0aC52MS5Ub29sT3V0cHV0SAASMQoIcmVzcG9uc2UYAyABKAsyHS5iZXJ0aC52MS5FeGVjdXRlVG9vbFJlc3BvbnNlSAASKAoJa2VlcGFsaXZlGAQgASgLMhMuYmVydGgudjEuS2VlcGFsaXZlSABCBwoFZXZlbnQifwoIVG9vbENhbGwSDAoEdG9vbBgBIAEoCRInCgZwYXJhbXMYAiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EioKB3RpbWVvdXQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEAoIdHJhY2VfaWQYBCABKAkingEKF0V4ZWN1dGVUb29sQmF0Y2hSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJd29ya2VyX2lkGAIgASgJEiEKBWNhbGxzGAMgAygLMhIuYmVydGgudjEuVG9vbENhbGwSEAoIcGFyYWxsZWwYBCABKAgSFQoNc3RvcF9vbl9lcnJvchgFIAEoCBIQCgh0cmFjZV9pZBgGIAEoCSIRCg9Ub29sQ2FsbFNraXBwZWQiogEKDlRvb2xDYWxsUmVzdWx0EjEKCHJlc3BvbnNlGAEgASgLMh0uYmVydGgudjEuRXhlY3V0ZVRvb2xSZXNwb25zZUgAEiQKB2ZhaWx1cmUYAiABKAsyES5iZXJ0aC52MS5GYWlsdXJlSAASLAoHc2tpcHBlZBgDIAEoCzIZLmJlcnRoLnYxLlRvb2xDYWxsU2tpcHBlZEgAQgkKB291dGNvbWUiRQoYRXhlY3V0ZVRvb2xCYXRjaFJlc3BvbnNlEikKB3Jlc3VsdHMYASADKAsyGC5iZXJ0aC52MS5Ub29sQ2FsbFJlc3VsdCJXChZSZWZyZXNoU2Vzc2lvbnNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJd29ya2VyX2lkGAIgASgJEhYKDnJlc291cmNlX3R5cGVzGAMgAygJIkMKF1JlZnJlc2hTZXNzaW9uc1Jlc3BvbnNlEigKB3Jlc3VsdHMYASADKAsyFy5iZXJ0aC52MS5TZXNzaW9uUmVzdWx0Iq0BChpSZWluaXRpYWxpemVTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXdvcmtlcl9pZBgCIAEoCRIVCg1yZXNvdXJjZV90eXBlGAMgASgJEicKBmNvbmZpZxgEIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSKAoFZ3JhY2UYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ijAIKG1JlaW5pdGlhbGl6ZVNlc3Npb25SZXNwb25zZRItCgZzdGF0dXMYASABKA4yHS5iZXJ0aC52MS5TZXNzaW9uUmVzdWx0U3RhdHVzEhUKDXJlc291cmNlX3R5cGUYAiABKAkSFgoOb2xkX3Nlc3Npb25faWQYAyABKAkSFgoObmV3X3Nlc3Npb25faWQYBCABKAkSLwoOY29uZmlnX2FwcGxpZWQYBSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EiIKB3Nlc3Npb24YBiABKAsyES5iZXJ0aC52MS5TZXNzaW9uEiIKB2ZhaWx1cmUYByABKAsyES5iZXJ0aC52MS5GYWlsdXJlImcKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJEhYKDnJlc291cmNlX3R5cGVzGAIgAygJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJIlQKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEiMKCHNlc3Npb25zGAEgAygLMhEuYmVydGgudjEuU2Vzc2lvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkigQEKFkRlc3Ryb3lTZXNzaW9uc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCgl3b3JrZXJfaWQYAiABKAkSFgoOcmVzb3VyY2VfdHlwZXMYAyADKAkSKAoFZ3JhY2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iQwoXRGVzdHJveVNlc3Npb25zUmVzcG9uc2USKAoHcmVzdWx0cxgBIAMoCzIXLmJlcnRoLnYxLlNlc3Npb25SZXN1bHQiUAoQTGlzdFRvb2xzUmVxdWVzdBIVCg1yZXNvdXJjZV90eXBlGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJImEKDFJlc291cmNlVHlwZRIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEi4KDWNvbmZpZ19zY2hlbWEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IoQBCgRUb29sEgwKBG5hbWUYASABKAkSEgoKc2hvcnRfbmFtZRgCIAEoCRIVCg1yZXNvdXJjZV90eXBlGAMgASgJEhMKC2Rlc2NyaXB0aW9uGAQgASgJEi4KDXBhcmFtc19zY2hlbWEYBSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0InsKEUxpc3RUb29sc1Jlc3BvbnNlEh0KBXRvb2xzGAEgAygLMg4uYmVydGgudjEuVG9vbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSLgoOcmVzb3VyY2VfdHlwZXMYAyADKAsyFi5iZXJ0aC52MS5SZXNvdXJjZVR5cGUiUQoSVmlld1Nlc3Npb25SZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIVCg1yZXNvdXJjZV90eXBlGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCKNAQoLVmlld1N0YXJ0ZWQSEgoKcHJvY2Vzc19pZBgBIAEoCRIQCghwcm90b2NvbBgCIAEoCRINCgV3aWR0aBgDIAEoBRIOCgZoZWlnaHQYBCABKAUSEQoJcmVhZF9vbmx5GAUgASgIEhIKCnNlc3Npb25faWQYBiABKAkSEgoKc2FuZGJveF9pZBgHIAEoCSKqAQoTVmlld1Nlc3Npb25SZXNwb25zZRIoCgdzdGFydGVkGAEgASgLMhUuYmVydGgudjEuVmlld1N0YXJ0ZWRIABIOCgRkYXRhGAIgASgMSAASJgoGZXhpdGVkGAMgASgLMhQuYmVydGgudjEuRXhpdFN0YXR1c0gAEigKCWtlZXBhbGl2ZRgEIAEoCzITLmJlcnRoLnYxLktlZXBhbGl2ZUgAQgcKBWV2ZW50KooBCg1TZXNzaW9uU3RhdHVzEh4KGlNFU1NJT05fU1RBVFVTX1VOU1BFQ0lGSUVEEAASHwobU0VTU0lPTl9TVEFUVVNfSU5JVElBTElaSU5HEAESGQoVU0VTU0lPTl9TVEFUVVNfQUNUSVZFEAISHQoZU0VTU0lPTl9TVEFUVVNfREVTVFJPWUlORxADKrsCChNTZXNzaW9uUmVzdWx0U3RhdHVzEiUKIVNFU1NJT05fUkVTVUxUX1NUQVRVU19VTlNQRUNJRklFRBAAEiEKHVNFU1NJT05fUkVTVUxUX1NUQVRVU19DUkVBVEVEEAESIAocU0VTU0lPTl9SRVNVTFRfU1RBVFVTX0VYSVNUUxACEicKI1NFU1NJT05fUkVTVUxUX1NUQVRVU19SRUlOSVRJQUxJWkVEEAMSIwofU0VTU0lPTl9SRVNVTFRfU1RBVFVTX1JFRlJFU0hFRBAEEiMKH1NFU1NJT05fUkVTVUxUX1NUQVRVU19ERVNUUk9ZRUQQBRIjCh9TRVNTSU9OX1JFU1VMVF9TVEFUVVNfTk9UX0ZPVU5EEAYSIAocU0VTU0lPTl9SRVNVTFRfU1RBVFVTX0ZBSUxFRBAHMu0GCg5TZXNzaW9uU2VydmljZRJTCg5DcmVhdGVTZXNzaW9ucxIfLmJlcnRoLnYxLkNyZWF0ZVNlc3Npb25zUmVxdWVzdBogLmJlcnRoLnYxLkNyZWF0ZVNlc3Npb25zUmVzcG9uc2USSgoLRXhlY3V0ZVRvb2wSHC5iZXJ0aC52MS5FeGVjdXRlVG9vbFJlcXVlc3QaHS5iZXJ0aC52MS5FeGVjdXRlVG9vbFJlc3BvbnNlEl4KEUV4ZWN1dGVUb29sU3RyZWFtEiIuYmVydGgudjEuRXhlY3V0ZVRvb2xTdHJlYW1SZXF1ZXN0GiMuYmVydGgudjEuRXhlY3V0ZVRvb2xTdHJlYW1SZXNwb25zZTABElkKEEV4ZWN1dGVUb29sQmF0Y2gSIS5iZXJ0aC52MS5FeGVjdXRlVG9vbEJhdGNoUmVxdWVzdBoiLmJlcnRoLnYxLkV4ZWN1dGVUb29sQmF0Y2hSZXNwb25zZRJMCgtWaWV3U2Vzc2lvbhIcLmJlcnRoLnYxLlZpZXdTZXNzaW9uUmVxdWVzdBodLmJlcnRoLnYxLlZpZXdTZXNzaW9uUmVzcG9uc2UwARJWCg9SZWZyZXNoU2Vzc2lvbnMSIC5iZXJ0aC52MS5SZWZyZXNoU2Vzc2lvbnNSZXF1ZXN0GiEuYmVydGgudjEuUmVmcmVzaFNlc3Npb25zUmVzcG9uc2USYgoTUmVpbml0aWFsaXplU2Vzc2lvbhIkLmJlcnRoLnYxLlJlaW5pdGlhbGl6ZVNlc3Npb25SZXF1ZXN0GiUuYmVydGgudjEuUmVpbml0aWFsaXplU2Vzc2lvblJlc3BvbnNlElIKDExpc3RTZXNzaW9ucxIdLmJlcnRoLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaHi5iZXJ0aC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBElYKD0Rlc3Ryb3lTZXNzaW9ucxIgLmJlcnRoLnYxLkRlc3Ryb3lTZXNzaW9uc1JlcXVlc3QaIS5iZXJ0aC52MS5EZXN0cm95U2Vzc2lvbnNSZXNwb25zZRJJCglMaXN0VG9vbHMSGi5iZXJ0aC52MS5MaXN0VG9vbHNSZXF1ZXN0GhsuYmVydGgudjEuTGlzdFRvb2xzUmVzcG9uc2UiA5ACAUI9CghiZXJ0aC52MUIMU2Vzc2lvblByb3RvUAFaEGJlcnRoL3YxO2JlcnRodjGiAgNCVEiqAghCZXJ0aC5WMWIGcHJvdG8z", [file_berth_v1_error, file_berth_v1_process, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message berth.v1.SessionResource.
  * Use `create(SessionResourceSchema)` to create a new message.
  */
-export const SessionResourceSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 0);
+export const SessionResourceSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 0);
 
 /**
  * Describes the message berth.v1.Session.
  * Use `create(SessionSchema)` to create a new message.
  */
-export const SessionSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 1);
+export const SessionSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 1);
 
 /**
  * Describes the message berth.v1.SessionResult.
  * Use `create(SessionResultSchema)` to create a new message.
  */
-export const SessionResultSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 2);
+export const SessionResultSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 2);
 
 /**
  * Describes the message berth.v1.CreateSessionsRequest.
  * Use `create(CreateSessionsRequestSchema)` to create a new message.
  */
-export const CreateSessionsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 3);
+export const CreateSessionsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 3);
 
 /**
  * Describes the message berth.v1.CreateSessionsResponse.
  * Use `create(CreateSessionsResponseSchema)` to create a new message.
  */
-export const CreateSessionsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 4);
+export const CreateSessionsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 4);
 
 /**
  * Describes the message berth.v1.ExecuteToolRequest.
  * Use `create(ExecuteToolRequestSchema)` to create a new message.
  */
-export const ExecuteToolRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 5);
+export const ExecuteToolRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 5);
 
 /**
  * Describes the message berth.v1.Attachment.
  * Use `create(AttachmentSchema)` to create a new message.
  */
-export const AttachmentSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 6);
+export const AttachmentSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 6);
 
 /**
  * Describes the message berth.v1.ToolMeta.
  * Use `create(ToolMetaSchema)` to create a new message.
  */
-export const ToolMetaSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 7);
+export const ToolMetaSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 7);
 
 /**
  * Describes the message berth.v1.ExecuteToolResponse.
  * Use `create(ExecuteToolResponseSchema)` to create a new message.
  */
-export const ExecuteToolResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 8);
+export const ExecuteToolResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 8);
 
 /**
  * Describes the message berth.v1.ExecuteToolStreamRequest.
  * Use `create(ExecuteToolStreamRequestSchema)` to create a new message.
  */
-export const ExecuteToolStreamRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 9);
+export const ExecuteToolStreamRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 9);
 
 /**
  * Describes the message berth.v1.ToolStarted.
  * Use `create(ToolStartedSchema)` to create a new message.
  */
-export const ToolStartedSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 10);
+export const ToolStartedSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 10);
 
 /**
  * Describes the message berth.v1.ToolOutput.
  * Use `create(ToolOutputSchema)` to create a new message.
  */
-export const ToolOutputSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 11);
+export const ToolOutputSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 11);
 
 /**
  * Describes the message berth.v1.ExecuteToolStreamResponse.
  * Use `create(ExecuteToolStreamResponseSchema)` to create a new message.
  */
-export const ExecuteToolStreamResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 12);
+export const ExecuteToolStreamResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 12);
 
 /**
  * Describes the message berth.v1.ToolCall.
  * Use `create(ToolCallSchema)` to create a new message.
  */
-export const ToolCallSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 13);
+export const ToolCallSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 13);
 
 /**
  * Describes the message berth.v1.ExecuteToolBatchRequest.
  * Use `create(ExecuteToolBatchRequestSchema)` to create a new message.
  */
-export const ExecuteToolBatchRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 14);
+export const ExecuteToolBatchRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 14);
 
 /**
  * Describes the message berth.v1.ToolCallSkipped.
  * Use `create(ToolCallSkippedSchema)` to create a new message.
  */
-export const ToolCallSkippedSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 15);
+export const ToolCallSkippedSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 15);
 
 /**
  * Describes the message berth.v1.ToolCallResult.
  * Use `create(ToolCallResultSchema)` to create a new message.
  */
-export const ToolCallResultSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 16);
+export const ToolCallResultSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 16);
 
 /**
  * Describes the message berth.v1.ExecuteToolBatchResponse.
  * Use `create(ExecuteToolBatchResponseSchema)` to create a new message.
  */
-export const ExecuteToolBatchResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 17);
+export const ExecuteToolBatchResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 17);
 
 /**
  * Describes the message berth.v1.RefreshSessionsRequest.
  * Use `create(RefreshSessionsRequestSchema)` to create a new message.
  */
-export const RefreshSessionsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 18);
+export const RefreshSessionsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 18);
 
 /**
  * Describes the message berth.v1.RefreshSessionsResponse.
  * Use `create(RefreshSessionsResponseSchema)` to create a new message.
  */
-export const RefreshSessionsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 19);
+export const RefreshSessionsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 19);
 
 /**
  * Describes the message berth.v1.ReinitializeSessionRequest.
  * Use `create(ReinitializeSessionRequestSchema)` to create a new message.
  */
-export const ReinitializeSessionRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 20);
+export const ReinitializeSessionRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 20);
 
 /**
  * Describes the message berth.v1.ReinitializeSessionResponse.
  * Use `create(ReinitializeSessionResponseSchema)` to create a new message.
  */
-export const ReinitializeSessionResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 21);
+export const ReinitializeSessionResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 21);
 
 /**
  * Describes the message berth.v1.ListSessionsRequest.
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
-export const ListSessionsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 22);
+export const ListSessionsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 22);
 
 /**
  * Describes the message berth.v1.ListSessionsResponse.
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
-export const ListSessionsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 23);
+export const ListSessionsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 23);
 
 /**
  * Describes the message berth.v1.DestroySessionsRequest.
  * Use `create(DestroySessionsRequestSchema)` to create a new message.
  */
-export const DestroySessionsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 24);
+export const DestroySessionsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 24);
 
 /**
  * Describes the message berth.v1.DestroySessionsResponse.
  * Use `create(DestroySessionsResponseSchema)` to create a new message.
  */
-export const DestroySessionsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 25);
+export const DestroySessionsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 25);
 
 /**
  * Describes the message berth.v1.ListToolsRequest.
  * Use `create(ListToolsRequestSchema)` to create a new message.
  */
-export const ListToolsRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 26);
+export const ListToolsRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 26);
 
 /**
  * Describes the message berth.v1.ResourceType.
  * Use `create(ResourceTypeSchema)` to create a new message.
  */
-export const ResourceTypeSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 27);
+export const ResourceTypeSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 27);
 
 /**
  * Describes the message berth.v1.Tool.
  * Use `create(ToolSchema)` to create a new message.
  */
-export const ToolSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 28);
+export const ToolSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 28);
 
 /**
  * Describes the message berth.v1.ListToolsResponse.
  * Use `create(ListToolsResponseSchema)` to create a new message.
  */
-export const ListToolsResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 29);
+export const ListToolsResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 29);
 
 /**
  * Describes the message berth.v1.ViewSessionRequest.
  * Use `create(ViewSessionRequestSchema)` to create a new message.
  */
-export const ViewSessionRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 30);
+export const ViewSessionRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 30);
 
 /**
  * Describes the message berth.v1.ViewStarted.
  * Use `create(ViewStartedSchema)` to create a new message.
  */
-export const ViewStartedSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 31);
+export const ViewStartedSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 31);
 
 /**
  * Describes the message berth.v1.ViewSessionResponse.
  * Use `create(ViewSessionResponseSchema)` to create a new message.
  */
-export const ViewSessionResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_session, 32);
+export const ViewSessionResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_session, 32);
 
 /**
  * Describes the enum berth.v1.SessionStatus.
  */
-export const SessionStatusSchema = /*@__PURE__*/ enumDesc(file_berth_v1_session, 0);
+export const SessionStatusSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_session, 0);
 
 /**
  * SessionStatus is where a session stands in its life.
  *
  * @generated from enum berth.v1.SessionStatus
  */
-export const SessionStatus = /*@__PURE__*/ tsEnum(SessionStatusSchema);
+export const SessionStatus = /*@__PURE__*/
+  tsEnum(SessionStatusSchema);
 
 /**
  * Describes the enum berth.v1.SessionResultStatus.
  */
-export const SessionResultStatusSchema = /*@__PURE__*/ enumDesc(file_berth_v1_session, 1);
+export const SessionResultStatusSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_session, 1);
 
 /**
  * SessionResultStatus is what a call did to one session.
  *
  * @generated from enum berth.v1.SessionResultStatus
  */
-export const SessionResultStatus = /*@__PURE__*/ tsEnum(SessionResultStatusSchema);
+export const SessionResultStatus = /*@__PURE__*/
+  tsEnum(SessionResultStatusSchema);
 
 /**
  * SessionService keeps sessions: stateful resources of a worker (a shell, a
@@ -267,4 +290,6 @@ export const SessionResultStatus = /*@__PURE__*/ tsEnum(SessionResultStatusSchem
  *
  * @generated from service berth.v1.SessionService
  */
-export const SessionService = /*@__PURE__*/ serviceDesc(file_berth_v1_session, 0);
+export const SessionService = /*@__PURE__*/
+  serviceDesc(file_berth_v1_session, 0);
+

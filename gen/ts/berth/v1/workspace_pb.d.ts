@@ -2,8 +2,8 @@
 // @generated from file berth/v1/workspace.proto (package berth.v1, syntax proto3)
 /* eslint-disable */
 
-import type { Message } from "@bufbuild/protobuf";
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Sandbox, SandboxSpec } from "./sandbox_pb.js";
 
@@ -772,26 +772,23 @@ export declare type ImportWorkspaceRequest = Message<"berth.v1.ImportWorkspaceRe
    *
    * @generated from oneof berth.v1.ImportWorkspaceRequest.part
    */
-  part:
-    | {
-        /**
-         * Where the files go. Always first, once.
-         *
-         * @generated from field: berth.v1.ImportWorkspaceHeader header = 1;
-         */
-        value: ImportWorkspaceHeader;
-        case: "header";
-      }
-    | {
-        /**
-         * The next bytes. At most 1 MiB.
-         *
-         * @generated from field: bytes chunk = 2;
-         */
-        value: Uint8Array;
-        case: "chunk";
-      }
-    | { case: undefined; value?: undefined };
+  part: {
+    /**
+     * Where the files go. Always first, once.
+     *
+     * @generated from field: berth.v1.ImportWorkspaceHeader header = 1;
+     */
+    value: ImportWorkspaceHeader;
+    case: "header";
+  } | {
+    /**
+     * The next bytes. At most 1 MiB.
+     *
+     * @generated from field: bytes chunk = 2;
+     */
+    value: Uint8Array;
+    case: "chunk";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -904,7 +901,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof CreateWorkspaceRequestSchema;
     output: typeof CreateWorkspaceResponseSchema;
-  };
+  },
   /**
    * GetWorkspace reads one workspace.
    *
@@ -918,7 +915,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof GetWorkspaceRequestSchema;
     output: typeof GetWorkspaceResponseSchema;
-  };
+  },
   /**
    * ListWorkspaces lists workspaces in byte order of their ids. Broken ones are
    * left out of the list and reported beside it.
@@ -931,7 +928,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof ListWorkspacesRequestSchema;
     output: typeof ListWorkspacesResponseSchema;
-  };
+  },
   /**
    * EnsureWorkspaceSandbox makes sure that the workspace has a running sandbox:
    * it makes the workspace where there is none, reuses its sandbox where that
@@ -952,7 +949,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof EnsureWorkspaceSandboxRequestSchema;
     output: typeof EnsureWorkspaceSandboxResponseSchema;
-  };
+  },
   /**
    * StopWorkspaceSandbox deletes the workspace's sandbox, as
    * SandboxService.DeleteSandbox does. Directory and references stay.
@@ -967,7 +964,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof StopWorkspaceSandboxRequestSchema;
     output: typeof StopWorkspaceSandboxResponseSchema;
-  };
+  },
   /**
    * AddTraceRef records that a trace uses the workspace, which is made where
    * there is none. A trace belongs to one workspace: added to another, it leaves
@@ -982,7 +979,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof AddTraceRefRequestSchema;
     output: typeof AddTraceRefResponseSchema;
-  };
+  },
   /**
    * RemoveTraceRef records that a trace does not use the workspace any more.
    * Idempotent: a trace that does not belong to this workspace is OK, and stays
@@ -996,7 +993,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof RemoveTraceRefRequestSchema;
     output: typeof RemoveTraceRefResponseSchema;
-  };
+  },
   /**
    * LookupTrace finds the workspace that a trace belongs to.
    *
@@ -1008,7 +1005,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof LookupTraceRequestSchema;
     output: typeof LookupTraceResponseSchema;
-  };
+  },
   /**
    * CleanupWorkspace ends the use of a workspace: every sandbox that it appears
    * in is deleted first, then its references are cleared. With force the
@@ -1031,7 +1028,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "unary";
     input: typeof CleanupWorkspaceRequestSchema;
     output: typeof CleanupWorkspaceResponseSchema;
-  };
+  },
   /**
    * ExportWorkspace streams the directory as an uncompressed tar (POSIX pax) with
    * names relative to it. Symbolic links are archived as links. Sockets, and files
@@ -1048,7 +1045,7 @@ export declare const WorkspaceService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExportWorkspaceRequestSchema;
     output: typeof ExportWorkspaceResponseSchema;
-  };
+  },
   /**
    * ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
    * where there is none: the first message holds the header, each one after it a
@@ -1069,5 +1066,6 @@ export declare const WorkspaceService: GenService<{
     methodKind: "client_streaming";
     input: typeof ImportWorkspaceRequestSchema;
     output: typeof ImportWorkspaceResponseSchema;
-  };
+  },
 }>;
+

@@ -3,180 +3,203 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_berth_v1_sandbox } from "./sandbox_pb.js";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file berth/v1/workspace.proto.
  */
-export const file_berth_v1_workspace =
-  /*@__PURE__*/
-  fileDesc(
-    "ChhiZXJ0aC92MS93b3Jrc3BhY2UucHJvdG8SCGJlcnRoLnYxIuMCCglXb3Jrc3BhY2USFAoMd29ya3NwYWNlX2lkGAEgASgJEgwKBHBhdGgYAiABKAkSEgoKdHJhY2VfcmVmcxgDIAMoCRIRCglyZWZfY291bnQYBCABKAUSEgoKc2FuZGJveF9pZBgFIAEoCRIXCgpzaXplX2J5dGVzGAYgASgDSACIAQESLwoLY3JlYXRlX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVvd25lchgJIAEoCRITCgtxdW90YV9ieXRlcxgKIAEoAxI1ChFxdW90YV9lbmZvcmNlbWVudBgLIAEoDjIaLmJlcnRoLnYxLlF1b3RhRW5mb3JjZW1lbnQSEgoKb3Zlcl9xdW90YRgMIAEoCEINCgtfc2l6ZV9ieXRlcyJCChZDcmVhdGVXb3Jrc3BhY2VSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSFAoMd29ya3NwYWNlX2lkGAIgASgJIlIKF0NyZWF0ZVdvcmtzcGFjZVJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZRIPCgdjcmVhdGVkGAIgASgIIkEKE0dldFdvcmtzcGFjZVJlcXVlc3QSFAoMd29ya3NwYWNlX2lkGAEgASgJEhQKDG1lYXN1cmVfc2l6ZRgCIAEoCCI+ChRHZXRXb3Jrc3BhY2VSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2UiPgoVTGlzdFdvcmtzcGFjZXNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIkYKD0Jyb2tlbldvcmtzcGFjZRIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIPCgdtZXNzYWdlGAMgASgJIoUBChZMaXN0V29ya3NwYWNlc1Jlc3BvbnNlEicKCndvcmtzcGFjZXMYASADKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEikKBmJyb2tlbhgDIAMoCzIZLmJlcnRoLnYxLkJyb2tlbldvcmtzcGFjZSJuCh1FbnN1cmVXb3Jrc3BhY2VTYW5kYm94UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIjCgRzcGVjGAMgASgLMhUuYmVydGgudjEuU2FuZGJveFNwZWMioAEKHkVuc3VyZVdvcmtzcGFjZVNhbmRib3hSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2USIgoHc2FuZGJveBgCIAEoCzIRLmJlcnRoLnYxLlNhbmRib3gSIgoac2FuZGJveF91bmF2YWlsYWJsZV9yZWFzb24YAyABKAkSDgoGcmV1c2VkGAQgASgIInEKG1N0b3BXb3Jrc3BhY2VTYW5kYm94UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIoCgVncmFjZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJGChxTdG9wV29ya3NwYWNlU2FuZGJveFJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZSJQChJBZGRUcmFjZVJlZlJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSEAoIdHJhY2VfaWQYAyABKAkiXAoTQWRkVHJhY2VSZWZSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2USHQoVcHJldmlvdXNfd29ya3NwYWNlX2lkGAIgASgJIlMKFVJlbW92ZVRyYWNlUmVmUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIQCgh0cmFjZV9pZBgDIAEoCSJAChZSZW1vdmVUcmFjZVJlZlJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZSImChJMb29rdXBUcmFjZVJlcXVlc3QSEAoIdHJhY2VfaWQYASABKAkiPQoTTG9va3VwVHJhY2VSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2UifAoXQ2xlYW51cFdvcmtzcGFjZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSDQoFZm9yY2UYAyABKAgSKAoFZ3JhY2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ibgoYQ2xlYW51cFdvcmtzcGFjZVJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZRIZChFjbGVhcmVkX3JlZl9jb3VudBgCIAEoBRIPCgdkZWxldGVkGAMgASgIIi4KFkV4cG9ydFdvcmtzcGFjZVJlcXVlc3QSFAoMd29ya3NwYWNlX2lkGAEgASgJIigKF0V4cG9ydFdvcmtzcGFjZVJlc3BvbnNlEg0KBWNodW5rGAEgASgMIlIKFUltcG9ydFdvcmtzcGFjZUhlYWRlchISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIPCgdyZXBsYWNlGAMgASgIImQKFkltcG9ydFdvcmtzcGFjZVJlcXVlc3QSMQoGaGVhZGVyGAEgASgLMh8uYmVydGgudjEuSW1wb3J0V29ya3NwYWNlSGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIGCgRwYXJ0ImoKF0ltcG9ydFdvcmtzcGFjZVJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZRITCgtlbnRyeV9jb3VudBgCIAEoAxISCgpzaXplX2J5dGVzGAMgASgDKpABChBRdW90YUVuZm9yY2VtZW50EiEKHVFVT1RBX0VORk9SQ0VNRU5UX1VOU1BFQ0lGSUVEEAASGgoWUVVPVEFfRU5GT1JDRU1FTlRfTk9ORRABEh4KGlFVT1RBX0VORk9SQ0VNRU5UX0VORk9SQ0VEEAISHQoZUVVPVEFfRU5GT1JDRU1FTlRfV0FUQ0hFRBADMvIHChBXb3Jrc3BhY2VTZXJ2aWNlElYKD0NyZWF0ZVdvcmtzcGFjZRIgLmJlcnRoLnYxLkNyZWF0ZVdvcmtzcGFjZVJlcXVlc3QaIS5iZXJ0aC52MS5DcmVhdGVXb3Jrc3BhY2VSZXNwb25zZRJSCgxHZXRXb3Jrc3BhY2USHS5iZXJ0aC52MS5HZXRXb3Jrc3BhY2VSZXF1ZXN0Gh4uYmVydGgudjEuR2V0V29ya3NwYWNlUmVzcG9uc2UiA5ACARJYCg5MaXN0V29ya3NwYWNlcxIfLmJlcnRoLnYxLkxpc3RXb3Jrc3BhY2VzUmVxdWVzdBogLmJlcnRoLnYxLkxpc3RXb3Jrc3BhY2VzUmVzcG9uc2UiA5ACARJrChZFbnN1cmVXb3Jrc3BhY2VTYW5kYm94EicuYmVydGgudjEuRW5zdXJlV29ya3NwYWNlU2FuZGJveFJlcXVlc3QaKC5iZXJ0aC52MS5FbnN1cmVXb3Jrc3BhY2VTYW5kYm94UmVzcG9uc2USZQoUU3RvcFdvcmtzcGFjZVNhbmRib3gSJS5iZXJ0aC52MS5TdG9wV29ya3NwYWNlU2FuZGJveFJlcXVlc3QaJi5iZXJ0aC52MS5TdG9wV29ya3NwYWNlU2FuZGJveFJlc3BvbnNlEkoKC0FkZFRyYWNlUmVmEhwuYmVydGgudjEuQWRkVHJhY2VSZWZSZXF1ZXN0Gh0uYmVydGgudjEuQWRkVHJhY2VSZWZSZXNwb25zZRJTCg5SZW1vdmVUcmFjZVJlZhIfLmJlcnRoLnYxLlJlbW92ZVRyYWNlUmVmUmVxdWVzdBogLmJlcnRoLnYxLlJlbW92ZVRyYWNlUmVmUmVzcG9uc2USTwoLTG9va3VwVHJhY2USHC5iZXJ0aC52MS5Mb29rdXBUcmFjZVJlcXVlc3QaHS5iZXJ0aC52MS5Mb29rdXBUcmFjZVJlc3BvbnNlIgOQAgESWQoQQ2xlYW51cFdvcmtzcGFjZRIhLmJlcnRoLnYxLkNsZWFudXBXb3Jrc3BhY2VSZXF1ZXN0GiIuYmVydGgudjEuQ2xlYW51cFdvcmtzcGFjZVJlc3BvbnNlEl0KD0V4cG9ydFdvcmtzcGFjZRIgLmJlcnRoLnYxLkV4cG9ydFdvcmtzcGFjZVJlcXVlc3QaIS5iZXJ0aC52MS5FeHBvcnRXb3Jrc3BhY2VSZXNwb25zZSIDkAIBMAESWAoPSW1wb3J0V29ya3NwYWNlEiAuYmVydGgudjEuSW1wb3J0V29ya3NwYWNlUmVxdWVzdBohLmJlcnRoLnYxLkltcG9ydFdvcmtzcGFjZVJlc3BvbnNlKAFCPwoIYmVydGgudjFCDldvcmtzcGFjZVByb3RvUAFaEGJlcnRoL3YxO2JlcnRodjGiAgNCVEiqAghCZXJ0aC5WMWIGcHJvdG8z",
-    [file_berth_v1_sandbox, file_google_protobuf_duration, file_google_protobuf_timestamp],
-  );
+export const file_berth_v1_workspace = /*@__PURE__*/
+  fileDesc("ChhiZXJ0aC92MS93b3Jrc3BhY2UucHJvdG8SCGJlcnRoLnYxIuMCCglXb3Jrc3BhY2USFAoMd29ya3NwYWNlX2lkGAEgASgJEgwKBHBhdGgYAiABKAkSEgoKdHJhY2VfcmVmcxgDIAMoCRIRCglyZWZfY291bnQYBCABKAUSEgoKc2FuZGJveF9pZBgFIAEoCRIXCgpzaXplX2J5dGVzGAYgASgDSACIAQESLwoLY3JlYXRlX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVvd25lchgJIAEoCRITCgtxdW90YV9ieXRlcxgKIAEoAxI1ChFxdW90YV9lbmZvcmNlbWVudBgLIAEoDjIaLmJlcnRoLnYxLlF1b3RhRW5mb3JjZW1lbnQSEgoKb3Zlcl9xdW90YRgMIAEoCEINCgtfc2l6ZV9ieXRlcyJCChZDcmVhdGVXb3Jrc3BhY2VSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSFAoMd29ya3NwYWNlX2lkGAIgASgJIlIKF0NyZWF0ZVdvcmtzcGFjZVJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZRIPCgdjcmVhdGVkGAIgASgIIkEKE0dldFdvcmtzcGFjZVJlcXVlc3QSFAoMd29ya3NwYWNlX2lkGAEgASgJEhQKDG1lYXN1cmVfc2l6ZRgCIAEoCCI+ChRHZXRXb3Jrc3BhY2VSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2UiPgoVTGlzdFdvcmtzcGFjZXNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIkYKD0Jyb2tlbldvcmtzcGFjZRIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIPCgdtZXNzYWdlGAMgASgJIoUBChZMaXN0V29ya3NwYWNlc1Jlc3BvbnNlEicKCndvcmtzcGFjZXMYASADKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEikKBmJyb2tlbhgDIAMoCzIZLmJlcnRoLnYxLkJyb2tlbldvcmtzcGFjZSJuCh1FbnN1cmVXb3Jrc3BhY2VTYW5kYm94UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIjCgRzcGVjGAMgASgLMhUuYmVydGgudjEuU2FuZGJveFNwZWMioAEKHkVuc3VyZVdvcmtzcGFjZVNhbmRib3hSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2USIgoHc2FuZGJveBgCIAEoCzIRLmJlcnRoLnYxLlNhbmRib3gSIgoac2FuZGJveF91bmF2YWlsYWJsZV9yZWFzb24YAyABKAkSDgoGcmV1c2VkGAQgASgIInEKG1N0b3BXb3Jrc3BhY2VTYW5kYm94UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIoCgVncmFjZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJGChxTdG9wV29ya3NwYWNlU2FuZGJveFJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZSJQChJBZGRUcmFjZVJlZlJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSEAoIdHJhY2VfaWQYAyABKAkiXAoTQWRkVHJhY2VSZWZSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2USHQoVcHJldmlvdXNfd29ya3NwYWNlX2lkGAIgASgJIlMKFVJlbW92ZVRyYWNlUmVmUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIQCgh0cmFjZV9pZBgDIAEoCSJAChZSZW1vdmVUcmFjZVJlZlJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZSImChJMb29rdXBUcmFjZVJlcXVlc3QSEAoIdHJhY2VfaWQYASABKAkiPQoTTG9va3VwVHJhY2VSZXNwb25zZRImCgl3b3Jrc3BhY2UYASABKAsyEy5iZXJ0aC52MS5Xb3Jrc3BhY2UifAoXQ2xlYW51cFdvcmtzcGFjZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSDQoFZm9yY2UYAyABKAgSKAoFZ3JhY2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ibgoYQ2xlYW51cFdvcmtzcGFjZVJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZRIZChFjbGVhcmVkX3JlZl9jb3VudBgCIAEoBRIPCgdkZWxldGVkGAMgASgIIi4KFkV4cG9ydFdvcmtzcGFjZVJlcXVlc3QSFAoMd29ya3NwYWNlX2lkGAEgASgJIigKF0V4cG9ydFdvcmtzcGFjZVJlc3BvbnNlEg0KBWNodW5rGAEgASgMIlIKFUltcG9ydFdvcmtzcGFjZUhlYWRlchISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDHdvcmtzcGFjZV9pZBgCIAEoCRIPCgdyZXBsYWNlGAMgASgIImQKFkltcG9ydFdvcmtzcGFjZVJlcXVlc3QSMQoGaGVhZGVyGAEgASgLMh8uYmVydGgudjEuSW1wb3J0V29ya3NwYWNlSGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIGCgRwYXJ0ImoKF0ltcG9ydFdvcmtzcGFjZVJlc3BvbnNlEiYKCXdvcmtzcGFjZRgBIAEoCzITLmJlcnRoLnYxLldvcmtzcGFjZRITCgtlbnRyeV9jb3VudBgCIAEoAxISCgpzaXplX2J5dGVzGAMgASgDKpABChBRdW90YUVuZm9yY2VtZW50EiEKHVFVT1RBX0VORk9SQ0VNRU5UX1VOU1BFQ0lGSUVEEAASGgoWUVVPVEFfRU5GT1JDRU1FTlRfTk9ORRABEh4KGlFVT1RBX0VORk9SQ0VNRU5UX0VORk9SQ0VEEAISHQoZUVVPVEFfRU5GT1JDRU1FTlRfV0FUQ0hFRBADMvIHChBXb3Jrc3BhY2VTZXJ2aWNlElYKD0NyZWF0ZVdvcmtzcGFjZRIgLmJlcnRoLnYxLkNyZWF0ZVdvcmtzcGFjZVJlcXVlc3QaIS5iZXJ0aC52MS5DcmVhdGVXb3Jrc3BhY2VSZXNwb25zZRJSCgxHZXRXb3Jrc3BhY2USHS5iZXJ0aC52MS5HZXRXb3Jrc3BhY2VSZXF1ZXN0Gh4uYmVydGgudjEuR2V0V29ya3NwYWNlUmVzcG9uc2UiA5ACARJYCg5MaXN0V29ya3NwYWNlcxIfLmJlcnRoLnYxLkxpc3RXb3Jrc3BhY2VzUmVxdWVzdBogLmJlcnRoLnYxLkxpc3RXb3Jrc3BhY2VzUmVzcG9uc2UiA5ACARJrChZFbnN1cmVXb3Jrc3BhY2VTYW5kYm94EicuYmVydGgudjEuRW5zdXJlV29ya3NwYWNlU2FuZGJveFJlcXVlc3QaKC5iZXJ0aC52MS5FbnN1cmVXb3Jrc3BhY2VTYW5kYm94UmVzcG9uc2USZQoUU3RvcFdvcmtzcGFjZVNhbmRib3gSJS5iZXJ0aC52MS5TdG9wV29ya3NwYWNlU2FuZGJveFJlcXVlc3QaJi5iZXJ0aC52MS5TdG9wV29ya3NwYWNlU2FuZGJveFJlc3BvbnNlEkoKC0FkZFRyYWNlUmVmEhwuYmVydGgudjEuQWRkVHJhY2VSZWZSZXF1ZXN0Gh0uYmVydGgudjEuQWRkVHJhY2VSZWZSZXNwb25zZRJTCg5SZW1vdmVUcmFjZVJlZhIfLmJlcnRoLnYxLlJlbW92ZVRyYWNlUmVmUmVxdWVzdBogLmJlcnRoLnYxLlJlbW92ZVRyYWNlUmVmUmVzcG9uc2USTwoLTG9va3VwVHJhY2USHC5iZXJ0aC52MS5Mb29rdXBUcmFjZVJlcXVlc3QaHS5iZXJ0aC52MS5Mb29rdXBUcmFjZVJlc3BvbnNlIgOQAgESWQoQQ2xlYW51cFdvcmtzcGFjZRIhLmJlcnRoLnYxLkNsZWFudXBXb3Jrc3BhY2VSZXF1ZXN0GiIuYmVydGgudjEuQ2xlYW51cFdvcmtzcGFjZVJlc3BvbnNlEl0KD0V4cG9ydFdvcmtzcGFjZRIgLmJlcnRoLnYxLkV4cG9ydFdvcmtzcGFjZVJlcXVlc3QaIS5iZXJ0aC52MS5FeHBvcnRXb3Jrc3BhY2VSZXNwb25zZSIDkAIBMAESWAoPSW1wb3J0V29ya3NwYWNlEiAuYmVydGgudjEuSW1wb3J0V29ya3NwYWNlUmVxdWVzdBohLmJlcnRoLnYxLkltcG9ydFdvcmtzcGFjZVJlc3BvbnNlKAFCPwoIYmVydGgudjFCDldvcmtzcGFjZVByb3RvUAFaEGJlcnRoL3YxO2JlcnRodjGiAgNCVEiqAghCZXJ0aC5WMWIGcHJvdG8z", [file_berth_v1_sandbox, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message berth.v1.Workspace.
  * Use `create(WorkspaceSchema)` to create a new message.
  */
-export const WorkspaceSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 0);
+export const WorkspaceSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 0);
 
 /**
  * Describes the message berth.v1.CreateWorkspaceRequest.
  * Use `create(CreateWorkspaceRequestSchema)` to create a new message.
  */
-export const CreateWorkspaceRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 1);
+export const CreateWorkspaceRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 1);
 
 /**
  * Describes the message berth.v1.CreateWorkspaceResponse.
  * Use `create(CreateWorkspaceResponseSchema)` to create a new message.
  */
-export const CreateWorkspaceResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 2);
+export const CreateWorkspaceResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 2);
 
 /**
  * Describes the message berth.v1.GetWorkspaceRequest.
  * Use `create(GetWorkspaceRequestSchema)` to create a new message.
  */
-export const GetWorkspaceRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 3);
+export const GetWorkspaceRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 3);
 
 /**
  * Describes the message berth.v1.GetWorkspaceResponse.
  * Use `create(GetWorkspaceResponseSchema)` to create a new message.
  */
-export const GetWorkspaceResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 4);
+export const GetWorkspaceResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 4);
 
 /**
  * Describes the message berth.v1.ListWorkspacesRequest.
  * Use `create(ListWorkspacesRequestSchema)` to create a new message.
  */
-export const ListWorkspacesRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 5);
+export const ListWorkspacesRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 5);
 
 /**
  * Describes the message berth.v1.BrokenWorkspace.
  * Use `create(BrokenWorkspaceSchema)` to create a new message.
  */
-export const BrokenWorkspaceSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 6);
+export const BrokenWorkspaceSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 6);
 
 /**
  * Describes the message berth.v1.ListWorkspacesResponse.
  * Use `create(ListWorkspacesResponseSchema)` to create a new message.
  */
-export const ListWorkspacesResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 7);
+export const ListWorkspacesResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 7);
 
 /**
  * Describes the message berth.v1.EnsureWorkspaceSandboxRequest.
  * Use `create(EnsureWorkspaceSandboxRequestSchema)` to create a new message.
  */
-export const EnsureWorkspaceSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 8);
+export const EnsureWorkspaceSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 8);
 
 /**
  * Describes the message berth.v1.EnsureWorkspaceSandboxResponse.
  * Use `create(EnsureWorkspaceSandboxResponseSchema)` to create a new message.
  */
-export const EnsureWorkspaceSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 9);
+export const EnsureWorkspaceSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 9);
 
 /**
  * Describes the message berth.v1.StopWorkspaceSandboxRequest.
  * Use `create(StopWorkspaceSandboxRequestSchema)` to create a new message.
  */
-export const StopWorkspaceSandboxRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 10);
+export const StopWorkspaceSandboxRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 10);
 
 /**
  * Describes the message berth.v1.StopWorkspaceSandboxResponse.
  * Use `create(StopWorkspaceSandboxResponseSchema)` to create a new message.
  */
-export const StopWorkspaceSandboxResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 11);
+export const StopWorkspaceSandboxResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 11);
 
 /**
  * Describes the message berth.v1.AddTraceRefRequest.
  * Use `create(AddTraceRefRequestSchema)` to create a new message.
  */
-export const AddTraceRefRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 12);
+export const AddTraceRefRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 12);
 
 /**
  * Describes the message berth.v1.AddTraceRefResponse.
  * Use `create(AddTraceRefResponseSchema)` to create a new message.
  */
-export const AddTraceRefResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 13);
+export const AddTraceRefResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 13);
 
 /**
  * Describes the message berth.v1.RemoveTraceRefRequest.
  * Use `create(RemoveTraceRefRequestSchema)` to create a new message.
  */
-export const RemoveTraceRefRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 14);
+export const RemoveTraceRefRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 14);
 
 /**
  * Describes the message berth.v1.RemoveTraceRefResponse.
  * Use `create(RemoveTraceRefResponseSchema)` to create a new message.
  */
-export const RemoveTraceRefResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 15);
+export const RemoveTraceRefResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 15);
 
 /**
  * Describes the message berth.v1.LookupTraceRequest.
  * Use `create(LookupTraceRequestSchema)` to create a new message.
  */
-export const LookupTraceRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 16);
+export const LookupTraceRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 16);
 
 /**
  * Describes the message berth.v1.LookupTraceResponse.
  * Use `create(LookupTraceResponseSchema)` to create a new message.
  */
-export const LookupTraceResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 17);
+export const LookupTraceResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 17);
 
 /**
  * Describes the message berth.v1.CleanupWorkspaceRequest.
  * Use `create(CleanupWorkspaceRequestSchema)` to create a new message.
  */
-export const CleanupWorkspaceRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 18);
+export const CleanupWorkspaceRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 18);
 
 /**
  * Describes the message berth.v1.CleanupWorkspaceResponse.
  * Use `create(CleanupWorkspaceResponseSchema)` to create a new message.
  */
-export const CleanupWorkspaceResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 19);
+export const CleanupWorkspaceResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 19);
 
 /**
  * Describes the message berth.v1.ExportWorkspaceRequest.
  * Use `create(ExportWorkspaceRequestSchema)` to create a new message.
  */
-export const ExportWorkspaceRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 20);
+export const ExportWorkspaceRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 20);
 
 /**
  * Describes the message berth.v1.ExportWorkspaceResponse.
  * Use `create(ExportWorkspaceResponseSchema)` to create a new message.
  */
-export const ExportWorkspaceResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 21);
+export const ExportWorkspaceResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 21);
 
 /**
  * Describes the message berth.v1.ImportWorkspaceHeader.
  * Use `create(ImportWorkspaceHeaderSchema)` to create a new message.
  */
-export const ImportWorkspaceHeaderSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 22);
+export const ImportWorkspaceHeaderSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 22);
 
 /**
  * Describes the message berth.v1.ImportWorkspaceRequest.
  * Use `create(ImportWorkspaceRequestSchema)` to create a new message.
  */
-export const ImportWorkspaceRequestSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 23);
+export const ImportWorkspaceRequestSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 23);
 
 /**
  * Describes the message berth.v1.ImportWorkspaceResponse.
  * Use `create(ImportWorkspaceResponseSchema)` to create a new message.
  */
-export const ImportWorkspaceResponseSchema = /*@__PURE__*/ messageDesc(file_berth_v1_workspace, 24);
+export const ImportWorkspaceResponseSchema = /*@__PURE__*/
+  messageDesc(file_berth_v1_workspace, 24);
 
 /**
  * Describes the enum berth.v1.QuotaEnforcement.
  */
-export const QuotaEnforcementSchema = /*@__PURE__*/ enumDesc(file_berth_v1_workspace, 0);
+export const QuotaEnforcementSchema = /*@__PURE__*/
+  enumDesc(file_berth_v1_workspace, 0);
 
 /**
  * QuotaEnforcement is how a workspace's quota is held.
  *
  * @generated from enum berth.v1.QuotaEnforcement
  */
-export const QuotaEnforcement = /*@__PURE__*/ tsEnum(QuotaEnforcementSchema);
+export const QuotaEnforcement = /*@__PURE__*/
+  tsEnum(QuotaEnforcementSchema);
 
 /**
  * WorkspaceService keeps workspaces: directories that outlive the sandboxes they
@@ -191,4 +214,6 @@ export const QuotaEnforcement = /*@__PURE__*/ tsEnum(QuotaEnforcementSchema);
  *
  * @generated from service berth.v1.WorkspaceService
  */
-export const WorkspaceService = /*@__PURE__*/ serviceDesc(file_berth_v1_workspace, 0);
+export const WorkspaceService = /*@__PURE__*/
+  serviceDesc(file_berth_v1_workspace, 0);
+
