@@ -42,7 +42,7 @@ export async function diagnoseDocker(
       { subject: "docker daemon", status: "ok", found: `Docker ${info.version} at ${place}` },
       { subject: "isolation", status: "ok", found: describeIsolation(info.isolation) },
       ...capabilities(info, facts),
-      ...runtimes(facts, options.allowedRuntimes ?? {}),
+      ...diagnoseRuntimes(facts, options.allowedRuntimes ?? {}),
       storage(facts),
       await diagnoseImage(daemon, image),
       await diagnoseDesktopImage(daemon, desktopImage),
@@ -130,7 +130,11 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
   ];
 }
 
-function runtimes(facts: DaemonFacts, allowed: Readonly<Record<string, IsolationLevel>>): Finding[] {
+/** Whether Docker knows the runtimes that are allowed. */
+export function diagnoseRuntimes(
+  facts: Pick<DaemonFacts, "Runtimes">,
+  allowed: Readonly<Record<string, IsolationLevel>>,
+): Finding[] {
   const known = Object.keys(facts.Runtimes ?? {});
   return Object.keys(allowed).map((name) =>
     yesOrLimited(`runtime ${name}`, known.includes(name), "registered with Docker", {

@@ -31,6 +31,7 @@ class Checkout {
       maxBuffer: 16 << 20,
     });
     for (const name of stdout.split("\0").filter((file) => file !== "")) {
+      // A link that led back to this checkout would let commands in the copy change it.
       await cp(path.join(root, name), path.join(directory, name), {
         preserveTimestamps: true,
         verbatimSymlinks: true,

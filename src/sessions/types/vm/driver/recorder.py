@@ -40,7 +40,7 @@ class Recorder:
         self._directory = directory
         self._picture = self._waiting = None
         self._shown = None
-        self._noted = 0
+        self._last_start = 0
         self._said = b""
         self._log = None
         self._ending = False
@@ -157,8 +157,8 @@ class Recorder:
     def note(self, tool, duration_ms, **call):
         """Takes a call that has ended."""
         self.flush()
-        # Calls come one after the other, also where the word of one took longer to get here than that of the next.
-        at = self._noted = max(self._noted, time.time() - duration_ms / 1000)
+        # The start is reckoned back from when the note arrives, which may be late: calls still stay in their order.
+        at = self._last_start = max(self._last_start, time.time() - duration_ms / 1000)
         line = {"time": _iso(at), "seconds": round(at - self._began, 3), "video": self._video, "tool": tool, **call,
                 "duration_ms": duration_ms}
         if self._shown is not None:
