@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Union
+from typing import Any, Dict, Union, cast
 
 _KEYS = ("address", "tls-ca", "token", "token-file")
 
@@ -75,16 +75,17 @@ def _read_profile(name: str) -> Dict[str, str]:
         raise ValueError(f"{file} is not JSON") from None
     if not isinstance(profiles, dict):
         raise ValueError(f'{file} must hold an object of profiles, as {{"work": {{"address": "https://berth.example.com"}}}}')
-    if name not in profiles:
-        raise ValueError(f'{file} has no profile "{name}"; it has: {", ".join(profiles) or "none"}')
-    return _checked_profile(f'profile "{name}" in {file}', profiles[name], file)
+    known = cast("Dict[str, Any]", profiles)
+    if name not in known:
+        raise ValueError(f'{file} has no profile "{name}"; it has: {", ".join(known) or "none"}')
+    return _checked_profile(f'profile "{name}" in {file}', known[name], file)
 
 
 def _checked_profile(what: str, profile: object, file: Path) -> Dict[str, str]:
     if not isinstance(profile, dict):
         raise ValueError(f'{what}: it must be an object, as {{"address": "https://berth.example.com"}}')
     checked: Dict[str, str] = {}
-    for key, value in profile.items():
+    for key, value in cast("Dict[str, Any]", profile).items():
         if key not in _KEYS:
             raise ValueError(f'{what}: there is no key "{key}"; there are: {", ".join(_KEYS)}')
         if not isinstance(value, str) or not value:
