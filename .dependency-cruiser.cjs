@@ -6,7 +6,8 @@ const FOLDERS = {
   base: [],
   state: ["base"],
   engine: ["base"],
-  sandboxes: ["base", "state", "engine"],
+  egress: ["base", "engine"],
+  sandboxes: ["base", "state", "engine", "egress"],
   processes: ["base", "state", "engine", "sandboxes"],
   runs: ["base", "state", "engine", "sandboxes"],
   files: ["base", "engine", "sandboxes", "processes"],
@@ -14,10 +15,12 @@ const FOLDERS = {
   workspaces: ["base", "state", "engine", "sandboxes", "files"],
   // Transport only: it knows no service.
   server: ["base"],
+  tenants: ["base", "server"],
   rpc: [
     "base",
     "state",
     "engine",
+    "egress",
     "sandboxes",
     "processes",
     "runs",
@@ -34,11 +37,11 @@ const FOLDERS = {
 
 /** What more a few files of a folder import. */
 const EXCEPTIONS = {
-  cli: "engine/port\\.ts|server/listen-address\\.ts",
+  cli: "engine/port\\.ts|server/listen-address\\.ts|tenants/(token|token-file|live-tokens|edit-tokens)\\.ts",
 };
 
 /** What of the TypeScript client browsers do not load. */
-const NODE_ONLY = "^clients/typescript/src/(node|http2-connection)\\.ts$";
+const NODE_ONLY = "^clients/typescript/src/(node|http2-connection|profile)\\.ts$";
 
 const arrows = Object.entries(FOLDERS).map(([folder, below]) => ({
   name: `${folder}-folder`,

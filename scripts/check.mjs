@@ -23,6 +23,7 @@ const checks = [
   ["proto format", () => run("buf", ["format", "proto", "--diff", "--exit-code"])],
   ["proto compatibility", checkCompatibility],
   ["generated code", () => run("scripts/check-generated.sh", [])],
+  ["filter of system calls", () => run("scripts/check-filter.sh", [])],
   ...(withTests ? [["tests", () => run("node", ["scripts/test.mjs"])]] : []),
 ];
 

@@ -64,7 +64,7 @@ function copyRepository() {
   });
   for (const file of stdout.toString().split("\0")) {
     if (file !== "" && existsSync(path.join(ROOT, file)))
-      cpSync(path.join(ROOT, file), path.join(copy, file), { verbatimSymlinks: true });
+      cpSync(path.join(ROOT, file), path.join(copy, file), { recursive: true, verbatimSymlinks: true });
   }
   symlinkSync(path.join(ROOT, "node_modules"), path.join(copy, "node_modules"));
 }

@@ -6,6 +6,8 @@ import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { AppSettings } from "./config/settings.ts";
+import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
+import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
 import type { IsolationLevel } from "./engine/port.ts";
 import { FileManager } from "./files/manager.ts";
@@ -35,6 +37,9 @@ import { createSessions } from "./sessions/parts.ts";
 import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
+import { TokenAuthenticator } from "./tenants/authenticator.ts";
+import { diagnoseTokens } from "./tenants/diagnose.ts";
+import { LiveTokens } from "./tenants/live-tokens.ts";
 import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
@@ -48,6 +53,8 @@ export interface RunningApp {
   stop(): Promise<{ readonly left: readonly string[] }>;
 }
 
+const STALE_TOKENS =
+  "The tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
@@ -74,11 +81,15 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 }
 
 async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
-  const service = await compose(settings, store, logger);
+  const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
+  const service = await compose(settings, store, logger).catch(async (error: unknown) => {
+    await tokens?.stop();
+    throw error;
+  });
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, service);
-  const server = createServer(settings, service, metrics, logger);
+  showGauges(metrics, service, tokens);
+  const server = createServer(settings, service, tokens, metrics, logger);
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
   let workspacesRecovered: Promise<void> | undefined;
@@ -106,7 +117,9 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     await service.workspaces.workspaces.stop();
     await service.processes.detach();
     service.lanes.closeAll();
+    service.egress.stop();
     await engine.close();
+    await tokens?.stop();
     service.state.stop();
     return left;
   };
@@ -141,6 +154,8 @@ type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
 async function compose(settings: AppSettings, store: Store, logger: Logger) {
+  const { egressCredentials: file } = settings;
+  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -160,9 +175,14 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
+  const egress = new EgressManager(engine, logger, credentials);
   const observer: SandboxObserver = {
-    ready: (sandbox) => lanes.open(sandbox),
+    ready: (sandbox) => {
+      lanes.open(sandbox);
+      egress.reopen(sandbox);
+    },
     ending: ({ ref }) => {
+      egress.close(ref);
       lanes.close(ref);
       control.forget(ref);
     },
@@ -171,7 +191,15 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const directories = workspaceDirectories(settings, logger);
   const mounts = new WorkspaceMounts(store.workspaces, directories, clock);
   const journal = new SandboxJournal({ ...state, store: store.sandboxes });
-  const sandboxes = new SandboxManager(settings, { ...common, engine, monitor, journal, observer, mounts });
+  const sandboxes = new SandboxManager(settings, {
+    ...common,
+    engine,
+    monitor,
+    journal,
+    observer,
+    egress,
+    mounts,
+  });
   const workspaces = createWorkspaces(settings, {
     ...common,
     store: store.workspaces,
@@ -227,11 +255,11 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { engine, monitor, state, lanes, transcripts, directories };
+  const below = { clock, engine, monitor, egress, state, lanes, transcripts, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
-function showGauges(metrics: Registry, service: Service): void {
+function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | undefined): void {
   const { sandboxes, engine, transcripts, state, workspaces } = service;
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
@@ -256,14 +284,28 @@ function showGauges(metrics: Registry, service: Service): void {
       "Size of the shared directories that have a quota, as last measured.",
       () => shared().sizeBytes,
     ],
+    berth_tokens: [
+      "Tokens that are in force or expired; 0 without a tokens file.",
+      () => tokens?.table.tokens.size ?? 0,
+    ],
+    berth_tokens_file_stale: [
+      "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
+      () => (tokens?.isStale ? 1 : 0),
+    ],
     berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
   };
   for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
 }
 
 /** The port and what it serves. */
-function createServer(settings: AppSettings, service: Service, metrics: Registry, logger: Logger): RpcServer {
-  const { engine, monitor, state, workspaces, ...managers } = service;
+function createServer(
+  settings: AppSettings,
+  service: Service,
+  tokens: LiveTokens | undefined,
+  metrics: Registry,
+  logger: Logger,
+): RpcServer {
+  const { engine, monitor, state, workspaces, clock, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
@@ -285,9 +327,11 @@ function createServer(settings: AppSettings, service: Service, metrics: Registry
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer.`,
+      warning: () => (tokens?.isStale ? STALE_TOKENS : undefined),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
+    ...(tokens && { authenticator: new TokenAuthenticator(tokens, clock) }),
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
@@ -299,6 +343,7 @@ function createServer(settings: AppSettings, service: Service, metrics: Registry
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];

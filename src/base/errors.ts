@@ -43,7 +43,8 @@ export type ErrorReason =
   | "SESSION_START_FAILED"
   | "SESSION_LOST"
   | "SANDBOX_IN_USE"
-  | "ANSWER_DROPPED";
+  | "ANSWER_DROPPED"
+  | "TOKEN_SCOPE";
 
 /** What a {@link BerthError} may carry beside its message. */
 export interface BerthErrorOptions {

@@ -26,11 +26,20 @@ export interface ServiceClient {
 /** Notices a service that vanished without a word. */
 const PING_INTERVAL_MS = 20_000;
 
-/**
- * Prepares to call the service at an address, over gRPC.
- * @param ca certificates in PEM of the authorities to trust with TLS; undefined: the public ones
- */
-export function connectTo(address: ServiceAddress, ca?: Buffer): ServiceClient {
+/** Who calls, and which service is trusted. */
+export interface ConnectOptions {
+  /** Certificates in PEM of the authorities to trust with TLS; undefined: the public ones. */
+  readonly ca?: Buffer | undefined;
+  readonly token?: string | undefined;
+  /** The tenant to act in; undefined: the token's. */
+  readonly tenant?: string | undefined;
+}
+
+/** Prepares to call the service at an address, over gRPC. */
+export function connectTo(
+  address: ServiceAddress,
+  { ca, token, tenant }: ConnectOptions = {},
+): ServiceClient {
   const { baseUrl, socketPath } = address;
   const manager = new Http2Connection(
     baseUrl,
@@ -45,6 +54,13 @@ export function connectTo(address: ServiceAddress, ca?: Buffer): ServiceClient {
     sessionManager: manager,
     // Compressing what comes over the loopback costs more than it saves.
     acceptCompression: [],
+    interceptors: [
+      (next) => (request) => {
+        if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
+        if (tenant !== undefined) request.header.set("berth-tenant", tenant);
+        return next(request);
+      },
+    ],
   });
   return {
     address,

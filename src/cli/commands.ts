@@ -7,6 +7,7 @@ type MakeCommand = (host: CommandHost) => Promise<Command>;
 /** Every command by its name, in the order of the help. A call loads the file of its own command alone. */
 export const COMMANDS: Readonly<Record<string, MakeCommand>> = {
   serve: async (host) => (await import("./commands/serve.ts")).serveCommand(host),
+  token: async (host) => (await import("./commands/token.ts")).tokenCommand(host),
   doctor: async (host) => (await import("./commands/doctor.ts")).doctorCommand(host),
   run: async (host) => (await import("./commands/run.ts")).runCommand(host),
   create: async (host) => (await import("./commands/create.ts")).createCommand(host),

@@ -115,6 +115,10 @@ function hintFor(reason: ErrorReason): string | undefined {
       return "See which there are: berth ps --all SANDBOX";
     case ErrorReason.WORKSPACE_NOT_FOUND:
       return "See which there are: berth workspace ls";
+    case ErrorReason.UNAUTHENTICATED:
+      return "Give a token with BERTH_TOKEN, --token-file or --profile. The operator makes them: berth token create";
+    case ErrorReason.TOKEN_SCOPE:
+      return "See what the token may do, as the operator: berth token ls";
     case ErrorReason.SANDBOX_LIMIT:
       return "See which there are: berth ls";
     default:

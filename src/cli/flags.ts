@@ -96,6 +96,7 @@ export interface SpecFlags {
   readonly memory?: string;
   readonly cpus?: string;
   readonly network?: boolean;
+  readonly egressDomain?: readonly string[];
   readonly label?: readonly string[];
   readonly idleTimeout?: string;
   readonly maxLifetime?: string;
@@ -118,6 +119,11 @@ export function addSpecFlags(command: Command): Command {
     .option("--memory <size>", "memory, as 512MiB (default: the service's)")
     .option("--cpus <n>", "CPUs, as 0.5 (default: the service's)")
     .option("--network", "let it reach public addresses (default: no network)")
+    .option(
+      "--egress-domain <domain>",
+      "let it reach this domain alone: example.org, *.example.org or example.org:8443, may be repeated",
+      collect,
+    )
     .option("-l, --label <KEY=VALUE>", "label for `berth ls -l`, may be repeated", collect)
     .option("--runtime <name>", "OCI runtime that the operator allowed, as runsc")
     .option(
@@ -164,6 +170,7 @@ export function specOf(flags: SpecFlags): SpecInit {
     user: flags.user,
     resources: { memoryBytes, cpuMillis },
     network: flags.network ? { mode: NetworkMode.EGRESS } : undefined,
+    egressDomains: [...(flags.egressDomain ?? [])],
     labels: keyValues("--label", flags.label),
     idleTimeout: flagValue("--idle-timeout", flags.idleTimeout, duration),
     maxLifetime: flagValue("--max-lifetime", flags.maxLifetime, duration),

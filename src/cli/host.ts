@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { Command, Option } from "commander";
+import { type Access, AccessError, findAccess } from "../../clients/typescript/src/profile.ts";
 import type { ServiceClient } from "./client.ts";
 import { UsageError } from "./exit.ts";
 import type { Interrupts, Io } from "./io.ts";
@@ -22,6 +23,9 @@ export interface CommandHost {
 export interface ClientFlags {
   readonly address?: string;
   readonly tlsCa?: string;
+  readonly tokenFile?: string;
+  readonly profile?: string;
+  readonly tenant?: string;
   readonly json?: boolean;
 }
 
@@ -33,14 +37,28 @@ const TLS_CA = new Option(
   "--tls-ca <file>",
   "certificates in PEM of the authorities to trust with https:// (env BERTH_TLS_CA, default the public ones)",
 );
+const TOKEN_FILE = new Option(
+  "--token-file <file>",
+  "a file with the token to call with (env BERTH_TOKEN_FILE, or BERTH_TOKEN with the token itself)",
+);
+const PROFILE = new Option(
+  "--profile <name>",
+  "an address with its token, of ~/.config/berth/profiles.json (env BERTH_PROFILE)",
+);
+const TENANT = new Option(
+  "--tenant <name>",
+  "the tenant to act in, with a token of scope admin (env BERTH_TENANT, default the token's)",
+);
 const JSON_OUTPUT = new Option("--json", "write JSON, in the names of the API");
 
 /** The options of the client, which a person may also write before the command. */
-export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, TLS_CA, JSON_OUTPUT];
+export const CLIENT_OPTIONS: readonly Option[] = [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT, JSON_OUTPUT];
 
 /** A command that calls a service. */
 export function serviceCommand(name: string): Command {
-  return new Command(name).addOption(ADDRESS).addOption(TLS_CA);
+  const command = new Command(name);
+  for (const option of [ADDRESS, TLS_CA, TOKEN_FILE, PROFILE, TENANT]) command.addOption(option);
+  return command;
 }
 
 /** A command that calls a service and prints the result, as JSON on request. */
@@ -56,13 +74,18 @@ export async function withClient(
   work: (client: ServiceClient) => Promise<number>,
 ): Promise<number> {
   interrupts.followOutput();
-  const address = parseServiceAddress(flags.address ?? (io.env.BERTH_ADDRESS || DEFAULT_ADDRESS));
+  const access = accessOf(flags, io.env);
+  const address = parseServiceAddress(access.address ?? DEFAULT_ADDRESS);
   // Help and the like do not wait for them.
   const [{ connectTo }, { explainedFailure }] = await Promise.all([
     import("./client.ts"),
     import("./failure.ts"),
   ]);
-  const client = connectTo(address, trustedBy(flags, io.env));
+  const client = connectTo(address, {
+    ca: trustedBy(flags, access, io.env),
+    token: access.token,
+    tenant: flags.tenant ?? (io.env.BERTH_TENANT || undefined),
+  });
   try {
     return await work(client);
   } catch (error) {
@@ -73,11 +96,22 @@ export async function withClient(
   }
 }
 
+/** Where to call, and with which token. @throws UsageError for a token or a profile that cannot be used */
+export function accessOf(flags: ClientFlags, env: Io["env"]): Access {
+  try {
+    return findAccess(flags, env);
+  } catch (error) {
+    if (error instanceof AccessError) throw new UsageError(error.message, { cause: error });
+    throw error;
+  }
+}
+
 /** The authorities that a client is to trust in place of the public ones. */
-function trustedBy({ tlsCa }: ClientFlags, env: Io["env"]): Buffer | undefined {
-  const file = tlsCa ?? (env.BERTH_TLS_CA || undefined);
+function trustedBy({ tlsCa }: ClientFlags, access: Access, env: Io["env"]): Buffer | undefined {
+  const file = tlsCa ?? access.tlsCa ?? (env.BERTH_TLS_CA || undefined);
   if (file === undefined) return undefined;
-  const source = tlsCa === undefined ? "BERTH_TLS_CA" : "--tls-ca";
+  const source =
+    tlsCa !== undefined ? "--tls-ca" : access.tlsCa !== undefined ? "tls-ca of the profile" : "BERTH_TLS_CA";
   try {
     const pem = readFileSync(file);
     if (pem.includes("-----BEGIN CERTIFICATE-----")) return pem;

@@ -158,18 +158,27 @@ function readOption<T>(option: ConfigOption<T>, value: Given | undefined): T {
 
 /** Checks options against each other. */
 function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Config, string>>>): void {
-  const { listen, tlsCert, tlsKey, insecure } = config;
+  const { listen, tlsCert, tlsKey, tlsClientCa, tokens, insecure } = config;
   if (tlsCert !== undefined && tlsKey === undefined) {
     throw atFault(givenAt.tlsCert ?? "--tls-cert", "it needs --tls-key beside it");
   }
   if (tlsKey !== undefined && tlsCert === undefined) {
     throw atFault(givenAt.tlsKey ?? "--tls-key", "it needs --tls-cert beside it");
   }
-  if (isLocalAddress(listen) || tlsCert !== undefined || insecure) return;
+  if (tlsClientCa !== undefined && tlsCert === undefined) {
+    throw atFault(givenAt.tlsClientCa ?? "--tls-client-ca", "it needs --tls-cert and --tls-key beside it");
+  }
+  if (isLocalAddress(listen) || insecure) return;
+  const dangers = [
+    tokens === undefined && "without tokens everybody who reaches it can run code",
+    tlsCert === undefined && "without TLS everybody on the way can read everything, tokens included",
+  ].filter((danger) => danger !== false);
+  if (dangers.length === 0) return;
+  const missing = [tokens === undefined && "--tokens", tlsCert === undefined && "--tls-cert and --tls-key"];
   throw atFault(
     givenAt.listen ?? "--listen",
-    `${formatListenAddress(listen)} can be reached from other machines, and without TLS anyone on the way can read everything. ` +
-      "Listen on 127.0.0.1:PORT or unix:PATH, give --tls-cert and --tls-key, or accept it with --insecure",
+    `${formatListenAddress(listen)} can be reached from other machines; ${dangers.join(", and ")}. ` +
+      `Give ${missing.filter((flag) => flag !== false).join(", ")}, listen on 127.0.0.1:PORT or unix:PATH, or accept it with --insecure`,
   );
 }
 

@@ -82,10 +82,22 @@ export const CONFIG_OPTIONS = {
     help: "Private key of the certificate in PEM.",
     read: readPath,
   }),
+  tlsClientCa: value("Port", "tls-client-ca", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Authorities in PEM: clients must have a certificate of theirs, beside their token.",
+    read: readPath,
+  }),
+  tokens: value("Port", "tokens", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "The tokens by which callers are known, and their tenants; `berth token create` writes it. Without it, everybody who reaches the port can do everything.",
+    read: readPath,
+  }),
   insecure: toggle(
     "Port",
     "insecure",
-    "Listen beyond loopback without TLS: everybody who reaches the port can run code.",
+    "Listen beyond loopback without tokens, so that everybody who reaches the port can run code, or without TLS, so that everybody on the way can read the tokens.",
   ),
   allowHosts: list("Port", "allow-host", {
     placeholder: "NAME",
@@ -136,6 +148,12 @@ export const CONFIG_OPTIONS = {
     placeholder: "NAME=LEVEL",
     help: "An OCI runtime that sandboxes may ask for, and how it isolates: container, user-kernel or virtual-machine.",
     read: readRuntimes,
+  }),
+  egressCredentials: value("Engine", "egress-credentials", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Headers that the egress proxy adds for hosts, as JSON: docs/how-to/add-credentials.md. The secrets never enter a sandbox.",
+    read: readPath,
   }),
 
   maxSandboxes: value("Sandboxes", "max-sandboxes", {

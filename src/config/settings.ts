@@ -11,6 +11,7 @@ type Merged =
   | "insecure"
   | "tlsCert"
   | "tlsKey"
+  | "tlsClientCa"
   | "defaultImage"
   | "defaultMemoryBytes"
   | "defaultCpuMillis"
@@ -33,14 +34,18 @@ export interface AppSettings extends Omit<Config, Merged> {
  * @throws BerthError `INVALID_ARGUMENT` for a certificate or key that cannot be read
  */
 export async function settingsOf(config: Config): Promise<AppSettings> {
-  const { tlsCert, tlsKey } = config;
+  const { tlsCert, tlsKey, tlsClientCa } = config;
   return {
     ...config,
     listen: formatListenAddress(config.listen),
     tls:
       tlsCert === undefined || tlsKey === undefined
         ? undefined
-        : { cert: await readPem("--tls-cert", tlsCert), key: await readPem("--tls-key", tlsKey) },
+        : {
+            cert: await readPem("--tls-cert", tlsCert),
+            key: await readPem("--tls-key", tlsKey),
+            clientCa: tlsClientCa === undefined ? undefined : await readPem("--tls-client-ca", tlsClientCa),
+          },
     defaults: {
       ...SANDBOX_DEFAULTS,
       image: config.defaultImage,

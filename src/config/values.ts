@@ -25,9 +25,12 @@ const SIZE_UNITS: Readonly<Record<string, number>> = {
 
 /**
  * Reads a duration, `250ms`, `300s`, `5m`, `1h` or `7d`, as whole milliseconds.
- * @throws ValueError also above 24 days or below the minimum
+ * @throws ValueError also above the maximum, by default 24 days, or below the minimum
  */
-export function parseDuration(text: string, { minMs = 1 }: { readonly minMs?: number } = {}): number {
+export function parseDuration(
+  text: string,
+  { minMs = 1, maxMs = MAX_DURATION_MS }: { readonly minMs?: number; readonly maxMs?: number } = {},
+): number {
   const forms = "write 250ms, 300s, 5m, 1h or 7d";
   const { amount, unit } = splitUnit(text);
   if (amount === undefined) throw new ValueError(`${quoted(text)} is not a duration; ${forms}`);
@@ -35,7 +38,7 @@ export function parseDuration(text: string, { minMs = 1 }: { readonly minMs?: nu
   const factor = DURATION_UNITS[unit];
   if (factor === undefined) throw new ValueError(`${quoted(unit)} is not a unit of time; ${forms}`);
   const ms = Math.round(amount * factor);
-  if (ms > MAX_DURATION_MS) throw new ValueError(`${quoted(text)} is too long; the maximum is 24d`);
+  if (ms > maxMs) throw new ValueError(`${quoted(text)} is too long; the maximum is ${maxMs / DAY}d`);
   if (ms < minMs) throw new ValueError(`${quoted(text)} is too short; the minimum is ${minMs}ms`);
   return ms;
 }

@@ -1,3 +1,5 @@
+import type { Server } from "node:net";
+
 /**
  * The engine port: what Berth needs of whatever runs its sandboxes.
  *
@@ -79,6 +81,13 @@ export interface Engine {
   spawn(ref: string, request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
 
   /**
+   * Opens a TCP port on 127.0.0.1 of a sandbox, whatever its network; this process accepts its connections. It lives
+   * until it is closed or the sandbox ends.
+   * @throws `UNSUPPORTED`, `SANDBOX_START_FAILED` where something in the sandbox has the port.
+   */
+  listen(ref: string, port: number, signal?: AbortSignal): Promise<Server>;
+
+  /**
    * Called once, at start: reattaches to processes that an earlier run of the
    * service spawned and left running. Their unread output goes to their sinks;
    * their stdin ended with that run. Whatever else that run spawned is detached.
@@ -129,14 +138,19 @@ export interface EngineInfo {
   readonly memoryBytes: number;
 }
 
-/** What an engine can do. What is `false` ends in `UNSUPPORTED` when asked for. */
+/** What an engine can do. What is `false` ends in `UNSUPPORTED` when asked for; nobody asks for the filter. */
 export interface EngineCapabilities {
   readonly pause: boolean;
   readonly memoryLimit: boolean;
   readonly cpuLimit: boolean;
   readonly pidsLimit: boolean;
   readonly diskLimit: boolean;
+  /** Whether a sandbox may have {@link NetworkMode} EGRESS. */
   readonly egress: boolean;
+  /** Whether {@link Engine.listen} works, by which sandboxes reach the proxy for their egress domains. */
+  readonly egressDomains: boolean;
+  /** Whether processes in sandboxes can make only the system calls that programs need. */
+  readonly systemCallFilter: boolean;
 }
 
 /** How far a pull has got. */

@@ -142,7 +142,7 @@ export class ProcessControl {
         if ((await ask(killCommand(job.pid))) === "y") return;
         throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
       },
-      AbortSignal.timeout(graceMs + INSIDE_KILL_MS),
+      AbortSignal.timeout(Math.ceil(graceMs + INSIDE_KILL_MS)),
     );
   }
 

@@ -28,7 +28,7 @@ import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { SandboxEventBody, SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { SandboxDefaults } from "../sandboxes/spec.ts";
-import { ownerOf } from "../server/call.ts";
+import { ownerOf, seesWholeService } from "../server/call.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import type { WorkspaceQuota } from "../workspaces/quota.ts";
@@ -74,8 +74,10 @@ const CAPABILITY_NAMES: Record<keyof EngineCapabilities, string> = {
   memoryLimit: "memory_limit",
   cpuLimit: "cpu_limit",
   pidsLimit: "pids_limit",
+  systemCallFilter: "system_call_filter",
   diskLimit: "disk_limit",
   egress: "egress",
+  egressDomains: "egress_domains",
 };
 
 /** The handlers of `berth.v1.SandboxService`: they check, convert and delegate. */
@@ -172,7 +174,8 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
       signal: context.signal,
     });
     const { sandboxes, monitor, engineName } = this.#parts;
-    const stats = sandboxes.stats(ownerOf(context));
+    const whole = seesWholeService(context);
+    const stats = sandboxes.stats(ownerOf(context), whole);
     const { capabilities, version, isolation } = monitor.info;
     const names = Object.keys(CAPABILITY_NAMES) as (keyof EngineCapabilities)[];
     return {
@@ -195,27 +198,29 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
         capabilities: names.filter((name) => capabilities[name]).map((name) => CAPABILITY_NAMES[name]),
         available: monitor.available,
       },
-      ...this.#storage(ownerOf(context)),
+      ...this.#storage(ownerOf(context), whole),
       sharedDirectory: shared && toWireSharedUsage(shared),
       serverVersion: this.#parts.version,
     };
   }
 
   /** What the output of commands and the answers kept for retries take. */
-  #storage(owner: string) {
+  #storage(owner: string, whole: boolean) {
     const { transcripts, requests } = this.#parts;
+    const transcriptBytes = BigInt(transcripts.ownerBytes(owner));
+    const answerBytes = BigInt(requests.answerBytes(owner));
     return {
       transcripts: {
-        usedBytes: BigInt(transcripts.usage.bytes),
-        memoryBytes: BigInt(transcripts.usage.memoryBytes),
+        usedBytes: whole ? BigInt(transcripts.usage.bytes) : transcriptBytes,
+        memoryBytes: whole ? BigInt(transcripts.usage.memoryBytes) : 0n,
         limitBytes: BigInt(transcripts.bounds.bytes),
-        ownerUsedBytes: BigInt(transcripts.ownerBytes(owner)),
+        ownerUsedBytes: transcriptBytes,
         ownerLimitBytes: BigInt(transcripts.bounds.ownerBytes),
       },
       answers: {
-        usedBytes: BigInt(requests.answerBytes()),
+        usedBytes: whole ? BigInt(requests.answerBytes()) : answerBytes,
         limitBytes: BigInt(requests.bounds.bytes),
-        ownerUsedBytes: BigInt(requests.answerBytes(owner)),
+        ownerUsedBytes: answerBytes,
         ownerLimitBytes: BigInt(requests.bounds.ownerBytes),
       },
     };

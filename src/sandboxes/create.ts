@@ -1,9 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../base/clock.ts";
-import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { newId } from "../base/ids.ts";
 import type { KeyedLock } from "../base/keyed-lock.ts";
+import type { EgressManager } from "../egress/manager.ts";
 import type { Engine, EngineSandbox } from "../engine/port.ts";
 import type { RequestProgress } from "../state/request-log.ts";
 import type { Capacity, Reservation } from "./capacity.ts";
@@ -14,7 +15,13 @@ import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
 import { exists, SandboxRecord } from "./record.ts";
 import { SandboxRegistry } from "./registry.ts";
-import { type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
+import {
+  engineNetwork,
+  type MountSources,
+  type RequestedSpec,
+  resolveSpec,
+  type SandboxDefaults,
+} from "./spec.ts";
 import { leasedOf, type Prepared, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
 
 /** The progress of a pull is reported at most this often. */
@@ -41,6 +48,7 @@ interface Parts {
   readonly journal: SandboxJournal;
   readonly clock: Clock;
   readonly observer: SandboxObserver;
+  readonly egress: EgressManager;
   readonly locks: KeyedLock;
   readonly capacity: Capacity;
   readonly registry: SandboxRegistry;
@@ -161,9 +169,15 @@ export class SandboxCreator {
   ): Promise<EngineSandbox> {
     const adapted = warm && (await this.#adapt(warm, record, signal));
     const engine = adapted ?? (await this.#makeCold(record, signal));
-    if (!signal.aborted) return engine;
-    await this.#parts.engine.remove(engine.ref);
-    throw abortError(signal);
+    try {
+      throwIfAborted(signal);
+      await this.#parts.egress.open({ ref: engine.ref, owner: record.owner, spec: record.spec }, signal);
+      return engine;
+    } catch (error) {
+      this.#parts.observer.ending(leasedOf(engine, record.spec));
+      await this.#parts.engine.remove(engine.ref);
+      throw error;
+    }
   }
 
   async #makeCold(record: SandboxRecord, signal: AbortSignal): Promise<EngineSandbox> {
@@ -181,7 +195,10 @@ export class SandboxCreator {
         journal.emit(record, { type: "IMAGE_PULL", image: spec.image, progress });
       },
     });
-    return engine.create({ ...spec, sandboxId, generation, owner, mounts: resolved }, signal);
+    return engine.create(
+      { ...spec, sandboxId, generation, owner, network: engineNetwork(spec), mounts: resolved },
+      signal,
+    );
   }
 
   /**

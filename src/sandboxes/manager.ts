@@ -4,6 +4,7 @@ import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
+import type { EgressManager } from "../egress/manager.ts";
 import type { Engine } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
@@ -41,6 +42,7 @@ interface SandboxManagerParts {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly observer: SandboxObserver;
+  readonly egress: EgressManager;
   readonly mounts: MountSources;
 }
 
@@ -282,17 +284,19 @@ export class SandboxManager {
     return this.#retries.count;
   }
 
-  stats(owner: string): SandboxStats {
-    const live = this.#registry.live();
+  /** @param whole whether to count what all owners have, and not only what this one does. */
+  stats(owner: string, whole = true): SandboxStats {
+    const own = this.#registry.liveOf(owner);
+    const live = whole ? this.#registry.live() : own;
     return {
-      totalSandboxes: this.#capacity.taken,
+      totalSandboxes: whole ? this.#capacity.taken : own.length,
       activeOperations: live.reduce((sum, record) => sum + record.leases.count, 0),
       maxSandboxes: this.#capacity.limit,
       idleTimeoutMs: this.#settings.defaults.idleTimeoutMs,
       cleanupIntervalMs: this.#settings.cleanupIntervalMs,
       isShuttingDown: this.#shutdown !== undefined,
       warmPools: this.#warmPool.status(),
-      sandboxes: this.#registry.liveOf(owner).map((record) => ({
+      sandboxes: own.map((record) => ({
         sandboxId: record.sandboxId,
         lastUsedMs: record.lastUsedTimeMs,
         isActive: record.leases.count > 0,

@@ -41,6 +41,8 @@ export interface SandboxSpec {
   readonly user: string;
   readonly resources: Resources;
   readonly network: NetworkMode;
+  /** The only domains that it reaches, through a proxy; empty: no such bound. */
+  readonly egressDomains: readonly string[];
   readonly mounts: readonly Mount[];
   readonly labels: Readonly<Record<string, string>>;
   readonly idleTimeoutMs: number;

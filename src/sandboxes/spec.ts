@@ -1,4 +1,5 @@
 import { BerthError, invalidArgument } from "../base/errors.ts";
+import { PROXY_ENV } from "../egress/manager.ts";
 import type { EngineInfo, EngineMount, NetworkMode } from "../engine/port.ts";
 import type { Mount, SandboxSpec } from "./sandbox.ts";
 
@@ -49,6 +50,8 @@ export interface RequestedSpec {
   readonly pidsLimit?: number;
   readonly diskBytes?: number;
   readonly network?: NetworkMode;
+  /** As `parseDomainRule` reads them. */
+  readonly egressDomains?: readonly string[];
   readonly mounts?: readonly Mount[];
   readonly labels?: Readonly<Record<string, string>>;
   readonly idleTimeoutMs?: number;
@@ -83,20 +86,15 @@ export function resolveSpec(
       );
     }
   }
-  const network = asked.network ?? defaults.network;
-  if (network === "EGRESS" && !engine.capabilities.egress) {
-    throw unsupported(
-      "spec.network.mode",
-      "This server offers no network because it cannot block private addresses. Use NONE; `berth doctor` shows the operator what is missing.",
-    );
-  }
+  const { network, egressDomains } = resolveNetwork(asked, defaults, engine);
   return {
     image: asked.image ?? defaults.image,
-    env: { PYTHONUNBUFFERED: "1", TERM: "dumb", ...asked.env },
+    env: { PYTHONUNBUFFERED: "1", TERM: "dumb", ...(egressDomains.length > 0 && PROXY_ENV), ...asked.env },
     workingDir: asked.workingDir ?? defaults.workingDir,
     user: asked.user ?? "",
     resources: { memoryBytes, cpuMillis, pidsLimit, diskBytes: asked.diskBytes },
     network,
+    egressDomains,
     mounts: asked.mounts ?? [],
     labels: asked.labels ?? {},
     idleTimeoutMs: asked.idleTimeoutMs ?? defaults.idleTimeoutMs,
@@ -104,6 +102,40 @@ export function resolveSpec(
     commandTimeoutMs: asked.commandTimeoutMs ?? defaults.commandTimeoutMs,
     runtime: asked.runtime ?? "",
   };
+}
+
+function resolveNetwork(
+  { network: mode, egressDomains = [] }: RequestedSpec,
+  defaults: SandboxDefaults,
+  { capabilities }: EngineInfo,
+): Pick<SandboxSpec, "network" | "egressDomains"> {
+  if (egressDomains.length > 0) {
+    if (mode === "NONE")
+      throw invalidArgument("spec.egress_domains", "the network mode is NONE. Leave it unset.");
+    if (!capabilities.egressDomains) {
+      throw unsupported(
+        "spec.egress_domains",
+        "This server cannot give a sandbox some domains only. Leave it empty; `berth doctor` shows the operator what is missing.",
+      );
+    }
+    return { network: "EGRESS", egressDomains };
+  }
+  const network = mode ?? defaults.network;
+  if (network === "EGRESS" && !capabilities.egress) {
+    const instead = capabilities.egressDomains
+      ? "Name the domains in spec.egress_domains, or use NONE"
+      : "Use NONE";
+    throw unsupported(
+      "spec.network.mode",
+      `This server offers no network because it cannot block private addresses. ${instead}; \`berth doctor\` shows the operator what is missing.`,
+    );
+  }
+  return { network, egressDomains };
+}
+
+/** The network that the engine itself gives: none where a proxy is the only way out. */
+export function engineNetwork({ network, egressDomains }: SandboxSpec): NetworkMode {
+  return egressDomains.length > 0 ? "NONE" : network;
 }
 
 /** What the engine can give of a spec that nobody asked for: no image where it has none, limits within the machine's. */

@@ -94,6 +94,13 @@ export class SandboxStore {
   }
 }
 
+/** Specs that an older version stored have no domains. */
+function specFrom(text: string): SandboxSpec {
+  const { egressDomains = [], ...spec } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains"> &
+    Partial<SandboxSpec>;
+  return { ...spec, egressDomains };
+}
+
 function fromRow(row: Record<string, unknown>): StoredSandbox {
   return {
     owner: String(row.owner),
@@ -101,7 +108,7 @@ function fromRow(row: Record<string, unknown>): StoredSandbox {
     generation: Number(row.generation),
     place: Number(row.place),
     phase: JSON.parse(String(row.phase)) as StoredPhase,
-    spec: JSON.parse(String(row.spec)) as SandboxSpec,
+    spec: specFrom(String(row.spec)),
     createTimeMs: Number(row.create_time_ms),
     createdAt: Number(row.created_at),
     usedTimeMs: Number(row.used_time_ms),

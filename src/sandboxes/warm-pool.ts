@@ -5,7 +5,7 @@ import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
 import type { LeasedSandbox, SandboxObserver } from "./lease.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec } from "./sandbox.ts";
-import type { RequestedSpec } from "./spec.ts";
+import { engineNetwork, type RequestedSpec } from "./spec.ts";
 
 /** How many sandboxes of an image are kept ready. */
 export interface WarmPoolTarget {
@@ -230,7 +230,10 @@ export class WarmPool {
     const spec = this.#parts.resolve(pool.asked);
     const identity = { sandboxId, generation: 1, owner: POOL_OWNER };
     await engine.ensureImage(spec.image, { signal });
-    const made = await engine.create({ ...spec, ...identity, mounts: [], takesMounts: true }, signal);
+    const made = await engine.create(
+      { ...spec, ...identity, network: engineNetwork(spec), mounts: [], takesMounts: true },
+      signal,
+    );
     const leased = leasedOf(made, spec);
     observer.ready(leased);
     try {
@@ -286,7 +289,7 @@ function canBecome(made: SandboxSpec, asked: SandboxSpec): boolean {
     asked.image === made.image &&
     asked.workingDir === made.workingDir &&
     asked.user === made.user &&
-    asked.network === made.network &&
+    engineNetwork(asked) === engineNetwork(made) &&
     asked.runtime === made.runtime &&
     asked.resources.diskBytes === made.resources.diskBytes
   );

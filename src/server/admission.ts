@@ -1,23 +1,48 @@
+import { MethodOptions_IdempotencyLevel as Idempotency } from "@bufbuild/protobuf/wkt";
 import type { HandlerContext } from "@connectrpc/connect";
-import { throwIfAborted } from "../base/errors.ts";
-import type { Authenticator } from "./call.ts";
+import { Health } from "../../gen/ts/grpc/health/v1/health_pb.js";
+import { ServerReflection } from "../../gen/ts/grpc/reflection/v1/reflection_pb.js";
+import { ServerReflection as ServerReflectionAlpha } from "../../gen/ts/grpc/reflection/v1alpha/reflection_pb.js";
+import { BerthError, throwIfAborted } from "../base/errors.ts";
+import type { Authenticator, Principal } from "./call.ts";
 import { callOf, ownerKey } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 
 /** Runs before a request's body is read, and refuses the call by throwing a converted error. */
 export type Admit = (context: HandlerContext) => Promise<void>;
 
-/** Admits the calls that the authenticator knows, and passes their owner on to handlers. */
+/** Services that everybody may call: what probes and balancers ask says nothing of anybody's. */
+const OPEN: ReadonlySet<string> = new Set([Health.typeName]);
+/** Services of which every known caller may use all methods, whatever their options say. */
+const FOR_EVERY_SCOPE: ReadonlySet<string> = new Set([
+  ServerReflection.typeName,
+  ServerReflectionAlpha.typeName,
+]);
+
+/** Admits the calls that the authenticator knows and that their scope allows, and passes their owner on to handlers. */
 export function createAdmission(authenticator: Authenticator, errors: ErrorConverter): Admit {
   return async (context) => {
     const call = callOf(context);
     try {
       throwIfAborted(call.signal);
+      if (!OPEN.has(context.method.parent.typeName)) {
+        call.principal = await authenticator.authenticate(call);
+        context.values.set(ownerKey, call.owner);
+        assertInScope(context.method, call.principal);
+      }
       if (call.deadline.kind === "refused") throw call.deadline.error;
-      call.owner = await authenticator.authenticate(call);
-      context.values.set(ownerKey, call.owner);
     } catch (thrown) {
       throw errors.fromHandler(call, thrown, call.signal);
     }
   };
+}
+
+function assertInScope(method: HandlerContext["method"], { scope }: Principal): void {
+  if (scope !== "read-only" || method.idempotency === Idempotency.NO_SIDE_EFFECTS) return;
+  if (FOR_EVERY_SCOPE.has(method.parent.typeName)) return;
+  throw new BerthError(
+    "TOKEN_SCOPE",
+    `The token is read-only, and ${method.name} changes something. Use a token of scope user.`,
+    { metadata: { scope, required_scope: "user" } },
+  );
 }

@@ -29,6 +29,7 @@ export class CallLog implements CallObserver {
       duration_ms: Math.round(call.ageMs * 1000) / 1000,
       peer: call.peer,
       owner: call.owner,
+      token: call.principal?.tokenId,
       protocol: call.protocol,
       err: EXPLAINED.has(status) ? cause?.cause : undefined,
     };

@@ -6,32 +6,73 @@ import { BerthError } from "../base/errors.ts";
 import { type HttpRequest, peerOf, type RpcProtocol } from "./http-message.ts";
 import { MAX_TIMEOUT_MS } from "./limits.ts";
 
-/** What is known of a call before its body is read. */
+/** What is known of a call, or of who reads a page, before its body is read. */
 export interface Credentials {
   /** Request headers, names in lower case. */
   readonly headers: IncomingHttpHeaders;
-  /** `package.Service/Method`. */
+  /** `package.Service/Method`, or the path of a page. */
   readonly method: string;
   /** Address of the other end, or `unix`. */
   readonly peer: string;
 }
 
+/**
+ * What a caller may do. `read-only`: the methods without side effects, on what
+ * is its tenant's. `user`: all methods, on what is its tenant's. `admin`: the
+ * same in every tenant that it names, and what belongs to the whole service.
+ */
+export type Scope = "admin" | "user" | "read-only";
+
+/** Who makes a call. */
+export interface Principal {
+  /** Whose sandboxes the call sees, and whose is what it makes. */
+  readonly owner: string;
+  /** The tenant that the token belongs to; an admin's calls may name another as their owner. */
+  readonly tenant: string;
+  /** Names the token; undefined where none is needed. */
+  readonly tokenId: string | undefined;
+  readonly scope: Scope;
+}
+
 /** Says who makes a call. */
 export interface Authenticator {
   /**
-   * Names the owner whose sandboxes the call may see. Runs before the body of
-   * the request is read.
+   * Runs before the body of the request is read.
    *
-   * @throws BerthError `UNAUTHENTICATED` for a caller that is not known
+   * @throws BerthError `UNAUTHENTICATED` for a caller that is not known; `TOKEN_SCOPE` or `INVALID_ARGUMENT` for a
+   *   tenant that it names and may not
    */
-  authenticate(credentials: Credentials): string | Promise<string>;
+  authenticate(credentials: Credentials): Principal | Promise<Principal>;
+  /** Why the calls of a principal that were admitted have to end; undefined: they go on. */
+  recheck(principal: Principal): BerthError | undefined;
 }
 
 /** The owner of everything while the server has no tokens. */
 export const DEFAULT_OWNER = "default";
 
+/** The header by which an admin names the tenant that a call acts in. */
+export const TENANT_HEADER = "berth-tenant";
+
+const EVERYBODY: Principal = {
+  owner: DEFAULT_OWNER,
+  tenant: DEFAULT_OWNER,
+  tokenId: undefined,
+  scope: "admin",
+};
+
 /** Takes every caller for the one owner there is. */
-export const anonymousAuthenticator: Authenticator = { authenticate: () => DEFAULT_OWNER };
+export const anonymousAuthenticator: Authenticator = {
+  authenticate: ({ headers }) => {
+    const { [TENANT_HEADER]: named = DEFAULT_OWNER } = headers;
+    if (named === DEFAULT_OWNER) return EVERYBODY;
+    throw new BerthError(
+      "INVALID_ARGUMENT",
+      `${TENANT_HEADER}: this service has no tenants, since it was started without --tokens. Leave the header out.`,
+      { metadata: { field: TENANT_HEADER } },
+    );
+  },
+  recheck: () => undefined,
+};
 
 /** Why a call failed. */
 interface CallFailure {
@@ -66,8 +107,8 @@ export class Call implements Credentials {
   readonly #request: HttpRequest;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
-  /** Who makes the call; empty until that is known. */
-  owner = "";
+  /** Who makes the call; undefined until that is known, and where nobody asks. */
+  principal: Principal | undefined;
   /** Whether the handler was reached: before that, everything that fails is what the client sent. */
   handlerReached = false;
   /** The error the client was sent, and what it was made of; undefined while all is well. */
@@ -84,6 +125,11 @@ export class Call implements Credentials {
 
   get headers(): IncomingHttpHeaders {
     return this.#request.headers;
+  }
+
+  /** Whose things the call is about; empty while that is not known. */
+  get owner(): string {
+    return this.principal?.owner ?? "";
   }
 
   get requestMethod(): string {
@@ -126,12 +172,17 @@ export function statusName(status: CallStatus): string {
   return Code[status].replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
-/** Who makes the call. */
+/** Whose things the call is about. */
 export const ownerKey = createContextKey("", { description: "owner" });
 
-/** Who makes the call that a handler serves. */
+/** Whose things the call is about that a handler serves. */
 export function ownerOf(context: { readonly values: ContextValues }): string {
   return context.values.get(ownerKey);
+}
+
+/** Whether a call may see what belongs to the whole service, beside what is its owner's. */
+export function seesWholeService(context: { readonly values: ContextValues }): boolean {
+  return callOf(context).principal?.scope === "admin";
 }
 
 const callKey = createContextKey<Call | undefined>(undefined, { description: "call" });
@@ -194,6 +245,14 @@ export class Calls {
   /** From now on, ends calls as they come. */
   refuse(reason: BerthError): void {
     this.#refusal = reason;
+  }
+
+  /** Ends the calls whose principals may not go on. */
+  recheck(authenticator: Authenticator): void {
+    for (const call of [...this.#running]) {
+      const reason = call.principal && authenticator.recheck(call.principal);
+      if (reason) call.abort(reason);
+    }
   }
 
   /** Ends the running calls that `which` picks. */

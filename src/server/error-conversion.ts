@@ -58,6 +58,7 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   SESSION_LOST: { code: Code.Aborted, reason: WireReason.SESSION_LOST },
   SANDBOX_IN_USE: { code: Code.FailedPrecondition, reason: WireReason.SANDBOX_IN_USE },
   ANSWER_DROPPED: { code: Code.FailedPrecondition, reason: WireReason.ANSWER_DROPPED },
+  TOKEN_SCOPE: { code: Code.PermissionDenied, reason: WireReason.TOKEN_SCOPE },
   INTERNAL: { code: Code.Internal, reason: WireReason.INTERNAL },
 };
 

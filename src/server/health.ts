@@ -10,6 +10,8 @@ export interface HealthSource {
   isServing(): boolean;
   /** Why not, in one sentence for the operator; asked only while it is not. */
   reason(): string;
+  /** What is wrong although it is serving, in one sentence; undefined: nothing. */
+  warning(): string | undefined;
   /**
    * Calls back after every change.
    *
@@ -22,6 +24,7 @@ export interface HealthSource {
 export const alwaysServing: HealthSource = {
   isServing: () => true,
   reason: () => "",
+  warning: () => undefined,
   onChange: () => () => {},
 };
 

@@ -7,21 +7,40 @@ export interface Page {
   readonly status: number;
   readonly type: string;
   readonly body: string;
+  /** In lower case. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** What a path answers to `GET`. */
+interface PageSource {
+  /** Who may read it: everybody, or admins alone. */
+  readonly access: "open" | "admin";
+  page(): Page | Promise<Page>;
 }
 
 /** Answers to `GET`, by path. */
-export type Pages = Readonly<Record<string, () => Page | Promise<Page>>>;
+export type Pages = Readonly<Record<string, PageSource>>;
 
 /**
  * The pages of the server: `/healthz` (200 while the process lives), `/readyz`
- * (200, or 503 with the reason) and `/metrics` (Prometheus).
+ * (200, or 503 with the reason) and `/metrics` (Prometheus), which covers all
+ * tenants.
  */
 export function createPages(health: HealthSource, metrics: Registry): Pages {
   return {
-    "/healthz": () => textPage(200, "ok"),
-    "/readyz": () => (health.isServing() ? textPage(200, "ok") : textPage(503, health.reason())),
-    "/metrics": async () => ({ status: 200, type: metrics.contentType, body: await metrics.metrics() }),
+    "/healthz": { access: "open", page: () => textPage(200, "ok") },
+    "/readyz": { access: "open", page: () => readiness(health) },
+    "/metrics": {
+      access: "admin",
+      page: async () => ({ status: 200, type: metrics.contentType, body: await metrics.metrics() }),
+    },
   };
+}
+
+function readiness(health: HealthSource): Page {
+  if (!health.isServing()) return textPage(503, health.reason());
+  const warning = health.warning();
+  return textPage(200, warning === undefined ? "ok" : `ok\n${warning}`);
 }
 
 /** Makes a one-line answer of plain text. */
@@ -37,6 +56,7 @@ export async function sendPage(request: HttpRequest, response: HttpResponse, pag
   response.setHeader("content-type", page.type);
   response.setHeader("content-length", Buffer.byteLength(page.body));
   response.setHeader("x-content-type-options", "nosniff");
+  for (const [name, value] of Object.entries(page.headers ?? {})) response.setHeader(name, value);
   endResponse(response, request.method === "HEAD" ? undefined : page.body);
 }
 

@@ -9,10 +9,14 @@ import type { RpcLimits } from "./limits.ts";
 import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 
-/** Certificate chain and private key, in PEM. */
+/** What a port speaks TLS with, in PEM. */
 export interface TlsOptions {
+  /** Certificate chain. */
   readonly cert: string | Buffer;
+  /** Its private key. */
   readonly key: string | Buffer;
+  /** Authorities of the certificates that clients must have; undefined: they need none. */
+  readonly clientCa?: string | Buffer | undefined;
 }
 
 /** What a {@link Listener} is made of. */
@@ -157,6 +161,11 @@ export class Listener {
       ...socketOptions,
       cert: keys.cert,
       key: keys.key,
+      ...(keys.clientCa !== undefined && {
+        ca: keys.clientCa,
+        requestCert: true,
+        rejectUnauthorized: true,
+      }),
       minVersion: "TLSv1.2",
       ALPNProtocols: ["h2", "http/1.1"],
       handshakeTimeout: limits.sniffTimeoutMs,

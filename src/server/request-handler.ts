@@ -4,7 +4,7 @@ import { Code, type ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import { Call, type Calls } from "./call.ts";
+import { type Authenticator, Call, type Calls } from "./call.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
 import { getMessage } from "./get-request.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
@@ -17,6 +17,7 @@ import {
   type HttpRequest,
   type HttpResponse,
   pathOf,
+  peerOf,
   protocolOf,
   type RpcProtocol,
   requestEnd,
@@ -32,6 +33,7 @@ interface RequestHandlerOptions extends GrpcOptions {
   readonly guard: OriginGuard;
   readonly pages: Pages;
   readonly calls: Calls;
+  readonly authenticator: Authenticator;
   readonly logger: Logger;
 }
 
@@ -67,13 +69,24 @@ export class RequestHandler {
     }
     if (route) return this.#serveRoute(request, response, route);
     const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
-    if (page) {
-      const allowed = request.method === "GET" || request.method === "HEAD";
-      return sendPage(request, response, allowed ? await page() : textPage(405, "Use GET."));
-    }
+    if (page) return sendPage(request, response, await this.#pageFor(request, page));
     if (looksLikeCall(request, path)) return this.#serveUnknown(request, response, path);
     const text = "Nothing is here. This is a Berth server: call it by gRPC, gRPC-Web or Connect.";
     return sendPage(request, response, textPage(404, text));
+  }
+
+  async #pageFor(request: HttpRequest, { access, page }: Pages[string]): Promise<Page> {
+    if (request.method !== "GET" && request.method !== "HEAD") return textPage(405, "Use GET.");
+    if (access === "open") return page();
+    try {
+      const credentials = { headers: request.headers, method: pathOf(request), peer: peerOf(request) };
+      const { scope } = await this.#options.authenticator.authenticate(credentials);
+      return scope === "admin" ? page() : textPage(403, "This page needs a token of scope admin.");
+    } catch (error) {
+      if (!(error instanceof BerthError)) throw error;
+      if (error.reason !== "UNAUTHENTICATED") return textPage(403, error.message);
+      return { ...textPage(401, error.message), headers: { "www-authenticate": "Bearer" } };
+    }
   }
 
   async #serveRoute(request: HttpRequest, response: HttpResponse, route: Route): Promise<void> {

@@ -67,13 +67,17 @@ export interface RpcServer {
 /** How long the last messages of aborted calls may take to go out, in milliseconds. */
 const FLUSH_MS = 1000;
 
+/** How often running calls are checked for principals that may not go on, in milliseconds. */
+const RECHECK_MS = 250;
+
 /** Puts a server together; it does nothing until it is started. */
 export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
   const calls = new Calls([new CallLog(logger), new RpcMetrics(options.metrics)]);
-  const admit = createAdmission(options.authenticator ?? anonymousAuthenticator, errors);
+  const { authenticator = anonymousAuthenticator } = options;
+  const admit = createAdmission(authenticator, errors);
   const routes = new RouteTable({ limits, errors, admit });
   options.routes(routes);
   const health = options.health ?? alwaysServing;
@@ -90,9 +94,12 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   });
   const pages = createPages(health, options.metrics);
   const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
-  const handler = new RequestHandler({ routes, guard, pages, calls, errors, admit, receiving, logger });
+  const handler = new RequestHandler({
+    ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger },
+  });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
   let sweep: NodeJS.Timeout | undefined;
+  let recheck: NodeJS.Timeout | undefined;
   let stopping: Promise<void> | undefined;
 
   async function stop({ graceMs, signal }: StopOptions): Promise<void> {
@@ -106,6 +113,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     await within(calls.whenIdle(), FLUSH_MS);
     await listener.destroy();
     clearInterval(sweep);
+    clearInterval(recheck);
   }
 
   async function start(): Promise<ListenAddress> {
@@ -116,6 +124,8 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
       calls.abort(requestTimeout(limitMs), (call) => call.awaitsRequest && call.ageMs > limitMs);
     }, limitMs / 4);
     sweep.unref();
+    recheck = setInterval(() => calls.recheck(authenticator), RECHECK_MS);
+    recheck.unref();
     return address;
   }
 

@@ -1,25 +1,31 @@
 import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
+import { EGRESS_DEFECTS } from "./egress.ts";
 import { FILE_DEFECTS } from "./files.ts";
+import { HARDENING_DEFECTS } from "./hardening.ts";
 import { HOST_DEFECTS } from "./host.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
 import { SESSION_DEFECTS } from "./sessions.ts";
 import { STATE_DEFECTS } from "./state.ts";
+import { TENANT_DEFECTS } from "./tenants.ts";
 import { WIRE_DEFECTS } from "./wire.ts";
 import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
 /** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
 export const DEFECTS: readonly Defect[] = [
   ...DOCKER_DEFECTS,
+  ...EGRESS_DEFECTS,
   ...FILE_DEFECTS,
+  ...HARDENING_DEFECTS,
   ...HOST_DEFECTS,
   ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,
   ...SESSION_DEFECTS,
   ...STATE_DEFECTS,
+  ...TENANT_DEFECTS,
   ...WIRE_DEFECTS,
   ...WORKSPACE_DEFECTS,
 ];

@@ -37,8 +37,10 @@ export class MemoryEngine implements Engine {
       memoryLimit: true,
       cpuLimit: true,
       pidsLimit: true,
+      systemCallFilter: true,
       diskLimit: false,
       egress: false,
+      egressDomains: false,
     };
     return {
       version: "1",
@@ -142,6 +144,10 @@ export class MemoryEngine implements Engine {
 
   async recover(left: readonly LeftProcess[]): Promise<readonly (SpawnedProcess | undefined)[]> {
     return left.map(() => undefined);
+  }
+
+  async listen(): Promise<never> {
+    throw new BerthError("UNSUPPORTED", "This engine has no network.");
   }
 
   async outside(): Promise<undefined> {

@@ -18,6 +18,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
   return {
     listen: "127.0.0.1:0",
     tls: undefined,
+    tokens: undefined,
     allowHosts: [],
     corsOrigins: [],
     engine: "docker",
@@ -30,6 +31,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     sharedQuotaBytes: undefined,
     allowHostPaths: [],
     allowRuntimes: {},
+    egressCredentials: undefined,
     desktopImage: DESKTOP_IMAGE,
     maxSandboxes: 100,
     maxProcessesPerSandbox: 256,

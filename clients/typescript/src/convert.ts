@@ -85,6 +85,7 @@ export function streamName(stream: OutputStream): "stdout" | "stderr" {
 
 export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxSpecSchema> {
   const { memoryBytes = 0, cpuMillis = 0, pidsLimit = 0, diskBytes = 0, network, mounts = [] } = spec;
+  const { egressDomains = [] } = spec;
   const { idleTimeoutMs, maxLifetimeMs, commandTimeoutMs, env, labels, ...texts } = spec;
   const { image = "", workingDir = "", user = "", runtime = "" } = texts;
   return {
@@ -98,6 +99,7 @@ export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxS
       resources: { memoryBytes: BigInt(memoryBytes), cpuMillis, pidsLimit, diskBytes: BigInt(diskBytes) },
     }),
     ...(network && { network: { mode: NetworkMode[network] } }),
+    egressDomains: [...egressDomains],
     mounts: mounts.map(({ target, readOnly = false, ...source }) => ({
       target,
       readOnly,
@@ -124,6 +126,7 @@ function spec(message: SandboxSpecMessage): SandboxSpec {
     pidsLimit: resources?.pidsLimit ?? 0,
     diskBytes: Number(resources?.diskBytes ?? 0),
     network: network?.mode === NetworkMode.EGRESS ? "EGRESS" : "NONE",
+    egressDomains: message.egressDomains,
     mounts: message.mounts.map(
       ({ target, readOnly, source }): Mount =>
         source.case === "workspaceId"

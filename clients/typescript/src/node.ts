@@ -1,4 +1,5 @@
 /** The client for Node and Deno: gRPC over HTTP/2. */
+import { readFileSync } from "node:fs";
 import net from "node:net";
 import tls from "node:tls";
 import { createGrpcTransport } from "@connectrpc/connect-node";
@@ -6,6 +7,7 @@ import { DEFAULT_ADDRESS, type Endpoint, parseAddress } from "./address.ts";
 import { BerthClient } from "./client.ts";
 import type { ClientSettings, Link } from "./connection.ts";
 import { Http2Connection } from "./http2-connection.ts";
+import { AccessError, findAccess } from "./profile.ts";
 
 export * from "./common.ts";
 
@@ -28,8 +30,16 @@ export interface TlsSettings {
 
 /** How a client connects. */
 export interface ConnectSettings extends ClientSettings {
-  /** Default: the environment's BERTH_TOKEN; "" for none. */
+  /** Default: that of `tokenFile`, else of the profile, else the environment's BERTH_TOKEN, else that of the file BERTH_TOKEN_FILE; "" for none. */
   readonly token?: string | undefined;
+  /** A file with the token, which is read once. */
+  readonly tokenFile?: string | undefined;
+  /**
+   * A profile of ~/.config/berth/profiles.json, in place of an address: `{"work": {"address": …, "tls-ca": FILE,
+   * "token": … or "token-file": FILE}}`. Default: the environment's BERTH_PROFILE, where neither an address nor
+   * BERTH_ADDRESS is given.
+   */
+  readonly profile?: string | undefined;
   /** Turns on TLS, also for `HOST:PORT`. `https://…` does so by itself. */
   readonly tls?: TlsSettings | boolean | undefined;
 }
@@ -40,16 +50,19 @@ export class Berth extends BerthClient {
    * Prepares to call a service. The connection is made by the first call.
    * @param address "HOST:PORT", "unix:PATH", "http://…" or "https://…". Default: the environment's BERTH_ADDRESS, else
    *   127.0.0.1:7070.
-   * @throws TypeError for an address or certificates that are none
+   * @throws TypeError for an address, certificates, a token or a profile that are none
    */
   static connect(address: string | undefined = undefined, settings: ConnectSettings = {}): Berth {
-    const { token = process.env.BERTH_TOKEN, tls: wanted = false } = settings;
+    const access = findAccess({ ...settings, address }, process.env);
+    const { tls: wanted = false } = settings;
     const secure = wanted === true || typeof wanted === "object";
-    const endpoint = parseAddress(address || process.env.BERTH_ADDRESS || DEFAULT_ADDRESS, secure);
+    const endpoint = parseAddress(access.address ?? DEFAULT_ADDRESS, secure);
     if (secure && endpoint.baseUrl.startsWith("http://")) {
       throw new TypeError(`tls is given, and "${endpoint.address}" says to do without: write https://.`);
     }
-    return new Berth(linkTo(endpoint, typeof wanted === "object" ? wanted : {}), { ...settings, token });
+    const { ca = access.tlsCa === undefined ? undefined : readCa(access.tlsCa), ...tls } =
+      typeof wanted === "object" ? wanted : {};
+    return new Berth(linkTo(endpoint, { ...tls, ca }), { ...settings, token: access.token });
   }
 }
 
@@ -78,6 +91,14 @@ function linkTo(endpoint: Endpoint, { ca, serverName }: TlsSettings): Link {
     acceptCompression: [],
   });
   return { address, transport, streamsRequests: true, close: () => sessionManager.abort() };
+}
+
+function readCa(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (cause) {
+    throw new AccessError(`tls-ca of the profile: ${file} cannot be read`, { cause });
+  }
 }
 
 function pem(ca: string | Uint8Array): string {

@@ -61,6 +61,8 @@ export interface SandboxSpec {
   readonly diskBytes?: number;
   /** "NONE" (default), or "EGRESS": public addresses. */
   readonly network?: "NONE" | "EGRESS";
+  /** The only domains it may reach, by HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443". */
+  readonly egressDomains?: readonly string[];
   readonly mounts?: readonly Mount[];
   /** For `sandboxes.list`. */
   readonly labels?: Readonly<Record<string, string>>;

@@ -3,6 +3,7 @@ import { access, constants, stat } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
 import { Command } from "commander";
+import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import type { Finding } from "../../base/diagnosis.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/options.ts";
@@ -11,8 +12,9 @@ import { connectTo } from "../client.ts";
 import { addConfigFlags, configFlags } from "../config-flags.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
+import { reasonOf } from "../failure.ts";
 import { formatTable } from "../format.ts";
-import type { CommandHost } from "../host.ts";
+import { accessOf, type CommandHost } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { parseServiceAddress } from "../service-address.ts";
 
@@ -20,7 +22,17 @@ const ANSWER_TIMEOUT_MS = 3000;
 
 /** The options of the service that it looks at. It takes the others too, so that a service's options can be its own. */
 const CHECKED: readonly (keyof Config)[] = [
-  ...(["listen", "tlsCert", "tlsKey", "engine", "dockerRequired", "dockerHost", "rootfs"] as const),
+  ...([
+    "listen",
+    "tlsCert",
+    "tlsKey",
+    "tlsClientCa",
+    "tokens",
+    "engine",
+    "dockerRequired",
+    "dockerHost",
+    "rootfs",
+  ] as const),
   ...(["allowRuntimes", "defaultImage", "desktopImage", "dataDir"] as const),
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes"] as const),
 ];
@@ -43,7 +55,7 @@ export function doctorCommand(host: CommandHost): Command {
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
         const findings = [
           { subject: "node", status: "ok" as const, found: process.version },
-          await diagnoseAddress(config),
+          await diagnoseAddress(config, accessOf({}, host.io.env).token),
           await diagnoseDataDir(config),
           ...(await host.service.diagnose(config)),
         ];
@@ -67,15 +79,15 @@ function report(findings: readonly Finding[], ok: boolean): string {
 }
 
 /** Whether the address is free, or taken by a service that may well be the wanted one. */
-async function diagnoseAddress({ listen }: Config): Promise<Finding> {
+async function diagnoseAddress({ listen }: Config, token: string | undefined): Promise<Finding> {
   const subject = "address";
   const text = formatListenAddress(listen);
   const problem = await bindProblem(listen);
   if (problem === undefined) return { subject, status: "ok", found: `${text} is free` };
   if (problem.code === "EADDRINUSE") {
-    const engine = await runningService(text);
-    if (engine !== undefined)
-      return { subject, status: "ok", found: `a service runs on ${text} already, engine ${engine}` };
+    const found = await runningService(text, token);
+    if (found !== undefined)
+      return { subject, status: "ok", found: `a service runs on ${text} already, ${found}` };
     return {
       subject,
       status: "missing",
@@ -136,13 +148,14 @@ async function bindProblem(listen: Config["listen"]): Promise<NodeJS.ErrnoExcept
   return problem;
 }
 
-async function runningService(text: string): Promise<string | undefined> {
-  const client = connectTo(parseServiceAddress(text));
+/** What a service at the address says of itself; undefined: none answers. */
+async function runningService(text: string, token: string | undefined): Promise<string | undefined> {
+  const client = connectTo(parseServiceAddress(text), { token });
   try {
     const { engine } = await client.sandboxes.getStats({}, { timeoutMs: ANSWER_TIMEOUT_MS });
-    return engine && `${engine.name} ${engine.version}`;
-  } catch {
-    return undefined;
+    return engine && `engine ${engine.name} ${engine.version}`;
+  } catch (error) {
+    return reasonOf(error) === ErrorReason.UNAUTHENTICATED ? "which needs a token" : undefined;
   } finally {
     client.close();
   }

@@ -6,7 +6,7 @@ import { EXIT, UsageError } from "../exit.ts";
 import { formatTable, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
-import { parseTemplate, type Template } from "./template.ts";
+import { parseTemplate, type Template, type TemplateSubject } from "./template.ts";
 
 /** What the command line says of how a list is written. */
 export interface ListFlags extends ClientFlags {
@@ -32,9 +32,22 @@ export interface ListKind<A extends DescMessage, T extends DescMessage> {
   readonly columns: readonly Column<MessageShape<T>>[];
 }
 
-/** A command that lists things: as a table, as ids, by a template or as JSON. */
+/** How things are listed that are no messages of the API, or of which nothing else is known. */
+export interface ListForm<T> extends Pick<TemplateSubject<T>, "schema"> {
+  jsonOf(item: T): unknown;
+  /** What names an item to other commands. */
+  idOf(item: T): string;
+  readonly columns: readonly Column<T>[];
+}
+
+/** A command that lists things of the service: as a table, as ids, by a template or as JSON. */
 export function listCommand(name: string): Command {
-  return clientCommand(name)
+  return addListFlags(clientCommand(name));
+}
+
+/** Adds the flags that say how a list is written. */
+export function addListFlags(command: Command): Command {
+  return command
     .option("-q, --quiet", "print the ids alone")
     .option(
       "--format <format>",
@@ -70,47 +83,51 @@ export function listAction<A extends DescMessage, T extends DescMessage, F exten
     // Behind the arguments come the flags and the command itself.
     const flags = given.at(-2) as F;
     const args = given.slice(0, -2) as (string | undefined)[];
-    const print = printerFor(host, flags, kind);
+    const { idOf, columns, item: schema } = kind;
+    const jsonOf = (item: MessageShape<T>) => messageJson(schema, item);
+    const print = printerFor<MessageShape<T>>(host.io, flags, { schema, jsonOf, idOf, columns });
     return withClient(host, flags, EXIT.failed, async (client) => {
       const answer = await read(client, { args, flags, signal: host.interrupts.signal });
-      await print(answer);
+      await print(kind.itemsOf(answer), () => messageJson(kind.answer, answer));
       if (!flags.json && complain) await write(host.io.stderr, complain(answer));
       return EXIT.ok;
     });
   });
 }
 
-/** How the flags want a list written. @throws UsageError before anything is asked of the service */
-function printerFor<A extends DescMessage, T extends DescMessage>(
-  { io }: CommandHost,
-  { json, quiet, format }: ListFlags,
-  kind: ListKind<A, T>,
-): (answer: MessageShape<A>) => Promise<void> {
+/** Writes items; as a whole, with `--json`, what `whole` makes. */
+type Print<T> = (items: readonly T[], whole: () => unknown) => Promise<void>;
+
+/** How the flags want a list written. @throws UsageError before anything is read */
+export function printerFor<T>(
+  io: CommandHost["io"],
+  { json, quiet, format }: Pick<ListFlags, "json" | "quiet" | "format">,
+  form: ListForm<T>,
+): Print<T> {
   const { stdout } = io;
   if ([json, quiet, format !== undefined].filter(Boolean).length > 1) {
     throw new UsageError("--json, --quiet and --format exclude each other: each says what is written");
   }
-  if (json) return (answer) => writeJson(stdout, messageJson(kind.answer, answer));
+  if (json) return (_, whole) => writeJson(stdout, whole());
   const textOf = quiet
-    ? (items: readonly MessageShape<T>[]) => items.map((item) => `${kind.idOf(item)}\n`).join("")
-    : formatOf(format ?? "table", kind, io);
-  return (answer) => write(stdout, textOf(kind.itemsOf(answer)));
+    ? (items: readonly T[]) => items.map((item) => `${form.idOf(item)}\n`).join("")
+    : formatOf(format ?? "table", form, io);
+  return (items) => write(stdout, textOf(items));
 }
 
-function formatOf<A extends DescMessage, T extends DescMessage>(
+function formatOf<T>(
   format: string,
-  kind: ListKind<A, T>,
+  { columns, schema, jsonOf }: ListForm<T>,
   io: CommandHost["io"],
-): (items: readonly MessageShape<T>[]) => string {
-  const { columns, item: schema } = kind;
-  const seen = (item: MessageShape<T>) => ({ item, json: messageJson(schema, item) });
+): (items: readonly T[]) => string {
+  const seen = (item: T) => ({ item, json: jsonOf(item) });
   if (format === "table") {
     const paint = paintFor(io.stdout, io.env);
     return (items) =>
       formatTable(
         columns.map(({ heading }) => heading),
         items.map((item) => columns.map((column) => column.text(item))),
-        (text, row, column) => paint(text, columns[column]?.tone?.(items[row] as MessageShape<T>)),
+        (text, row, column) => paint(text, columns[column]?.tone?.(items[row] as T)),
       );
   }
   const isTable = format.startsWith("table ");
@@ -120,7 +137,7 @@ function formatOf<A extends DescMessage, T extends DescMessage>(
       `--format: ${JSON.stringify(format)} is not a format; write json, table or a template, as '{{.${columns[0]?.heading}}}'`,
     );
   }
-  const template: Template<MessageShape<T>> = parseTemplate(text, { schema, columns });
+  const template: Template<T> = parseTemplate(text, { schema, columns });
   if (!isTable) return (items) => items.map((item) => `${template.of(seen(item))}\n`).join("");
   return (items) =>
     formatTable(

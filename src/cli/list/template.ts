@@ -5,10 +5,15 @@ import { safeJson } from "../io.ts";
 
 /** What a template is written about. */
 export interface TemplateSubject<T> {
-  /** The message's type, whose JSON names the fields. */
-  readonly schema: DescMessage;
+  /** What names the fields: a message's type, by its JSON, or a list of names. */
+  readonly schema: DescMessage | Named;
   /** The columns of a list, by their headings: they go before fields. */
   readonly columns: readonly { readonly heading: string; text(item: T): string }[];
+}
+
+/** The fields of an item that is no message: texts, numbers and the like. */
+interface Named {
+  readonly named: readonly string[];
 }
 
 /** An item as a template sees it. */
@@ -82,7 +87,7 @@ function expressionPart<T>(written: string, { schema, columns }: TemplateSubject
   const keys = key === undefined ? names : [...names, keyOf(key)];
   checkPath(schema, keys, written, columns);
   return {
-    heading: (keys.at(-1) ?? schema.name).toUpperCase(),
+    heading: (keys.at(-1) ?? ("name" in schema ? schema.name : "")).toUpperCase(),
     of: (item) => {
       const value = keys.reduce(member, item.json);
       if (json) return safeJson(value ?? null);
@@ -106,11 +111,16 @@ function member(value: unknown, name: string): unknown {
 }
 
 /** What may follow after a field: the fields of a message, the keys of a map or list, anything, or nothing. */
-type Inside = DescMessage | { readonly each: Inside; readonly numbered: boolean } | "free" | undefined;
+type Inside =
+  | DescMessage
+  | Named
+  | { readonly each: Inside; readonly numbered: boolean }
+  | "free"
+  | undefined;
 
 /** @throws UsageError where no such field can be there, and says which ones can */
 function checkPath(
-  schema: DescMessage,
+  schema: DescMessage | Named,
   keys: readonly string[],
   written: string,
   columns: readonly { readonly heading: string }[],
@@ -126,17 +136,19 @@ function checkPath(
       inside = inside.each;
       continue;
     }
-    const field: DescField | undefined = inside.fields.find(({ jsonName }) => jsonName === key);
-    if (!field) {
+    const names: readonly string[] =
+      "named" in inside ? inside.named : inside.fields.map(({ jsonName }) => jsonName);
+    if (!names.includes(key)) {
       const headings = depth === 0 ? columns.map(({ heading }) => heading) : [];
-      const known = [...headings, ...inside.fields.map(({ jsonName }) => jsonName)].join(", ");
+      const known = [...headings, ...names].join(", ");
       throw wrong(`there is no field ${JSON.stringify(key)}; there are: ${known}`);
     }
-    inside = insideOf(field);
+    inside = "named" in inside ? undefined : insideOf(inside.fields.find(({ jsonName }) => jsonName === key));
   }
 }
 
-function insideOf(field: DescField): Inside {
+function insideOf(field: DescField | undefined): Inside {
+  if (field === undefined) return undefined;
   const { message } = field;
   // Well-known types are written as texts, or are free JSON.
   const one = message?.typeName.startsWith("google.protobuf.")

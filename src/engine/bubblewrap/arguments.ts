@@ -1,4 +1,4 @@
-import { lstatSync, readdirSync, readlinkSync } from "node:fs";
+import { existsSync, lstatSync, readdirSync, readlinkSync } from "node:fs";
 import path from "node:path";
 import type { Resources } from "../port.ts";
 import { BwrapProblem } from "./errors.ts";
@@ -7,11 +7,14 @@ import { SANDBOX_USER } from "./sandbox-user.ts";
 /** The entries of a system's root directory that sandboxes see: its programs and no user's files. */
 const SYSTEM = ["bin", "lib", "lib32", "lib64", "libx32", "sbin", "usr"];
 
+/** What Docker masks too: the kernel's memory and keys, and what programs on the host do. */
+const MASKED = ["/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug"];
+
 /** A size of its own, since it is not in the sandbox's root file system. */
 const SHARED_MEMORY_BYTES = 64 * 1024 * 1024;
 
 /** The descriptors that bwrap gets beside its standard streams. */
-export const BWRAP_FDS = { args: 4, info: 5, gate: 6, status: 8, mounts: 10 } as const;
+export const BWRAP_FDS = { args: 4, info: 5, gate: 6, filter: 7, status: 8, mounts: 10 } as const;
 
 /** The input of {@link bwrapArguments}. */
 interface BwrapPlan {
@@ -73,7 +76,8 @@ export function bwrapArguments(plan: BwrapPlan): string[] {
     ...["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"],
     ...["--size", String(plan.resources.diskBytes ?? plan.resources.memoryBytes), "--tmpfs", "/"],
     ...plan.system,
-    ...["--proc", "/proc", "--dev", "/dev"],
+    ...["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"],
+    ...MASKED.filter((name) => existsSync(name)).flatMap((name) => ["--ro-bind", "/dev/null", name]),
     ...[
       "--perms",
       "1777",

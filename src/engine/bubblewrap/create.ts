@@ -27,6 +27,8 @@ export interface StartPlan {
   readonly group: ControlGroup;
   readonly system: readonly string[];
   readonly etc: string;
+  /** Undefined where there is no filter of system calls. */
+  readonly filterFile: string | undefined;
   readonly mounts: readonly OpenMount[];
   /** Where root binds them for bwrap. */
   readonly stage: string;
@@ -103,15 +105,15 @@ function endedAtOnce({ printed, markers }: Keeper, { spec }: StartPlan): Error {
   return startFailed("its main process ended at once. The system needs a working /bin/sh", printed);
 }
 
-function script({ spec, group, system, etc, mounts, stage }: StartPlan, tag: number): string {
+function script(plan: StartPlan, tag: number): string {
+  const { spec, group, system, etc, filterFile, mounts, stage } = plan;
   const staged = process.getuid?.() === 0;
   const sources = mounts.map((mount, index) => ({
     ...mount,
     ...(staged && { source: stagedPath(stage, index) }),
   }));
   return keeperScript({
-    tag,
-    joinFiles: group.joinFiles,
+    ...{ tag, joinFiles: group.joinFiles, filterFile },
     bwrapArguments: bwrapArguments({
       ...{ system, etc, resources: spec.resources, shown: group.shown, mounts: sources },
     }),

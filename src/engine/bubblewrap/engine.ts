@@ -1,8 +1,10 @@
 import { closeSync } from "node:fs";
+import type { Server } from "node:net";
 import { BerthError, invalidArgument, throwIfAborted } from "../../base/errors.ts";
 import { randomBase32 } from "../../base/ids.ts";
 import type { Logger } from "../../base/logger.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
+import { openLoopbackPort } from "../outside/loopback-port.ts";
 import type {
   Engine,
   EngineEvent,
@@ -159,11 +161,22 @@ export class BubblewrapEngine implements Engine {
       pids: groups.limits.pids || !setup.info.capabilities.pidsLimit ? undefined : pidsLimit,
       memoryBytes: groups.limits.memory ? undefined : memoryBytes,
     };
-    const parts = { launcher: attendants, limits, leftovers: this.#orphanedPipes.of(ref) };
+    const parts = {
+      ...{ launcher: attendants, limits, leftovers: this.#orphanedPipes.of(ref) },
+      entryFile: setup.filterFiles?.entry,
+    };
     const spawned = await sandbox.starting(spawnProcess(sandbox, request, sink, parts, signal));
     this.#processes.add(spawned);
     void spawned.silent.then(() => this.#processes.delete(spawned));
     return spawned;
+  }
+
+  async listen(ref: string, port: number, signal?: AbortSignal): Promise<Server> {
+    const sandbox = this.#running(ref);
+    // Root may enter without the user namespace, in which it would be nobody.
+    const entry = process.getuid?.() === 0 ? {} : { userNamespace: sandbox.enter() };
+    const isOwn = (): boolean => sandbox.running;
+    return sandbox.starting(openLoopbackPort({ pid: sandbox.initPid, isOwn, ...entry }, port, signal));
   }
 
   /** Nothing outlives the service. */
@@ -214,11 +227,11 @@ export class BubblewrapEngine implements Engine {
       ...{ ref, sandboxId, generation, owner, user },
       ...{ state: "running", isolation: setup.info.isolation },
     };
-    const { groups, system, etc, stage, identity, keepers, reports } = setup;
+    const { groups, system, etc, filterFiles, stage, identity, keepers, reports } = setup;
     const group = groups.create(ref, spec.resources);
     const plan: StartPlan = {
       ...{ spec, description, group, mounts, system, etc, stage, identity, reports },
-      ...{ launcher: keepers, attendants: groups.attendants },
+      ...{ launcher: keepers, attendants: groups.attendants, filterFile: filterFiles?.program },
       readyMs: this.#options.readyMs ?? READY_MS,
     };
     let sandbox: BubblewrapSandbox;

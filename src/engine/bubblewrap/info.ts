@@ -5,7 +5,11 @@ import type { GroupLimits } from "./control-group.ts";
 import type { BwrapProgram } from "./probe.ts";
 
 /** What this engine is and can do on this machine. */
-export function describeEngine(program: BwrapProgram, limits: GroupLimits): EngineInfo {
+export function describeEngine(
+  program: BwrapProgram,
+  limits: GroupLimits,
+  systemCallFilter: boolean,
+): EngineInfo {
   return {
     version: program.version,
     isolation: "NAMESPACE",
@@ -17,6 +21,8 @@ export function describeEngine(program: BwrapProgram, limits: GroupLimits): Engi
       pidsLimit: limits.pids || countsProcessesByNamespace(),
       diskLimit: true,
       egress: false,
+      egressDomains: true,
+      systemCallFilter,
     },
     cpus: availableParallelism(),
     memoryBytes: totalmem(),
@@ -35,7 +41,10 @@ function countsProcessesByNamespace(): boolean {
  */
 export function requireCapabilities(spec: EngineSandboxSpec, program: BwrapProgram): void {
   if (spec.network === "EGRESS") {
-    throw unsupported("egress", "gives sandboxes no network. Use NONE, or the Docker engine");
+    throw unsupported(
+      "egress",
+      "gives sandboxes no network of their own. Name the domains in egress_domains, or use NONE or the Docker engine",
+    );
   }
   if (spec.runtime !== "") {
     throw unsupported("runtime", "has no OCI runtimes. Leave runtime unset, or use the Docker engine");

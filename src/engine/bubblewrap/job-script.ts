@@ -9,8 +9,8 @@ import { joinText, pipesText, REPORTS_FD, reopenText, reportStartText } from "./
  */
 export const JOB_FDS = { report: 3, script: 4, stdin: 5, stdout: 6, stderr: 7 } as const;
 
-/** Starts a process: a shell in the sandbox, in a session of its own, that reads its script. */
-export const JOB_COMMAND = ["setsid", "/bin/sh", `/proc/self/fd/${JOB_FDS.script}`];
+/** Starts a process: a shell in the sandbox that reads its script. It runs in a session of its own. */
+const JOB_COMMAND = ["/bin/sh", `/proc/self/fd/${JOB_FDS.script}`];
 
 /** The shell's reports before it becomes the program. */
 export const JOB_REPORT = { started: "r", failed: "x", noTerminal: "t" } as const;
@@ -90,6 +90,8 @@ export interface Entry {
   /** The host's pid of process 1. */
   readonly initPid: number;
   readonly joinFiles: readonly string[];
+  /** Path of the executable that enters with a filter; undefined where there is none. */
+  readonly entryFile: string | undefined;
   readonly stdin: boolean;
   readonly terminal: boolean;
 }
@@ -98,9 +100,10 @@ export interface Entry {
  * Completes {@link ENTRY_COMMAND}. The result is the attendant of a process, a
  * shell on the host whose child is the first in the sandbox's pid namespace. That
  * child joins the control groups, enters all other namespaces and the inner user
- * namespace, and loses every right on the way in, by executing a program as a
- * user that is not root there. The attendant waits for it, outside the sandbox
- * and its control groups, and reports its exit code.
+ * namespace, loads the filter of system calls, and loses every right on the way
+ * in, by executing a program as a user that is not root there. The attendant
+ * waits for it, outside the sandbox and its control groups, and reports its exit
+ * code.
  */
 export function entryArguments(entry: Entry): string[] {
   const { userNamespace, initPid } = entry;
@@ -114,10 +117,9 @@ export function entryArguments(entry: Entry): string[] {
   ];
 }
 
-function attendantScript({ tag, initPid, joinFiles, stdin, terminal }: Entry): string {
+function attendantScript({ tag, initPid, joinFiles, entryFile, stdin, terminal }: Entry): string {
   const { script, stdin: input, stdout, stderr } = JOB_FDS;
-  const namespaces = ["user", "mount", "net", "ipc", "uts", "cgroup"].map((name) => `--${name}`);
-  const enter = ["nsenter", "--preserve-credentials", "--target", String(initPid), ...namespaces];
+  const enter = entryFile === undefined ? enterUnfiltered(initPid) : [entryFile];
   const child = [
     stdin ? `<&${input}` : "</dev/null",
     ...[`>&${stdout}`, terminal ? `2>&${stdout}` : `2>&${stderr}`, `${REPORTS_FD}>&1`],
@@ -126,8 +128,13 @@ function attendantScript({ tag, initPid, joinFiles, stdin, terminal }: Entry): s
   // The shell inside waits for its script as long as somebody could still write it.
   const own = reopenText({ [script]: "<>", [stdout]: ">", [stderr]: ">" });
   return `${pipesText([script, input, stdout, stderr])}exec ${own} 2>/dev/null
-${reportStartText(tag)}(${joinText(joinFiles)}exec ${[...enter, "--", ...JOB_COMMAND].map(quote).join(" ")}) ${child.join(" ")}
+${reportStartText(tag)}(${joinText(joinFiles)}exec ${[...enter, ...JOB_COMMAND].map(quote).join(" ")}) ${child.join(" ")}
 printf 'e ${tag} %s\\n' $? >&${REPORTS_FD}
 exit 0
 `;
+}
+
+function enterUnfiltered(initPid: number): string[] {
+  const namespaces = ["user", "mount", "net", "ipc", "uts", "cgroup"].map((name) => `--${name}`);
+  return ["nsenter", "--preserve-credentials", "--target", String(initPid), ...namespaces, "--", "setsid"];
 }

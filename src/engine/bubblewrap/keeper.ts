@@ -125,6 +125,8 @@ interface KeeperPlan {
   readonly tag: number;
   readonly joinFiles: readonly string[];
   readonly bwrapArguments: readonly string[];
+  /** Path of the program of the filter of system calls; undefined where there is none. */
+  readonly filterFile: string | undefined;
   /** The main process. */
   readonly command: readonly string[];
 }
@@ -137,8 +139,8 @@ interface KeeperPlan {
  *
  * It must not end by a signal or with 255: xargs would start nothing more.
  */
-export function keeperScript({ tag, joinFiles, bwrapArguments, command }: KeeperPlan): string {
-  const { args, info, gate, status } = BWRAP_FDS;
+export function keeperScript({ tag, joinFiles, bwrapArguments, filterFile, command }: KeeperPlan): string {
+  const { args, info, gate, filter, status } = BWRAP_FDS;
   const { output, go, userNamespace } = KEEPER_FDS;
   const both = {
     [args]: "<>",
@@ -148,10 +150,12 @@ export function keeperScript({ tag, joinFiles, bwrapArguments, command }: Keeper
     [status]: "<>",
     [go]: "<>",
   } as const;
-  const bwrap = ["bwrap", "--args", String(args), "--", ...command];
+  const load = filterFile === undefined ? [] : ["--seccomp", String(filter)];
+  const bwrap = ["bwrap", ...load, "--args", String(args), "--", ...command];
   const own = [
     ...[`</proc/self/fd/${go}`, `>/proc/self/fd/${output}`, "2>&1", `${REPORTS_FD}>&-`],
-    ...[reopenText({ [args]: "<", [info]: ">", [gate]: "<", [status]: ">" }), `${output}>&-`, `${go}>&-`],
+    ...[reopenText({ [args]: "<", [info]: ">", [gate]: "<", [status]: ">" }), `${go}>&-`],
+    filterFile === undefined ? `${filter}>&-` : `${filter}<${quote(filterFile)}`,
   ];
   return `${pipesText(Object.keys(both).map(Number))}exec 2>/dev/null ${reopenText(both)}
 printf '%s\\0' ${bwrapArguments.map(quote).join(" ")} >&${args}

@@ -1,8 +1,9 @@
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
+import path from "node:path";
 import { promisify } from "node:util";
 import { BwrapProblem, INSTALL } from "./errors.ts";
-import { JOB_COMMAND } from "./job-script.ts";
+import { ENTRY_FAILED } from "./filter.ts";
 import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
 
 /** The `bwrap` of this machine. */
@@ -45,10 +46,13 @@ async function ask(flag: string): Promise<string> {
 /** Host programs that the engine uses, with their packages. */
 const HOST_PROGRAMS = { setpriv: "util-linux", nsenter: "util-linux", xargs: "findutils" };
 
+/** A program that sandboxes need where there is no filter, and with it a new session. */
+const SETSID = "setsid";
+
 /** Makes a sandbox with all namespaces that ends at once. @throws BwrapProblem where that fails. */
 export async function probeSandbox(identity: Identity, system: readonly string[]): Promise<void> {
   for (const [name, packageName] of Object.entries(HOST_PROGRAMS)) await requireProgram(name, packageName);
-  const needs = `command -v ${JOB_COMMAND[0]} && command -v env`;
+  const needs = `command -v ${SETSID} && command -v env`;
   const [program, args] = hostCommand(
     identity,
     [],
@@ -62,6 +66,22 @@ export async function probeSandbox(identity: Identity, system: readonly string[]
     await promisify(execFile)(program, args, { env: HOST_ENV, cwd: "/", timeout: 20_000 });
   } catch (error) {
     throw problem(String((error as { stderr?: string }).stderr || (error as Error).message).trim(), error);
+  }
+}
+
+/** Runs the executable that enters sandboxes, which finds none. @throws BwrapProblem where it cannot be run. */
+export async function probeEntry(identity: Identity, entryFile: string): Promise<void> {
+  const [program, args] = hostCommand(identity, [], [entryFile, "/bin/true"]);
+  try {
+    await promisify(execFile)(program, args, { env: HOST_ENV, cwd: "/", timeout: 20_000 });
+  } catch (error) {
+    const { code, stderr } = error as { code?: number | string; stderr?: string };
+    if (code === ENTRY_FAILED) return;
+    throw new BwrapProblem(
+      `files in ${path.dirname(entryFile)} cannot be run, so sandboxes would have no filter of system calls: ${String(stderr || code).trim()}`,
+      "Set TMPDIR for the service to a directory on a file system that is not mounted noexec, for instance TMPDIR=/var/tmp",
+      error,
+    );
   }
 }
 
@@ -80,7 +100,7 @@ async function requireProgram(name: string, packageName: string): Promise<void> 
 function problem(output: string, cause: unknown): BwrapProblem {
   if (output.includes("no-tools")) {
     return new BwrapProblem(
-      `the system of the sandboxes has no ${JOB_COMMAND[0]} or no env`,
+      `the system of the sandboxes has no ${SETSID} or no env`,
       "Install coreutils and util-linux (or busybox) in the directory given with --rootfs",
       cause,
     );

@@ -2,6 +2,7 @@ import { cp, mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promis
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { undumpableLibrary } from "../undumpable.ts";
+import type { SystemCallFilter } from "./filter.ts";
 import { isLeftover } from "./janitor.ts";
 import { SANDBOX_USER } from "./sandbox-user.ts";
 
@@ -10,12 +11,24 @@ export interface RuntimeDir {
   readonly path: string;
   /** The /etc of its sandboxes. */
   readonly etc: string;
+  /** Undefined where there is no filter. */
+  readonly filterFiles: FilterFiles | undefined;
   /** Empty on the host. A sandbox's mounts are staged below it, in a mount namespace of its bwrap. */
   readonly stage: string;
 }
 
+/** Paths of a {@link SystemCallFilter}'s two parts. */
+export interface FilterFiles {
+  readonly program: string;
+  readonly entry: string;
+}
+
 /** Creates the directory, and removes those of dead services. */
-export async function createRuntimeDir(name: string, rootfs: string): Promise<RuntimeDir> {
+export async function createRuntimeDir(
+  name: string,
+  rootfs: string,
+  filter: SystemCallFilter | undefined,
+): Promise<RuntimeDir> {
   const parent = tmpdir();
   for (const entry of (await readdir(parent)).filter(isLeftover)) await clear(path.join(parent, entry));
   const dir = path.join(parent, name);
@@ -25,7 +38,15 @@ export async function createRuntimeDir(name: string, rootfs: string): Promise<Ru
   await writeSyntheticEtc(etc, rootfs);
   const stage = path.join(dir, "mounts");
   await mkdir(stage, { mode: 0o755 });
-  return { path: dir, etc, stage };
+  const filterFiles = filter && (await writeFilter(dir, filter));
+  return { path: dir, etc, filterFiles, stage };
+}
+
+async function writeFilter(dir: string, { program, entry }: SystemCallFilter): Promise<FilterFiles> {
+  const files = { program: path.join(dir, "filter"), entry: path.join(dir, "enter") };
+  await writeFile(files.program, program, { mode: 0o444 });
+  await writeFile(files.entry, entry, { mode: 0o555 });
+  return files;
 }
 
 async function clear(dir: string): Promise<void> {

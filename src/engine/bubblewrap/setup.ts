@@ -7,12 +7,13 @@ import { systemArguments } from "./arguments.ts";
 import { CgroupsV1 } from "./cgroup-v1.ts";
 import { CgroupsV2 } from "./cgroup-v2.ts";
 import { type ControlGroups, NO_CONTROL_GROUPS } from "./control-group.ts";
+import { findFilter } from "./filter.ts";
 import { describeEngine } from "./info.ts";
 import { isLeftover, Janitor, ownName } from "./janitor.ts";
 import { ENTRY_COMMAND, ENTRY_WIDTH } from "./job-script.ts";
 import { Launcher, Reports } from "./launcher.ts";
-import { type BwrapProgram, findBwrap, probeSandbox } from "./probe.ts";
-import { createRuntimeDir } from "./runtime-dir.ts";
+import { type BwrapProgram, findBwrap, probeEntry, probeSandbox } from "./probe.ts";
+import { createRuntimeDir, type FilterFiles } from "./runtime-dir.ts";
 import { type Identity, sandboxIdentity } from "./sandbox-user.ts";
 
 /** All that the sandboxes of a running engine share. */
@@ -29,6 +30,8 @@ export interface BubblewrapSetup {
   /** Arguments of bwrap that show the system. */
   readonly system: readonly string[];
   readonly etc: string;
+  /** Undefined where sandboxes have no filter of system calls. */
+  readonly filterFiles: FilterFiles | undefined;
   /** As in {@link RuntimeDir}. */
   readonly stage: string;
   /** Removes every trace; no sandbox may be left. */
@@ -46,8 +49,15 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   await probeSandbox(identity, system);
   const name = ownName();
   const groups = await findControlGroups(name, identity);
-  const runtime = await createRuntimeDir(name, rootfs);
+  const filter = findFilter();
+  const runtime = await createRuntimeDir(name, rootfs, typeof filter === "string" ? undefined : filter);
   const janitor = new Janitor(runtime.path, groups.homes);
+  try {
+    if (runtime.filterFiles !== undefined) await probeEntry(identity, runtime.filterFiles.entry);
+  } catch (error) {
+    await janitor.finish();
+    throw error;
+  }
   const reports = new Reports();
   const onGroup = (group: number) => janitor.endWithService(group);
   const common = { identity, joinFiles: groups.attendants, reports, onGroup };
@@ -60,8 +70,8 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   });
   return {
     ...{ program, identity, groups, reports, keepers, attendants },
-    ...{ system, etc: runtime.etc, stage: runtime.stage },
-    info: describeEngine(program, groups.limits),
+    ...{ system, etc: runtime.etc, filterFiles: runtime.filterFiles, stage: runtime.stage },
+    info: describeEngine(program, groups.limits, runtime.filterFiles !== undefined),
     close: async () => {
       await Promise.all([keepers.close(), attendants.close()]);
       await janitor.finish();

@@ -24,6 +24,8 @@ interface SpawnParts {
   readonly launcher: Launcher;
   readonly limits: Job["limits"];
   readonly leftovers: Leftovers;
+  /** As in {@link entryArguments}. */
+  readonly entryFile: string | undefined;
 }
 
 /** How much output of a process that does not start is kept. */
@@ -54,6 +56,7 @@ export async function spawnProcess(
   const { argv, terminal, stdin } = request;
   const entry = {
     ...{ userNamespace: sandbox.enter(), initPid: sandbox.initPid, joinFiles: sandbox.group.joinFiles },
+    entryFile: parts.entryFile,
     ...{ stdin, terminal: terminal !== undefined },
   };
   const script = jobScript({ argv, env: { ...sandbox.env, ...request.env }, terminal, limits: parts.limits });

@@ -80,7 +80,8 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
 }
 
 function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
-  const { memoryLimit, cpuLimit, pidsLimit, pause, diskLimit, egress } = info.capabilities;
+  const { memoryLimit, cpuLimit, pidsLimit, pause, diskLimit, egress, egressDomains, systemCallFilter } =
+    info.capabilities;
   const version = facts.CgroupVersion ?? "1";
   const rootless = facts.SecurityOptions?.some((option) => option.includes("rootless")) ?? false;
   const delegate =
@@ -113,9 +114,18 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
       found: "disk_bytes cannot be limited: that needs overlay2 on XFS with project quotas",
       fix: "Put Docker's data on a disk of its own (DEVICE is erased), with Docker stopped: mkfs.xfs DEVICE && mount -o pquota DEVICE /var/lib/docker",
     }),
+    yesOrLimited("system calls", systemCallFilter, "filtered by the daemon's seccomp profile", {
+      found:
+        "not filtered: the daemon has no seccomp, or an unconfined profile, so that the whole kernel is in reach",
+      fix: 'Remove "seccomp-profile": "unconfined" from /etc/docker/daemon.json, or use a kernel with CONFIG_SECCOMP_FILTER',
+    }),
     yesOrLimited("network", egress, "sandboxes can have outgoing network", {
       found: "sandboxes get no network: a safe one needs root, iptables, and the daemon on this machine",
       fix: "sudo apt-get install -y iptables   # and run berth serve as root",
+    }),
+    yesOrLimited("egress domains", egressDomains, "sandboxes can reach chosen domains, through a proxy", {
+      found: "sandboxes cannot reach chosen domains: that needs root, and the daemon on this machine",
+      fix: "Run berth serve as root on the machine of the Docker daemon",
     }),
   ];
 }
@@ -129,10 +139,9 @@ export function diagnoseRuntimes(
   return Object.keys(allowed).map((name) =>
     yesOrLimited(`runtime ${name}`, known.includes(name), "registered with Docker", {
       found: `Docker does not know it; it has ${known.join(", ")}`,
-      fix:
-        name === "runsc"
-          ? "sudo runsc install && sudo systemctl reload docker"
-          : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
+      fix: name.startsWith("runsc")
+        ? "CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest && sudo ~/go/bin/runsc install -- --platform=systrap && sudo systemctl reload docker"
+        : `Add to /etc/docker/daemon.json: "runtimes": {"${name}": {"path": "/usr/local/bin/${name}"}}\nsudo systemctl reload docker`,
     }),
   );
 }

@@ -1,10 +1,11 @@
 import { execFile } from "node:child_process";
-import { access } from "node:fs/promises";
+import { access, readFile, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
 import type { NetworkInspectInfo } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { NOT_PUBLIC_IPV4 } from "../../base/public-address.ts";
 import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 
@@ -63,6 +64,8 @@ export class Egress {
     await access(`/sys/class/net/${EGRESS_BRIDGE}`).catch((error: unknown) => {
       throw unsafe("Docker's networks are not on the machine of the service", error);
     });
+    await requireFilteredBridge();
+    await disableIPv6();
     await this.#ensureRules();
     return NETWORK;
   }
@@ -117,6 +120,29 @@ export class Egress {
   }
 }
 
+/** Whether a bridge's own traffic, from one sandbox to another, passes the firewall: Docker sets it, and anybody may reset it. */
+const BRIDGE_FILTER = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+
+async function requireFilteredBridge(): Promise<void> {
+  const value = await readFile(BRIDGE_FILTER, "utf8").catch(() => "");
+  if (value.trim() === "1") return;
+  throw unsafe(
+    "the kernel does not filter traffic between sandboxes. Fix it with: modprobe br_netfilter; sysctl net.bridge.bridge-nf-call-iptables=1",
+  );
+}
+
+/** The kernel gives every interface an address of IPv6, by which the host could be reached past the rules for IPv4. */
+async function disableIPv6(): Promise<void> {
+  const file = `/proc/sys/net/ipv6/conf/${EGRESS_BRIDGE}/disable_ipv6`;
+  try {
+    if ((await readFile(file, "utf8")).trim() !== "1") await writeFile(file, "1");
+  } catch (error) {
+    // A kernel without IPv6 has no such file.
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT")
+      throw unsafe(`IPv6 cannot be turned off for ${EGRESS_BRIDGE}`, error);
+  }
+}
+
 function listRules(): Promise<string> {
   return iptables("iptables", ["-w", "5", "-S"]);
 }
@@ -141,29 +167,10 @@ function unsafe(problem: string, cause?: unknown): BerthError {
 
 const CHAIN = "BERTH-EGRESS";
 
-/** Every IPv4 range that is not the public internet (RFC 6890): private, link-local with the metadata address, shared, reserved. */
-const NOT_PUBLIC = [
-  "0.0.0.0/8",
-  "10.0.0.0/8",
-  "100.64.0.0/10",
-  "127.0.0.0/8",
-  "169.254.0.0/16",
-  "172.16.0.0/12",
-  "192.0.0.0/24",
-  "192.0.2.0/24",
-  "192.88.99.0/24",
-  "192.168.0.0/16",
-  "198.18.0.0/15",
-  "198.51.100.0/24",
-  "203.0.113.0/24",
-  "224.0.0.0/4",
-  "240.0.0.0/4",
-];
-
 /** As `iptables -S` prints it, so that rules compare as text. */
 const REJECT = "-j REJECT --reject-with icmp-port-unreachable";
 
-const CHAIN_RULES = NOT_PUBLIC.map((range) => `-A ${CHAIN} -d ${range} ${REJECT}`);
+const CHAIN_RULES = NOT_PUBLIC_IPV4.map((range) => `-A ${CHAIN} -d ${range} ${REJECT}`);
 
 /** What must come first in chains that others use: for forwarded traffic, and for traffic to the machine itself. */
 const FIRST_RULES = [

@@ -1,8 +1,11 @@
+import type { Server } from "node:net";
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
 import { OrphanedPipes, type OrphanedPipesBounds } from "../orphaned-pipes.ts";
+import { groupsOf } from "../outside/host-process.ts";
+import { openLoopbackPort } from "../outside/loopback-port.ts";
 import type {
   Engine,
   EngineEvent,
@@ -160,7 +163,7 @@ export class DockerEngine implements Engine {
     const runtimes = this.#options.allowedRuntimes ?? {};
     this.#info = await readInfo(
       this.#daemon,
-      { runtimes, egress: await this.#egress.available() },
+      { runtimes, egress: await this.#egress.available(), egressDomains: this.#seesProcesses },
       { signal },
     );
     return this.#info;
@@ -192,11 +195,15 @@ export class DockerEngine implements Engine {
       openFilesLimit: await daemonOpenFilesLimit(),
     };
     const staged = await this.#stage.stage(checked);
-    const inert = spec.takesMounts ? (await this.#stage.inert())?.inert : undefined;
+    // A kernel of its own sees no mount that comes later, and opens no named pipe of the host's.
+    const sharesKernel = isolation === "CONTAINER";
+    const inert = spec.takesMounts && sharesKernel ? (await this.#stage.inert())?.inert : undefined;
     try {
-      const { id: ref, owner } = await this.#withPipes(labels.user, name, spec, (pipes) =>
-        this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal),
-      );
+      const make = (pipes: string | undefined) =>
+        this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
+      const { id: ref, owner } = sharesKernel
+        ? await this.#withPipes(labels.user, name, spec, make)
+        : await this.#withoutPipes(make);
       this.#users.set(ref, labels.user);
       const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
       if (late !== undefined) this.#lateTargets.set(ref, late);
@@ -302,6 +309,21 @@ export class DockerEngine implements Engine {
     return this.#spawner.spawn(ref, user, request, sink, signal);
   }
 
+  async listen(ref: string, port: number, signal?: AbortSignal): Promise<Server> {
+    const { State, Config } = await this.#inspect(ref, signal);
+    // A kernel of its own has a loopback of its own.
+    if (!this.#seesProcesses || parseLabels(Config.Labels).isolation !== "CONTAINER") {
+      throw new BerthError(
+        "UNSUPPORTED",
+        "spec.egress_domains: that needs a service that runs as root on the machine of its Docker daemon, and the daemon's default runtime.",
+        { metadata: { capability: "egress_domains" } },
+      );
+    }
+    // The daemon's pids may belong to another pid namespace, and then mean any process.
+    const isOwn = (): boolean => groupsOf(State.Pid).includes(ref);
+    return openLoopbackPort({ pid: State.Pid, isOwn }, port, signal);
+  }
+
   async recover(left: readonly LeftProcess[]): Promise<readonly SpawnedProcess[]> {
     return this.#spawner.recover(left);
   }
@@ -322,6 +344,11 @@ export class DockerEngine implements Engine {
     await this.#maker.close();
     await this.#stage.close();
     this.#daemon.close();
+  }
+
+  /** Whether containers' processes are processes of this machine that the service may look into. */
+  get #seesProcesses(): boolean {
+    return this.#daemon.socketPath !== undefined && process.getuid?.() === 0;
   }
 
   #isolationOf(runtime: string, info: EngineInfo): IsolationLevel {

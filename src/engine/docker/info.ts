@@ -16,12 +16,15 @@ interface DaemonInfo {
   readonly DriverStatus: readonly (readonly [string, string])[] | null;
   readonly DockerRootDir: string;
   readonly DefaultRuntime: string;
+  /** For instance `name=seccomp,profile=builtin`. */
+  readonly SecurityOptions: readonly string[] | null;
 }
 
 /** What the daemon does not know of this engine. */
 interface InfoOptions {
   readonly runtimes: Readonly<Record<string, IsolationLevel>>;
   readonly egress: boolean;
+  readonly egressDomains: boolean;
 }
 
 /** What the daemon is and what its machine can do. */
@@ -50,10 +53,17 @@ export async function readInfo(
       pidsLimit: info.PidsLimit,
       diskLimit: await hasDiskLimit(daemon, info),
       egress: options.egress,
+      egressDomains: options.egressDomains,
+      systemCallFilter: filtersSystemCalls(info),
     },
     cpus: info.NCPU,
     memoryBytes: info.MemTotal,
   };
+}
+
+function filtersSystemCalls({ SecurityOptions }: DaemonInfo): boolean {
+  const seccomp = SecurityOptions?.find((option) => option.split(",").includes("name=seccomp"));
+  return seccomp !== undefined && !seccomp.includes("unconfined");
 }
 
 /** Docker limits a container's disk on overlay2 over XFS with project quotas, which only the mount options show. */

@@ -278,8 +278,8 @@ class AttachedProcess implements SpawnedProcess {
    * Keeps draining the output: Docker would report a false exit code for a
    * process that writes to a closed connection.
    */
-  close(): void {
-    this.#end(canceled());
+  close(reason: Error = canceled()): void {
+    this.#end(reason);
     this.closeStdin();
     if (this.#closed) return;
     this.trickle();
@@ -288,8 +288,8 @@ class AttachedProcess implements SpawnedProcess {
   }
 
   /** Closes the connection, whatever becomes of the exit code. */
-  destroy(): void {
-    this.close();
+  destroy(reason?: Error): void {
+    this.close(reason);
     this.#socket.destroy();
   }
 

@@ -46,8 +46,12 @@ class PipesFailedError extends Error {}
 interface Spawned extends SpawnedProcess {
   /** Settles, never rejects, when its output has ended. */
   readonly ended: Promise<void>;
-  destroy(): void;
+  /** @param reason the end of its sink, where that has not come yet. Default `CANCELED`. */
+  destroy(reason?: Error): void;
 }
+
+/** How long the output of processes may go on when their container is gone. Some runtimes never end it. */
+const LINGER_MS = 1_000;
 
 /** Starts processes in containers: over named pipes where they work, else through the daemon's streams. */
 export class Spawner {
@@ -58,8 +62,8 @@ export class Spawner {
   readonly #orphanedPipes: OrphanedPipes;
   readonly #logger: Logger;
   readonly #containers = new Map<string, Container>();
-  /** Processes whose output has not ended. */
-  readonly #running = new Set<Spawned>();
+  /** Processes whose output has not ended, with their containers. */
+  readonly #running = new Map<Spawned, string>();
 
   constructor(
     daemon: Daemon,
@@ -108,6 +112,7 @@ export class Spawner {
     this.gate.forget(containerId);
     const container = this.#containers.get(containerId);
     this.#containers.delete(containerId);
+    setTimeout(() => this.#destroyIn(containerId), LINGER_MS).unref();
     if (container?.name !== undefined) await this.#pipes?.remove(container.name);
   }
 
@@ -120,23 +125,28 @@ export class Spawner {
     signal?: AbortSignal,
   ): Promise<SpawnedProcess> {
     const leftovers = this.#orphanedPipes.of(containerId);
-    return this.#track(await this.#spawn({ containerId, user, request, sink, leftovers, signal }));
+    const spawned = await this.#spawn({ containerId, user, request, sink, leftovers, signal });
+    return this.#track(containerId, spawned);
   }
 
   /** Implements {@link Engine.recover}. */
   recover(left: readonly LeftProcess[]): readonly SpawnedProcess[] {
-    const processes = left.map((process) => this.#track(this.#recoverOne(process)));
+    const processes = left.map((process) => this.#track(process.ref, this.#recoverOne(process)));
     this.#pipes?.drainUnclaimed();
     return processes;
   }
 
   /** Detaches from all processes. */
   close(): void {
-    for (const spawned of this.#running) spawned.destroy();
+    for (const spawned of this.#running.keys()) spawned.destroy();
   }
 
-  #track(spawned: Spawned): Spawned {
-    this.#running.add(spawned);
+  #destroyIn(containerId: string): void {
+    for (const [spawned, id] of this.#running) if (id === containerId) spawned.destroy(containerGone());
+  }
+
+  #track(containerId: string, spawned: Spawned): Spawned {
+    this.#running.set(spawned, containerId);
     void spawned.ended.then(() => this.#running.delete(spawned));
     return spawned;
   }
@@ -262,4 +272,8 @@ export class Spawner {
       spawned.close();
     }
   }
+}
+
+function containerGone(): BerthError {
+  return new BerthError("SANDBOX_TERMINATED", "The sandbox's container is gone.");
 }

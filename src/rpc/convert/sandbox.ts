@@ -13,6 +13,7 @@ import {
   SandboxState as WireState,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../../base/errors.ts";
+import { parseDomainRule } from "../../egress/domains.ts";
 import type { IsolationLevel, NetworkMode } from "../../engine/port.ts";
 import type {
   Mount,
@@ -37,6 +38,7 @@ import {
 } from "../validate/fields.ts";
 
 const MAX_MOUNTS = 32;
+const MAX_EGRESS_DOMAINS = 64;
 
 const STATES: Record<SandboxState, WireState> = {
   CREATING: WireState.CREATING,
@@ -104,6 +106,7 @@ export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
       resources && integer("spec.resources.disk_bytes", resources.diskBytes, { min: 0 }),
     ),
     network: fromWireNetwork(spec.network?.mode),
+    egressDomains: fromWireDomains(spec.egressDomains),
     mounts: fromWireMounts(spec.mounts),
     labels: labels("spec.labels", spec.labels),
     idleTimeoutMs: positive("spec.idle_timeout", durationToMs("spec.idle_timeout", spec.idleTimeout)),
@@ -206,6 +209,7 @@ function toWireSpec(spec: SandboxSpec): MessageInitShape<typeof SandboxSchema>["
       diskBytes: BigInt(spec.resources.diskBytes ?? 0),
     },
     network: { mode: NETWORKS[spec.network] },
+    egressDomains: [...spec.egressDomains],
     mounts: spec.mounts.map(({ source, target, readOnly }) => ({
       source:
         source.kind === "host"
@@ -234,6 +238,20 @@ function fromWireNetwork(mode: WireNetworkMode | undefined): NetworkMode | undef
     default:
       throw invalidArgument("spec.network.mode", `${mode} is no network mode.`);
   }
+}
+
+function fromWireDomains(domains: readonly string[]): string[] {
+  if (domains.length > MAX_EGRESS_DOMAINS) {
+    throw invalidArgument(
+      "spec.egress_domains",
+      `there are ${domains.length}; at most ${MAX_EGRESS_DOMAINS} are allowed.`,
+    );
+  }
+  for (const [index, domain] of domains.entries()) {
+    const rule = parseDomainRule(domain);
+    if (typeof rule === "string") throw invalidArgument(`spec.egress_domains[${index}]`, `${rule}.`);
+  }
+  return [...domains];
 }
 
 function fromWireMounts(mounts: readonly WireMount[]): Mount[] {

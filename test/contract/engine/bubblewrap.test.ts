@@ -3,6 +3,7 @@ import { afterAll, describe, expect } from "vitest";
 import { BubblewrapEngine } from "../../../src/engine/bubblewrap/engine.ts";
 import { failure, run, silent, spec } from "../../integration/engine/docker/support.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
+import { hardeningSuite, useSharedDirectory } from "./hardening-suite.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { outsideSuite } from "./outside-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
@@ -14,7 +15,8 @@ const ownGroup = process.env.BERTH_TEST_OWN_GROUP;
 if (ownGroup !== undefined) writeFileSync(`${ownGroup}/cgroup.procs`, String(process.pid));
 const mayWriteGroups = process.getuid?.() === 0 || ownGroup !== undefined;
 const options = { logger: silent, image: TEST_IMAGE };
-const engine = new BubblewrapEngine(options);
+const shared = useSharedDirectory();
+const engine = new BubblewrapEngine({ ...options, allowedHostPaths: [shared] });
 const stranger = new BubblewrapEngine(options);
 afterAll(async () => {
   await engine.close();
@@ -63,6 +65,7 @@ const subject: Subject = {
   },
 };
 
+describe("bubblewrap, hardening", () => hardeningSuite({ subject, shared, capabilities: [] }));
 describe("bubblewrap, processes", () => spawnSuite(subject));
 describe("bubblewrap, sandboxes", () => lifecycleSuite(subject));
 describe("bubblewrap, processes seen from outside", () => outsideSuite(subject));

@@ -1,8 +1,8 @@
 import { test } from "vitest";
-import type { Engine, EngineSandboxSpec } from "../../../src/engine/port.ts";
+import type { Engine, EngineSandboxSpec, IsolationLevel } from "../../../src/engine/port.ts";
 
 /** What an engine may do otherwise than the suite says. */
-export type Exception = "users" | "pause" | "memory";
+export type Exception = "users" | "pause" | "memory" | "oom" | "pids" | "usage";
 
 /** An engine that the suite is run over. */
 export interface Subject {
@@ -12,6 +12,8 @@ export interface Subject {
   spec(changes?: Partial<EngineSandboxSpec>): EngineSandboxSpec;
   /** Whom commands run as where nobody is named. */
   readonly user: string;
+  /** How sandboxes of {@link spec} are kept from the host. Default: as the engine says of itself. */
+  readonly isolation?: IsolationLevel;
   /** Sends a signal to a sandbox's main process, past the engine. */
   signalMain(ref: string, signal: "SIGTERM" | "SIGKILL"): Promise<void>;
   /** Why the engine does otherwise, and what holds on it instead. */

@@ -7,6 +7,7 @@ import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { containersOf, removeContainers } from "../../support/docker.ts";
 import { endOf, MAIN, runProgram, ServeProcess } from "../../support/program.ts";
 import { TmuxTerminal } from "../../support/tmux.ts";
+import { TokensFile } from "../../support/tokens.ts";
 
 const dir = mkdtempSync(path.join(tmpdir(), "berth-serve-"));
 afterAll(() => rmSync(dir, { recursive: true }));
@@ -209,7 +210,9 @@ describe("where it listens", () => {
     expect([exitCode, stderr]).toEqual([1, "berth: --tls-cert: /no/c.pem cannot be read (ENOENT).\n"]);
   });
 
-  test("beyond loopback with TLS, called by https", async () => {
+  test("beyond loopback with TLS and tokens, called by https", async () => {
+    const tokens = new TokensFile();
+    const token = await tokens.add("default");
     const [cert, key] = [path.join(dir, "cert.pem"), path.join(dir, "key.pem")];
     execFileSync("openssl", [
       ...[
@@ -225,11 +228,12 @@ describe("where it listens", () => {
       ],
       ...["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert],
     ]);
-    const service = await serve(["--tls-cert", cert, "--tls-key", key], { BERTH_LISTEN: "0.0.0.0:0" });
+    const args = ["--tls-cert", cert, "--tls-key", key, "--tokens", tokens.path];
+    const service = await serve(args, { BERTH_LISTEN: "0.0.0.0:0" });
     const port = service.address.split(":").at(-1);
     const address = `https://localhost:${port}`;
     const trusting = await service.run(["stats", "--address", address], {
-      env: { NODE_EXTRA_CA_CERTS: cert },
+      env: { NODE_EXTRA_CA_CERTS: cert, BERTH_TOKEN: token },
     });
     expect(trusting).toMatchObject({ exitCode: 0, stderr: "" });
     const doubting = await service.run(["stats", "--address", address]);

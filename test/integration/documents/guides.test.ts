@@ -21,6 +21,19 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     ],
     writes: ["1280 800 RFB 003.008\n", "1\tclick\tno\t0001-click.png\n"],
   },
+  "docs/how-to/allow-domains.md": {
+    service: true,
+    leftOut: [
+      // Needs the internet.
+      "berth run --egress-domain pypi.org",
+    ],
+    writes: ["403 example.com:80 is not among the egress_domains of this sandbox.\n"],
+  },
+  "docs/how-to/tokens.md": {
+    before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
+    lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
+    writes: ['"labels":{"made-by":"acme"}', "dashboard"],
+  },
   "clients/typescript/README.md": {
     service: true,
     // typescript-package.test.ts packs and installs it.
@@ -66,6 +79,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "docs/how-to/add-a-session-type.md": "how-to.test.ts",
   "docs/how-to/add-an-engine.md": "how-to.test.ts",
   "docs/how-to/add-an-rpc.md": "how-to.test.ts",
+  "docs/how-to/add-credentials.md": "egress/credentials.test.ts, without the internet",
   "docs/interop.md": "installs the clients of seven languages, for minutes",
   "docs/benchmarks.md": "measures for minutes",
   "docs/soak.md": "measures for minutes",

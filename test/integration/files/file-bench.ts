@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect } from "vitest";
 import { fromBytes, fromText } from "../../../src/base/byte-string.ts";
 import { SystemClock } from "../../../src/base/clock.ts";
 import { BerthError } from "../../../src/base/errors.ts";
+import { EgressManager } from "../../../src/egress/manager.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { FileManager } from "../../../src/files/manager.ts";
 import type { RequestedPath } from "../../../src/files/path.ts";
@@ -77,6 +78,7 @@ export class FileBench {
         journal: new SandboxJournal({ ...state, store: store.sandboxes }),
         clock,
         logger: log,
+        egress: new EgressManager(engine, log),
         mounts: HOST_MOUNTS,
         observer: { ready: (sandbox) => lanes.open(sandbox), ending: ({ ref }) => lanes.close(ref) },
       },

@@ -9,6 +9,8 @@ export class Switch implements HealthSource {
     this.#on = on;
   }
 
+  warning(): undefined {}
+
   isServing(): boolean {
     return this.#on;
   }

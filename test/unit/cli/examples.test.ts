@@ -4,10 +4,11 @@ import { COMMANDS } from "../../../src/cli/commands.ts";
 import type { CommandHost } from "../../../src/cli/host.ts";
 import { runHere } from "../../support/program-here.ts";
 
-const berth = (...args: string[]) => runHere(args, { env: { BERTH_ADDRESS: "unix:/no/such/berth.sock" } });
+const env = { BERTH_ADDRESS: "unix:/no/such/berth.sock", BERTH_TOKENS: "/no/such/tokens.yaml" };
+const berth = (...args: string[]) => runHere(args, { env });
 
 /** What calls no service, or none before it has what it needs: a terminal. */
-const WITHOUT_SERVICE = new Set(["serve", "doctor", "shell", "completion", "version"]);
+const WITHOUT_SERVICE = new Set(["serve", "token", "doctor", "shell", "completion", "version"]);
 
 /** Every command as it is called, groups included. */
 async function everyCommand(): Promise<string[][]> {

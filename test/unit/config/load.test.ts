@@ -36,6 +36,8 @@ describe("defaults", () => {
       listen: { kind: "tcp", host: "127.0.0.1", port: 7070 },
       tlsCert: undefined,
       tlsKey: undefined,
+      tlsClientCa: undefined,
+      tokens: undefined,
       insecure: false,
       allowHosts: [],
       corsOrigins: [],
@@ -185,21 +187,35 @@ describe("a bad value is reported with its place and what is allowed", () => {
 
 describe("beyond loopback", () => {
   test.each(["0.0.0.0:7070", ":7070", "[::]:7070", "192.0.2.1:7070", "berth.example.com:7070"])(
-    "%s needs TLS or --insecure",
+    "%s needs tokens and TLS, or --insecure",
     (listen) => {
-      expect(problemOf(() => load({ listen }))).toContain("--insecure");
+      const tls = { "tls-cert": "c.pem", "tls-key": "k.pem" };
+      const tokens = "tokens.yaml";
+      expect(problemOf(() => load({ listen }))).toBe(
+        `--listen: ${listen} can be reached from other machines; without tokens everybody who reaches it can run code, ` +
+          "and without TLS everybody on the way can read everything, tokens included. " +
+          "Give --tokens, --tls-cert and --tls-key, listen on 127.0.0.1:PORT or unix:PATH, or accept it with --insecure.",
+      );
       expect(problemOf(() => load({}, { BERTH_LISTEN: listen }))).toMatch(/^BERTH_LISTEN: /);
+      expect(problemOf(() => load({ listen, ...tls }))).toContain("Give --tokens, listen on");
+      expect(problemOf(() => load({ listen, ...tls, "tls-client-ca": "ca.pem" }))).toContain("Give --tokens");
+      expect(problemOf(() => load({ listen, tokens }))).toContain("Give --tls-cert and --tls-key, listen on");
       expect(load({ listen, insecure: true }).listen.kind).toBe("tcp");
-      expect(load({ listen, "tls-cert": "c.pem", "tls-key": "k.pem" }).tlsCert).toBe(path.resolve("c.pem"));
+      expect(load({ listen, tokens, insecure: true }).tokens).toBe(path.resolve(tokens));
+      expect(load({ listen, tokens, ...tls }).tlsCert).toBe(path.resolve("c.pem"));
     },
   );
 
   test.each(["127.0.0.1:0", "[::1]:7070", "localhost:7070", "unix:/tmp/b.sock"])("%s does not", (listen) => {
     expect(() => load({ listen })).not.toThrow();
+    expect(() => load({ listen, tokens: "tokens.yaml" })).not.toThrow();
   });
 
   test("certificate and key go together", () => {
     expect(problemOf(() => load({ "tls-cert": "c.pem" }))).toBe("--tls-cert: it needs --tls-key beside it.");
+    expect(problemOf(() => load({ "tls-client-ca": "ca.pem" }))).toBe(
+      "--tls-client-ca: it needs --tls-cert and --tls-key beside it.",
+    );
     expect(problemOf(() => load({}, { BERTH_TLS_KEY: "k.pem" }))).toMatch(
       /^BERTH_TLS_KEY: it needs --tls-cert/,
     );

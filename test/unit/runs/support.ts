@@ -1,3 +1,4 @@
+import { EgressManager } from "../../../src/egress/manager.ts";
 import { RunManager } from "../../../src/runs/manager.ts";
 import type { RunSettings } from "../../../src/runs/run.ts";
 import { RunningRuns } from "../../../src/runs/running-runs.ts";
@@ -93,6 +94,7 @@ export class RunBench {
         clock,
         logger: log,
         observer,
+        egress: new EgressManager(engine, log),
         mounts: HOST_MOUNTS,
       },
     );

@@ -1,3 +1,4 @@
+import { EgressManager } from "../../../src/egress/manager.ts";
 import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../../src/sandboxes/manager.ts";
@@ -50,6 +51,7 @@ export async function newManager(
     clock,
     logger: log,
     observer,
+    egress: new EgressManager(engine, log),
     mounts,
   };
   const manager = new SandboxManager(settings, parts);

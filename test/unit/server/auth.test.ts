@@ -6,7 +6,7 @@ import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_p
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
-import type { Authenticator, Credentials } from "../../../src/server/call.ts";
+import type { Authenticator, Credentials, Principal } from "../../../src/server/call.ts";
 import { SECRET } from "../../support/server/handlers.ts";
 import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
@@ -15,13 +15,15 @@ import { TRANSPORTS } from "../../support/server/transports.ts";
 class ByName implements Authenticator {
   readonly asked: Credentials[] = [];
 
-  async authenticate(credentials: Credentials): Promise<string> {
+  async authenticate(credentials: Credentials): Promise<Principal> {
     this.asked.push(credentials);
     const name = credentials.headers.authorization?.replace("Bearer ", "");
     if (name === undefined) throw new BerthError("UNAUTHENTICATED", "Give a token.");
     if (name === "broken") throw new Error(SECRET);
-    return name;
+    return { owner: name, tenant: name, tokenId: name, scope: "user" };
   }
+
+  recheck(): undefined {}
 }
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {

@@ -131,6 +131,7 @@ def spec_message(spec: types.SandboxSpec) -> sandbox_pb2.SandboxSpec:
             disk_bytes=spec.disk_bytes,
         ),
         network=network,
+        egress_domains=spec.egress_domains,
         mounts=[_mount_message(mount) for mount in spec.mounts],
         labels=spec.labels,
         idle_timeout=duration(spec.idle_timeout),
@@ -167,6 +168,7 @@ def spec_of(spec: sandbox_pb2.SandboxSpec) -> types.SandboxSpec:
         pids_limit=spec.resources.pids_limit,
         disk_bytes=spec.resources.disk_bytes,
         network=networks.get(spec.network.mode),
+        egress_domains=tuple(spec.egress_domains),
         mounts=tuple(
             types.Mount(mount.target, mount.workspace_id, mount.host_path, mount.read_only)
             for mount in spec.mounts

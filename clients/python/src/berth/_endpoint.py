@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import grpc
 
+from berth._profile import find_access
+
 DEFAULT_ADDRESS = "127.0.0.1:7070"
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -34,10 +36,19 @@ class Endpoint:
     options: tuple[tuple[str, int], ...]
 
 
-def endpoint(address: str | None, token: str | None, ca: CA | None, tls: bool | None) -> Endpoint:
+def endpoint(
+    address: str | None,
+    token: str | None,
+    ca: CA | None,
+    tls: bool | None,
+    token_file: str | os.PathLike[str] | None = None,
+    profile: str | None = None,
+) -> Endpoint:
     """Reads the settings of a client; see `AsyncBerth`."""
-    address = address or os.environ.get("BERTH_ADDRESS") or DEFAULT_ADDRESS
-    token = os.environ.get("BERTH_TOKEN") if token is None else token
+    access = find_access(address, token, token_file, profile)
+    address = access.address or DEFAULT_ADDRESS
+    token = access.token
+    ca = access.tls_ca if ca is None else ca
     scheme, _, rest = address.rpartition("://")
     if scheme not in {"", "http", "https", "unix"}:
         raise _bad_address(address)

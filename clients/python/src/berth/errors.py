@@ -206,6 +206,10 @@ class NotAllowedError(PermissionDeniedError):
     """The operator does not allow it, for instance a host path or a runtime."""
 
 
+class TokenScopeError(PermissionDeniedError):
+    """The token's scope does not allow the call, or not in the tenant that it names."""
+
+
 class FilePermissionError(PermissionDeniedError, builtins.PermissionError):
     """Also a builtin PermissionError: the sandbox's user may not touch the file."""
 
@@ -333,6 +337,7 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "SESSION_LOST": SessionLostError,
     "SANDBOX_IN_USE": SandboxInUseError,
     "ANSWER_DROPPED": AnswerDroppedError,
+    "TOKEN_SCOPE": TokenScopeError,
 }
 
 _BY_CODE: Mapping[str, type[BerthError]] = {

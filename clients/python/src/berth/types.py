@@ -65,6 +65,8 @@ class SandboxSpec:
     disk_bytes: int = 0
     #: What it may reach: "NONE" (the default) or "EGRESS", public addresses.
     network: Network | None = None
+    #: The only domains it may reach, by HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443".
+    egress_domains: Sequence[str] = ()
     mounts: Sequence[Mount] = ()
     #: For `sandboxes.list`.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -89,7 +89,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_FILE_PERMISSION: _ErrorReason.ValueType  # 26
     """PERMISSION_DENIED: the sandbox's user may not touch the file."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 27
-    """UNAUTHENTICATED: no token, or one the server does not know."""
+    """UNAUTHENTICATED: no token, or one that the server does not know, or that has
+    expired. Also the end of a call whose token was revoked while it ran.
+    """
     ERROR_REASON_SANDBOX_DELETED: _ErrorReason.ValueType  # 28
     """ABORTED: the sandbox was deleted while the call ran."""
     ERROR_REASON_SANDBOX_TERMINATED: _ErrorReason.ValueType  # 29
@@ -136,6 +138,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ANSWER_DROPPED: _ErrorReason.ValueType  # 44
     """FAILED_PRECONDITION: the request was carried out under this request id, and
     its answer has been dropped since: the server keeps so many bytes of them.
+    """
+    ERROR_REASON_TOKEN_SCOPE: _ErrorReason.ValueType  # 45
+    """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
+    tenant that it names.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -207,7 +213,9 @@ or a runtime.
 ERROR_REASON_FILE_PERMISSION: ErrorReason.ValueType  # 26
 """PERMISSION_DENIED: the sandbox's user may not touch the file."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 27
-"""UNAUTHENTICATED: no token, or one the server does not know."""
+"""UNAUTHENTICATED: no token, or one that the server does not know, or that has
+expired. Also the end of a call whose token was revoked while it ran.
+"""
 ERROR_REASON_SANDBOX_DELETED: ErrorReason.ValueType  # 28
 """ABORTED: the sandbox was deleted while the call ran."""
 ERROR_REASON_SANDBOX_TERMINATED: ErrorReason.ValueType  # 29
@@ -254,6 +262,10 @@ ERROR_REASON_SANDBOX_IN_USE: ErrorReason.ValueType  # 43
 ERROR_REASON_ANSWER_DROPPED: ErrorReason.ValueType  # 44
 """FAILED_PRECONDITION: the request was carried out under this request id, and
 its answer has been dropped since: the server keeps so many bytes of them.
+"""
+ERROR_REASON_TOKEN_SCOPE: ErrorReason.ValueType  # 45
+"""PERMISSION_DENIED: the token's scope does not allow the call, or not in the
+tenant that it names.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

@@ -138,7 +138,8 @@ class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMo
     """No network but loopback."""
     NETWORK_MODE_EGRESS: _NetworkMode.ValueType  # 2
     """Outgoing connections to public addresses. Private ranges, the metadata
-    address, the host and other sandboxes stay unreachable.
+    address, the host and other sandboxes stay unreachable. With
+    SandboxSpec.egress_domains, to those alone.
     """
 
 class NetworkMode(_NetworkMode, metaclass=_NetworkModeEnumTypeWrapper):
@@ -150,7 +151,8 @@ NETWORK_MODE_NONE: NetworkMode.ValueType  # 1
 """No network but loopback."""
 NETWORK_MODE_EGRESS: NetworkMode.ValueType  # 2
 """Outgoing connections to public addresses. Private ranges, the metadata
-address, the host and other sandboxes stay unreachable.
+address, the host and other sandboxes stay unreachable. With
+SandboxSpec.egress_domains, to those alone.
 """
 Global___NetworkMode: _TypeAlias = NetworkMode  # noqa: Y015
 
@@ -424,6 +426,7 @@ class SandboxSpec(_message.Message):
     MAX_LIFETIME_FIELD_NUMBER: _builtins.int
     COMMAND_TIMEOUT_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
+    EGRESS_DOMAINS_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image to start from, as Docker names it. Default: the server's
     --default-image, python:3.12-slim unless configured. The image needs
@@ -478,6 +481,17 @@ class SandboxSpec(_message.Message):
     def command_timeout(self) -> _duration_pb2.Duration:
         """Timeout of commands that name none. Default 300 s. At most 24 days."""
 
+    @_builtins.property
+    def egress_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The only domains it may reach, over HTTP and HTTPS: "example.org", names
+        below one ("*.example.org"), with another port than 80 and 443
+        ("example.org:8443"). At most 64. Berth's proxy is then the only way out of
+        the sandbox, and refuses every other name and private addresses. Programs
+        find it by HTTP_PROXY and HTTPS_PROXY; names are not resolved inside. It sets
+        the network mode to EGRESS; with NONE it is refused. Empty: the mode decides
+        alone. Needs the capability "egress_domains".
+        """
+
     def __init__(
         self,
         *,
@@ -493,10 +507,11 @@ class SandboxSpec(_message.Message):
         max_lifetime: _duration_pb2.Duration | None = ...,
         command_timeout: _duration_pb2.Duration | None = ...,
         runtime: _builtins.str = ...,
+        egress_domains: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "idle_timeout", b"idle_timeout", "max_lifetime", b"max_lifetime", "network", b"network", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "env", b"env", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "network", b"network", "resources", b"resources", "runtime", b"runtime", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "egress_domains", b"egress_domains", "env", b"env", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "network", b"network", "resources", b"resources", "runtime", b"runtime", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1252,7 +1267,7 @@ class EngineInfo(_message.Message):
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-        "disk_limit", "egress".
+        "disk_limit", "egress", "egress_domains", "system_call_filter".
         """
 
     def __init__(
@@ -1292,9 +1307,11 @@ class GetStatsResponse(_message.Message):
     SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
-    """Live sandboxes, those being created and deleted included."""
+    """Live sandboxes, those being created and deleted included: of all tenants, or
+    of the caller's (see GetStats).
+    """
     active_operations: _builtins.int
-    """Operations that use a sandbox at this moment."""
+    """Operations that use one of these at this moment."""
     max_sandboxes: _builtins.int
     """How many live sandboxes the server may hold."""
     is_shutting_down: _builtins.bool
@@ -1412,9 +1429,11 @@ class StorageUsage(_message.Message):
     OWNER_USED_BYTES_FIELD_NUMBER: _builtins.int
     OWNER_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     used_bytes: _builtins.int
-    """Bytes of all owners."""
+    """Bytes of all tenants; owner_used_bytes for callers without scope admin."""
     memory_bytes: _builtins.int
-    """Of these, bytes in memory."""
+    """Of the bytes of all tenants, those in memory; 0 for callers without scope
+    admin.
+    """
     limit_bytes: _builtins.int
     """What all may take; beyond it the oldest gives way."""
     owner_used_bytes: _builtins.int

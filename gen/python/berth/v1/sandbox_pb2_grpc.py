@@ -174,7 +174,9 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStats(self, request, context):
-        """GetStats reads the figures of the sandbox manager.
+        """GetStats reads the figures of the sandbox manager: those of the whole server
+        for callers of scope admin, and where it has no tokens; else what is the
+        caller's tenant's.
 
         Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
         measured and is gone, or holds what the server may not read.

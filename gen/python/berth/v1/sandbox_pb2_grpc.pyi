@@ -100,7 +100,9 @@ class SandboxServiceStub:
     Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
     """
     GetStats: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetStatsRequest, _sandbox_pb2.GetStatsResponse]
-    """GetStats reads the figures of the sandbox manager.
+    """GetStats reads the figures of the sandbox manager: those of the whole server
+    for callers of scope admin, and where it has no tokens; else what is the
+    caller's tenant's.
 
     Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
     measured and is gone, or holds what the server may not read.
@@ -191,7 +193,9 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     Errors: INVALID_ARGUMENT; FAILED_PRECONDITION (SANDBOX_REPLACED).
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetStatsRequest, _sandbox_pb2.GetStatsResponse]  # type: ignore[assignment]
-    """GetStats reads the figures of the sandbox manager.
+    """GetStats reads the figures of the sandbox manager: those of the whole server
+    for callers of scope admin, and where it has no tokens; else what is the
+    caller's tenant's.
 
     Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
     measured and is gone, or holds what the server may not read.
@@ -333,7 +337,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetStatsResponse, _abc.Awaitable[_sandbox_pb2.GetStatsResponse]]:
-        """GetStats reads the figures of the sandbox manager.
+        """GetStats reads the figures of the sandbox manager: those of the whole server
+        for callers of scope admin, and where it has no tokens; else what is the
+        caller's tenant's.
 
         Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
         measured and is gone, or holds what the server may not read.

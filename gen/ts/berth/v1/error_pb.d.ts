@@ -284,7 +284,8 @@ export enum ErrorReason {
   FILE_PERMISSION = 26,
 
   /**
-   * UNAUTHENTICATED: no token, or one the server does not know.
+   * UNAUTHENTICATED: no token, or one that the server does not know, or that has
+   * expired. Also the end of a call whose token was revoked while it ran.
    *
    * @generated from enum value: ERROR_REASON_UNAUTHENTICATED = 27;
    */
@@ -415,6 +416,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_ANSWER_DROPPED = 44;
    */
   ANSWER_DROPPED = 44,
+
+  /**
+   * PERMISSION_DENIED: the token's scope does not allow the call, or not in the
+   * tenant that it names.
+   *
+   * @generated from enum value: ERROR_REASON_TOKEN_SCOPE = 45;
+   */
+  TOKEN_SCOPE = 45,
 }
 
 /**

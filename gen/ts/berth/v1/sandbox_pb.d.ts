@@ -227,6 +227,19 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
    * @generated from field: string runtime = 12;
    */
   runtime: string;
+
+  /**
+   * The only domains it may reach, over HTTP and HTTPS: "example.org", names
+   * below one ("*.example.org"), with another port than 80 and 443
+   * ("example.org:8443"). At most 64. Berth's proxy is then the only way out of
+   * the sandbox, and refuses every other name and private addresses. Programs
+   * find it by HTTP_PROXY and HTTPS_PROXY; names are not resolved inside. It sets
+   * the network mode to EGRESS; with NONE it is refused. Empty: the mode decides
+   * alone. Needs the capability "egress_domains".
+   *
+   * @generated from field: repeated string egress_domains = 13;
+   */
+  egressDomains: string[];
 };
 
 /**
@@ -975,7 +988,7 @@ export declare type EngineInfo = Message<"berth.v1.EngineInfo"> & {
 
   /**
    * What it can do: any of "pause", "memory_limit", "cpu_limit", "pids_limit",
-   * "disk_limit", "egress".
+   * "disk_limit", "egress", "egress_domains", "system_call_filter".
    *
    * @generated from field: repeated string capabilities = 4;
    */
@@ -1002,14 +1015,15 @@ export declare const EngineInfoSchema: GenMessage<EngineInfo>;
  */
 export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   /**
-   * Live sandboxes, those being created and deleted included.
+   * Live sandboxes, those being created and deleted included: of all tenants, or
+   * of the caller's (see GetStats).
    *
    * @generated from field: int32 total_sandboxes = 1;
    */
   totalSandboxes: number;
 
   /**
-   * Operations that use a sandbox at this moment.
+   * Operations that use one of these at this moment.
    *
    * @generated from field: int32 active_operations = 2;
    */
@@ -1151,14 +1165,15 @@ export declare const SharedDirectoryUsageSchema: GenMessage<SharedDirectoryUsage
  */
 export declare type StorageUsage = Message<"berth.v1.StorageUsage"> & {
   /**
-   * Bytes of all owners.
+   * Bytes of all tenants; owner_used_bytes for callers without scope admin.
    *
    * @generated from field: int64 used_bytes = 1;
    */
   usedBytes: bigint;
 
   /**
-   * Of these, bytes in memory.
+   * Of the bytes of all tenants, those in memory; 0 for callers without scope
+   * admin.
    *
    * @generated from field: int64 memory_bytes = 2;
    */
@@ -1628,7 +1643,8 @@ export enum NetworkMode {
 
   /**
    * Outgoing connections to public addresses. Private ranges, the metadata
-   * address, the host and other sandboxes stay unreachable.
+   * address, the host and other sandboxes stay unreachable. With
+   * SandboxSpec.egress_domains, to those alone.
    *
    * @generated from enum value: NETWORK_MODE_EGRESS = 2;
    */
@@ -1921,7 +1937,9 @@ export declare const SandboxService: GenService<{
     output: typeof DeleteSandboxResponseSchema;
   },
   /**
-   * GetStats reads the figures of the sandbox manager.
+   * GetStats reads the figures of the sandbox manager: those of the whole server
+   * for callers of scope admin, and where it has no tokens; else what is the
+   * caller's tenant's.
    *
    * Errors: FAILED_PRECONDITION (WORKSPACE_BROKEN) when the shared directory is
    * measured and is gone, or holds what the server may not read.

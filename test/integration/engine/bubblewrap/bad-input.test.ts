@@ -68,6 +68,22 @@ describe.each(ENGINES.map((engine, index) => [engine, index] as const))(
   },
 );
 
+test("where temporary files may not be run, nothing runs without a filter of system calls", async () => {
+  const place = path.join(dir, "noexec");
+  mkdirSync(place);
+  const script = `mount -t tmpfs -o noexec,mode=1777 tmpfs "$1" && export TMPDIR="$1" && shift && exec "$@"`;
+  const within = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", place];
+  const options = ["--engine", "bubblewrap", "--data-dir", `${place}-data`, "--listen", "127.0.0.1:0"];
+  for (const command of ["serve", "doctor"]) {
+    const { exitCode, stdout, stderr } = await runProgram([command, ...options], { within });
+    expect(exitCode).toBe(1);
+    expect(`${stdout}${stderr}`).toContain(
+      "cannot be run, so sandboxes would have no filter of system calls",
+    );
+    if (command === "doctor") expect(stdout.toString()).toContain("TMPDIR=/var/tmp");
+  }
+});
+
 test("--docker-required takes nothing else", async () => {
   const { exitCode, out } = await berth("required", OLD, "serve", "--docker-required");
   expect(exitCode).toBe(1);

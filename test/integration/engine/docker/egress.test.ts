@@ -1,5 +1,8 @@
 import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
+import { createConnection } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { docker } from "../../../support/docker.ts";
 import { run, sh, spec, useEngine } from "./support.ts";
@@ -7,7 +10,10 @@ import { run, sh, spec, useEngine } from "./support.ts";
 /** A public address that leads, for as long as the tests run, to a namespace of this machine. */
 const PUBLIC = { address: "11.22.33.44", namespace: "berth-test-net", link: "berthtest0" };
 
-const { engine } = useEngine();
+/** Addresses of the same namespace that the machine reaches, and no sandbox may: one of each closed range. */
+const CLOSED = ["10.213.99.7", "100.99.213.7", "169.254.213.7", "172.29.213.7", "192.168.213.7"];
+
+const { engine } = useEngine({ egressDns: [PUBLIC.address] });
 let server: Server;
 let ref = "";
 let sibling = "";
@@ -23,9 +29,9 @@ function raiseInternet(): void {
   ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace);
   ip("addr", "add", "198.51.100.1/30", "dev", link);
   ip("link", "set", link, "up");
-  ip("route", "add", `${address}/32`, "via", "198.51.100.2");
+  for (const each of [address, ...CLOSED]) ip("route", "add", `${each}/32`, "via", "198.51.100.2");
   ip("-n", namespace, "addr", "add", "198.51.100.2/30", "dev", "eth0");
-  ip("-n", namespace, "addr", "add", `${address}/32`, "dev", "lo");
+  for (const each of [address, ...CLOSED]) ip("-n", namespace, "addr", "add", `${each}/32`, "dev", "lo");
   ip("-n", namespace, "link", "set", "eth0", "up");
   ip("-n", namespace, "link", "set", "lo", "up");
   ip("-n", namespace, "route", "add", "default", "via", "198.51.100.1");
@@ -55,12 +61,32 @@ except Exception as error: print(repr(error))`;
   return stdout.toString().trim();
 }
 
+/** How a Python program ends that may fail. */
+function python(program: string, ...args: string[]): Promise<string> {
+  return pythonIn(ref, program, ...args);
+}
+
+async function pythonIn(where: string, program: string, ...args: string[]): Promise<string> {
+  const argv = ["python3", "-c", `import socket, sys\n${program}`, ...args];
+  const { stdout, stderr } = await run(engine, where, argv);
+  return `${stdout}${stderr}`;
+}
+
+async function reachedFromHere(address: string, at: number): Promise<void> {
+  const socket = createConnection(at, address);
+  try {
+    await once(socket, "connect");
+  } finally {
+    socket.destroy();
+  }
+}
+
 beforeAll(async () => {
   dropInternet();
   raiseInternet();
   server = createServer((_, response) => response.end("of the host")).listen(0, "0.0.0.0");
   ({ ref } = await engine.create(spec({ network: "EGRESS" })));
-  ({ ref: sibling } = await engine.create(spec({ network: "EGRESS" })));
+  ({ ref: sibling } = await engine.create(spec({ network: "EGRESS", owner: "another-tenant" })));
 });
 
 afterAll(() => {
@@ -79,15 +105,21 @@ function port(): number {
 }
 
 describe("a sandbox with egress", () => {
-  test("reaches the public internet", async () => {
+  test("reaches the public internet, and of the same server no address that is private", async () => {
     const program = `import socket
-server = socket.create_server(("${PUBLIC.address}", 8080))
+server = socket.create_server(("0.0.0.0", 8080))
 while True: server.accept()[0].close()`;
     const listener = spawn("ip", ["netns", "exec", PUBLIC.namespace, "python3", "-c", program], {
       stdio: "ignore",
     });
     try {
       await expect.poll(() => connect(PUBLIC.address, 8080), { timeout: 10_000 }).toBe("connected");
+      for (const address of CLOSED) {
+        // The machine itself reaches it.
+        await reachedFromHere(address, 8080);
+        expect(await connect(address, 8080), address).toBe("refused");
+        expect(await connect(`::ffff:${address}`, 8080), address).toMatch(/refused|unreachable/);
+      }
     } finally {
       listener.kill();
     }
@@ -123,8 +155,109 @@ while True: server.accept()[0].close()`;
     },
   );
 
-  test("has no IPv6", async () => {
+  test("has no IPv6, and cannot get it", async () => {
     expect((await sh(engine, ref, "cat /proc/net/if_inet6")).trim()).toBe("");
+    const turnOn = "echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6";
+    expect((await run(engine, ref, ["sh", "-c", turnOn])).exitCode).not.toBe(0);
+    for (const address of ["fd00::1", "fe80::1%eth0", "2606:4700::1111", "ff02::1%eth0"])
+      expect(await connect(address, 80), address).toMatch(/unreachable|assign|Errno/);
+  });
+
+  test("the machine has no address of IPv6 on their bridge", async () => {
+    expect(await readFile("/proc/net/if_inet6", "utf8")).not.toMatch(/\bberth0\b/);
+  });
+
+  test.each([
+    ["a packet socket, for forged ARP and MAC addresses", "socket.AF_PACKET, socket.SOCK_RAW, 3"],
+    ["a raw IP socket, for forged sources", "socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW"],
+    ["a raw ICMP socket, for redirects", "socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP"],
+  ])("cannot open %s", async (_what, kind) => {
+    expect(await python(`socket.socket(${kind})`)).toMatch(/PermissionError/);
+  });
+
+  test("cannot change its addresses, its routes or its MAC address", async () => {
+    const program = `fcntl.ioctl(socket.socket(), REQUEST, struct.pack("16s48x", b"eth0"))`;
+    // SIOCSIFADDR, SIOCADDRT, SIOCSIFHWADDR
+    for (const request of ["0x8916", "0x890b", "0x8924"]) {
+      const printed = await python(`import fcntl, struct; ${program.replace("REQUEST", request)}`);
+      expect(printed, request).toMatch(/PermissionError/);
+    }
+  });
+
+  test("gets no answer to a ping from the machine or a sibling", async () => {
+    const { NetworkSettings } = await docker.getContainer(ref).inspect();
+    const gateway = NetworkSettings.Networks["berth-egress"]?.Gateway ?? "";
+    const program = `
+ping = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+ping.settimeout(1)
+ping.sendto(bytes([8, 0, 0xf7, 0xff, 0, 0, 0, 0]), (sys.argv[1], 0))
+print("answer", ping.recv(99))`;
+    for (const address of [gateway, await addressOf(sibling), CLOSED[0] ?? ""])
+      expect(await python(program, address), address).toMatch(/Error/);
+  });
+
+  test("reaches nobody by broadcast or multicast", async () => {
+    const listening = `
+import socket, struct, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("", 5353))
+own = socket.inet_aton(sys.argv[1])
+server.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("224.0.0.251") + own)
+while True: open("/tmp/heard", "ab").write(server.recv(99) + b"\\n")`;
+    const address = await addressOf(sibling);
+    const argv = ["python3", "-c", listening.replace("\\\\n", "\\n"), address];
+    await engine.spawn(sibling, { argv, stdin: false }, { data() {}, end() {} });
+    const say = `
+speaker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+speaker.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+for to in sys.argv[2:]:
+    try: speaker.sendto(sys.argv[1].encode(), (to, 5353))
+    except OSError as error: pass`;
+    const all = ["255.255.255.255", address.replace(/\.\d+\.\d+$/, ".255.255"), "224.0.0.251", address];
+    // Its own words come back to it: it listens.
+    const heard = (): Promise<string> => sh(engine, sibling, "cat /tmp/heard 2>/dev/null || true");
+    await expect
+      .poll(
+        async () => {
+          await pythonIn(sibling, say, "own", address);
+          return heard();
+        },
+        { timeout: 10_000 },
+      )
+      .toContain("own");
+    await python(say, "foreign", ...all);
+    await pythonIn(sibling, say, "last", address);
+    await expect.poll(heard, { timeout: 10_000 }).toContain("last");
+    expect(await heard()).not.toContain("foreign");
+  });
+
+  test("a name that leads to a private address leads nowhere, and Docker's resolver is no way out", async () => {
+    const program = `import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("${PUBLIC.address}", 53))
+while True:
+    query, sender = server.recvfrom(512)
+    question = query[12:query.index(b"\\0", 12) + 5]
+    record = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\0\\0\\4" + socket.inet_aton("${CLOSED[0]}")
+    found = question.endswith(b"\\0\\1\\0\\1")
+    counts = b"\\0\\1\\0" + bytes([found]) + b"\\0\\0\\0\\0"
+    server.sendto(query[:2] + b"\\x81\\x80" + counts + question + (record if found else b""), sender)`;
+    const resolver = spawn("ip", ["netns", "exec", PUBLIC.namespace, "python3", "-c", program], {
+      stdio: "ignore",
+    });
+    try {
+      const lookUp = 'print(socket.gethostbyname("rebound.example"))';
+      await expect.poll(() => python(lookUp), { timeout: 20_000 }).toBe(`${CLOSED[0]}\n`);
+      expect(await connect("rebound.example", port())).toBe("refused");
+      expect(await connect("127.0.0.11", port())).toMatch(/refused|timed out/);
+    } finally {
+      resolver.kill();
+    }
+  });
+
+  test("loopback is its own, not the machine's", async () => {
+    for (const address of ["127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::ffff:127.0.0.1"])
+      expect(await connect(address, port()), address).not.toBe("connected");
   });
 });
 
@@ -140,6 +273,13 @@ test("rules that somebody removed are restored before the next sandbox", async (
   expect(rules.match(/-A INPUT -i berth0/g)).toHaveLength(1);
   expect(rules.match(/-A DOCKER-USER -i berth0/g)).toHaveLength(1);
   expect(rules).toContain("-A BERTH-EGRESS -d 10.0.0.0/8 -j REJECT");
+});
+
+test("IPv6 that somebody turned on for the bridge is turned off before the next sandbox", async () => {
+  const file = "/proc/sys/net/ipv6/conf/berth0/disable_ipv6";
+  await writeFile(file, "0");
+  await engine.create(spec({ network: "EGRESS" }));
+  expect((await readFile(file, "utf8")).trim()).toBe("1");
 });
 
 test("capabilities report it", async () => {

@@ -10,42 +10,7 @@ beforeAll(async () => {
   ref = (await engine.create(spec({ env: { GREETING: "hello" } }))).ref;
 });
 
-async function status(field: string): Promise<string> {
-  const line = await sh(engine, ref, `grep '^${field}:' /proc/self/status`);
-  return line.split(":")[1]?.trim() ?? "";
-}
-
 describe("as seen from inside", () => {
-  test("commands have the few capabilities of a package manager, and cannot gain more", async () => {
-    const chown = 1n << 0n;
-    const dacOverride = 1n << 1n;
-    const fowner = 1n << 3n;
-    const kill = 1n << 5n;
-    const setgid = 1n << 6n;
-    const setuid = 1n << 7n;
-    const allowed = chown | dacOverride | fowner | kill | setgid | setuid;
-    for (const set of ["CapEff", "CapPrm", "CapBnd"])
-      expect(BigInt(`0x${await status(set)}`), set).toBe(allowed);
-    expect(await status("CapAmb")).toMatch(/^0+$/);
-    expect(await status("NoNewPrivs")).toBe("1");
-    expect(await status("Seccomp")).toBe("2");
-  });
-
-  test.each([
-    ["mount -t tmpfs none /mnt"],
-    ["unshare --mount true"],
-    ["nsenter --target 1 --mount true"],
-    ["mknod /tmp/disk b 8 0"],
-    ["echo 1 >/proc/sys/kernel/panic"],
-    ["echo b >/proc/sysrq-trigger"],
-    ["cd /sys/fs/cgroup/memory 2>/dev/null || cd /sys/fs/cgroup; mkdir escape"],
-    ["echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6"],
-    ["ls /var/run/docker.sock"],
-  ])("%s is refused", async (command) => {
-    const { exitCode } = await run(engine, ref, ["sh", "-c", command]);
-    expect(exitCode).not.toBe(0);
-  });
-
   test("limits are the spec's", async () => {
     const limit = await sh(
       engine,
@@ -59,8 +24,6 @@ describe("as seen from inside", () => {
       "cat /sys/fs/cgroup/pids.max 2>/dev/null || cat /sys/fs/cgroup/pids/pids.max",
     );
     expect(Number(pids)).toBe(64);
-    expect((await sh(engine, ref, "ulimit -Hc")).trim()).toBe("0");
-    expect(Number(await sh(engine, ref, "ulimit -Hn"))).toBeLessThanOrEqual(16_384);
   });
 
   test("a fork bomb ends at the bound of processes, and takes nothing else along", async () => {
@@ -92,13 +55,6 @@ describe("as seen from inside", () => {
     expect((await sh(engine, ref, "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z' || true")).trim()).toBe(
       "0",
     );
-  });
-
-  test("nothing of the service is visible", async () => {
-    const env = await sh(engine, ref, "env | sort | sed 's/=.*//'");
-    expect(env.split("\n").filter(Boolean)).toEqual(["GREETING", "HOME", "HOSTNAME", "PATH", "PWD"]);
-    // The listing itself is the fourth.
-    expect((await sh(engine, ref, "ls /proc/self/fd")).trim().split("\n")).toEqual(["0", "1", "2", "3"]);
   });
 });
 

@@ -111,5 +111,6 @@ test("info reports what the engine is and can do", async () => {
     memoryLimit: true,
     cpuLimit: true,
     pidsLimit: true,
+    systemCallFilter: true,
   });
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 
 from berth._async.runs import AsyncRuns
@@ -21,8 +22,10 @@ class AsyncBerth:
                 print(result.stdout)
 
     `address`: "HOST:PORT", "unix:PATH", "http://…" or "https://…"; by default BERTH_ADDRESS, else
-    127.0.0.1:7070. `token`: sent as `authorization: Bearer`; by default BERTH_TOKEN, "" for none. `ca`: the
-    certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True` alone trusts
+    127.0.0.1:7070. `profile`: in place of an address, one of ~/.config/berth/profiles.json, by default BERTH_PROFILE;
+    it has an address and may have a token. `token`, or the file `token_file` that holds it: sent as
+    `authorization: Bearer`; by default the profile's, else BERTH_TOKEN, else the file BERTH_TOKEN_FILE; "" for none.
+    `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True` alone trusts
     those of the system. `retry_for`: seconds for which calls that are safe to make twice are made again while the
     service cannot be reached (default 5; 0: never). Those are calls that read, and those under a request id, which
     makes the service do them once: the client sets one for what is made, changed or removed, and you may for what is
@@ -36,12 +39,14 @@ class AsyncBerth:
         address: str | None = None,
         *,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        profile: str | None = None,
         ca: CA | None = None,
         tls: bool | None = None,
         retry_for: float = 5.0,
     ) -> None:
         #: The connection; its `stubs` are the generated ones of berth.v1.
-        self.transport = AsyncTransport(endpoint(address, token, ca, tls), retry_for)
+        self.transport = AsyncTransport(endpoint(address, token, ca, tls, token_file, profile), retry_for)
         #: Places to run commands.
         self.sandboxes = AsyncSandboxes(self.transport)
         #: Stateful resources of workers, and their tools.

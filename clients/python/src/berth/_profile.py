@@ -1,0 +1,120 @@
+"""Where a service is and who calls it: what a client was given, its environment, and profiles."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Union, cast
+
+_KEYS = ("address", "tls-ca", "token", "token-file")
+
+_Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a service is, and who calls it."""
+
+    #: None: nobody named one.
+    address: str | None
+    token: str | None
+    #: File with the authorities that the profile in use trusts, in PEM.
+    tls_ca: str | None
+
+
+def find_access(address: str | None, token: str | None, token_file: _Path | None, profile: str | None) -> Access:
+    """Puts together where to call and with which token.
+
+    An address that is given, or BERTH_ADDRESS, goes before BERTH_PROFILE as a whole: the token of a profile is for the
+    address of that profile. Tokens in their order: the given one or its file, the profile's, BERTH_TOKEN,
+    BERTH_TOKEN_FILE. Raises ValueError for a profile or a file that cannot be used.
+    """
+    env = os.environ
+    found = _profile_of(address, profile)
+    if token is None and token_file is not None:
+        token = _from_file("token_file", token_file)
+    if token is None:
+        token = found.get("token")
+    if token is None and "token-file" in found:
+        token = _from_file("token-file of the profile", found["token-file"])
+    if token is None:
+        token = env.get("BERTH_TOKEN") or None
+    if token is None and env.get("BERTH_TOKEN_FILE"):
+        token = _from_file("BERTH_TOKEN_FILE", env["BERTH_TOKEN_FILE"])
+    return Access(
+        address=address or found.get("address") or env.get("BERTH_ADDRESS") or None,
+        token=_checked(token, "the token") if token else None,
+        tls_ca=found.get("tls-ca"),
+    )
+
+
+def profiles_file() -> Path:
+    """Where profiles are: `$XDG_CONFIG_HOME/berth/profiles.json`, by default below `~/.config`."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "berth" / "profiles.json"
+
+
+def _profile_of(address: str | None, profile: str | None) -> Dict[str, str]:
+    if profile and address:
+        raise ValueError("a profile and an address are both given: name one of them, since a profile has an address")
+    if profile:
+        return _read_profile(profile)
+    named = os.environ.get("BERTH_PROFILE")
+    return _read_profile(named) if named and not address and not os.environ.get("BERTH_ADDRESS") else {}
+
+
+def _read_profile(name: str) -> Dict[str, str]:
+    file = profiles_file()
+    try:
+        profiles = json.loads(_read_text(f'profile "{name}"', file))
+    except json.JSONDecodeError:
+        # The parser's error holds the file, and with it tokens.
+        raise ValueError(f"{file} is not JSON") from None
+    if not isinstance(profiles, dict):
+        raise ValueError(f'{file} must hold an object of profiles, as {{"work": {{"address": "https://berth.example.com"}}}}')
+    known = cast("Dict[str, Any]", profiles)
+    if name not in known:
+        raise ValueError(f'{file} has no profile "{name}"; it has: {", ".join(known) or "none"}')
+    return _checked_profile(f'profile "{name}" in {file}', known[name], file)
+
+
+def _checked_profile(what: str, profile: object, file: Path) -> Dict[str, str]:
+    if not isinstance(profile, dict):
+        raise ValueError(f'{what}: it must be an object, as {{"address": "https://berth.example.com"}}')
+    checked: Dict[str, str] = {}
+    for key, value in cast("Dict[str, Any]", profile).items():
+        if key not in _KEYS:
+            raise ValueError(f'{what}: there is no key "{key}"; there are: {", ".join(_KEYS)}')
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{what}: {key} must be a text")
+        checked[key] = str(file.parent / value) if key in {"tls-ca", "token-file"} else value
+    if "address" not in checked:
+        raise ValueError(f"{what}: it has no address")
+    if "token" in checked and "token-file" in checked:
+        raise ValueError(f"{what}: it has both token and token-file; leave one of them out")
+    return checked
+
+
+def _from_file(what: str, file: _Path) -> str:
+    token = _read_text(what, file).strip()
+    if not token:
+        raise ValueError(f"{what}: {os.fspath(file)} is empty")
+    return _checked(token, f"{what}: {os.fspath(file)}")
+
+
+def _read_text(what: str, file: _Path) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(f"{what}: {os.fspath(file)} cannot be read ({error.strerror})") from error
+
+
+def _checked(token: str, what: str) -> str:
+    """What a header takes. The text itself is told to nobody."""
+    text = token.strip()
+    if not re.fullmatch(r"[\x21-\x7e]{1,4096}", text):
+        raise ValueError(f"{what} is not a token: one word of printable ASCII, as berth token create prints it")
+    return text

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Makes sure that the Docker daemon of this machine knows the runtime runsc,
+# gVisor's: builds it as a Go module, outside the repository, and registers it.
+#
+# Usage: scripts/gvisor.sh [--yes]
+#   --yes  install what is missing (root on Debian or Ubuntu) and register runsc
+#          without asking; the same as CI=true in the environment
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+take_only_yes "$@"
+
+version=v0.0.0-20260905035102-160fafc42237
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/berth/runsc-$version
+
+registered() {
+  timeout 20 docker info --format '{{range $name, $_ := .Runtimes}}{{$name}} {{end}}' | grep -qw runsc
+}
+
+if registered; then
+  echo "Docker knows the runtime runsc."
+  exit 0
+fi
+[ "$(id -u)" = 0 ] || fail "Docker has no runtime runsc, and only root can add it. Type:" "  sudo $0 --yes"
+
+if ! [ -x "$cache/runsc" ]; then
+  command -v go >/dev/null || install_packages "Go builds gVisor, and is missing" golang-go
+  say "Building runsc $version; that takes minutes ..."
+  # A static program: gVisor starts itself again where there is no loader. A Go of 1.21 or newer fetches the one it needs.
+  CGO_ENABLED=0 GOTOOLCHAIN=auto GOBIN=$cache go install -ldflags='-s -w' "gvisor.dev/gvisor/runsc@$version" ||
+    fail "Go could not build gvisor.dev/gvisor/runsc@$version. It takes Go 1.21 or newer, this is $(go env GOVERSION)."
+fi
+
+agree "Docker has no runtime runsc. Add it to /etc/docker/daemon.json and reload Docker?" || fail "Type:" "  $0 --yes"
+"$cache/runsc" install -- --platform=systrap >&2
+if [ -d /run/systemd/system ]; then systemctl reload docker; else kill -HUP "$(cat /var/run/docker.pid)"; fi
+waited=0
+until registered; do
+  [ "$waited" -lt 20 ] || fail "Docker did not take the runtime. See its log."
+  sleep 1
+  waited=$((waited + 1))
+done
+echo "Docker knows the runtime runsc."

@@ -1,0 +1,291 @@
+import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
+import { connect, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { connect as connectTls } from "node:tls";
+import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
+import type { DomainRule } from "./domains.ts";
+import { findTarget, Refusal, type Target } from "./target.ts";
+
+/** Bounds of the proxy. */
+export interface ProxyLimits {
+  /** Connections of all sandboxes. */
+  readonly maxConnections: number;
+  /** How long a connection may carry nothing, in milliseconds. */
+  readonly idleMs: number;
+}
+
+const LIMITS: ProxyLimits = { maxConnections: 1_024, idleMs: 300_000 };
+const MAX_HEADER_BYTES = 32 * 1024;
+const HEADERS_TIMEOUT_MS = 30_000;
+const CONNECT_TIMEOUT_MS = 15_000;
+const HTTP_PORT = 80;
+const HTTPS_PORT = 443;
+
+/** Headers that concern one connection only (RFC 9110), or the proxy itself. */
+const HOP_BY_HOP = new Set([
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** Whose connections are served, and what they may reach. */
+export interface EgressClient {
+  readonly owner: string;
+  readonly rules: readonly DomainRule[];
+}
+
+/**
+ * An HTTP proxy that reaches only domains that a sandbox may reach, at public
+ * addresses: `CONNECT` for tunnels, and plain requests for `http:` URLs. It listens
+ * nowhere itself: connections are handed to it together with the rules that hold
+ * for them. Redirects are answers like any other; the client asks again.
+ *
+ * Where the operator has a credential for a host, a plain request for it goes on
+ * over TLS with the credential's header. Tunnels stay as they are.
+ */
+export class EgressProxy {
+  readonly #limits: ProxyLimits;
+  readonly #credentials: Credentials;
+  readonly #clients = new WeakMap<Duplex, EgressClient>();
+  readonly #server = createServer({
+    maxHeaderSize: MAX_HEADER_BYTES,
+    headersTimeout: HEADERS_TIMEOUT_MS,
+    requestTimeout: 0,
+    connectionsCheckingInterval: HEADERS_TIMEOUT_MS / 3,
+  });
+  #connections = 0;
+
+  constructor(credentials: Credentials = NO_CREDENTIALS, limits: Partial<ProxyLimits> = {}) {
+    this.#credentials = credentials;
+    this.#limits = { ...LIMITS, ...limits };
+    this.#server.on("request", (request, response) => void this.#forward(request, response));
+    this.#server.on("connect", (request, client: Socket, head) => void this.#tunnel(request, client, head));
+    this.#server.on("checkContinue", (request, response) => {
+      response.writeContinue();
+      this.#server.emit("request", request, response);
+    });
+  }
+
+  /** Serves a connection until it ends. */
+  serve(socket: Socket, client: EgressClient): void {
+    // It may have ended meanwhile, and then reports so to nobody.
+    socket.on("error", () => socket.destroy());
+    if (this.#connections >= this.#limits.maxConnections) {
+      socket.end(
+        answer(new Refusal(503, "The egress proxy has reached its limit of connections. Try again later.")),
+      );
+      socket.setTimeout(1_000, () => socket.destroy());
+      return;
+    }
+    this.#connections++;
+    socket.once("close", () => this.#connections--);
+    socket.setTimeout(this.#limits.idleMs, () => socket.destroy());
+    this.#clients.set(socket, client);
+    this.#server.emit("connection", socket);
+  }
+
+  /** Ends what keeps time for connections; those end with their listeners. */
+  close(): void {
+    this.#server.close();
+  }
+
+  async #tunnel(request: IncomingMessage, client: Socket, head: Buffer): Promise<void> {
+    const gone = new AbortController();
+    client.once("close", () => gone.abort());
+    client.on("error", () => {});
+    let upstream: Socket | undefined;
+    try {
+      const [hostname, port] = authority(request.url ?? "");
+      const target = await this.#find(client, hostname, port, gone.signal);
+      upstream = await this.#connect(target, gone.signal);
+      client.setTimeout(this.#limits.idleMs, () => client.destroy());
+      client.write("HTTP/1.1 200 Connection established\r\n\r\n");
+      upstream.write(head);
+      await Promise.all([pipeline(client, upstream), pipeline(upstream, client)]);
+    } catch (error) {
+      if (upstream === undefined && client.writable) client.end(answer(refusalOf(error)));
+      else client.destroy();
+    } finally {
+      upstream?.destroy();
+      // What the client still sends would otherwise keep it open.
+      client.resume();
+    }
+  }
+
+  async #connect(target: Target, signal: AbortSignal): Promise<Socket> {
+    const { host, port, lookup } = target;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const socket = connect({ host, port, lookup, autoSelectFamily: true, allowHalfOpen: true });
+    const abort = (): void => void socket.destroy(new Error("the client has gone"));
+    socket.once("connect", resolve).once("error", reject);
+    socket.setTimeout(CONNECT_TIMEOUT_MS, () => socket.destroy(new Error("timed out")));
+    signal.addEventListener("abort", abort);
+    try {
+      await promise;
+    } catch (error) {
+      throw new Refusal(502, `Connecting to ${host}:${port} failed: ${reasonOf(error)}.`, error);
+    } finally {
+      signal.removeEventListener("abort", abort);
+    }
+    if (signal.aborted) socket.destroy();
+    socket.setTimeout(this.#limits.idleMs);
+    return socket;
+  }
+
+  async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.once("close", () => gone.abort());
+    response.on("error", () => {});
+    try {
+      const url = absoluteUrl(request.url ?? "");
+      const port = url.port === "" ? HTTP_PORT : Number(url.port);
+      const added = port === HTTP_PORT ? await this.#credentialFor(request, url.hostname) : undefined;
+      const target = await this.#find(request.socket, url.hostname, added ? HTTPS_PORT : port, gone.signal);
+      const plain = await this.#connect(target, gone.signal);
+      const socket = added ? await secured(plain, target, this.#limits.idleMs) : plain;
+      const upstream = await send(request, url, socket, added, gone.signal);
+      response.writeHead(upstream.statusCode ?? 502, passedOn(upstream.rawHeaders));
+      await pipeline(upstream, response);
+    } catch (error) {
+      if (response.headersSent) response.destroy();
+      else refuse(response, refusalOf(error));
+    }
+  }
+
+  /** The header to add to a request, with its value. */
+  async #credentialFor(request: IncomingMessage, hostname: string): Promise<Header | undefined> {
+    const owner = this.#clients.get(request.socket)?.owner;
+    const found =
+      owner === undefined ? undefined : this.#credentials.find(hostname.replace(/\.$/, ""), owner);
+    if (found === undefined) return undefined;
+    // A server answers it with what it got.
+    if (request.method === "TRACE") throw new Refusal(403, `TRACE is closed for ${hostname}.`);
+    try {
+      return { name: found.header, value: await this.#credentials.valueOf(found) };
+    } catch (error) {
+      throw new Refusal(
+        502,
+        `The credential for ${hostname} cannot be read. Tell the operator of this server.`,
+        error,
+      );
+    }
+  }
+
+  #find(socket: Duplex, hostname: string, port: number, signal: AbortSignal): Promise<Target> {
+    return findTarget(this.#clients.get(socket)?.rules ?? [], hostname, port, signal);
+  }
+}
+
+interface Header {
+  readonly name: string;
+  readonly value: string;
+}
+
+/** TLS over a connection, once the server has shown a certificate for its name. */
+async function secured(socket: Socket, { host, port }: Target, idleMs: number): Promise<Socket> {
+  const secure = connectTls({ socket, servername: host, ALPNProtocols: ["http/1.1"] });
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  // It takes the connection over, and then the connection's own timer sees nothing.
+  socket.setTimeout(0);
+  secure.setTimeout(CONNECT_TIMEOUT_MS, () => secure.destroy(new Error("timed out")));
+  secure.once("secureConnect", resolve).once("error", reject);
+  socket.once("close", () => reject(new Error("the connection was closed")));
+  try {
+    await promise;
+  } catch (error) {
+    secure.destroy();
+    throw new Refusal(502, `Connecting to ${host}:${port} by TLS failed: ${reasonOf(error)}.`, error);
+  }
+  secure.setTimeout(idleMs);
+  return secure;
+}
+
+/** Sends a request on; the `Host` is the one that was checked, whatever the client's header says. */
+function send(
+  request: IncomingMessage,
+  url: URL,
+  socket: Socket,
+  added: Header | undefined,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  const outgoing = httpRequest({
+    // With an agent, this would be ignored.
+    createConnection: () => socket,
+    signal,
+    method: request.method,
+    path: `${url.pathname}${url.search}`,
+    headers: [
+      ...["Host", url.host],
+      ...passedOn(request.rawHeaders, "host", ...(added ? [added.name] : [])),
+      ...(added ? [added.name, added.value] : []),
+      ...["Connection", "close"],
+    ],
+    maxHeaderSize: MAX_HEADER_BYTES,
+  });
+  outgoing.once("response", resolve);
+  outgoing.once("error", (error) =>
+    reject(new Refusal(502, `${url.host} did not answer: ${reasonOf(error)}.`, error)),
+  );
+  pipeline(request, outgoing).catch(() => {});
+  return promise;
+}
+
+/** The host and port of a `CONNECT`. */
+function authority(text: string): [string, number] {
+  const [, host, port] = /^(\[[^\]]*\]|[^:/@?#]+):(\d{1,5})$/.exec(text) ?? [];
+  if (host === undefined) throw new Refusal(400, "CONNECT needs a target such as example.org:443.");
+  return [host, Number(port)];
+}
+
+function absoluteUrl(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol === "http:") return url;
+  throw new Refusal(
+    400,
+    "This is an HTTP proxy: it takes requests for http:// URLs, and CONNECT for everything else.",
+  );
+}
+
+/** The headers that are not about one connection, as names and values in turn. */
+function passedOn(rawHeaders: readonly string[], ...without: readonly string[]): string[] {
+  const dropped = new Set(without);
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    if (rawHeaders[i]?.toLowerCase() !== "connection") continue;
+    for (const name of rawHeaders[i + 1]?.split(",") ?? []) dropped.add(name.trim().toLowerCase());
+  }
+  const kept: string[] = [];
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const [name = "", value = ""] = rawHeaders.slice(i, i + 2);
+    if (!HOP_BY_HOP.has(name.toLowerCase()) && !dropped.has(name.toLowerCase())) kept.push(name, value);
+  }
+  return kept;
+}
+
+function refusalOf(error: unknown): Refusal {
+  return error instanceof Refusal ? error : new Refusal(502, "The egress proxy failed.", error);
+}
+
+function refuse(response: ServerResponse, { status, message }: Refusal): void {
+  response.writeHead(status, { "Content-Type": "text/plain; charset=utf-8", Connection: "close" });
+  response.end(`${message}\n`);
+}
+
+/** A whole response, for sockets that speak no HTTP any more. */
+function answer({ status, message }: Refusal): string {
+  const body = `${message}\n`;
+  const length = Buffer.byteLength(body);
+  return `HTTP/1.1 ${status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${length}\r\nConnection: close\r\n\r\n${body}`;
+}
+
+function reasonOf(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException;
+  return code ?? (message || "no address answers");
+}

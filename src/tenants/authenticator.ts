@@ -1,0 +1,86 @@
+import { timingSafeEqual } from "node:crypto";
+import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import { type Authenticator, type Credentials, type Principal, TENANT_HEADER } from "../server/call.ts";
+import { hashOf, tokenIdIn } from "./token.ts";
+import type { TokenRecord, TokenTable } from "./token-file.ts";
+
+/** Longest `authorization` header that is looked at; a token's takes half of it. */
+const MAX_HEADER = 128;
+/** Stands for the hash of a token that is not there, so that looking for it takes as long. */
+const NO_HASH = Buffer.alloc(32);
+
+/** Knows callers by the tokens of a {@link TokenTable}, whatever that is at the time. */
+export class TokenAuthenticator implements Authenticator {
+  readonly #source: { readonly table: TokenTable };
+  readonly #clock: Pick<Clock, "wallMs">;
+
+  constructor(source: { readonly table: TokenTable }, clock: Pick<Clock, "wallMs">) {
+    this.#source = source;
+    this.#clock = clock;
+  }
+
+  authenticate({ headers }: Credentials): Principal {
+    const { id, tenant, scope } = this.#find(headers.authorization);
+    return { owner: this.#ownerOf(headers, tenant, scope), tenant, tokenId: id, scope };
+  }
+
+  recheck({ tokenId = "", tenant, scope }: Principal): BerthError | undefined {
+    const record = this.#source.table.tokens.get(tokenId);
+    // One that became another is not the one that was let in.
+    if (record?.tenant !== tenant || record.scope !== scope) return unknownToken();
+    return this.#isExpired(record) ? expired() : undefined;
+  }
+
+  #find(header: string | undefined): TokenRecord {
+    if (header === undefined) {
+      throw refused("The call has no token. Send one with it: authorization: Bearer TOKEN.");
+    }
+    const text = header.length <= MAX_HEADER ? (/^bearer +(\S+) *$/i.exec(header)?.[1] ?? "") : "";
+    const id = tokenIdIn(text);
+    if (id === undefined) {
+      throw refused("The authorization header holds no token of Berth. Write it as: Bearer berth_ID_SECRET.");
+    }
+    const record = this.#source.table.tokens.get(id);
+    const kept = record ? Buffer.from(record.sha256, "hex") : NO_HASH;
+    // Compared even where there is nothing to compare with: the time that it takes must not reveal which ids there are.
+    const isRight = timingSafeEqual(hashOf(text), kept);
+    if (!isRight || record === undefined) throw unknownToken();
+    if (this.#isExpired(record)) throw expired();
+    return record;
+  }
+
+  #ownerOf(headers: Credentials["headers"], tenant: string, scope: Principal["scope"]): string {
+    const named = headers[TENANT_HEADER];
+    if (named === undefined || named === tenant) return tenant;
+    if (scope !== "admin") {
+      throw new BerthError(
+        "TOKEN_SCOPE",
+        `${TENANT_HEADER}: the token belongs to another tenant, and only one of scope admin may act in others. Leave the header out.`,
+        { metadata: { scope, required_scope: "admin" } },
+      );
+    }
+    if (typeof named === "string" && this.#source.table.tenants.has(named)) return named;
+    throw new BerthError(
+      "INVALID_ARGUMENT",
+      `${TENANT_HEADER}: there is no tenant ${JSON.stringify(named).slice(0, 80)}. Name one of the tokens file.`,
+      { metadata: { field: TENANT_HEADER } },
+    );
+  }
+
+  #isExpired({ expires }: TokenRecord): boolean {
+    return expires !== undefined && expires <= this.#clock.wallMs();
+  }
+}
+
+function unknownToken(): BerthError {
+  return refused("The token is not known: it may have been revoked. Ask the operator for another.");
+}
+
+function expired(): BerthError {
+  return refused("The token has expired. Ask the operator for another.");
+}
+
+function refused(message: string): BerthError {
+  return new BerthError("UNAUTHENTICATED", message);
+}

@@ -1,0 +1,14 @@
+import { defineConfig } from "vitest/config";
+
+// The contract over runtimes and daemons that not every machine has: npm run test:runtimes.
+export default defineConfig({
+  test: {
+    include: ["test/contract/engine/*.runtime.ts"],
+    setupFiles: ["test/support/setup.ts"],
+    pool: "forks",
+    maxWorkers: 1,
+    retry: 0,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+  },
+});

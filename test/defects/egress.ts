@@ -1,0 +1,112 @@
+import type { Defect } from "./defect.ts";
+
+const DOMAINS = "test/integration/egress/domains.test.ts";
+const CREDENTIALS = "test/integration/egress/credentials.test.ts";
+
+/** Those of egress by domain. */
+export const EGRESS_DEFECTS: readonly Defect[] = [
+  {
+    name: "egress: every domain is allowed",
+    changes: [
+      { file: "src/egress/target.ts", from: "if (!allows(rules, host, port)) {", to: "if (!host) {" },
+    ],
+    test: { file: DOMAINS, title: "another domain is refused with a clear message" },
+  },
+  {
+    name: "egress: every port of a domain is allowed",
+    changes: [
+      { file: "src/egress/domains.ts", from: "ports.includes(port) && (", to: "port > 0 && ports && (" },
+    ],
+    test: { file: DOMAINS, title: "another port is refused" },
+  },
+  {
+    name: "egress: the addresses of an allowed name are not checked",
+    changes: [{ file: "src/egress/target.ts", from: "found.filter(isPublicAddress)", to: "[...found]" }],
+    test: {
+      file: DOMAINS,
+      title: "an allowed name with an address that is not public is refused: %s.example",
+      row: "private",
+    },
+  },
+  {
+    name: "egress: a name is resolved once more to connect",
+    changes: [
+      { file: "src/egress/proxy.ts", from: "connect({ host, port, lookup,", to: "connect({ host, port," },
+    ],
+    test: {
+      file: DOMAINS,
+      title: "the connection goes to the address that was checked, not to what the name has next",
+    },
+  },
+  {
+    name: "egress: a request keeps the Host that the client wrote",
+    changes: [
+      { file: "src/egress/proxy.ts", from: '      ...["Host", url.host],\n', to: "" },
+      {
+        file: "src/egress/proxy.ts",
+        from: 'passedOn(request.rawHeaders, "host", ',
+        to: "passedOn(request.rawHeaders, ",
+      },
+    ],
+    test: { file: DOMAINS, title: "a request's Host is the name that was checked" },
+  },
+  {
+    name: "egress: a sandbox may have any number of connections",
+    changes: [
+      {
+        file: "src/egress/manager.ts",
+        from: "const MAX_CONNECTIONS = 64;",
+        to: "const MAX_CONNECTIONS = 640;",
+      },
+    ],
+    test: { file: DOMAINS, title: "a sandbox has 64 connections at most, and others have theirs" },
+  },
+  {
+    name: "egress: a credential goes to every owner",
+    changes: [
+      {
+        file: "src/egress/credentials.ts",
+        from: "includes(owner) === false",
+        to: "includes(owner) === undefined",
+      },
+    ],
+    test: { file: CREDENTIALS, title: "other hosts, names below and other owners' hosts get none" },
+  },
+  {
+    name: "egress: a client's own header stands before the credential",
+    changes: [{ file: "src/egress/proxy.ts", from: ", ...(added ? [added.name] : []))", to: ")" }],
+    test: { file: CREDENTIALS, title: "it takes the place of what the client sent" },
+  },
+  {
+    name: "egress: a credential goes to whoever answers for the host",
+    changes: [
+      {
+        file: "src/egress/proxy.ts",
+        from: "connectTls({ socket,",
+        to: "connectTls({ rejectUnauthorized: false, socket,",
+      },
+    ],
+    test: { file: CREDENTIALS, title: "a server without a certificate for its name gets none" },
+  },
+  {
+    name: "egress: a server may repeat the credential to a TRACE",
+    changes: [
+      { file: "src/egress/proxy.ts", from: 'request.method === "TRACE"', to: 'request.method === ""' },
+    ],
+    test: { file: CREDENTIALS, title: "TRACE, which a server answers with what it got, is refused" },
+  },
+  {
+    name: "egress: Docker's bridge keeps the IPv6 that somebody turned on",
+    changes: [
+      {
+        file: "src/engine/docker/egress.ts",
+        from: "    await disableIPv6();\n",
+        to: "    void disableIPv6;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/egress.test.ts",
+      title: "IPv6 that somebody turned on for the bridge is turned off before the next sandbox",
+    },
+  },
+];

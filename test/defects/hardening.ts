@@ -1,0 +1,68 @@
+import type { Change, Defect } from "./defect.ts";
+
+const BUBBLEWRAP = "test/contract/engine/bubblewrap.test.ts";
+const DOCKER = "test/contract/engine/docker.test.ts";
+const CONTAINER = "src/engine/docker/container-config.ts";
+const ARGUMENTS = "src/engine/bubblewrap/arguments.ts";
+
+const CAPABILITIES = "every process has its few capabilities, no way to more, and a filter of system calls";
+const SYSTEM_CALLS = "system calls that reach deep into the kernel are refused";
+const LIMITS = "core dumps are off and open files limited, for good";
+
+function defect(name: string, file: string, title: string, ...changes: Change[]): Defect {
+  return { name, changes, test: { file, title } };
+}
+
+/** Of what sandboxes are closed to. */
+export const HARDENING_DEFECTS: readonly Defect[] = [
+  defect("containers keep Docker's capabilities", DOCKER, CAPABILITIES, {
+    file: CONTAINER,
+    from: '      CapDrop: ["ALL"],\n',
+    to: "",
+  }),
+  defect("containers may gain privileges", DOCKER, CAPABILITIES, {
+    file: CONTAINER,
+    from: '["no-new-privileges:true"]',
+    to: "[]",
+  }),
+  defect("containers run without Docker's filter", DOCKER, SYSTEM_CALLS, {
+    file: CONTAINER,
+    from: '["no-new-privileges:true"]',
+    to: '["no-new-privileges:true", "seccomp=unconfined"]',
+  }),
+  defect("containers may dump core", DOCKER, LIMITS, {
+    file: CONTAINER,
+    from: '        { Name: "core", Soft: 0, Hard: 0 },\n',
+    to: "",
+  }),
+  defect("containers get a device of the host", DOCKER, "there are no devices but the harmless ones", {
+    file: CONTAINER,
+    from: "Privileged: false",
+    to: 'Privileged: false, Devices: [{ PathOnHost: "/dev/kmsg", PathInContainer: "/dev/kmsg", CgroupPermissions: "r" }]',
+  }),
+  defect("commands of bubblewrap enter without the filter", BUBBLEWRAP, SYSTEM_CALLS, {
+    file: "src/engine/bubblewrap/job-script.ts",
+    from: "entryFile === undefined ?",
+    to: "entryFile !== undefined ?",
+  }),
+  defect("process 1 of bubblewrap has no filter", BUBBLEWRAP, CAPABILITIES, {
+    file: "src/engine/bubblewrap/keeper.ts",
+    from: '["--seccomp", String(filter)]',
+    to: "[]",
+  }),
+  defect("commands of bubblewrap keep their bounding set", BUBBLEWRAP, CAPABILITIES, {
+    file: "src/engine/bubblewrap/filter.ts",
+    from: "bf18000000 89de",
+    to: "bf17000000 89de",
+  }),
+  defect(
+    "the kernel's settings in bubblewrap can be written",
+    BUBBLEWRAP,
+    "nothing of the kernel can be written",
+    {
+      file: ARGUMENTS,
+      from: ' "--ro-bind", "/proc/sys", "/proc/sys",',
+      to: "",
+    },
+  ),
+];

@@ -1,0 +1,181 @@
+import type { Defect } from "./defect.ts";
+
+const ACCESS = "test/integration/tenants/access.test.ts";
+const RELOAD = "test/integration/tenants/reload.test.ts";
+const ISOLATION = "test/integration/tenants/isolation.test.ts";
+const COMMAND = "test/integration/cli/token.test.ts";
+const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
+const IDS = "every method that takes an id: another tenant's is not there";
+
+/** Of tokens, scopes and tenants. */
+export const TENANT_DEFECTS: readonly Defect[] = [
+  {
+    name: "a token is known by its id alone",
+    changes: [
+      {
+        file: "src/tenants/authenticator.ts",
+        from: "if (!isRight || record === undefined)",
+        to: "if (record === undefined || (isRight && !record))",
+      },
+    ],
+    test: { file: ACCESS, title: EVERY_METHOD, row: "a wrong secret, over gRPC" },
+  },
+  {
+    name: "an expired token is let in",
+    changes: [
+      {
+        file: "src/tenants/authenticator.ts",
+        from: "    if (this.#isExpired(record)) throw expired();\n",
+        to: "",
+      },
+    ],
+    // Its calls end soon all the same, when running ones are checked; a page is answered at once.
+    test: { file: ACCESS, title: "%s: every page", row: "expired" },
+  },
+  {
+    name: "a read-only token may change things",
+    changes: [
+      {
+        file: "src/server/admission.ts",
+        from: '  if (scope !== "read-only" || ',
+        to: '  if (scope !== "admin" || ',
+      },
+    ],
+    test: { file: ACCESS, title: EVERY_METHOD, row: "read-only, over Connect" },
+  },
+  {
+    name: "everybody may act in another tenant",
+    changes: [
+      {
+        file: "src/tenants/authenticator.ts",
+        from: 'if (scope !== "admin") {',
+        to: 'if (scope === "read-only") {',
+      },
+    ],
+    test: { file: ACCESS, title: EVERY_METHOD, row: "another tenant's, over gRPC-Web" },
+  },
+  {
+    name: "the metrics are open",
+    changes: [
+      {
+        file: "src/server/http-endpoints.ts",
+        from: '      access: "admin",\n',
+        to: '      access: "open",\n',
+      },
+    ],
+    test: { file: ACCESS, title: "%s: every page", row: "no token" },
+  },
+  {
+    name: "a call goes on after its token was revoked",
+    changes: [
+      {
+        file: "src/server/server.ts",
+        from: "setInterval(() => calls.recheck(authenticator), RECHECK_MS)",
+        to: "setInterval(() => {}, RECHECK_MS)",
+      },
+    ],
+    test: { file: RELOAD, title: "when their token is revoked, and its process is killed" },
+  },
+  {
+    name: "a malformed tokens file empties the tokens of a running service",
+    changes: [
+      {
+        file: "src/tenants/live-tokens.ts",
+        from: "      this.#problem = error instanceof Error",
+        to: "      this.#table = { tenants: new Set(), tokens: new Map() };\n      this.#problem = error instanceof Error",
+      },
+    ],
+    test: {
+      file: RELOAD,
+      title: "that cannot be used (%s) leaves the tokens before in force, and says so",
+      row: "malformed",
+    },
+  },
+  {
+    name: "others may read the tokens file",
+    changes: [
+      {
+        file: "src/tenants/private-file.ts",
+        from: "if ((mode & forbidden) !== 0)",
+        to: "if ((mode & forbidden & 0o022) !== 0)",
+      },
+    ],
+    test: { file: RELOAD, title: "a file that others may read is refused at the start, with what to type" },
+  },
+  {
+    name: "client certificates are asked for and not required",
+    changes: [
+      { file: "src/server/listener.ts", from: "rejectUnauthorized: true", to: "rejectUnauthorized: false" },
+    ],
+    test: {
+      file: RELOAD,
+      title: "with --tls-client-ca, a caller needs a certificate of that authority beside the token",
+    },
+  },
+  {
+    name: "a process of another tenant is found",
+    changes: [
+      {
+        file: "src/processes/registry.ts",
+        from: "process?.sandbox.owner === owner ? process : undefined",
+        to: "owner === undefined ? undefined : process",
+      },
+    ],
+    test: { file: ISOLATION, title: IDS },
+  },
+  {
+    name: "a request id is the same for all tenants",
+    changes: [
+      {
+        file: "src/rpc/validate/fields.ts",
+        from: "return { owner: ownerOf(context), method: context.method.name",
+        to: 'return { owner: ownerOf(context) && "all", method: context.method.name',
+      },
+    ],
+    test: { file: ISOLATION, title: "a request id of one is another request of the other" },
+  },
+  {
+    name: "a workspace's directory is named by its id alone",
+    changes: [
+      {
+        file: "src/workspaces/host/layout.ts",
+        from: "return path.join(this.ownerRoot(owner), sha256(workspaceId));",
+        to: "return path.join(this.ownerRoot(owner && DEFAULT_OWNER), sha256(workspaceId));",
+      },
+    ],
+    test: { file: ISOLATION, title: "the same ids in two tenants name different things" },
+  },
+  {
+    name: "statistics of other tenants are shown to everybody",
+    changes: [
+      {
+        file: "src/server/call.ts",
+        from: 'return callOf(context).principal?.scope === "admin";',
+        to: 'return callOf(context).principal?.scope !== "read-only";',
+      },
+    ],
+    test: { file: ISOLATION, title: "lists, statistics and events hold a tenant's own" },
+  },
+  {
+    name: "two programs that edit the tokens file at once lose a token",
+    changes: [
+      {
+        file: "src/tenants/edit-tokens.ts",
+        from: "  using _lock = await lock(file);\n",
+        to: "  void lock;\n",
+      },
+    ],
+    test: { file: COMMAND, title: "loses nothing where several programs edit at once" },
+  },
+  {
+    name: "the token of a profile is sent to another address",
+    changes: [
+      {
+        file: "clients/typescript/src/profile.ts",
+        from: "return env.BERTH_PROFILE && !address && !env.BERTH_ADDRESS ?",
+        to: "return env.BERTH_PROFILE ?",
+      },
+    ],
+    test: { file: COMMAND, title: "from flags" },
+  },
+];

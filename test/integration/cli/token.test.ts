@@ -1,0 +1,235 @@
+import { execFile } from "node:child_process";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Berth } from "../../../clients/typescript/src/node.ts";
+import { containersOf } from "../../support/docker.ts";
+import { eventually } from "../../support/eventually.ts";
+import { runProgram, ServeProcess } from "../../support/program.ts";
+import { newDataDir } from "../../support/settings.ts";
+
+const run = promisify(execFile);
+const newFile = () => path.join(mkdtempSync(path.join(newDataDir(), "cli-")), "tokens.yaml");
+const TOKEN = /^berth_([a-z0-9]+)_([0-9A-Za-z]{43})\n$/;
+
+async function create(file: string, ...args: string[]): Promise<string> {
+  const { stdout, stderr, exitCode } = await runProgram(["token", "create", "--tokens", file, ...args]);
+  expect({ exitCode, stderr }).toMatchObject({ exitCode: 0 });
+  expect(stdout.toString()).toMatch(TOKEN);
+  expect(stderr).not.toContain(TOKEN.exec(stdout.toString())?.[2]);
+  return stdout.toString().trim();
+}
+
+describe("berth token", () => {
+  test("makes the file, lists what is in it and takes tokens out, and keeps comments", {
+    timeout: 60_000,
+  }, async () => {
+    const file = newFile();
+    const token = await create(file, "--tenant", "acme", "--note", "a dashboard: x");
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    const [, id = "", secret = ""] = TOKEN.exec(`${token}\n`) ?? [];
+    expect(readFileSync(file, "utf8")).not.toContain(secret);
+    const commented = readFileSync(file, "utf8")
+      .replace("tenants:", "# ours\ntenants:")
+      .replace("- id", "# theirs\n  - id");
+    writeFileSync(file, commented);
+    await create(file, "--tenant", "other", "--scope", "read-only", "--expires", "30d");
+    expect(readFileSync(file, "utf8")).toMatch(/# ours\n(.*\n)*.*# theirs/);
+    const list = (...args: string[]) => runProgram(["token", "ls", ...args], { env: { BERTH_TOKENS: file } });
+    const table = (await list()).stdout.toString();
+    expect(table).toMatch(
+      /^ID +TENANT +SCOPE +EXPIRES +NOTE\n\S+ +acme +user +never +a dashboard: x\n\S+ +other +read-only +in 29d 23h\n$/,
+    );
+    expect((await list("--format", "{{.ID}} {{.note}}")).stdout.toString()).toContain(
+      `${id} a dashboard: x\n`,
+    );
+    expect(JSON.parse((await list("--json")).stdout.toString()).tokens[0]).toEqual({
+      id,
+      tenant: "acme",
+      scope: "user",
+      isExpired: false,
+      note: "a dashboard: x",
+    });
+    const revoked = await runProgram(["token", "revoke", "--tokens", file, id, "nope"]);
+    expect(revoked).toMatchObject({ exitCode: 1, stderr: `berth: ${file} has no token "nope"\n` });
+    expect(revoked.stdout.toString()).toBe(`${id}\n`);
+    expect((await list("-q")).stdout.toString()).toMatch(/^\w+\n$/);
+    expect(readdirSync(path.dirname(file))).toEqual(["tokens.yaml"]);
+  });
+
+  test("loses nothing where several programs edit at once", { timeout: 90_000 }, async () => {
+    const file = newFile();
+    await Promise.all(Array.from({ length: 8 }, (_, index) => create(file, "--tenant", `tenant-${index}`)));
+    const { stdout } = await runProgram(["token", "ls", "-q", "--tokens", file]);
+    expect(stdout.toString().trim().split("\n")).toHaveLength(8);
+  });
+
+  test.each([
+    [["create", "--tenant", "acme"], 2, "which tokens file? Name it with --tokens FILE or BERTH_TOKENS=FILE"],
+    [["create", "--tokens", "FILE"], 2, "required option '--tenant <name>' not specified"],
+    [["create", "--tenant", "A b", "--tokens", "FILE"], 1, '"A b" is not the name of a tenant'],
+    [
+      ["create", "--tenant", "warm-pool", "--tokens", "FILE"],
+      1,
+      '"warm-pool" is a name that Berth uses itself',
+    ],
+    [
+      ["create", "--tenant", "a", "--scope", "root", "--tokens", "FILE"],
+      2,
+      "Allowed choices are user, read-only, admin",
+    ],
+    [["create", "--tenant", "a", "--expires", "30", "--tokens", "FILE"], 2, '--expires: "30" has no unit'],
+    [["create", "--tenant", "a", "--expires", "9999d", "--tokens", "FILE"], 2, "the maximum is 3650d"],
+    [["create", "--tenant", "a", "--tokens", "/no/such/FILE"], 1, "/no/such/FILE cannot be written (ENOENT)"],
+    [
+      ["ls", "--tokens", "FILE"],
+      1,
+      "FILE does not exist\nType: berth token create --tenant default --tokens",
+    ],
+    [["revoke", "x", "--tokens", "FILE"], 1, "FILE does not exist"],
+  ])("refuses %j", async (args, exitCode, message) => {
+    const file = newFile();
+    const ended = await runProgram(["token", ...args.map((arg) => (arg === "FILE" ? file : arg))]);
+    expect({ ...ended, stderr: ended.stderr.replaceAll(file, "FILE") }).toMatchObject({
+      exitCode,
+      stderr: expect.stringContaining(message),
+    });
+  });
+});
+
+describe("clients take a token", () => {
+  let service: ServeProcess;
+  let token = "";
+  let home = "";
+  beforeAll(async () => {
+    const file = newFile();
+    token = await create(file, "--tenant", "acme");
+    home = path.dirname(file);
+    writeFileSync(path.join(home, "token"), `${token}\n`);
+    service = await ServeProcess.start(["--engine", "docker", "--tokens", file], { BERTH_TOKEN: token });
+    const profiles = {
+      inline: { address: service.address, token },
+      file: { address: `http://${service.address}`, "token-file": "../../token" },
+      none: { address: service.address },
+      wrong: { address: service.address, tokn: "x" },
+    };
+    mkdirSync(path.join(home, "config/berth"), { recursive: true });
+    writeFileSync(path.join(home, "config/berth/profiles.json"), JSON.stringify(profiles));
+  }, 60_000);
+  afterAll(() => service?.stop(), 60_000);
+
+  /** Where a token may come from; the address is in BERTH_ADDRESS but for profiles. */
+  const sources = (): Readonly<Record<string, Readonly<Record<string, string>>>> => ({
+    BERTH_TOKEN: { BERTH_ADDRESS: service.address, BERTH_TOKEN: token },
+    BERTH_TOKEN_FILE: { BERTH_ADDRESS: service.address, BERTH_TOKEN_FILE: path.join(home, "token") },
+    "a profile": { BERTH_PROFILE: "inline", XDG_CONFIG_HOME: path.join(home, "config") },
+    "a profile's file": { BERTH_PROFILE: "file", XDG_CONFIG_HOME: path.join(home, "config") },
+    "a profile without": {
+      BERTH_PROFILE: "none",
+      XDG_CONFIG_HOME: path.join(home, "config"),
+      BERTH_TOKEN: token,
+    },
+  });
+  const SOURCES = ["BERTH_TOKEN", "BERTH_TOKEN_FILE", "a profile", "a profile's file", "a profile without"];
+
+  test.each(SOURCES)("from %s", { timeout: 60_000 }, async (name) => {
+    const env = sources()[name] ?? {};
+    expect(await runProgram(["ls"], { env })).toMatchObject({ exitCode: 0, stderr: "" });
+
+    const before = { ...process.env };
+    Object.assign(process.env, env);
+    try {
+      await using berth = Berth.connect();
+      expect((await berth.sandboxes.stats()).totalSandboxes).toBe(0);
+    } finally {
+      for (const key of Object.keys(env)) {
+        if (before[key] === undefined) delete process.env[key];
+        else process.env[key] = before[key];
+      }
+    }
+  });
+
+  test("from flags", { timeout: 60_000 }, async () => {
+    const at = ["--address", service.address];
+    const config = { XDG_CONFIG_HOME: path.join(home, "config") };
+    for (const [args, env] of [
+      [["ls", ...at, "--token-file", path.join(home, "token")], {}],
+      [["--profile", "inline", "ls"], config],
+      // A profile that the line names goes before the environment.
+      [["ls", "--profile", "inline"], { ...config, BERTH_ADDRESS: "127.0.0.1:1", BERTH_TOKEN: "wrong" }],
+    ] as const) {
+      expect(await runProgram([...args], { env })).toMatchObject({ exitCode: 0, stderr: "" });
+    }
+    // The token of BERTH_PROFILE is not sent to the address of another.
+    const elsewhere = await runProgram(["ls", ...at], { env: { ...config, BERTH_PROFILE: "inline" } });
+    expect(elsewhere).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining("The call has no token."),
+    });
+  });
+
+  test.each([
+    [
+      ["ls"],
+      {},
+      1,
+      "The call has no token. Send one with it: authorization: Bearer TOKEN.\nGive a token with BERTH_TOKEN",
+    ],
+    [["ls"], { BERTH_TOKEN: "berth_nope" }, 1, "The authorization header holds no token of Berth."],
+    [["ls"], { BERTH_TOKEN: "a b" }, 2, "the token is not a token: one word of printable ASCII"],
+    [["ls", "--token-file", "/no/such"], {}, 2, "token file: /no/such cannot be read (ENOENT)"],
+    [["ls", "--token-file", "/dev/null"], {}, 2, "token file: /dev/null is empty"],
+    [["ls", "--profile", "nope"], {}, 2, 'has no profile "nope"; it has: inline, file, none, wrong'],
+    [
+      ["ls", "--profile", "wrong"],
+      {},
+      2,
+      'there is no key "tokn"; there are: address, tls-ca, token, token-file',
+    ],
+    [["ls", "--profile", "inline", "--address", "x:1"], {}, 2, "a profile and an address are both given"],
+    [["ls", "--token", "x"], {}, 2, "unknown option '--token'"],
+  ])("%j with %j is refused with what to do", async (args, env, exitCode, message) => {
+    const given = { XDG_CONFIG_HOME: path.join(home, "config"), BERTH_ADDRESS: service.address, ...env };
+    expect(await runProgram([...args], { env: given as Record<string, string> })).toMatchObject({
+      exitCode,
+      stderr: expect.stringContaining(message),
+    });
+  });
+
+  test("no token is in the arguments of a process, or in a container", { timeout: 60_000 }, async () => {
+    const env = { BERTH_ADDRESS: service.address, BERTH_TOKEN: token };
+    const running = service.begin(["run", "--", "sh", "-c", "env; cat /proc/*/environ; sleep 60"], { env });
+    let output = "";
+    running.stdout.on("data", (data: Buffer) => (output += data));
+    const containers = await eventually(
+      async () => {
+        const found = await containersOf(service.instance);
+        return output.includes("PATH=") && found.length > 0 ? found : undefined;
+      },
+      { timeoutMs: 40_000, describe: () => output },
+    );
+    const lines = readdirSync("/proc")
+      .filter((name) => /^\d+$/.test(name))
+      .map((pid) => readOrNothing(`/proc/${pid}/cmdline`));
+    expect(lines.some((line) => line.includes(service.instance) || line.includes("run"))).toBe(true);
+    const secret = token.slice(-43);
+    expect(lines.filter((line) => line.includes(secret))).toEqual([]);
+    for (const { Id } of containers) {
+      const { stdout } = await run("docker", ["inspect", Id]);
+      expect(stdout).toContain(service.instance);
+      expect(stdout).not.toContain(secret);
+    }
+    expect(output).not.toContain(secret);
+    running.kill("SIGINT");
+    await new Promise((resolve) => running.once("close", resolve));
+  });
+});
+
+function readOrNothing(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,259 @@
+import { chmod, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import https from "node:https";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, describe, expect, test } from "vitest";
+import { startApp } from "../../../src/app.ts";
+import { startTestApp, type TestApp } from "../../support/app.ts";
+import { makeCertificate } from "../../support/certificate.ts";
+import { type Client, failureOf } from "../../support/client.ts";
+import { eventually } from "../../support/eventually.ts";
+import { MemoryLog } from "../../support/memory-log.ts";
+import { newDataDir, testSettings } from "../../support/settings.ts";
+import { clientWith, TokensFile } from "../../support/tokens.ts";
+
+const open: (() => Promise<unknown> | unknown)[] = [];
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close();
+});
+
+async function serve(tokens: string): Promise<TestApp> {
+  const running = await startTestApp({ engine: "bubblewrap", tokens });
+  open.push(() => {
+    // That a file cannot be used is logged as an error, and wanted here.
+    running.log.lines.splice(0);
+    return running.stop();
+  });
+  return running;
+}
+
+function connect({ app }: TestApp, token: string): Client {
+  const client = clientWith(app.address, token);
+  open.push(() => client.close());
+  return client;
+}
+
+/** Whether a token lets its owner in now. */
+function isIn(client: Client): Promise<boolean> {
+  return client.call("SandboxService/ListSandboxes").then(
+    () => true,
+    () => false,
+  );
+}
+
+async function page({ app }: TestApp, name: string, token = ""): Promise<string> {
+  const response = await fetch(`http://${app.address}${name}`, {
+    headers: { authorization: `Bearer ${token}` },
+  });
+  return response.text();
+}
+
+/** The code that a stream which is running ends in, and how long after `act` it does, in milliseconds. */
+async function endAfter(client: Client, act: () => Promise<void>) {
+  const events = client.stream("SandboxService/WatchEvents", {});
+  events.on("error", () => {});
+  events.on("data", () => {});
+  const { sandbox_id: sandboxId } = await client.createSandbox();
+  const execution = client.exec(sandboxId, "sleep 600");
+  await execution.processId;
+  const ended = Promise.all([
+    failureOf(execution.result),
+    failureOf(new Promise((resolve, reject) => events.on("error", reject).on("end", resolve))),
+  ]);
+  await act();
+  const start = performance.now();
+  const ends = await Promise.race([ended, sleep(30_000, undefined, { ref: false })]);
+  expect(ends, "the calls end within 30 s").toBeDefined();
+  const [exec, watch] = await ended;
+  return { exec, watch, ms: performance.now() - start };
+}
+
+describe("running streams end with UNAUTHENTICATED", () => {
+  test("when their token is revoked, and its process is killed", { timeout: 60_000 }, async () => {
+    const file = new TokensFile();
+    const [token, other] = [await file.add("acme"), await file.add("acme")];
+    const running = await serve(file.path);
+    const [client, bystander] = [connect(running, token), connect(running, other)];
+    const { exec, watch, ms } = await endAfter(client, () => file.revoke(token));
+    for (const end of [exec, watch]) {
+      expect(end).toMatchObject({ code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" });
+    }
+    // Half a second on an idle machine.
+    expect(ms).toBeLessThan(15_000);
+    expect(await failureOf(client.call("SandboxService/ListSandboxes"))).toMatchObject({
+      code: "UNAUTHENTICATED",
+    });
+    // What was made is the tenant's, not the token's.
+    const { sandboxes } = await bystander.call("SandboxService/ListSandboxes");
+    expect(sandboxes).toHaveLength(1);
+    const [sandbox] = sandboxes;
+    await eventually(async () => {
+      const { processes } = await bystander.call("ProcessService/ListProcesses", {
+        sandbox_id: sandbox?.sandbox_id,
+      });
+      return processes.length === 0;
+    });
+  });
+
+  test("when their token expires", { timeout: 60_000 }, async () => {
+    const file = new TokensFile();
+    await file.add("acme");
+    const lifetimeMs = 6_000;
+    const token = await file.add("acme", { expires: Date.now() + lifetimeMs });
+    const running = await serve(file.path);
+    const { exec } = await endAfter(connect(running, token), async () => {});
+    expect(exec).toMatchObject({
+      code: "UNAUTHENTICATED",
+      message: "The token has expired. Ask the operator for another.",
+    });
+  });
+
+  test("when their token becomes another's, or may less", { timeout: 60_000 }, async () => {
+    const file = new TokensFile();
+    const token = await file.add("acme");
+    const running = await serve(file.path);
+    const client = connect(running, token);
+    const { exec } = await endAfter(client, async () => {
+      const text = await readFile(file.path, "utf8");
+      await writeFile(file.path, text.replace("scope: user", "scope: read-only"));
+    });
+    expect(exec.code).toBe("UNAUTHENTICATED");
+    expect(await isIn(client)).toBe(true);
+    expect(await failureOf(client.createSandbox())).toMatchObject({
+      code: "PERMISSION_DENIED",
+      reason: "TOKEN_SCOPE",
+    });
+  });
+});
+
+describe("a change of the file", () => {
+  test.each([
+    ["malformed", (text: string, file: string) => writeFile(file, `${text}nonsense: [`)],
+    ["half a file", (text: string, file: string) => writeFile(file, text.slice(0, text.indexOf("scope")))],
+    ["empty", (_: string, file: string) => writeFile(file, "")],
+    ["gone", (_: string, file: string) => rm(file)],
+    ["a directory", (_: string, file: string) => rm(file).then(() => mkdir(file))],
+    ["open to others", (_: string, file: string) => chmod(file, 0o644)],
+  ])(
+    "that cannot be used (%s) leaves the tokens before in force, and says so",
+    { timeout: 30_000 },
+    async (_name, spoil) => {
+      const file = new TokensFile();
+      const [token, admin] = [await file.add("acme"), await file.add("ops", { scope: "admin" })];
+      const running = await serve(file.path);
+      const client = connect(running, token);
+      const text = await readFile(file.path, "utf8");
+      expect(await page(running, "/readyz")).toBe("ok\n");
+      await spoil(text, file.path);
+      await eventually(async () => (await page(running, "/readyz")) !== "ok\n");
+      expect(await page(running, "/readyz")).toBe(
+        "ok\nThe tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.\n",
+      );
+      expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 1\n");
+      expect(running.log.errors).toHaveLength(1);
+      expect(String(running.log.errors[0]?.fields.problem)).toContain(file.path);
+      expect(await isIn(client)).toBe(true);
+      await rm(file.path, { recursive: true, force: true });
+      await writeFile(file.path, text, { mode: 0o600 });
+      await eventually(async () => (await page(running, "/readyz")) === "ok\n");
+      expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 0\n");
+      expect(await isIn(client)).toBe(true);
+    },
+  );
+
+  test("is taken up however it comes: by a rename, in place, and behind symbolic links", {
+    timeout: 60_000,
+  }, async () => {
+    const file = new TokensFile();
+    const first = await file.add("acme");
+    const directory = newDataDir();
+    const mounted = path.join(directory, "tokens.yaml");
+    // As Kubernetes mounts a secret.
+    const put = async (version: string) => {
+      await mkdir(path.join(directory, version));
+      const text = await readFile(file.path, "utf8");
+      await writeFile(path.join(directory, version, "tokens.yaml"), text, { mode: 0o600 });
+      await symlink(version, path.join(directory, "..data-new"));
+      await rename(path.join(directory, "..data-new"), path.join(directory, "..data"));
+    };
+    await put("..1");
+    await symlink("..data/tokens.yaml", mounted);
+    const running = await serve(mounted);
+    expect(await isIn(connect(running, first))).toBe(true);
+    const second = await file.add("other");
+    await put("..2");
+    const client = connect(running, second);
+    await eventually(() => isIn(client));
+    const third = await file.add("third");
+    await writeFile(mounted, await readFile(file.path));
+    await eventually(() => isIn(connect(running, third)));
+    await file.revoke(first);
+    await rename(file.path, mounted);
+    await eventually(async () => !(await isIn(connect(running, first))));
+    expect(await isIn(client)).toBe(true);
+  });
+});
+
+test.each([
+  ["tenants: {}\ntokens:\n  - id: [\n", /^--tokens: \S+tokens\.yaml:\d+:\d+: is not YAML/],
+  ["tenants: {acme: {quota: 1}}\ntokens: []\n", /tokens\.yaml:1:18: there is no key "quota" here\.$/],
+  ["tenants: {acme: }\ntokens:\n  - {id: abcd, tenant: nobody}\n", /tokens\.yaml:3:5: scope: /],
+])("a malformed file is refused at the start, with its line: %j", async (text, message) => {
+  const file = new TokensFile();
+  await writeFile(file.path, text, { mode: 0o600 });
+  const started = startApp(testSettings({ engine: "bubblewrap", tokens: file.path }), new MemoryLog());
+  await expect(started).rejects.toMatchObject({
+    reason: "INVALID_ARGUMENT",
+    message: expect.stringMatching(message),
+  });
+});
+
+test("a file that others may read is refused at the start, with what to type", async () => {
+  const file = new TokensFile();
+  await file.add("acme");
+  await chmod(file.path, 0o640);
+  const started = startApp(testSettings({ engine: "bubblewrap", tokens: file.path }), new MemoryLog());
+  await expect(started).rejects.toThrow(
+    `--tokens: ${file.path} is open to other users (mode 0640). Type: chmod 600 ${file.path}`,
+  );
+});
+
+test("with --tls-client-ca, a caller needs a certificate of that authority beside the token", async () => {
+  const directory = newDataDir();
+  const [server, client, stranger] = await Promise.all(
+    ["server", "client", "stranger"].map((name) => makeCertificate(directory, name)),
+  );
+  const read = (name: string | undefined) => readFile(name ?? "");
+  const file = new TokensFile();
+  const token = await file.add("acme");
+  const running = await startTestApp({
+    engine: "bubblewrap",
+    tokens: file.path,
+    tls: { cert: await read(server?.cert), key: await read(server?.key), clientCa: await read(client?.cert) },
+  });
+  open.push(() => running.stop());
+  const call = async (own: { cert: string; key: string } | undefined, header: object) => {
+    const certificate = own && { cert: await read(own.cert), key: await read(own.key) };
+    const options = {
+      ...{ method: "POST", ca: await read(server?.cert), agent: false, ...certificate },
+      headers: { "content-type": "application/json", ...header },
+    };
+    return new Promise<number | string>((resolve) => {
+      const request = https.request(
+        `https://${running.app.address}/berth.v1.SandboxService/GetStats`,
+        options,
+      );
+      request.once("response", (response) => {
+        response.resume();
+        resolve(response.statusCode ?? 0);
+      });
+      request.once("error", () => resolve("refused"));
+      request.end("{}");
+    });
+  };
+  const bearer = { authorization: `Bearer ${token}` };
+  expect(await call(client, bearer)).toBe(200);
+  expect(await call(client, {})).toBe(401);
+  expect(await call(undefined, bearer)).toBe("refused");
+  expect(await call(stranger, bearer)).toBe("refused");
+});

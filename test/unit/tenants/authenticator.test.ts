@@ -1,0 +1,58 @@
+import { expect, test } from "vitest";
+import { TokenAuthenticator } from "../../../src/tenants/authenticator.ts";
+import { hashOf, newToken } from "../../../src/tenants/token.ts";
+import type { TokenRecord } from "../../../src/tenants/token-file.ts";
+
+const token = newToken();
+const record: TokenRecord = {
+  id: token.id,
+  tenant: "acme",
+  scope: "user",
+  sha256: hashOf(token.text).toString("hex"),
+};
+
+function authenticator(changes: Partial<TokenRecord> = {}, wallMs = 0) {
+  const tokens = new Map([[token.id, { ...record, ...changes }]]);
+  return new TokenAuthenticator(
+    { table: { tenants: new Set(["acme", "other"]), tokens } },
+    { wallMs: () => wallMs },
+  );
+}
+
+const ask = (given: TokenAuthenticator, headers: Record<string, string>) =>
+  given.authenticate({
+    headers: { authorization: `Bearer ${token.text}`, ...headers },
+    method: "m",
+    peer: "p",
+  });
+
+test("a principal has its tenant, its token and its scope", () => {
+  const principal = ask(authenticator(), {});
+  expect(principal).toEqual({ owner: "acme", tenant: "acme", tokenId: token.id, scope: "user" });
+  expect(ask(authenticator(), { authorization: `bearer  ${token.text} ` })).toEqual(principal);
+  expect(ask(authenticator({ scope: "admin" }), { "berth-tenant": "other" })).toMatchObject({
+    owner: "other",
+    tenant: "acme",
+  });
+});
+
+test.each([
+  [{}, { authorization: "" }, "UNAUTHENTICATED"],
+  [{ sha256: "0".repeat(64) }, {}, "UNAUTHENTICATED"],
+  [{ expires: 1 }, {}, "UNAUTHENTICATED"],
+  [{}, { "berth-tenant": "other" }, "TOKEN_SCOPE"],
+  [{}, { "berth-tenant": "nobody" }, "TOKEN_SCOPE"],
+  [{ scope: "admin" }, { "berth-tenant": "nobody" }, "INVALID_ARGUMENT"],
+  [{ scope: "admin" }, { "berth-tenant": "acme, other" }, "INVALID_ARGUMENT"],
+] as const)("the token %j with %j is refused: %s", (changes, headers, reason) => {
+  expect(() => ask(authenticator(changes, 1), headers)).toThrow(expect.objectContaining({ reason }));
+});
+
+test("a call goes on while its token is what it was", () => {
+  const principal = ask(authenticator(), {});
+  expect(authenticator().recheck(principal)).toBeUndefined();
+  for (const changes of [{ expires: 5 }, { tenant: "other" }, { scope: "read-only" }] as const) {
+    expect(authenticator(changes, 5).recheck(principal)?.reason).toBe("UNAUTHENTICATED");
+  }
+  expect(authenticator().recheck({ ...principal, tokenId: "gone" })?.reason).toBe("UNAUTHENTICATED");
+});

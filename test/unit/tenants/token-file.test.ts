@@ -1,0 +1,91 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { hashOf, newToken, tokenIdIn } from "../../../src/tenants/token.ts";
+import { parseTokenFile, TokenFileError } from "../../../src/tenants/token-file.ts";
+
+const SHA = "0".repeat(64);
+const parse = (text: string) => parseTokenFile(text, "f");
+const TOKENS = "tenants: {acme: }\ntokens:\n";
+
+test("what is right is read", () => {
+  const { tenants, tokens } = parse(
+    `# ours\n${TOKENS}  - id: abcd\n    tenant: acme\n    scope: read-only # x\n    sha256: "${SHA}"\n    expires: 2030-01-01T00:00:00+01:00\n    note: n\n`,
+  );
+  expect([...tenants]).toEqual(["acme"]);
+  expect([...tokens]).toEqual([
+    [
+      "abcd",
+      {
+        id: "abcd",
+        tenant: "acme",
+        scope: "read-only",
+        sha256: SHA,
+        expires: Date.parse("2029-12-31T23:00:00Z"),
+        note: "n",
+      },
+    ],
+  ]);
+});
+
+const entry = (changes: object = {}) =>
+  `${TOKENS}  - ${JSON.stringify({ id: "abcd", tenant: "acme", scope: "user", sha256: SHA, ...changes })}\n`;
+
+test.each([
+  ["", "f:1:1: the file holds nothing; it takes tenants and tokens, as berth token create writes them"],
+  ["tenants: {}\n", "f:1:1: tokens: is missing"],
+  ["tenants: 3\ntokens: []\n", "f:1:10: tenants: is not a map of tenants"],
+  ["tenants: {}\ntokens: {}\n", "f:2:9: tokens: is not a list of tokens"],
+  ["tenants: {}\ntokens: []\nmore: 1\n", 'f:3:1: there is no key "more" here'],
+  ["tenants:\n  acme:\n    quotas: 1\ntokens: []\n", 'f:3:5: there is no key "quotas" here'],
+  ["tenants: {a: &x {}, b: *x}\ntokens: []\n", "f:1:24: uses an alias (*name); write out what it stands for"],
+  ["tenants: {acme: , acme: }\ntokens: []\n", /^f:1:19: is not YAML \(Map keys must be unique/],
+  ["a: [\n", /^f:\d+:\d+: is not YAML/],
+  [entry({ id: "A" }), "f:3:11: id: is not the id of a token: 4 to 32 of a-z and 0-9"],
+  [entry({ scope: "root" }), "f:3:42: scope: is not a scope: write admin, user or read-only"],
+  [entry({ sha256: "00" }), /^f:3:\d+: sha256: is not a SHA-256/],
+  [entry({ expires: "tomorrow" }), /^f:3:\d+: expires: is not a time/],
+  [entry({ tenant: "other" }), /^f:3:\d+: tenant: there is no tenant "other" under tenants/],
+  [`${entry()}${entry().split("\n")[2]}\n`, "f:4:11: id: two tokens have the id abcd"],
+])("%j is refused with its place", (text, message) => {
+  expect(() => parse(text)).toThrow(TokenFileError);
+  expect(() => parse(text)).toThrow(message);
+});
+
+test("whatever the file holds, what is wrong is said with a place", () => {
+  const line = fc.stringMatching(/^[ a-z0-9:{}[\],"'#&*!|>%@-]{0,20}$/);
+  fc.assert(
+    fc.property(fc.array(line, { maxLength: 8 }), fc.boolean(), (lines, behind) => {
+      try {
+        parse((behind ? [TOKENS, ...lines] : lines).join("\n"));
+      } catch (error) {
+        expect(error).toBeInstanceOf(TokenFileError);
+        expect((error as Error).message).toMatch(/^f:\d+:\d+: /);
+      }
+    }),
+    { numRuns: 500 },
+  );
+  expect(() => parse("[".repeat(200_000))).toThrow(TokenFileError);
+});
+
+describe("a token", () => {
+  test("is 256 random bits behind its id", () => {
+    const made = Array.from({ length: 200 }, newToken);
+    for (const { id, text } of made) {
+      expect(text).toMatch(/^berth_[a-z2-7]{10}_[0-9A-Za-z]{43}$/);
+      expect(tokenIdIn(text)).toBe(id);
+    }
+    expect(new Set(made.map(({ text }) => text)).size).toBe(200);
+    expect(hashOf("abc").toString("hex")).toBe(
+      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    );
+  });
+
+  test.each([
+    "",
+    "berth_",
+    "berth_abcd_",
+    `berth_ABCD_${"0".repeat(43)}`,
+    `berth_abcd_${"0".repeat(44)}`,
+    `xberth_abcd_${"0".repeat(43)}`,
+  ])("%j is none", (text) => expect(tokenIdIn(text)).toBeUndefined());
+});
