@@ -5,6 +5,7 @@ import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Authenticator, Call, type Calls } from "./call.ts";
+import type { Decompressor } from "./decompressor.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
 import { getMessage } from "./get-request.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
@@ -34,6 +35,7 @@ interface RequestHandlerOptions extends GrpcOptions {
   readonly pages: Pages;
   readonly calls: Calls;
   readonly authenticator: Authenticator;
+  readonly decompressor: Decompressor;
   readonly logger: Logger;
 }
 

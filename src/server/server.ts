@@ -7,6 +7,7 @@ import { createAdmission } from "./admission.ts";
 import type { Call } from "./call.ts";
 import { type Authenticator, anonymousAuthenticator, Calls } from "./call.ts";
 import { CallLog } from "./call-log.ts";
+import { Decompressor } from "./decompressor.ts";
 import { ErrorConverter } from "./error-conversion.ts";
 import { alwaysServing, type HealthSource, registerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
@@ -96,6 +97,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
   const handler = new RequestHandler({
     ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger },
+    decompressor: new Decompressor(),
   });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
   let sweep: NodeJS.Timeout | undefined;

@@ -21,6 +21,17 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: { file: ACCESS, title: EVERY_METHOD, row: "a wrong secret, over gRPC" },
   },
   {
+    name: "whoever opens a stream of requests reaches its handler",
+    changes: [
+      {
+        file: "src/server/routes.ts",
+        from: "return admit(context);",
+        to: 'return method.methodKind === "bidi_streaming" ? undefined : admit(context);',
+      },
+    ],
+    test: { file: ACCESS, title: EVERY_METHOD, row: "no token, over gRPC" },
+  },
+  {
     name: "an expired token is let in",
     changes: [
       {
