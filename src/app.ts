@@ -1,10 +1,12 @@
 import path from "node:path";
 import { Registry } from "prom-client";
+import { auditWarning, diagnoseAudit, openAuditFile } from "./audit.ts";
 import { SystemClock } from "./base/clock.ts";
 import type { Finding } from "./base/diagnosis.ts";
 import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
+import type { RotatedFile } from "./base/rotated-file.ts";
 import type { AppSettings } from "./config/settings.ts";
 import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
@@ -27,6 +29,7 @@ import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
+import { AuditLog } from "./server/audit-log.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { showGauge } from "./server/metrics.ts";
@@ -82,14 +85,16 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
   const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
-  const service = await compose(settings, store, logger).catch(async (error: unknown) => {
-    await tokens?.stop();
-    throw error;
-  });
+  await using early = new AsyncDisposableStack();
+  early.defer(() => tokens?.stop());
+  const audit = await openAuditFile(settings, logger);
+  early.defer(() => audit?.close());
+  const service = await compose(settings, store, logger);
+  early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, service, tokens);
-  const server = createServer(settings, service, tokens, metrics, logger);
+  showGauges(metrics, service, tokens, audit);
+  const server = createServer(settings, service, { tokens, audit }, metrics, logger);
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
   let workspacesRecovered: Promise<void> | undefined;
@@ -120,6 +125,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     service.egress.stop();
     await engine.close();
     await tokens?.stop();
+    await audit?.close();
     service.state.stop();
     return left;
   };
@@ -259,7 +265,12 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
-function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | undefined): void {
+function showGauges(
+  metrics: Registry,
+  service: Service,
+  tokens: LiveTokens | undefined,
+  audit: RotatedFile | undefined,
+): void {
   const { sandboxes, engine, transcripts, state, workspaces } = service;
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
@@ -292,6 +303,10 @@ function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | un
       "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
       () => (tokens?.isStale ? 1 : 0),
     ],
+    berth_audit_lines_lost: [
+      "Lines that the audit log lost since the start, because it could not be written; the log says why.",
+      () => audit?.lost ?? 0,
+    ],
     berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
   };
   for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
@@ -301,7 +316,7 @@ function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | un
 function createServer(
   settings: AppSettings,
   service: Service,
-  tokens: LiveTokens | undefined,
+  { tokens, audit }: { readonly tokens: LiveTokens | undefined; readonly audit: RotatedFile | undefined },
   metrics: Registry,
   logger: Logger,
 ): RpcServer {
@@ -327,10 +342,11 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer.`,
-      warning: () => (tokens?.isStale ? STALE_TOKENS : undefined),
+      warning: () => warningsOf(tokens, audit),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
+    ...(audit && { audit: new AuditLog(audit, { reads: settings.auditReads }) }),
     ...(tokens && { authenticator: new TokenAuthenticator(tokens, clock) }),
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
@@ -339,11 +355,17 @@ function createServer(
   });
 }
 
+function warningsOf(tokens: LiveTokens | undefined, audit: RotatedFile | undefined): string | undefined {
+  const warnings = [tokens?.isStale && STALE_TOKENS, audit && auditWarning(audit)].filter(Boolean);
+  return warnings.length === 0 ? undefined : warnings.join(" ");
+}
+
 /** Checks whether a service with these settings could run here. Changes nothing. */
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
+    ...(await diagnoseAudit(settings)),
     ...(await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];

@@ -1,3 +1,4 @@
+import { AUDIT_DEFECTS } from "./audit.ts";
 import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
 import { EGRESS_DEFECTS } from "./egress.ts";
@@ -15,6 +16,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
 /** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
 export const DEFECTS: readonly Defect[] = [
+  ...AUDIT_DEFECTS,
   ...DOCKER_DEFECTS,
   ...EGRESS_DEFECTS,
   ...FILE_DEFECTS,
