@@ -17,6 +17,7 @@ import { TemporaryNames } from "./files/temporary-names.ts";
 import { type ControlParts, ProcessControl } from "./processes/control.ts";
 import { ProcessJournal } from "./processes/journal.ts";
 import { ProcessManager } from "./processes/manager.ts";
+import { SecretRunner } from "./processes/secret-runner.ts";
 import { Lanes } from "./processes/shell/lanes.ts";
 import { PlainRunner } from "./processes/shell/plain-job.ts";
 import { SpillDirectory } from "./processes/spill.ts";
@@ -41,8 +42,9 @@ import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
-import { diagnoseTokens } from "./tenants/diagnose.ts";
+import { diagnoseSecrets, diagnoseTokens } from "./tenants/diagnose.ts";
 import { LiveTokens } from "./tenants/live-tokens.ts";
+import { ALL_SECRETS, type SecretGrants, Secrets } from "./tenants/secrets.ts";
 import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
@@ -58,6 +60,8 @@ export interface RunningApp {
 
 const STALE_TOKENS =
   "The tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.";
+const STALE_SECRETS =
+  "The secrets file has changed and cannot be used: the secrets it held before stay in force. The log says why.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
@@ -89,7 +93,8 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   early.defer(() => tokens?.stop());
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
-  const service = await compose(settings, store, logger);
+  const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
+  const service = await compose(settings, secrets, store, logger);
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
@@ -159,9 +164,9 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
-async function compose(settings: AppSettings, store: Store, logger: Logger) {
+async function compose(settings: AppSettings, secrets: Secrets, store: Store, logger: Logger) {
   const { egressCredentials: file } = settings;
-  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file);
+  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -181,6 +186,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
+  const runner = new SecretRunner(lanes, secrets);
   const egress = new EgressManager(engine, logger, credentials);
   const observer: SandboxObserver = {
     ready: (sandbox) => {
@@ -229,7 +235,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     running,
     {
       ...common,
-      runner: lanes,
+      runner,
       control,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
       transcripts,
@@ -255,13 +261,13 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     sandboxes,
     processes,
     files,
-    runner: lanes,
+    runner,
     shells: lanes,
     control,
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, engine, monitor, egress, state, lanes, transcripts, directories };
+  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
@@ -320,7 +326,7 @@ function createServer(
   metrics: Registry,
   logger: Logger,
 ): RpcServer {
-  const { engine, monitor, state, workspaces, clock, ...managers } = service;
+  const { engine, monitor, state, workspaces, clock, secrets, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
@@ -342,7 +348,7 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer.`,
-      warning: () => warningsOf(tokens, audit),
+      warning: () => warningsOf(tokens, secrets, audit),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
@@ -355,8 +361,22 @@ function createServer(
   });
 }
 
-function warningsOf(tokens: LiveTokens | undefined, audit: RotatedFile | undefined): string | undefined {
-  const warnings = [tokens?.isStale && STALE_TOKENS, audit && auditWarning(audit)].filter(Boolean);
+/** What the tokens file grants at the time. */
+function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
+  if (tokens === undefined) return ALL_SECRETS;
+  return { allows: (tenant, name) => tokens.table.grants?.get(tenant)?.has(name) ?? false };
+}
+
+function warningsOf(
+  tokens: LiveTokens | undefined,
+  secrets: Secrets,
+  audit: RotatedFile | undefined,
+): string | undefined {
+  const warnings = [
+    tokens?.isStale && STALE_TOKENS,
+    secrets.isStale && STALE_SECRETS,
+    audit && auditWarning(audit),
+  ].filter(Boolean);
   return warnings.length === 0 ? undefined : warnings.join(" ");
 }
 
@@ -365,6 +385,7 @@ export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
+    ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),
     ...(await diagnoseAudit(settings)),
     ...(await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),

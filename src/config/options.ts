@@ -94,6 +94,12 @@ export const CONFIG_OPTIONS = {
     help: "The tokens by which callers are known, and their tenants; `berth token create` writes it. Without it, everybody who reaches the port can do everything.",
     read: readPath,
   }),
+  secrets: value("Port", "secrets", {
+    placeholder: "FILE|DIR",
+    fallback: UNSET,
+    help: "Secrets that commands get by their names: a YAML file, or a directory as Docker and Kubernetes mount it. Tenants may use those that the tokens file grants them.",
+    read: readPath,
+  }),
   insecure: toggle(
     "Port",
     "insecure",

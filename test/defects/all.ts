@@ -8,6 +8,7 @@ import { HOST_DEFECTS } from "./host.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
+import { SECRET_DEFECTS } from "./secrets.ts";
 import { SESSION_DEFECTS } from "./sessions.ts";
 import { STATE_DEFECTS } from "./state.ts";
 import { TENANT_DEFECTS } from "./tenants.ts";
@@ -25,6 +26,7 @@ export const DEFECTS: readonly Defect[] = [
   ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,
+  ...SECRET_DEFECTS,
   ...SESSION_DEFECTS,
   ...STATE_DEFECTS,
   ...TENANT_DEFECTS,

@@ -19,6 +19,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     listen: "127.0.0.1:0",
     tls: undefined,
     tokens: undefined,
+    secrets: undefined,
     allowHosts: [],
     corsOrigins: [],
     engine: "docker",

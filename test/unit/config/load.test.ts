@@ -38,6 +38,7 @@ describe("defaults", () => {
       tlsKey: undefined,
       tlsClientCa: undefined,
       tokens: undefined,
+      secrets: undefined,
       insecure: false,
       allowHosts: [],
       corsOrigins: [],
