@@ -94,6 +94,12 @@ export const CONFIG_OPTIONS = {
     help: "The tokens by which callers are known, and their tenants; `berth token create` writes it. Without it, everybody who reaches the port can do everything.",
     read: readPath,
   }),
+  secrets: value("Port", "secrets", {
+    placeholder: "FILE|DIR",
+    fallback: UNSET,
+    help: "Secrets that commands get by their names: a YAML file, or a directory as Docker and Kubernetes mount it. Tenants may use those that the tokens file grants them.",
+    read: readPath,
+  }),
   insecure: toggle(
     "Port",
     "insecure",
@@ -291,6 +297,24 @@ export const CONFIG_OPTIONS = {
     fallback: { ...UNSET, shown: "unbounded" },
     min: "64KiB",
     help: "How much what appears as /shared may hold, of each owner: enforced or watched as workspaces are.",
+  }),
+  auditLog: value("Service", "audit-log", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Record who did what to what here: a line of JSON for every call that changes something or is refused, without contents.",
+    read: readPath,
+  }),
+  auditReads: toggle("Service", "audit-reads", "Record the calls that only read, too."),
+  auditFileBytes: size("Service", "audit-file-size", {
+    fallback: "64MiB",
+    min: "64KiB",
+    help: "How large the audit log grows before it is rotated.",
+  }),
+  auditFiles: value("Service", "audit-files", {
+    placeholder: "N",
+    fallback: "10",
+    help: "How many files the audit log has in all; the oldest is removed.",
+    read: (text) => parseCount(text, { min: 1, max: 1000 }),
   }),
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",

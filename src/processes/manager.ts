@@ -20,6 +20,9 @@ import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-rea
 export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
+  /** As {@link JobRequest.secretEnv}, over the sandbox's. */
+  readonly secretEnv?: Readonly<Record<string, string>>;
+  readonly redactSecrets?: boolean;
   readonly workingDir: string | undefined;
   readonly user: string | undefined;
   readonly timeoutMs: number | undefined;
@@ -203,6 +206,8 @@ export class ProcessManager {
       const job: JobRequest = {
         argv: argvOf(request.command),
         env: { ...sandbox.spec.env, ...(request.terminal && { TERM: "xterm-256color" }), ...request.env },
+        secretEnv: { ...without(sandbox.spec.secretEnv, request.env), ...request.secretEnv },
+        redactSecrets: request.redactSecrets ?? false,
         workingDir: resolveWorkingDir(sandbox.spec.workingDir, request.workingDir),
         user: request.user ?? sandbox.user,
         stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
@@ -295,6 +300,14 @@ export class ProcessManager {
       { metadata: { process_id: processId } },
     );
   }
+}
+
+/** What a command sets itself, it does not take from its sandbox. */
+function without<T>(
+  variables: Readonly<Record<string, T>>,
+  others: Readonly<Record<string, unknown>>,
+): Record<string, T> {
+  return Object.fromEntries(Object.entries(variables).filter(([name]) => !Object.hasOwn(others, name)));
 }
 
 function argvOf(command: Command): readonly string[] {

@@ -94,11 +94,14 @@ export class SandboxStore {
   }
 }
 
-/** Specs that an older version stored have no domains. */
+/** Specs that an older version stored have neither domains nor secrets. */
 function specFrom(text: string): SandboxSpec {
-  const { egressDomains = [], ...spec } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains"> &
-    Partial<SandboxSpec>;
-  return { ...spec, egressDomains };
+  const {
+    egressDomains = [],
+    secretEnv = {},
+    ...spec
+  } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains" | "secretEnv"> & Partial<SandboxSpec>;
+  return { ...spec, egressDomains, secretEnv };
 }
 
 function fromRow(row: Record<string, unknown>): StoredSandbox {

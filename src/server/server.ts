@@ -4,6 +4,7 @@ import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { createAdmission } from "./admission.ts";
+import type { AuditLog } from "./audit-log.ts";
 import type { Call } from "./call.ts";
 import { type Authenticator, anonymousAuthenticator, Calls } from "./call.ts";
 import { CallLog } from "./call-log.ts";
@@ -42,6 +43,8 @@ export interface RpcServerOptions {
   readonly limits?: Partial<RpcLimits>;
   /** What requests may hold in memory. Default: one of its own, of `limits.maxReceivingBytes`. */
   readonly receiving?: ReceiveBudget;
+  /** Where calls that change something, and refused ones, are recorded. Default: nowhere. */
+  readonly audit?: AuditLog;
 }
 
 /** How a server is to end. */
@@ -76,7 +79,11 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
-  const calls = new Calls([new CallLog(logger), new RpcMetrics(options.metrics)]);
+  const calls = new Calls([
+    new CallLog(logger),
+    new RpcMetrics(options.metrics),
+    ...(options.audit ? [options.audit] : []),
+  ]);
   const { authenticator = anonymousAuthenticator } = options;
   const admit = createAdmission(authenticator, errors);
   const routes = new RouteTable({ limits, errors, admit });
@@ -96,7 +103,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const pages = createPages(health, options.metrics);
   const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
   const handler = new RequestHandler({
-    ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger },
+    ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger, audit: options.audit },
     decompressor: new Decompressor(),
   });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });

@@ -44,8 +44,12 @@ const token = z.strictObject({
   note: z.string().max(MAX_NOTE, `is longer than ${MAX_NOTE} characters`).optional(),
 });
 
+const tenant = z.strictObject({
+  secrets: z.array(z.string(), "is not a list of secrets").optional(),
+});
+
 const tokensFile = z.strictObject({
-  tenants: z.record(tenantName, z.strictObject({}).nullable(), "is not a map of tenants"),
+  tenants: z.record(tenantName, tenant.nullable(), "is not a map of tenants"),
   tokens: z.array(token, "is not a list of tokens").max(MAX_TOKENS, `has more than ${MAX_TOKENS} tokens`),
 });
 
@@ -55,6 +59,8 @@ export type TokenRecord = z.output<typeof token>;
 /** Who may call. */
 export interface TokenTable {
   readonly tenants: ReadonlySet<string>;
+  /** The names of the secrets that each tenant may use; a tenant without any is not there. */
+  readonly grants?: ReadonlyMap<string, ReadonlySet<string>>;
   /** By id, in the order of the file. */
   readonly tokens: ReadonlyMap<string, TokenRecord>;
 }
@@ -103,7 +109,8 @@ export function readTokenDocument(
   const names = Object.keys(tenants);
   if (names.length > MAX_TENANTS)
     throw fault(document.get("tenants", true), `tenants has more than ${MAX_TENANTS} tenants`);
-  const table = { tenants: new Set(names), tokens: new Map<string, TokenRecord>() };
+  const grants = new Map(Object.entries(tenants).map(([name, of]) => [name, new Set(of?.secrets)] as const));
+  const table = { tenants: new Set(names), grants, tokens: new Map<string, TokenRecord>() };
   for (const [index, record] of tokens.entries()) {
     const node = (key: string) => document.getIn(["tokens", index, key], true);
     if (table.tokens.has(record.id)) throw fault(node("id"), `id: two tokens have the id ${record.id}`);

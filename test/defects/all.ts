@@ -1,4 +1,5 @@
 import { ATTACK_DEFECTS } from "./attacks.ts";
+import { AUDIT_DEFECTS } from "./audit.ts";
 import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
 import { EGRESS_DEFECTS } from "./egress.ts";
@@ -8,6 +9,7 @@ import { HOST_DEFECTS } from "./host.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
+import { SECRET_DEFECTS } from "./secrets.ts";
 import { SECURITY_DEFECTS } from "./security.ts";
 import { SESSION_DEFECTS } from "./sessions.ts";
 import { STATE_DEFECTS } from "./state.ts";
@@ -18,6 +20,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 /** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
 export const DEFECTS: readonly Defect[] = [
   ...ATTACK_DEFECTS,
+  ...AUDIT_DEFECTS,
   ...DOCKER_DEFECTS,
   ...EGRESS_DEFECTS,
   ...FILE_DEFECTS,
@@ -27,6 +30,7 @@ export const DEFECTS: readonly Defect[] = [
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,
   ...SECURITY_DEFECTS,
+  ...SECRET_DEFECTS,
   ...SESSION_DEFECTS,
   ...STATE_DEFECTS,
   ...TENANT_DEFECTS,

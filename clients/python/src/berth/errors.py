@@ -210,6 +210,10 @@ class TokenScopeError(PermissionDeniedError):
     """The token's scope does not allow the call, or not in the tenant that it names."""
 
 
+class SecretNotFoundError(NotFoundError):
+    """There is no secret of that name that the tenant may use."""
+
+
 class FilePermissionError(PermissionDeniedError, builtins.PermissionError):
     """Also a builtin PermissionError: the sandbox's user may not touch the file."""
 
@@ -338,6 +342,7 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "SANDBOX_IN_USE": SandboxInUseError,
     "ANSWER_DROPPED": AnswerDroppedError,
     "TOKEN_SCOPE": TokenScopeError,
+    "SECRET_NOT_FOUND": SecretNotFoundError,
 }
 
 _BY_CODE: Mapping[str, type[BerthError]] = {

@@ -414,6 +414,26 @@ class SandboxSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecretEnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     IMAGE_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     WORKING_DIR_FIELD_NUMBER: _builtins.int
@@ -427,6 +447,7 @@ class SandboxSpec(_message.Message):
     COMMAND_TIMEOUT_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     EGRESS_DOMAINS_FIELD_NUMBER: _builtins.int
+    SECRET_ENV_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image to start from, as Docker names it. Default: the server's
     --default-image, python:3.12-slim unless configured. The image needs
@@ -492,6 +513,14 @@ class SandboxSpec(_message.Message):
         alone. Needs the capability "egress_domains".
         """
 
+    @_builtins.property
+    def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables of every command whose values are secrets of the
+        server: the variable's name, and the name of the secret. Over env. The value
+        is put in when a command starts, and stored nowhere; what the server may not
+        give then fails the command, as SECRET_NOT_FOUND.
+        """
+
     def __init__(
         self,
         *,
@@ -508,10 +537,11 @@ class SandboxSpec(_message.Message):
         command_timeout: _duration_pb2.Duration | None = ...,
         runtime: _builtins.str = ...,
         egress_domains: _abc.Iterable[_builtins.str] | None = ...,
+        secret_env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "idle_timeout", b"idle_timeout", "max_lifetime", b"max_lifetime", "network", b"network", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "egress_domains", b"egress_domains", "env", b"env", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "network", b"network", "resources", b"resources", "runtime", b"runtime", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "egress_domains", b"egress_domains", "env", b"env", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "network", b"network", "resources", b"resources", "runtime", b"runtime", "secret_env", b"secret_env", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

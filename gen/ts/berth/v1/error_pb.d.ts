@@ -424,6 +424,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_TOKEN_SCOPE = 45;
    */
   TOKEN_SCOPE = 45,
+
+  /**
+   * NOT_FOUND: there is no secret of that name, or it is not granted to the
+   * tenant; "secret" in the metadata names it.
+   *
+   * @generated from enum value: ERROR_REASON_SECRET_NOT_FOUND = 56;
+   */
+  SECRET_NOT_FOUND = 56,
 }
 
 /**

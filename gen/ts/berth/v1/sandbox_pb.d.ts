@@ -240,6 +240,16 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
    * @generated from field: repeated string egress_domains = 13;
    */
   egressDomains: string[];
+
+  /**
+   * Environment variables of every command whose values are secrets of the
+   * server: the variable's name, and the name of the secret. Over env. The value
+   * is put in when a command starts, and stored nowhere; what the server may not
+   * give then fails the command, as SECRET_NOT_FOUND.
+   *
+   * @generated from field: map<string, string> secret_env = 14;
+   */
+  secretEnv: { [key: string]: string };
 };
 
 /**
