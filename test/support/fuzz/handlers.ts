@@ -61,7 +61,7 @@ async function* one<T>(message: T): AsyncGenerator<T> {
 function contextOf({ name, method }: Route): HandlerContext {
   const request = new IncomingMessage(new Socket());
   request.method = "POST";
-  const call = new Call({ method: name, protocol: "grpc", request, streamsRequests: false });
+  const call = new Call({ method: name, protocol: "grpc", request, streamsRequests: false, changes: false });
   call.principal = { owner: "acme", tenant: "acme", tokenId: undefined, scope: "user" };
   const context = new GrpcContext(method, call, request);
   context.values.set(ownerKey, "acme");
