@@ -22,6 +22,10 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
     "an archive is unpacked through links that it made",
     { file: ARCHIVE, title: STRAYS, row: "a link, then a file below it" },
     inCheck('if (standing === "symlink") throw refuse(entry, "it lies below a symbolic link");', ""),
+    inCheck(
+      "if (before !== undefined && before !== standing) {",
+      'if (before === "file" && before !== standing) {',
+    ),
   ),
   defect(
     "names in an archive may lead out",
@@ -49,19 +53,14 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
   defect(
     "part of a nonce passes for a marker",
     {
-      file: "test/unit/processes/shell/markers.test.ts",
-      title: "passes on everything where no marker comes",
+      file: "test/unit/fuzz/parsers.test.ts",
+      title: "what a lane writes",
     },
     change(
       "src/processes/shell/markers.ts",
       "bytes.indexOf(this.#nonce);",
       "bytes.indexOf(this.#nonce.subarray(0, 4));",
     ),
-  ),
-  defect(
-    "what ignores SIGTERM is left",
-    { file: "test/unit/processes/ends.test.ts", title: "kills a process that ignores SIGTERM" },
-    change("src/processes/control.ts", "        await tree.kill();\n", ""),
   ),
   defect(
     "bytes that are no message are the service's own failure",
@@ -100,8 +99,8 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
   defect(
     "there are places for any number of sandboxes",
     {
-      file: "test/unit/sandboxes/capacity.test.ts",
-      title: "what is there beyond the limit gives its place to nobody",
+      file: "test/integration/sandboxes/capacity.test.ts",
+      title: "of creates beyond the limit exactly as many succeed as there are places, time and again",
     },
     change(
       "src/sandboxes/capacity.ts",

@@ -256,7 +256,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [
         at(EXEC, "output that imitates markers is output"),
         at(BASH, "output that imitates what the shell is told by is plain data"),
-        at("unit/processes/shell/markers.test.ts", "passes on everything where no marker comes"),
+        at("unit/fuzz/parsers.test.ts", "what a lane writes"),
       ],
       "part of a nonce passes for a marker",
     ),
@@ -293,17 +293,13 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "an end that waits behind what nobody wants is not waited for",
     ),
-    hostile(
-      "a child that ignores SIGTERM",
-      [
-        at("unit/processes/ends.test.ts", "kills a process that ignores SIGTERM"),
-        at(
-          "integration/processes/command-timeout.test.ts",
-          "a command that ignores SIGTERM is killed after a grace",
-        ),
-      ],
-      "what ignores SIGTERM is left",
-    ),
+    hostile("a child that ignores SIGTERM", [
+      at("unit/processes/ends.test.ts", "kills a process that ignores SIGTERM"),
+      at(
+        "integration/processes/command-timeout.test.ts",
+        "a command that ignores SIGTERM is killed after a grace",
+      ),
+    ]),
     hostile(
       "a client that disconnects",
       [
@@ -497,7 +493,10 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
           "integration/sandboxes/capacity.test.ts",
           "of creates beyond the limit exactly as many succeed as there are places, time and again",
         ),
-        at("unit/sandboxes/capacity.test.ts", "what is there beyond the limit gives its place to nobody"),
+        at(
+          "unit/sandboxes/capacity.test.ts",
+          "as many wait as places are being given back, in their order, and there is never one too many",
+        ),
       ],
       "there are places for any number of sandboxes",
     ),
