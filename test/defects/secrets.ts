@@ -2,6 +2,8 @@ import type { Defect } from "./defect.ts";
 
 const SECRETS = "test/integration/secrets/secrets.test.ts";
 const REDACTOR = "test/unit/processes/redactor.test.ts";
+const LEAKS = "test/integration/secrets/leaks.test.ts";
+const NOWHERE = "a known secret reaches neither log, audit, events, metrics, errors nor the store";
 const DIVIDED =
   "whatever the secrets and however the chunks are divided, secrets are covered and all else is as it was";
 
@@ -83,5 +85,53 @@ export const SECRET_DEFECTS: readonly Defect[] = [
       file: SECRETS,
       title: "is put into a command's environment by its name, and a changed one from the next command on",
     },
+  },
+  {
+    name: "commands are stored in clear",
+    changes: [{ file: "src/processes/store.ts", from: "seal.text(facts)", to: "facts" }],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "the environment of sandboxes is stored in clear",
+    changes: [
+      {
+        file: "src/sandboxes/store.ts",
+        from: "this.#database.seal.text(JSON.stringify(spec))",
+        to: "JSON.stringify(spec)",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "the configuration of sessions is stored in clear",
+    changes: [
+      {
+        file: "src/sessions/store.ts",
+        from: "this.#database.seal.text(JSON.stringify(session))",
+        to: "JSON.stringify(session)",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "runs are stored in clear",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: "return this.#database.seal.text(JSON.stringify(record));",
+        to: "return JSON.stringify(record);",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "output is stored in clear",
+    changes: [{ file: "src/processes/store.ts", from: "seal.bytes(transcript)", to: "transcript" }],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "answers are stored in clear",
+    changes: [{ file: "src/state/request-store.ts", from: "seal.bytes(answer)", to: "answer" }],
+    test: { file: LEAKS, title: NOWHERE },
   },
 ];
