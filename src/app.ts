@@ -27,6 +27,7 @@ import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
+import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { showGauge } from "./server/metrics.ts";
@@ -82,7 +83,7 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
   const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
-  const service = await compose(settings, store, logger).catch(async (error: unknown) => {
+  const service = await compose(settings, tokens, store, logger).catch(async (error: unknown) => {
     await tokens?.stop();
     throw error;
   });
@@ -153,7 +154,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
-async function compose(settings: AppSettings, store: Store, logger: Logger) {
+async function compose(settings: AppSettings, tokens: LiveTokens | undefined, store: Store, logger: Logger) {
   const { egressCredentials: file } = settings;
   const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file);
   const clock = new SystemClock();
@@ -170,6 +171,10 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   });
   const { time, requests } = state;
   const common = { clock, time, logger };
+  // Without tokens there is one tenant, and what bounds the service bounds it.
+  const quotas = new TenantQuotas(clock, (tenant) =>
+    tokens === undefined ? {} : { ...settings.tenantQuota, ...tokens.table.tenants.get(tenant) },
+  );
 
   // Lanes and control give up sandboxes, whose manager in turn opens and closes lanes.
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
@@ -199,6 +204,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     observer,
     egress,
     mounts,
+    quotas,
   });
   const workspaces = createWorkspaces(settings, {
     ...common,
@@ -211,11 +217,14 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   });
 
   const running = new RunningRuns(clock, time);
-  const transcripts = new TranscriptBudget({
-    bytes: settings.transcriptQuotaBytes,
-    ownerBytes: settings.transcriptOwnerQuotaBytes,
-    memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
-  });
+  const transcripts = new TranscriptBudget(
+    {
+      bytes: settings.transcriptQuotaBytes,
+      ownerBytes: settings.transcriptOwnerQuotaBytes,
+      memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
+    },
+    (tenant) => quotas.quotaOf(tenant).transcriptBytes,
+  );
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -223,6 +232,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     running,
     {
       ...common,
+      quotas,
       runner: lanes,
       control,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
@@ -255,7 +265,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, engine, monitor, egress, state, lanes, transcripts, directories };
+  const below = { clock, engine, monitor, egress, state, lanes, transcripts, quotas, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 

@@ -154,6 +154,10 @@ class SandboxLimitError(ResourceExhaustedError):
     """The server holds as many sandboxes as it may."""
 
 
+class TenantQuotaError(ResourceExhaustedError):
+    """The tenant has reached a quota of its own; "quota" in the metadata names it."""
+
+
 class TooManyOperationsError(ResourceExhaustedError):
     """Too many calls, streams, readers or processes at once."""
 
@@ -338,6 +342,7 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "SANDBOX_IN_USE": SandboxInUseError,
     "ANSWER_DROPPED": AnswerDroppedError,
     "TOKEN_SCOPE": TokenScopeError,
+    "TENANT_QUOTA": TenantQuotaError,
 }
 
 _BY_CODE: Mapping[str, type[BerthError]] = {

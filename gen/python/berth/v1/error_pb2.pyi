@@ -143,6 +143,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
     tenant that it names.
     """
+    ERROR_REASON_TENANT_QUOTA: _ErrorReason.ValueType  # 46
+    """RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
+    the metadata names it, as GetStats does; "limit", "used" and "asked" say how
+    much. Retry after retry_after where it is set: waiting helps.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names why a call failed, finer than the gRPC code and stable
@@ -266,6 +271,11 @@ its answer has been dropped since: the server keeps so many bytes of them.
 ERROR_REASON_TOKEN_SCOPE: ErrorReason.ValueType  # 45
 """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
 tenant that it names.
+"""
+ERROR_REASON_TENANT_QUOTA: ErrorReason.ValueType  # 46
+"""RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
+the metadata names it, as GetStats does; "limit", "used" and "asked" say how
+much. Retry after retry_after where it is set: waiting helps.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
