@@ -20,7 +20,11 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: "if (limit === undefined || amount <= limit) continue;",
       },
     ],
-    test: { file: QUOTAS, title: "%s: the third sandbox is refused", row: "memory_bytes" },
+    test: {
+      file: QUOTAS,
+      title: "%s: the third sandbox is refused, takes nothing, and fits once another is gone",
+      row: "memory_bytes",
+    },
   },
   {
     name: "a tenant's creates are not limited in rate",
@@ -31,7 +35,11 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: "",
       },
     ],
-    test: { file: QUOTAS, title: "creates: a second's worth at once" },
+    test: {
+      file: QUOTAS,
+      title:
+        "creates: a second's worth at once, then as fast as they refill; retry_after is when the next fits",
+    },
   },
   {
     name: "a create that fails keeps what it reserved of a quota",
@@ -42,7 +50,11 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         to: "      place.release();",
       },
     ],
-    test: { file: QUOTAS_SHOWN, title: "a tenant is held to its quotas" },
+    test: {
+      file: QUOTAS_SHOWN,
+      title:
+        "a tenant is held to its quotas, also after a restart and a change of the file, and another is not",
+    },
   },
   {
     name: "a token is known by its id alone",
