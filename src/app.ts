@@ -30,6 +30,7 @@ import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
+import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { AuditLog } from "./server/audit-log.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
@@ -94,7 +95,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
-  const service = await compose(settings, secrets, store, logger);
+  const service = await compose(settings, { tokens, secrets }, store, logger);
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
@@ -164,7 +165,12 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
-async function compose(settings: AppSettings, secrets: Secrets, store: Store, logger: Logger) {
+async function compose(
+  settings: AppSettings,
+  { tokens, secrets }: { readonly tokens: LiveTokens | undefined; readonly secrets: Secrets },
+  store: Store,
+  logger: Logger,
+) {
   const { egressCredentials: file } = settings;
   const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
@@ -181,6 +187,10 @@ async function compose(settings: AppSettings, secrets: Secrets, store: Store, lo
   });
   const { time, requests } = state;
   const common = { clock, time, logger };
+  // Without tokens there is one tenant, and what bounds the service bounds it.
+  const quotas = new TenantQuotas(clock, (tenant) =>
+    tokens === undefined ? {} : { ...settings.tenantQuota, ...tokens.table.tenants.get(tenant) },
+  );
 
   // Lanes and control give up sandboxes, whose manager in turn opens and closes lanes.
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
@@ -211,6 +221,7 @@ async function compose(settings: AppSettings, secrets: Secrets, store: Store, lo
     observer,
     egress,
     mounts,
+    quotas,
   });
   const workspaces = createWorkspaces(settings, {
     ...common,
@@ -223,11 +234,14 @@ async function compose(settings: AppSettings, secrets: Secrets, store: Store, lo
   });
 
   const running = new RunningRuns(clock, time);
-  const transcripts = new TranscriptBudget({
-    bytes: settings.transcriptQuotaBytes,
-    ownerBytes: settings.transcriptOwnerQuotaBytes,
-    memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
-  });
+  const transcripts = new TranscriptBudget(
+    {
+      bytes: settings.transcriptQuotaBytes,
+      ownerBytes: settings.transcriptOwnerQuotaBytes,
+      memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
+    },
+    (tenant) => quotas.quotaOf(tenant).transcriptBytes,
+  );
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -235,6 +249,7 @@ async function compose(settings: AppSettings, secrets: Secrets, store: Store, lo
     running,
     {
       ...common,
+      quotas,
       runner,
       control,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
@@ -267,7 +282,7 @@ async function compose(settings: AppSettings, secrets: Secrets, store: Store, lo
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, directories };
+  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 

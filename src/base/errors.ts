@@ -45,6 +45,7 @@ export type ErrorReason =
   | "SANDBOX_IN_USE"
   | "ANSWER_DROPPED"
   | "TOKEN_SCOPE"
+  | "TENANT_QUOTA"
   | "SECRET_NOT_FOUND";
 
 /** What a {@link BerthError} may carry beside its message. */

@@ -51,7 +51,7 @@ export interface Fallback<T> {
 const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
 
 /** The heading under which the help shows an option. */
-export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Commands" | "Service";
+export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Tenants" | "Commands" | "Service";
 
 /** The types of sessions that can be kept started. */
 const WARM_SESSION_TYPES = ["vm", "browser"];
@@ -167,6 +167,46 @@ export const CONFIG_OPTIONS = {
     fallback: "100",
     help: "How many sandboxes may live at once, those being removed included.",
     read: (text) => parseCount(text, { min: 1, max: 1_000_000 }),
+  }),
+  tenantMaxSandboxes: value("Tenants", "tenant-max-sandboxes", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "How many sandboxes one tenant may have at once. The tokens file may say otherwise of a tenant, as of all quotas.",
+    read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
+  }),
+  tenantMaxMemoryBytes: size("Tenants", "tenant-max-memory", {
+    fallback: UNSET,
+    min: "1MiB",
+    help: "What the memory limits of a tenant's sandboxes may add up to.",
+  }),
+  tenantMaxCpuMillis: value("Tenants", "tenant-max-cpus", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "What the CPU limits of a tenant's sandboxes may add up to.",
+    read: parseCpus,
+  }),
+  tenantMaxPids: value("Tenants", "tenant-max-pids", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "What the pids limits of a tenant's sandboxes may add up to.",
+    read: (text) => parseCount(text, { min: 1, max: 1_000_000_000 }),
+  }),
+  tenantMaxExecs: value("Tenants", "tenant-max-execs", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "How many commands of a tenant may run at once, in all its sandboxes.",
+    read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
+  }),
+  tenantMaxCreatesPerSecond: value("Tenants", "tenant-max-creates-per-second", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "How many sandboxes a tenant may create each second, on average and at once.",
+    read: (text) => parseCount(text, { min: 1, max: 1_000_000 }),
+  }),
+  tenantMaxTranscriptBytes: size("Tenants", "tenant-max-transcripts", {
+    fallback: UNSET,
+    min: "1MiB",
+    help: "How much the stored output of a tenant's commands takes, within --transcript-owner-quota. The oldest gives way first.",
   }),
   defaultImage: value("Sandboxes", "default-image", {
     placeholder: "IMAGE",

@@ -6,6 +6,7 @@ import type { TerminalSize } from "../engine/port.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import type { RequestLog, RequestProgress } from "../state/request-log.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { ProcessJournal } from "./journal.ts";
@@ -79,7 +80,7 @@ export class ProcessManager {
     sandboxes: SandboxManager,
     requests: RequestLog,
     runs: RunStates,
-    parts: ProcessParts & { readonly journal: ProcessJournal },
+    parts: ProcessParts & { readonly journal: ProcessJournal; readonly quotas?: TenantQuotas },
   ) {
     this.#settings = settings;
     this.#sandboxes = sandboxes;
@@ -87,7 +88,11 @@ export class ProcessManager {
     this.#runs = runs;
     this.#parts = parts;
     this.#journal = parts.journal;
-    this.#registry = new ProcessRegistry(parts.clock, (process) => parts.journal.forget(process));
+    this.#registry = new ProcessRegistry(
+      parts.clock,
+      parts.quotas ?? new TenantQuotas(parts.clock),
+      (process) => parts.journal.forget(process),
+    );
   }
 
   /** Recovers the processes of earlier runs of the service: those that ended, and those that still run in live sandboxes. */
@@ -102,7 +107,7 @@ export class ProcessManager {
    * Starts a process and streams it: `started`, output, `exited`. The process
    * waits for this stream. When the caller leaves, which aborts the signal, the
    * process is stopped or detached, as the request says.
-   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `RUN_STATE`.
+   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `TENANT_QUOTA`, `RUN_STATE`.
    */
   async *exec(request: CommandRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
     const { process, isNew } = await this.#startOnce("Exec", request, signal);

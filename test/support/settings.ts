@@ -34,6 +34,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     allowRuntimes: {},
     egressCredentials: undefined,
     desktopImage: DESKTOP_IMAGE,
+    tenantQuota: {},
     maxSandboxes: 100,
     maxProcessesPerSandbox: 256,
     cleanupIntervalMs: 300_000,

@@ -154,6 +154,10 @@ class SandboxLimitError(ResourceExhaustedError):
     """The server holds as many sandboxes as it may."""
 
 
+class TenantQuotaError(ResourceExhaustedError):
+    """The tenant has reached a quota of its own; "quota" in the metadata names it."""
+
+
 class TooManyOperationsError(ResourceExhaustedError):
     """Too many calls, streams, readers or processes at once."""
 
@@ -342,6 +346,7 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "SANDBOX_IN_USE": SandboxInUseError,
     "ANSWER_DROPPED": AnswerDroppedError,
     "TOKEN_SCOPE": TokenScopeError,
+    "TENANT_QUOTA": TenantQuotaError,
     "SECRET_NOT_FOUND": SecretNotFoundError,
 }
 

@@ -1336,6 +1336,7 @@ class GetStatsResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    TENANT_QUOTAS_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
     """Live sandboxes, those being created and deleted included: of all tenants, or
     of the caller's (see GetStats).
@@ -1382,6 +1383,12 @@ class GetStatsResponse(_message.Message):
         quota for it (--shared-quota).
         """
 
+    @_builtins.property
+    def tenant_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantQuotaUsage]:
+        """The quotas of the caller's tenant and what it uses of them; never another
+        tenant's.
+        """
+
     def __init__(
         self,
         *,
@@ -1398,14 +1405,51 @@ class GetStatsResponse(_message.Message):
         answers: Global___StorageUsage | None = ...,
         shared_directory: Global___SharedDirectoryUsage | None = ...,
         server_version: _builtins.str = ...,
+        tenant_quotas: _abc.Iterable[Global___TenantQuotaUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "shared_directory", b"shared_directory", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "tenant_quotas", b"tenant_quotas", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class TenantQuotaUsage(_message.Message):
+    """TenantQuotaUsage is what a tenant uses of one of its quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    quota: _builtins.str
+    """What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
+    "execs", "creates_per_second" or "transcript_bytes".
+    """
+    used: _builtins.int
+    """What the tenant uses, those being created and removed included; 0 for
+    "creates_per_second".
+    """
+    limit: _builtins.float
+    """Most that it may use; unset: only the limits of the server bound it."""
+    def __init__(
+        self,
+        *,
+        quota: _builtins.str = ...,
+        used: _builtins.int = ...,
+        limit: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit", "quota", b"quota", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+
+Global___TenantQuotaUsage: _TypeAlias = TenantQuotaUsage  # noqa: Y015
 
 @_typing.final
 class SharedDirectoryUsage(_message.Message):

@@ -298,7 +298,7 @@ class AsyncSandboxes:
 
         `sandbox_id`: an id of your own. Such a create is not made again where the connection breaks.
 
-        Raises ImageUnavailableError, SandboxLimitError, SandboxExistsError, NotAllowedError,
+        Raises ImageUnavailableError, SandboxLimitError, TenantQuotaError, SandboxExistsError, NotAllowedError,
         InvalidArgumentError, SandboxStartFailedError, UnsupportedError.
         """
         spec = SandboxSpec(
