@@ -52,7 +52,7 @@ describe("a secret", () => {
     secretsFile({ key: "second value" });
     expect(await run(client, id)).toBe("second value");
     writeFileSync(secrets, "secrets: [", { mode: 0o600 });
-    expect(await run(client, id)).toBe("second value");
+    await expect(run(client, id)).resolves.toBe("second value");
   });
 
   test("of a sandbox is in every command of it, and the sandbox shows its name alone", async () => {

@@ -102,9 +102,14 @@ test("what waits is bounded, what is lost is counted, and a line stands in its p
   expect(problems).toEqual([expect.objectContaining({ reason: "INVALID_ARGUMENT" }), undefined]);
 });
 
+async function linkToOwnFile(): Promise<void> {
+  await writeFile(`${file}.other`, "", { mode: 0o600 });
+  await symlink(`${file}.other`, file);
+}
+
 test.each<[string, () => Promise<unknown>, string]>([
   ["an open file", () => writeFile(file, "", { mode: 0o644 }), "is open to other users. Type: chmod 600 "],
-  ["a link", () => symlink("/etc/hostname", file), "is a symbolic link. Name another file."],
+  ["a link", linkToOwnFile, "is a symbolic link. Name another file."],
   ["an open directory", () => chmod(directory, 0o777), "other users may write to the directory"],
   ["no directory", () => rm(directory, { recursive: true }), "cannot be used (ENOENT). Type: mkdir -p"],
 ])("%s is refused, with what to do", async (_, prepare, message) => {

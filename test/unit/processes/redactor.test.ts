@@ -53,6 +53,8 @@ test("nothing of a secret leaves before it is known to be none", () => {
   const redactor = new Redactor([Buffer.from("secret")]);
   expect(redactor.push(Buffer.from("a sec")).toString()).toBe("a ");
   expect(redactor.push(Buffer.from("ond")).toString()).toBe("second");
+  expect(redactor.push(Buffer.from("sec")).toString()).toBe("");
+  expect(redactor.push(Buffer.from("ret.")).toString()).toBe("[redacted].");
   expect(redactor.push(Buffer.from("secr")).toString()).toBe("");
   expect(redactor.end().toString()).toBe("secr");
 });
