@@ -10,7 +10,7 @@ test("a runtime that Docker knows is ok", () => {
 });
 
 test.each([
-  ["runsc", "sudo runsc install"],
+  ["runsc", "bin/runsc install"],
   ["kata", 'Add to /etc/docker/daemon.json: "runtimes": {"kata"'],
 ])("%s, which Docker does not know, comes with what registers it", (name, fix) => {
   expect(diagnoseRuntimes(runc, { [name]: "USER_KERNEL" })).toMatchObject([
