@@ -43,7 +43,10 @@ clean() {
     kill "$service" 2>/dev/null || true
     wait "$service" 2>/dev/null || true
   fi
-  umount "$dir/storage/overlay" 2>/dev/null || true
+  # The storage, and what a container that would not end still holds.
+  sed -n "s|^[^ ]* \($dir/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
+    umount --lazy "$mounted" || true
+  done
   rm -rf --one-file-system -- "$dir"
 }
 trap clean EXIT

@@ -206,9 +206,11 @@ export class DockerEngine implements Engine {
     try {
       const make = (pipes: string | undefined) =>
         this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
-      const { id: ref, owner } = sharesKernel
-        ? await this.#withPipes(labels.user, name, spec, make)
-        : await this.#withoutPipes(make);
+      // Podman starts commands with pipes too slowly, or not at all.
+      const { id: ref, owner } =
+        sharesKernel && !(await this.#daemon.isPodman())
+          ? await this.#withPipes(labels.user, name, spec, make)
+          : await this.#withoutPipes(make);
       this.#users.set(ref, labels.user);
       const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
       if (late !== undefined) this.#lateTargets.set(ref, late);
