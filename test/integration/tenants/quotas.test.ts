@@ -47,6 +47,7 @@ test("a tenant is held to its quotas, also after a restart and a change of the f
   await as(0, async (ann) => {
     const failed = await failureOf(ann.createSandbox({ image: "berth-test-no-such-image:none" }));
     expect(failed.reason).toBe("IMAGE_UNAVAILABLE");
+    expect((await quotasOf(ann)).sandboxes).toEqual([0, 2]);
     await ann.createSandbox();
     await ann.createSandbox();
     expect(await failureOf(ann.createSandbox())).toMatchObject({
