@@ -1,6 +1,6 @@
 import type { Defect } from "./defect.ts";
 
-const ATTACKS = "test/integration/server/attacks.test.ts";
+const ATTACKS = "test/integration/server/attacks.alone.test.ts";
 const SERVED = "%s: other clients are served, memory stays, and all recovers";
 
 /** Of attacks on the port. */

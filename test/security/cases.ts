@@ -37,7 +37,7 @@ const ARCHIVE = "integration/files/archive.test.ts";
 const KINDS = "integration/files/kinds.test.ts";
 const FILES = "integration/rpc/file-service.test.ts";
 const ACCESS = "integration/tenants/access.test.ts";
-const ATTACKS = "integration/server/attacks.test.ts";
+const ATTACKS = "integration/server/attacks.alone.test.ts";
 const BAD_INPUT = "unit/server/bad-input.test.ts";
 const RESTART = "integration/restart/restart.test.ts";
 const CRASHES = "integration/restart/crash-points.test.ts";
@@ -138,6 +138,12 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
     hostile("a disk that is full", [
       at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone"),
+    ]),
+    hostile("five sandboxes of one tenant at their bounds", [
+      at(
+        "integration/tenants/noisy-neighbours.alone.test.ts",
+        "five sandboxes of one tenant at their bounds leave another tenant's commands alone",
+      ),
     ]),
     hostile(
       "a flood of output",
