@@ -43,10 +43,10 @@ clean() {
     kill "$service" 2>/dev/null || true
     wait "$service" 2>/dev/null || true
   fi
-  # Podman's monitors outlive their commands by minutes.
+  # Podman's monitors outlive their commands by minutes. Ended gently, each would run Podman once more.
   for process in /proc/[0-9]*; do
     [ "$(cat "$process/comm" 2>/dev/null)" = conmon ] || continue
-    ! tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qF "$dir/" || kill "${process#/proc/}" 2>/dev/null || true
+    ! tr '\0' '\n' 2>/dev/null <"$process/cmdline" | grep -qF "$dir/" || kill -9 "${process#/proc/}" 2>/dev/null || true
   done
   # The storage, and what a container that would not end still holds.
   sed -n "s|^[^ ]* \($dir/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
