@@ -36,9 +36,9 @@ export interface CreateOptions {
   readonly signal: AbortSignal;
   /** Of the request that asks for it, where that has an id. */
   readonly progress?: RequestProgress;
-  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
   /** Asks for a sandbox in which something is prepared for sessions of this type; `taken` gets what it was, if there was one. */
   readonly prepared?: { readonly resourceType: string; taken(prepared: Prepared): void };
+  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
   readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
 }
 
