@@ -6,6 +6,7 @@ import { defineConfig } from "vitest/config";
 const { NODE_COMPILE_CACHE = fileURLToPath(new URL("node_modules/.cache/node", import.meta.url)) } =
   process.env;
 
+const ALONE = "test/integration/**/*.alone.test.ts";
 const processors = availableParallelism();
 
 export default defineConfig({
@@ -35,10 +36,22 @@ export default defineConfig({
         test: {
           name: "integration",
           include: ["test/integration/**/*.test.ts", "test/contract/**/*.test.ts"],
+          exclude: [ALONE],
           globalSetup: ["test/support/global-setup.ts"],
           // Each file drives a service, its clients and sandboxes, and waits for them half of the time.
           maxWorkers: Math.max(2, Math.ceil(processors * 1.5)),
           sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          // What measures how long others take: what runs beside it would be measured too.
+          name: "alone",
+          include: [ALONE],
+          globalSetup: ["test/support/global-setup.ts"],
+          maxWorkers: 1,
+          sequence: { groupOrder: 2 },
         },
       },
     ],

@@ -1,10 +1,12 @@
 import path from "node:path";
 import { Registry } from "prom-client";
+import { auditWarning, diagnoseAudit, openAuditFile } from "./audit.ts";
 import { SystemClock } from "./base/clock.ts";
 import type { Finding } from "./base/diagnosis.ts";
 import { BerthError } from "./base/errors.ts";
 import type { Logger } from "./base/logger.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
+import type { RotatedFile } from "./base/rotated-file.ts";
 import type { AppSettings } from "./config/settings.ts";
 import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
@@ -15,6 +17,7 @@ import { TemporaryNames } from "./files/temporary-names.ts";
 import { type ControlParts, ProcessControl } from "./processes/control.ts";
 import { ProcessJournal } from "./processes/journal.ts";
 import { ProcessManager } from "./processes/manager.ts";
+import { SecretRunner } from "./processes/secret-runner.ts";
 import { Lanes } from "./processes/shell/lanes.ts";
 import { PlainRunner } from "./processes/shell/plain-job.ts";
 import { SpillDirectory } from "./processes/spill.ts";
@@ -27,6 +30,8 @@ import { EngineMonitor } from "./sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "./sandboxes/journal.ts";
 import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
+import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
+import { AuditLog } from "./server/audit-log.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { showGauge } from "./server/metrics.ts";
@@ -38,8 +43,9 @@ import { privateDataDir } from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
-import { diagnoseTokens } from "./tenants/diagnose.ts";
+import { diagnoseSecrets, diagnoseTokens } from "./tenants/diagnose.ts";
 import { LiveTokens } from "./tenants/live-tokens.ts";
+import { ALL_SECRETS, type SecretGrants, Secrets } from "./tenants/secrets.ts";
 import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
 import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
@@ -55,6 +61,8 @@ export interface RunningApp {
 
 const STALE_TOKENS =
   "The tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.";
+const STALE_SECRETS =
+  "The secrets file has changed and cannot be used: the secrets it held before stay in force. The log says why.";
 const KEEPALIVE_MS = 15_000;
 const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 /** Between SIGTERM and SIGKILL, when a process tree is ended. */
@@ -82,14 +90,17 @@ export async function startApp(settings: AppSettings, logger: Logger): Promise<R
 
 async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningApp> {
   const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
-  const service = await compose(settings, store, logger).catch(async (error: unknown) => {
-    await tokens?.stop();
-    throw error;
-  });
+  await using early = new AsyncDisposableStack();
+  early.defer(() => tokens?.stop());
+  const audit = await openAuditFile(settings, logger);
+  early.defer(() => audit?.close());
+  const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
+  const service = await compose(settings, { tokens, secrets }, store, logger);
+  early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, service, tokens);
-  const server = createServer(settings, service, tokens, metrics, logger);
+  showGauges(metrics, service, tokens, audit);
+  const server = createServer(settings, service, { tokens, audit }, metrics, logger);
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
   let workspacesRecovered: Promise<void> | undefined;
@@ -120,6 +131,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     service.egress.stop();
     await engine.close();
     await tokens?.stop();
+    await audit?.close();
     service.state.stop();
     return left;
   };
@@ -153,9 +165,14 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 type Service = Awaited<ReturnType<typeof compose>>;
 
 /** Makes every part below the port, each of those before it. */
-async function compose(settings: AppSettings, store: Store, logger: Logger) {
+async function compose(
+  settings: AppSettings,
+  { tokens, secrets }: { readonly tokens: LiveTokens | undefined; readonly secrets: Secrets },
+  store: Store,
+  logger: Logger,
+) {
   const { egressCredentials: file } = settings;
-  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file);
+  const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
   const engine = await chooseEngine(settings, store.instance, logger);
@@ -170,11 +187,16 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   });
   const { time, requests } = state;
   const common = { clock, time, logger };
+  // Without tokens there is one tenant, and what bounds the service bounds it.
+  const quotas = new TenantQuotas(clock, (tenant) =>
+    tokens === undefined ? {} : { ...settings.tenantQuota, ...tokens.table.tenants.get(tenant) },
+  );
 
   // Lanes and control give up sandboxes, whose manager in turn opens and closes lanes.
   const giveUp: ControlParts["giveUp"] = ({ ref }, why, options) => sandboxes.giveUp(ref, why, options);
   const lanes = new Lanes(engine, new PlainRunner(engine), LANES, logger, giveUp);
   const control = new ProcessControl({ shells: lanes, engine, giveUp });
+  const runner = new SecretRunner(lanes, secrets);
   const egress = new EgressManager(engine, logger, credentials);
   const observer: SandboxObserver = {
     ready: (sandbox) => {
@@ -199,6 +221,7 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     observer,
     egress,
     mounts,
+    quotas,
   });
   const workspaces = createWorkspaces(settings, {
     ...common,
@@ -211,11 +234,14 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
   });
 
   const running = new RunningRuns(clock, time);
-  const transcripts = new TranscriptBudget({
-    bytes: settings.transcriptQuotaBytes,
-    ownerBytes: settings.transcriptOwnerQuotaBytes,
-    memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
-  });
+  const transcripts = new TranscriptBudget(
+    {
+      bytes: settings.transcriptQuotaBytes,
+      ownerBytes: settings.transcriptOwnerQuotaBytes,
+      memoryBytes: TRANSCRIPTS_MEMORY_BYTES,
+    },
+    (tenant) => quotas.quotaOf(tenant).transcriptBytes,
+  );
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -223,7 +249,8 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     running,
     {
       ...common,
-      runner: lanes,
+      quotas,
+      runner,
       control,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
       transcripts,
@@ -249,17 +276,22 @@ async function compose(settings: AppSettings, store: Store, logger: Logger) {
     sandboxes,
     processes,
     files,
-    runner: lanes,
+    runner,
     shells: lanes,
     control,
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, engine, monitor, egress, state, lanes, transcripts, directories };
+  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, directories };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
-function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | undefined): void {
+function showGauges(
+  metrics: Registry,
+  service: Service,
+  tokens: LiveTokens | undefined,
+  audit: RotatedFile | undefined,
+): void {
   const { sandboxes, engine, transcripts, state, workspaces } = service;
   const answerBytes = () => state.requests.answerBytes();
   const usage = () => transcripts.usage;
@@ -292,6 +324,10 @@ function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | un
       "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
       () => (tokens?.isStale ? 1 : 0),
     ],
+    berth_audit_lines_lost: [
+      "Lines that the audit log lost since the start, because it could not be written; the log says why.",
+      () => audit?.lost ?? 0,
+    ],
     berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
   };
   for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
@@ -301,11 +337,11 @@ function showGauges(metrics: Registry, service: Service, tokens: LiveTokens | un
 function createServer(
   settings: AppSettings,
   service: Service,
-  tokens: LiveTokens | undefined,
+  { tokens, audit }: { readonly tokens: LiveTokens | undefined; readonly audit: RotatedFile | undefined },
   metrics: Registry,
   logger: Logger,
 ): RpcServer {
-  const { engine, monitor, state, workspaces, clock, ...managers } = service;
+  const { engine, monitor, state, workspaces, clock, secrets, ...managers } = service;
   const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
@@ -327,10 +363,11 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer.`,
-      warning: () => (tokens?.isStale ? STALE_TOKENS : undefined),
+      warning: () => warningsOf(tokens, secrets, audit),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
+    ...(audit && { audit: new AuditLog(audit, { reads: settings.auditReads }) }),
     ...(tokens && { authenticator: new TokenAuthenticator(tokens, clock) }),
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
@@ -339,11 +376,32 @@ function createServer(
   });
 }
 
+/** What the tokens file grants at the time. */
+function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
+  if (tokens === undefined) return ALL_SECRETS;
+  return { allows: (tenant, name) => tokens.table.grants?.get(tenant)?.has(name) ?? false };
+}
+
+function warningsOf(
+  tokens: LiveTokens | undefined,
+  secrets: Secrets,
+  audit: RotatedFile | undefined,
+): string | undefined {
+  const warnings = [
+    tokens?.isStale && STALE_TOKENS,
+    secrets.isStale && STALE_SECRETS,
+    audit && auditWarning(audit),
+  ].filter(Boolean);
+  return warnings.length === 0 ? undefined : warnings.join(" ");
+}
+
 /** Checks whether a service with these settings could run here. Changes nothing. */
 export async function diagnose(settings: AppSettings): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
+    ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),
+    ...(await diagnoseAudit(settings)),
     ...(await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];

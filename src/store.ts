@@ -59,7 +59,7 @@ export class Store {
       const file = dataDir.database;
       inspectFile(file);
       dataDir.makeDatabasePrivate();
-      database = Database.open(file);
+      database = Database.open(file, dataDir.seal());
       migrate(database);
       return new Store(dataDir, database, claimInstance(database, instance));
     } catch (error) {

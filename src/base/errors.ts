@@ -44,7 +44,9 @@ export type ErrorReason =
   | "SESSION_LOST"
   | "SANDBOX_IN_USE"
   | "ANSWER_DROPPED"
-  | "TOKEN_SCOPE";
+  | "TOKEN_SCOPE"
+  | "TENANT_QUOTA"
+  | "SECRET_NOT_FOUND";
 
 /** What a {@link BerthError} may carry beside its message. */
 export interface BerthErrorOptions {

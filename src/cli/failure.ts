@@ -119,6 +119,10 @@ function hintFor(reason: ErrorReason): string | undefined {
       return "Give a token with BERTH_TOKEN, --token-file or --profile. The operator makes them: berth token create";
     case ErrorReason.TOKEN_SCOPE:
       return "See what the token may do, as the operator: berth token ls";
+    case ErrorReason.SECRET_NOT_FOUND:
+      return "The operator adds secrets with --secrets, and grants them in the tokens file";
+    case ErrorReason.TENANT_QUOTA:
+      return "See what the tenant has and may have: berth stats --json";
     case ErrorReason.SANDBOX_LIMIT:
       return "See which there are: berth ls";
     default:

@@ -60,6 +60,8 @@ export function wordValues<T>(
 /** What the command line says of how a command is to run in a sandbox. */
 export interface ExecFlags {
   readonly env?: readonly string[];
+  readonly secretEnv?: readonly string[];
+  readonly redactSecrets?: boolean;
   readonly workdir?: string;
   readonly user?: string;
 }
@@ -68,6 +70,12 @@ export interface ExecFlags {
 export function addExecFlags(command: Command): Command {
   return command
     .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
+    .option(
+      "--secret-env <NAME=SECRET>",
+      "environment variable with a secret of the service, may be repeated",
+      collect,
+    )
+    .option("--redact-secrets", "write [redacted] for the secrets in its environment")
     .option("-w, --workdir <dir>", "directory to start in (default: the sandbox's)")
     .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the sandbox's)");
 }
@@ -77,6 +85,8 @@ export function execRequestOf(sandboxId: string, flags: ExecFlags) {
   return {
     sandboxId,
     env: keyValues("--env", flags.env),
+    secretEnv: keyValues("--secret-env", flags.secretEnv),
+    redactSecrets: flags.redactSecrets,
     workingDir: flags.workdir,
     user: flags.user,
   } satisfies MessageInitShape<typeof ExecRequestSchema>;
@@ -91,6 +101,7 @@ export function argvOf(words: readonly string[]): string[] {
 export interface SpecFlags {
   readonly image?: string;
   readonly env?: readonly string[];
+  readonly secretEnv?: readonly string[];
   readonly workdir?: string;
   readonly user?: string;
   readonly memory?: string;
@@ -114,6 +125,11 @@ export function addSpecFlags(command: Command): Command {
   return command
     .option("--image <image>", "image to start from (default: the service's)")
     .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
+    .option(
+      "--secret-env <NAME=SECRET>",
+      "environment variable with a secret of the service, may be repeated",
+      collect,
+    )
     .option("-w, --workdir <dir>", "directory to start in, made if missing (default: /workspace)")
     .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the image's)")
     .option("--memory <size>", "memory, as 512MiB (default: the service's)")
@@ -166,6 +182,7 @@ export function specOf(flags: SpecFlags): SpecInit {
   return {
     image: flags.image,
     env: keyValues("--env", flags.env),
+    secretEnv: keyValues("--secret-env", flags.secretEnv),
     workingDir: flags.workdir,
     user: flags.user,
     resources: { memoryBytes, cpuMillis },

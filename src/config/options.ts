@@ -51,7 +51,7 @@ export interface Fallback<T> {
 const UNSET: Fallback<undefined> = { shown: "", make: () => undefined };
 
 /** The heading under which the help shows an option. */
-export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Commands" | "Service";
+export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Tenants" | "Commands" | "Service";
 
 /** The types of sessions that can be kept started. */
 const WARM_SESSION_TYPES = ["vm", "browser"];
@@ -92,6 +92,12 @@ export const CONFIG_OPTIONS = {
     placeholder: "FILE",
     fallback: UNSET,
     help: "The tokens by which callers are known, and their tenants; `berth token create` writes it. Without it, everybody who reaches the port can do everything.",
+    read: readPath,
+  }),
+  secrets: value("Port", "secrets", {
+    placeholder: "FILE|DIR",
+    fallback: UNSET,
+    help: "Secrets that commands get by their names: a YAML file, or a directory as Docker and Kubernetes mount it. Tenants may use those that the tokens file grants them.",
     read: readPath,
   }),
   insecure: toggle(
@@ -161,6 +167,46 @@ export const CONFIG_OPTIONS = {
     fallback: "100",
     help: "How many sandboxes may live at once, those being removed included.",
     read: (text) => parseCount(text, { min: 1, max: 1_000_000 }),
+  }),
+  tenantMaxSandboxes: value("Tenants", "tenant-max-sandboxes", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "How many sandboxes one tenant may have at once. The tokens file may say otherwise of a tenant, as of all quotas.",
+    read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
+  }),
+  tenantMaxMemoryBytes: size("Tenants", "tenant-max-memory", {
+    fallback: UNSET,
+    min: "1MiB",
+    help: "What the memory limits of a tenant's sandboxes may add up to.",
+  }),
+  tenantMaxCpuMillis: value("Tenants", "tenant-max-cpus", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "What the CPU limits of a tenant's sandboxes may add up to.",
+    read: parseCpus,
+  }),
+  tenantMaxPids: value("Tenants", "tenant-max-pids", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "What the pids limits of a tenant's sandboxes may add up to.",
+    read: (text) => parseCount(text, { min: 1, max: 1_000_000_000 }),
+  }),
+  tenantMaxExecs: value("Tenants", "tenant-max-execs", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "How many commands of a tenant may run at once, in all its sandboxes.",
+    read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
+  }),
+  tenantMaxCreatesPerSecond: value("Tenants", "tenant-max-creates-per-second", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "How many sandboxes a tenant may create each second, on average and at once.",
+    read: (text) => parseCount(text, { min: 1, max: 1_000_000 }),
+  }),
+  tenantMaxTranscriptBytes: size("Tenants", "tenant-max-transcripts", {
+    fallback: UNSET,
+    min: "1MiB",
+    help: "How much the stored output of a tenant's commands takes, within --transcript-owner-quota. The oldest gives way first.",
   }),
   defaultImage: value("Sandboxes", "default-image", {
     placeholder: "IMAGE",
@@ -291,6 +337,24 @@ export const CONFIG_OPTIONS = {
     fallback: { ...UNSET, shown: "unbounded" },
     min: "64KiB",
     help: "How much what appears as /shared may hold, of each owner: enforced or watched as workspaces are.",
+  }),
+  auditLog: value("Service", "audit-log", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "Record who did what to what here: a line of JSON for every call that changes something or is refused, without contents.",
+    read: readPath,
+  }),
+  auditReads: toggle("Service", "audit-reads", "Record the calls that only read, too."),
+  auditFileBytes: size("Service", "audit-file-size", {
+    fallback: "64MiB",
+    min: "64KiB",
+    help: "How large the audit log grows before it is rotated.",
+  }),
+  auditFiles: value("Service", "audit-files", {
+    placeholder: "N",
+    fallback: "10",
+    help: "How many files the audit log has in all; the oldest is removed.",
+    read: (text) => parseCount(text, { min: 1, max: 1000 }),
   }),
   stopTimeoutMs: value("Service", "stop-timeout", {
     placeholder: "DURATION",

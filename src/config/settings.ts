@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { BerthError } from "../base/errors.ts";
+import type { TenantQuota } from "../base/tenant-quota.ts";
 import { SANDBOX_DEFAULTS, type SandboxDefaults } from "../sandboxes/spec.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
 import type { TlsOptions } from "../server/listener.ts";
@@ -19,7 +20,14 @@ type Merged =
   | "maxLifetimeMs"
   | "commandTimeoutMs"
   | "logLevel"
-  | "logFormat";
+  | "logFormat"
+  | "tenantMaxSandboxes"
+  | "tenantMaxMemoryBytes"
+  | "tenantMaxCpuMillis"
+  | "tenantMaxPids"
+  | "tenantMaxExecs"
+  | "tenantMaxCreatesPerSecond"
+  | "tenantMaxTranscriptBytes";
 
 /** How a service is set up: its options, with files read and the defaults of sandboxes in one place. */
 export interface AppSettings extends Omit<Config, Merged> {
@@ -27,6 +35,8 @@ export interface AppSettings extends Omit<Config, Merged> {
   readonly listen: string;
   readonly tls: TlsOptions | undefined;
   readonly defaults: SandboxDefaults;
+  /** Of every tenant, where the tokens file says nothing else. */
+  readonly tenantQuota: TenantQuota;
 }
 
 /**
@@ -46,6 +56,15 @@ export async function settingsOf(config: Config): Promise<AppSettings> {
             key: await readPem("--tls-key", tlsKey),
             clientCa: tlsClientCa === undefined ? undefined : await readPem("--tls-client-ca", tlsClientCa),
           },
+    tenantQuota: {
+      sandboxes: config.tenantMaxSandboxes,
+      memoryBytes: config.tenantMaxMemoryBytes,
+      cpuMillis: config.tenantMaxCpuMillis,
+      pids: config.tenantMaxPids,
+      execs: config.tenantMaxExecs,
+      createsPerSecond: config.tenantMaxCreatesPerSecond,
+      transcriptBytes: config.tenantMaxTranscriptBytes,
+    },
     defaults: {
       ...SANDBOX_DEFAULTS,
       image: config.defaultImage,

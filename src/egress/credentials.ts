@@ -13,12 +13,18 @@ export interface SecretSource {
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const SECRET = "{secret}";
 
-const CREDENTIAL = z.strictObject({
-  header: z.string().regex(TOKEN, "is no name of a header").toLowerCase(),
-  value: z.string().includes(SECRET).default(SECRET),
-  secret: z.string().min(1),
-  owners: z.array(z.string().min(1)).optional(),
-});
+const CREDENTIAL = z
+  .strictObject({
+    header: z.string().regex(TOKEN, "is no name of a header").toLowerCase(),
+    value: z.string().includes(SECRET).default(SECRET),
+    secret: z.string().min(1).optional(),
+    secret_name: z.string().min(1).optional(),
+    owners: z.array(z.string().min(1)).optional(),
+  })
+  .refine(
+    ({ secret, secret_name: name }) => (secret === undefined) !== (name === undefined),
+    "needs a secret or a secret_name, and not both",
+  );
 
 /** A header that the proxy adds to requests for a host. */
 export type Credential = z.infer<typeof CREDENTIAL>;
@@ -26,11 +32,17 @@ export type Credential = z.infer<typeof CREDENTIAL>;
 /** The headers that the proxy adds, by host and owner. */
 export class Credentials {
   readonly #byHost: ReadonlyMap<string, Credential>;
-  readonly #secrets: SecretSource;
+  readonly #files: SecretSource;
+  readonly #named: SecretSource;
 
-  constructor(byHost: ReadonlyMap<string, Credential>, secrets: SecretSource) {
+  /** @param sources where secrets are that are named by their `files`, and by their names */
+  constructor(
+    byHost: ReadonlyMap<string, Credential>,
+    { files, named }: { readonly files: SecretSource; readonly named: SecretSource },
+  ) {
     this.#byHost = byHost;
-    this.#secrets = secrets;
+    this.#files = files;
+    this.#named = named;
   }
 
   /** The credential for a host that is granted to an owner. */
@@ -40,25 +52,33 @@ export class Credentials {
   }
 
   /** The header's value. @throws as {@link SecretSource.read} */
-  async valueOf({ secret, value }: Credential): Promise<string> {
-    const text = await this.#secrets.read(secret);
+  async valueOf(credential: Credential): Promise<string> {
+    const { value } = credential;
+    const text = await this.secretOf(credential);
     return value.replaceAll(SECRET, () => text);
+  }
+
+  /** The secret itself. @throws as {@link SecretSource.read} */
+  secretOf({ secret, secret_name: name = "" }: Credential): Promise<string> {
+    return secret === undefined ? this.#named.read(name) : this.#files.read(secret);
   }
 }
 
-/** Without any. */
-export const NO_CREDENTIALS = new Credentials(new Map(), {
+const NO_SECRETS: SecretSource = {
   read: async (name) => {
     throw new Error(`there is no secret ${name}`);
   },
-});
+};
+
+/** Without any. */
+export const NO_CREDENTIALS = new Credentials(new Map(), { files: NO_SECRETS, named: NO_SECRETS });
 
 /**
  * Reads the operator's file: a JSON object that has, for each host, the header, its value with `{secret}` in it, the
- * file of the secret (relative to this file), and the owners that it is for (default: all).
+ * file of the secret (relative to this file) or its name among the service's secrets, and the owners that it is for (default: all).
  * @throws `INVALID_ARGUMENT` that names what is wrong, and never a secret.
  */
-export async function loadCredentials(file: string): Promise<Credentials> {
+export async function loadCredentials(file: string, named: SecretSource = NO_SECRETS): Promise<Credentials> {
   const refused = (problem: string, cause?: unknown): BerthError =>
     new BerthError("INVALID_ARGUMENT", `--egress-credentials ${file}: ${problem}.`, { cause });
   let content: unknown;
@@ -80,13 +100,18 @@ export async function loadCredentials(file: string): Promise<Credentials> {
       throw refused(`${JSON.stringify(host)}: name one host, without a port`);
     byHost.set(rule.name, credential);
   }
-  const secrets = secretFiles(path.dirname(file));
-  for (const [host, { secret }] of byHost) {
-    await secrets.read(secret).catch((error: unknown) => {
-      throw refused(`${host}: the secret's file ${secret} cannot be read`, error);
+  const credentials = new Credentials(byHost, { files: secretFiles(path.dirname(file)), named });
+  for (const [host, credential] of byHost) {
+    await credentials.secretOf(credential).catch((error: unknown) => {
+      const { secret, secret_name: name } = credential;
+      const what =
+        secret === undefined
+          ? `secret_name ${name} is not among --secrets`
+          : `the secret's file ${secret} cannot be read`;
+      throw refused(`${host}: ${what}`, error);
     });
   }
-  return new Credentials(byHost, secrets);
+  return credentials;
 }
 
 /** Secrets in files, as Docker and Kubernetes mount them; a line's end at their end is not part of them. */

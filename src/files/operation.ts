@@ -6,7 +6,7 @@ import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
 import { type Subject, scriptError, withoutVanished } from "./script.ts";
-import type { TemporaryNames } from "./temporary-names.ts";
+import { TEMPORARY_PREFIX, type TemporaryNames } from "./temporary-names.ts";
 
 interface OperationInit extends ScriptHost {
   readonly clock: Clock;
@@ -61,6 +61,12 @@ export class Operation {
   /** A name for a file until it is moved into place in one step. */
   temporaryName(): string {
     return this.#init.names.next();
+  }
+
+  /** Whether a file, or a directory that it is in, waits to be moved into place. */
+  isTemporary(name: ByteString): boolean {
+    const { names } = this.#init;
+    return name.includes(TEMPORARY_PREFIX) && name.split("/").some((part) => names.isOwn(part));
   }
 
   /** There was progress: restarts the timeout. */

@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 
-const PREFIX = ".berth-";
+/** With what every name begins. */
+export const TEMPORARY_PREFIX = ".berth-";
 const NAME = /^\.berth-([0-9a-f]{8})([0-9a-f]{16})([0-9a-f]{16})$/;
 
 /**
@@ -19,13 +20,18 @@ export class TemporaryNames {
 
   next(): string {
     const stem = this.#run + randomBytes(8).toString("hex");
-    return `${PREFIX}${stem}${this.#checksum(stem)}`;
+    return `${TEMPORARY_PREFIX}${stem}${this.#checksum(stem)}`;
+  }
+
+  /** Whether this service made a name, in this run or an earlier one. */
+  isOwn(name: string): boolean {
+    const [, run = "", random = "", checksum] = NAME.exec(name) ?? [];
+    return checksum !== undefined && checksum === this.#checksum(run + random);
   }
 
   /** Whether an earlier run of this service made a name, so that nobody uses it any more. */
   isLeftBehind(name: string): boolean {
-    const [, run = "", random = "", checksum] = NAME.exec(name) ?? [];
-    return run !== this.#run && checksum === this.#checksum(run + random);
+    return this.isOwn(name) && !name.startsWith(`${TEMPORARY_PREFIX}${this.#run}`);
   }
 
   #checksum(stem: string): string {

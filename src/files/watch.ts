@@ -37,8 +37,9 @@ const REST_FACTOR = 2;
 const WANTED = "a directory";
 
 /**
- * Reports what changes in a directory, by looking at it every interval. Ends only
- * with an error.
+ * Reports what changes in a directory, by looking at it every interval. Berth's
+ * own files, which are renamed into place, are not reported. Ends only with an
+ * error.
  * @throws `FILE_NOT_FOUND`, also when the directory vanishes; `FILE_KIND`; `UNSUPPORTED` where it holds too much.
  */
 export async function* watchDirectory(
@@ -47,9 +48,10 @@ export async function* watchDirectory(
   options: WatchOptions,
   clock: Clock,
 ): AsyncGenerator<WatchItem> {
+  const isHidden = (name: ByteString): boolean => op.isTemporary(name);
   const look = async (earlier?: Snapshot) => {
     const begin = clock.monotonicMs();
-    const snapshot = new Snapshot(await readTree(op, path, options.recursive), earlier);
+    const snapshot = new Snapshot(await readTree(op, path, options.recursive), isHidden, earlier);
     if (snapshot.size > MAX_FILES) throw tooLarge(path);
     return { snapshot, restMs: Math.max(options.intervalMs, (clock.monotonicMs() - begin) * REST_FACTOR) };
   };
@@ -130,14 +132,19 @@ export class Snapshot {
 
   /**
    * @param text records of the directory and all in it
+   * @param isHidden says of a name whether it is left out
    * @param last the look before; equal text is not parsed again
    */
-  constructor(text: ByteString, last?: Snapshot) {
+  constructor(text: ByteString, isHidden: (name: ByteString) => boolean, last?: Snapshot) {
     this.#text = text;
     this.#lines =
       last !== undefined && last.#text === text
         ? last.#lines
-        : new Map(Array.from(parseRecords(text), ({ name, line }) => [name, line]));
+        : new Map(
+            Array.from(parseRecords(text), ({ name, line }) => [name, line] as const).filter(
+              ([name]) => !isHidden(name),
+            ),
+          );
   }
 
   /** Files, without the directory itself. */

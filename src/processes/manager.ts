@@ -6,6 +6,7 @@ import type { TerminalSize } from "../engine/port.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { Lease } from "../sandboxes/lease.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import type { RequestLog, RequestProgress } from "../state/request-log.ts";
 import { HeadAndTail } from "./head-and-tail.ts";
 import type { ProcessJournal } from "./journal.ts";
@@ -20,6 +21,9 @@ import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-rea
 export interface CommandRequest extends Omit<StartOptions, "timeoutMs"> {
   readonly sandbox: SandboxName;
   readonly env: Readonly<Record<string, string>>;
+  /** As {@link JobRequest.secretEnv}, over the sandbox's. */
+  readonly secretEnv?: Readonly<Record<string, string>>;
+  readonly redactSecrets?: boolean;
   readonly workingDir: string | undefined;
   readonly user: string | undefined;
   readonly timeoutMs: number | undefined;
@@ -76,7 +80,7 @@ export class ProcessManager {
     sandboxes: SandboxManager,
     requests: RequestLog,
     runs: RunStates,
-    parts: ProcessParts & { readonly journal: ProcessJournal },
+    parts: ProcessParts & { readonly journal: ProcessJournal; readonly quotas?: TenantQuotas },
   ) {
     this.#settings = settings;
     this.#sandboxes = sandboxes;
@@ -84,7 +88,11 @@ export class ProcessManager {
     this.#runs = runs;
     this.#parts = parts;
     this.#journal = parts.journal;
-    this.#registry = new ProcessRegistry(parts.clock, (process) => parts.journal.forget(process));
+    this.#registry = new ProcessRegistry(
+      parts.clock,
+      parts.quotas ?? new TenantQuotas(parts.clock),
+      (process) => parts.journal.forget(process),
+    );
   }
 
   /** Recovers the processes of earlier runs of the service: those that ended, and those that still run in live sandboxes. */
@@ -99,7 +107,7 @@ export class ProcessManager {
    * Starts a process and streams it: `started`, output, `exited`. The process
    * waits for this stream. When the caller leaves, which aborts the signal, the
    * process is stopped or detached, as the request says.
-   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `RUN_STATE`.
+   * @throws what {@link SandboxManager.acquire} and the engine throw; `INVALID_ARGUMENT`, `TOO_MANY_OPERATIONS`, `TENANT_QUOTA`, `RUN_STATE`.
    */
   async *exec(request: CommandRequest, signal: AbortSignal): AsyncGenerator<ProcessEvent> {
     const { process, isNew } = await this.#startOnce("Exec", request, signal);
@@ -203,6 +211,8 @@ export class ProcessManager {
       const job: JobRequest = {
         argv: argvOf(request.command),
         env: { ...sandbox.spec.env, ...(request.terminal && { TERM: "xterm-256color" }), ...request.env },
+        secretEnv: { ...without(sandbox.spec.secretEnv, request.env), ...request.secretEnv },
+        redactSecrets: request.redactSecrets ?? false,
         workingDir: resolveWorkingDir(sandbox.spec.workingDir, request.workingDir),
         user: request.user ?? sandbox.user,
         stdin: request.stdin.length > 0 || request.keepStdinOpen || request.terminal !== undefined,
@@ -295,6 +305,14 @@ export class ProcessManager {
       { metadata: { process_id: processId } },
     );
   }
+}
+
+/** What a command sets itself, it does not take from its sandbox. */
+function without<T>(
+  variables: Readonly<Record<string, T>>,
+  others: Readonly<Record<string, unknown>>,
+): Record<string, T> {
+  return Object.fromEntries(Object.entries(variables).filter(([name]) => !Object.hasOwn(others, name)));
 }
 
 function argvOf(command: Command): readonly string[] {

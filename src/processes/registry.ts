@@ -4,6 +4,7 @@ import { FairShare } from "../base/fair-share.ts";
 import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
+import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import type { Process } from "./process.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
@@ -32,20 +33,24 @@ export class ProcessRegistry {
   readonly #endedShares = new FairShare<Process>();
   readonly #commandShares = new FairShare<Process>();
   readonly #onForget: (process: Process) => void;
+  readonly #quotas: TenantQuotas;
 
   /** @param onForget called with each ended process that is no longer readable. */
-  constructor(clock: Clock, onForget: (process: Process) => void) {
+  constructor(clock: Clock, quotas: TenantQuotas, onForget: (process: Process) => void) {
     this.#clock = clock;
+    this.#quotas = quotas;
     this.#onForget = onForget;
   }
 
   /**
    * Reserves a place for a process that is about to start: {@link add} takes it over, or the caller releases it.
-   * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of running processes.
+   * @throws `TOO_MANY_OPERATIONS` where the sandbox has reached its limit of running processes; `TENANT_QUOTA`.
    */
   reserve(owner: string, sandboxId: string, limit: number): Reservation {
     const key = compositeKey(owner, sandboxId);
-    if ((this.#taken.get(key) ?? 0) < limit) return this.#take(key);
+    if ((this.#taken.get(key) ?? 0) < limit) {
+      return this.#take(key, this.#quotas.reserveExec(owner));
+    }
     throw new BerthError(
       "TOO_MANY_OPERATIONS",
       `The sandbox has reached its limit of ${limit} running processes. Wait for one to end.`,
@@ -54,7 +59,7 @@ export class ProcessRegistry {
   }
 
   /** @param place from {@link reserve}; by default one beyond the limit, for what runs already. */
-  add(process: Process, place: Reservation = this.#take(keyOf(process))): void {
+  add(process: Process, place: Reservation = this.#recover(process)): void {
     const key = keyOf(process);
     this.#processes.set(process.id, process);
     this.#readable.add(key, process);
@@ -86,13 +91,18 @@ export class ProcessRegistry {
       : this.#running.slice(key, slice, ({ status }) => status === undefined);
   }
 
-  #take(key: string): Reservation {
+  #recover(process: Process): Reservation {
+    return this.#take(keyOf(process), this.#quotas.recoverExec(process.sandbox.owner));
+  }
+
+  #take(key: string, share: Reservation): Reservation {
     this.#taken.set(key, (this.#taken.get(key) ?? 0) + 1);
     let held = true;
     return {
       release: () => {
         if (!held) return;
         held = false;
+        share.release();
         const left = (this.#taken.get(key) ?? 1) - 1;
         if (left === 0) this.#taken.delete(key);
         else this.#taken.set(key, left);

@@ -51,17 +51,19 @@ export class ProcessStore {
 
   /** All, oldest first. */
   load(): StoredProcess[] {
+    const { seal } = this.#database;
     const rows = this.#database.prepare("SELECT * FROM processes ORDER BY place").all();
     return rows.map((row) => ({
       processId: String(row.process_id),
       endedAt: row.ended_at === null ? undefined : Number(row.ended_at),
-      facts: String(row.facts),
-      transcript: row.transcript as Uint8Array,
+      facts: seal.openText(row.facts),
+      transcript: seal.open(row.transcript as Uint8Array),
     }));
   }
 
   put({ processId, endedAt, facts, transcript }: StoredProcess): void {
-    this.#database.prepare(PUT).run(processId, endedAt ?? null, facts, transcript);
+    const { seal } = this.#database;
+    this.#database.prepare(PUT).run(processId, endedAt ?? null, seal.text(facts), seal.bytes(transcript));
   }
 
   remove(processId: string): void {

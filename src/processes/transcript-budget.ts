@@ -28,6 +28,7 @@ const LOOK_AGAIN_BYTES = 256 * 1024;
  */
 export class TranscriptBudget {
   readonly bounds: TranscriptBounds;
+  readonly #quotaOf: (owner: string) => number | undefined;
   readonly #owners = new Map<string, Account>();
   readonly #settling = new Set<Transcript>();
   #bytes = 0;
@@ -36,8 +37,10 @@ export class TranscriptBudget {
   #lookAfter = 0;
   #lookAtBytes = 0;
 
-  constructor(bounds: TranscriptBounds) {
+  /** @param quotaOf a smaller bound of one owner, where it has one. */
+  constructor(bounds: TranscriptBounds, quotaOf: (owner: string) => number | undefined = () => undefined) {
     this.bounds = bounds;
+    this.#quotaOf = quotaOf;
   }
 
   /** Counts what a transcript holds, from now until it holds nothing. */
@@ -55,6 +58,11 @@ export class TranscriptBudget {
   /** What an owner's transcripts hold in memory and on disk. */
   ownerBytes(owner: string): number {
     return this.#owners.get(owner)?.bytes ?? 0;
+  }
+
+  /** What an owner's transcripts may take in memory and on disk. */
+  ownerLimit(owner: string): number {
+    return Math.min(this.bounds.ownerBytes, this.#quotaOf(owner) ?? Number.POSITIVE_INFINITY);
   }
 
   #update(owner: string, transcript: Transcript): void {
@@ -77,13 +85,12 @@ export class TranscriptBudget {
 
   /** By how many bytes the owner's transcripts, or all of them, exceed their bound. */
   #excess(owner: string): number {
-    const { bytes, ownerBytes } = this.bounds;
-    return Math.max(this.ownerBytes(owner) - ownerBytes, this.#bytes - bytes);
+    return Math.max(this.ownerBytes(owner) - this.ownerLimit(owner), this.#bytes - this.bounds.bytes);
   }
 
   #makeRoom(owner: string): void {
-    const { bytes, ownerBytes } = this.bounds;
-    this.#owners.get(owner)?.giveWay(ownerBytes);
+    const { bytes } = this.bounds;
+    this.#owners.get(owner)?.giveWay(this.ownerLimit(owner));
     while (this.#bytes > bytes) {
       const account = this.#largest();
       const before = this.#bytes;

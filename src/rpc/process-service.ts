@@ -45,6 +45,7 @@ import {
   integer,
   optionalCallerId,
   requestKey,
+  secretReferences,
 } from "./validate/fields.ts";
 import { nextPageToken, pageSlice } from "./validate/page.ts";
 
@@ -200,6 +201,8 @@ function commonOf(request: ExecRequest | RunCommandRequest, context: HandlerCont
     sandbox: sandboxName(context, request),
     command: fromWireCommand(request.command),
     env: environment("env", request.env),
+    secretEnv: secretReferences("secret_env", request.secretEnv),
+    redactSecrets: request.redactSecrets,
     workingDir: checkText("working_dir", request.workingDir, 4096) || undefined,
     user: checkText("user", request.user, 256) || undefined,
     timeoutMs: positive("timeout", durationToMs("timeout", request.timeout)),

@@ -22,12 +22,14 @@ import {
   type WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../base/errors.ts";
+import { QUOTA_NAMES, type QuotaName } from "../base/tenant-quota.ts";
 import type { EngineCapabilities } from "../engine/port.ts";
 import type { TranscriptBudget } from "../processes/transcript-budget.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { SandboxEventBody, SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { SandboxDefaults } from "../sandboxes/spec.ts";
+import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { ownerOf, seesWholeService } from "../server/call.ts";
 import type { EventLog } from "../state/event-log.ts";
 import type { RequestLog } from "../state/request-log.ts";
@@ -61,6 +63,7 @@ export interface SandboxHandlerParts {
   readonly requests: RequestLog;
   readonly monitor: EngineMonitor;
   readonly transcripts: TranscriptBudget;
+  readonly quotas: TenantQuotas;
   readonly quota: WorkspaceQuota;
   readonly engineName: string;
   readonly defaults: SandboxDefaults;
@@ -201,7 +204,22 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
       ...this.#storage(ownerOf(context), whole),
       sharedDirectory: shared && toWireSharedUsage(shared),
       serverVersion: this.#parts.version,
+      tenantQuotas: this.#tenantQuotas(ownerOf(context)),
     };
+  }
+
+  #tenantQuotas(owner: string) {
+    const { quotas, transcripts } = this.#parts;
+    const limits = quotas.quotaOf(owner);
+    const used: Readonly<Record<QuotaName, number>> = {
+      ...quotas.usage(owner),
+      createsPerSecond: 0,
+      transcriptBytes: transcripts.ownerBytes(owner),
+    };
+    return (Object.keys(QUOTA_NAMES) as QuotaName[]).map((name) => {
+      const limit = limits[name];
+      return { quota: QUOTA_NAMES[name], used: BigInt(used[name]), ...(limit !== undefined && { limit }) };
+    });
   }
 
   /** What the output of commands and the answers kept for retries take. */
@@ -215,7 +233,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
         memoryBytes: whole ? BigInt(transcripts.usage.memoryBytes) : 0n,
         limitBytes: BigInt(transcripts.bounds.bytes),
         ownerUsedBytes: transcriptBytes,
-        ownerLimitBytes: BigInt(transcripts.bounds.ownerBytes),
+        ownerLimitBytes: BigInt(transcripts.ownerLimit(owner)),
       },
       answers: {
         usedBytes: whole ? BigInt(requests.answerBytes()) : answerBytes,

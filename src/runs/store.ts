@@ -71,7 +71,7 @@ export class RunStore {
     this.#database.transaction(() => {
       this.#database
         .prepare("INSERT INTO runs (run_id, owner, state, unsettled, record) VALUES (?, ?, ?, ?, ?)")
-        .run(run.runId, run.owner, run.phase.state, unsettled(run), JSON.stringify(run));
+        .run(run.runId, run.owner, run.phase.state, unsettled(run), this.#sealed(run));
       this.#append(change);
       this.#database
         .prepare(
@@ -87,7 +87,7 @@ export class RunStore {
     const row = this.#database
       .prepare("SELECT record FROM runs WHERE run_id = ? AND owner = ?")
       .get(runId, owner);
-    return row && record<Run>(row);
+    return row && this.#record<Run>(row);
   }
 
   /** Writes a change of a run that is there. */
@@ -96,7 +96,7 @@ export class RunStore {
     this.#database.transaction(() => {
       this.#database
         .prepare("UPDATE runs SET state = ?, unsettled = ?, record = ? WHERE run_id = ?")
-        .run(run.phase.state, unsettled(run), JSON.stringify(run), run.runId);
+        .run(run.phase.state, unsettled(run), this.#sealed(run), run.runId);
       this.#append(change);
     });
   }
@@ -120,7 +120,7 @@ export class RunStore {
             .sort(newestFirst)
             .slice(0, limit);
     return rows.map((row) => {
-      const run = record<Run>(row);
+      const run = this.#record<Run>(row);
       return { run, position: Number(row.position), messageCount: this.messageCount(run.runId) };
     });
   }
@@ -130,14 +130,14 @@ export class RunStore {
     return this.#database
       .prepare("SELECT record FROM runs WHERE unsettled = 1 ORDER BY position")
       .all()
-      .map((row) => record<Run>(row));
+      .map((row) => this.#record<Run>(row));
   }
 
   steps(runId: string): RunStep[] {
     return this.#database
       .prepare("SELECT record FROM run_steps WHERE run_id = ? ORDER BY step")
       .all(runId)
-      .map((row) => record<RunStep>(row));
+      .map((row) => this.#record<RunStep>(row));
   }
 
   /** The newest 100 messages, in their order. */
@@ -145,7 +145,10 @@ export class RunStore {
     return this.#database
       .prepare("SELECT role, content FROM run_messages WHERE run_id = ? ORDER BY position")
       .all(runId)
-      .map(({ role, content }) => ({ role: role as RunMessage["role"], content: String(content) }));
+      .map(({ role, content }) => ({
+        role: role as RunMessage["role"],
+        content: this.#database.seal.openText(content),
+      }));
   }
 
   messageCount(runId: string): number {
@@ -159,7 +162,7 @@ export class RunStore {
         "SELECT sequence, record FROM run_events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
       )
       .all(runId, afterSequence, limit)
-      .map((row) => ({ ...record<RunEvent>(row), sequence: Number(row.sequence) }));
+      .map((row) => ({ ...this.#record<RunEvent>(row), sequence: Number(row.sequence) }));
   }
 
   /** Sequence of the newest event; 0 without one. */
@@ -176,7 +179,7 @@ export class RunStore {
         "INSERT INTO run_steps (run_id, step, record) VALUES (?, ?, ?)",
         runId,
         step,
-        JSON.stringify(change.addStep),
+        this.#sealed(change.addStep),
       );
     }
     this.#addMessages(change);
@@ -186,7 +189,12 @@ export class RunStore {
   #addMessages({ run: { runId }, clearMessages, addMessages = [] }: RunChange): void {
     if (clearMessages) this.#run("DELETE FROM run_messages WHERE run_id = ?", runId);
     for (const { role, content } of addMessages) {
-      this.#run("INSERT INTO run_messages (run_id, role, content) VALUES (?, ?, ?)", runId, role, content);
+      this.#run(
+        "INSERT INTO run_messages (run_id, role, content) VALUES (?, ?, ?)",
+        runId,
+        role,
+        this.#database.seal.text(content),
+      );
     }
     if (addMessages.length === 0) return;
     this.#run(
@@ -213,7 +221,7 @@ export class RunStore {
         "INSERT INTO run_events (run_id, sequence, record) VALUES (?, ?, ?)",
         run.runId,
         ++sequence,
-        JSON.stringify(event),
+        this.#sealed(event),
       );
     }
     if (events.length > 0) {
@@ -225,6 +233,14 @@ export class RunStore {
     }
   }
 
+  #sealed(record: unknown): string {
+    return this.#database.seal.text(JSON.stringify(record));
+  }
+
+  #record<T>(row: Row): T {
+    return JSON.parse(this.#database.seal.openText(row.record)) as T;
+  }
+
   #run(sql: string, ...values: (string | number)[]): void {
     this.#database.prepare(sql).run(...values);
   }
@@ -232,10 +248,6 @@ export class RunStore {
   #number(sql: string, runId: string): number {
     return Number(this.#database.prepare(sql).get(runId)?.number ?? 0);
   }
-}
-
-function record<T>(row: Row): T {
-  return JSON.parse(String(row.record)) as T;
 }
 
 /** Whether a service that starts has to recover or clean up the run. */

@@ -15,6 +15,17 @@ export interface Place extends Reservation {
   stay(): void;
 }
 
+/** A place that gives back a tenant's share with itself. */
+export function withShare(place: Place, share: Reservation): Place {
+  return {
+    ...place,
+    release: () => {
+      share.release();
+      place.release();
+    },
+  };
+}
+
 /** How long a create waits at most for a place that is being given back. */
 const MAX_WAIT_MS = 10_000;
 

@@ -7,7 +7,7 @@ import type { KeyedLock } from "../base/keyed-lock.ts";
 import type { EgressManager } from "../egress/manager.ts";
 import type { Engine, EngineSandbox } from "../engine/port.ts";
 import type { RequestProgress } from "../state/request-log.ts";
-import type { Capacity, Reservation } from "./capacity.ts";
+import { type Capacity, type Place, type Reservation, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
 import type { EngineMonitor } from "./engine-monitor.ts";
 import type { ExpirySweeper } from "./expiry-sweeper.ts";
@@ -15,6 +15,7 @@ import type { SandboxJournal } from "./journal.ts";
 import type { SandboxObserver } from "./lease.ts";
 import { exists, SandboxRecord } from "./record.ts";
 import { SandboxRegistry } from "./registry.ts";
+import type { SandboxSpec } from "./sandbox.ts";
 import {
   engineNetwork,
   type MountSources,
@@ -22,6 +23,7 @@ import {
   resolveSpec,
   type SandboxDefaults,
 } from "./spec.ts";
+import type { TenantQuotas } from "./tenant-quotas.ts";
 import { leasedOf, type Prepared, type WarmPool, type WarmSandbox } from "./warm-pool.ts";
 
 /** The progress of a pull is reported at most this often. */
@@ -34,9 +36,9 @@ export interface CreateOptions {
   readonly signal: AbortSignal;
   /** Of the request that asks for it, where that has an id. */
   readonly progress?: RequestProgress;
-  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
   /** Asks for a sandbox in which something is prepared for sessions of this type; `taken` gets what it was, if there was one. */
   readonly prepared?: { readonly resourceType: string; taken(prepared: Prepared): void };
+  /** Stores what depends on the sandbox in the transaction that stores the sandbox as CREATING. @throws `NO_SPACE` */
   readonly keepWith?: (sandbox: { readonly sandboxId: string; readonly generation: number }) => void;
 }
 
@@ -51,6 +53,7 @@ interface Parts {
   readonly egress: EgressManager;
   readonly locks: KeyedLock;
   readonly capacity: Capacity;
+  readonly quotas: TenantQuotas;
   readonly registry: SandboxRegistry;
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
@@ -69,7 +72,7 @@ export class SandboxCreator {
   async create(owner: string, asked: RequestedSpec, options: CreateOptions): Promise<SandboxRecord> {
     const made = await this.#madeBefore(owner, options.progress?.subject);
     if (made !== undefined) return made;
-    const { defaults, monitor, mounts, registry, capacity, warmPool, clock, journal, sweeper } = this.#parts;
+    const { defaults, monitor, mounts, registry, warmPool, clock, journal, sweeper } = this.#parts;
     throwIfAborted(monitor.lost);
     const spec = resolveSpec(asked, defaults, monitor.info);
     mounts.check(owner, spec);
@@ -80,7 +83,7 @@ export class SandboxCreator {
       return found;
     };
     find();
-    const reservation = await capacity.reserve(AbortSignal.any([signal, monitor.lost]));
+    const reservation = await this.#reserve(owner, spec, AbortSignal.any([signal, monitor.lost]));
     const previous = orRelease(reservation, find);
     const { prepared } = options;
     const warm = (prepared && warmPool.claim(spec, prepared.resourceType)) ?? warmPool.claim(spec);
@@ -110,6 +113,18 @@ export class SandboxCreator {
     }
     sweeper.arm(record.expiry()?.inMs);
     return record;
+  }
+
+  /** A place in the service, and what the sandbox takes of its tenant's quotas. */
+  async #reserve(owner: string, { resources }: SandboxSpec, signal: AbortSignal): Promise<Place> {
+    const { quotas, capacity } = this.#parts;
+    const share = quotas.reserveSandbox(owner, resources);
+    try {
+      return withShare(await capacity.reserve(signal), share);
+    } catch (error) {
+      share.release();
+      throw error;
+    }
   }
 
   /** What an interrupted request made; undefined where its create failed, once what it left is gone. */

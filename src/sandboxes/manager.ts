@@ -20,6 +20,7 @@ import { SandboxRegistry } from "./registry.ts";
 import { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
 import { fitSpec, type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
+import { TenantQuotas } from "./tenant-quotas.ts";
 import { type PreparedPool, WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
 
 /** How the manager is set up. */
@@ -44,6 +45,8 @@ interface SandboxManagerParts {
   readonly observer: SandboxObserver;
   readonly egress: EgressManager;
   readonly mounts: MountSources;
+  /** By default no tenant has a quota. */
+  readonly quotas?: TenantQuotas;
 }
 
 /** The figures of {@link SandboxManager.stats}. */
@@ -106,7 +109,8 @@ export class SandboxManager {
     const capacity = new Capacity(settings.maxSandboxes, clock);
     const registry = new SandboxRegistry(clock, (record) => journal.forget(record));
     const retries = new RemovalRetries(parts);
-    const shared = { ...parts, defaults, locks: this.#locks, capacity, registry, retries };
+    const quotas = parts.quotas ?? new TenantQuotas(clock);
+    const shared = { ...parts, quotas, defaults, locks: this.#locks, capacity, registry, retries };
     const deleter = new SandboxDeleter(shared);
     const warmPool = new WarmPool(settings.warmPools, {
       ...shared,

@@ -4,7 +4,7 @@ import { compositeKey } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineEvent, EngineSandbox, EngineSandboxEnd } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
-import type { Capacity } from "./capacity.ts";
+import { type Capacity, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
 import type { EngineFollower } from "./engine-monitor.ts";
 import type { SandboxJournal } from "./journal.ts";
@@ -14,6 +14,7 @@ import type { SandboxRegistry } from "./registry.ts";
 import type { RemovalRetries } from "./removal-retries.ts";
 import type { Termination, TerminationCause } from "./sandbox.ts";
 import type { StoredSandbox } from "./store.ts";
+import type { TenantQuotas } from "./tenant-quotas.ts";
 import type { WarmPool } from "./warm-pool.ts";
 
 interface Parts {
@@ -24,6 +25,7 @@ interface Parts {
   readonly logger: Logger;
   readonly observer: SandboxObserver;
   readonly capacity: Capacity;
+  readonly quotas: TenantQuotas;
   readonly registry: SandboxRegistry;
   readonly deleter: SandboxDeleter;
   readonly warmPool: WarmPool;
@@ -95,7 +97,7 @@ export class Reconciler implements EngineFollower {
   }
 
   #load(stored: StoredSandbox): SandboxRecord {
-    const { time, capacity, clock, journal } = this.#parts;
+    const { time, capacity, quotas, clock, journal } = this.#parts;
     const { createTimeMs, usedTimeMs } = stored;
     const record: SandboxRecord = new SandboxRecord({
       ...stored,
@@ -106,7 +108,7 @@ export class Reconciler implements EngineFollower {
         createdAt: time.toMonotonic(stored.createdAt),
         usedAt: time.toMonotonic(stored.usedAt),
       },
-      reservation: capacity.recover(),
+      reservation: withShare(capacity.recover(), quotas.recoverSandbox(stored.owner, stored.spec.resources)),
       clock,
       onUse: () => journal.used(record),
       onIdle: () => this.#parts.onIdle(record),

@@ -36,6 +36,8 @@ export interface Mount {
 export interface SandboxSpec {
   readonly image: string;
   readonly env: Readonly<Record<string, string>>;
+  /** Variables of every command, and the names of the secrets that are their values. */
+  readonly secretEnv: Readonly<Record<string, string>>;
   readonly workingDir: string;
   /** Empty: the image's. */
   readonly user: string;

@@ -43,6 +43,7 @@ export const SANDBOX_DEFAULTS: SandboxDefaults = {
 export interface RequestedSpec {
   readonly image?: string;
   readonly env?: Readonly<Record<string, string>>;
+  readonly secretEnv?: Readonly<Record<string, string>>;
   readonly workingDir?: string;
   readonly user?: string;
   readonly memoryBytes?: number;
@@ -90,6 +91,7 @@ export function resolveSpec(
   return {
     image: asked.image ?? defaults.image,
     env: { PYTHONUNBUFFERED: "1", TERM: "dumb", ...(egressDomains.length > 0 && PROXY_ENV), ...asked.env },
+    secretEnv: asked.secretEnv ?? {},
     workingDir: asked.workingDir ?? defaults.workingDir,
     user: asked.user ?? "",
     resources: { memoryBytes, cpuMillis, pidsLimit, diskBytes: asked.diskBytes },

@@ -1,5 +1,6 @@
 import type { EngineSandbox } from "../engine/port.ts";
 import type { Database } from "../state/database.ts";
+import type { Seal } from "../state/seal.ts";
 import type { SandboxSpec, Termination } from "./sandbox.ts";
 
 /** The phase of a stored sandbox. */
@@ -48,7 +49,10 @@ export class SandboxStore {
 
   /** All, in the order of their creation. */
   load(): StoredSandbox[] {
-    return this.#database.prepare("SELECT * FROM sandboxes ORDER BY place").all().map(fromRow);
+    return this.#database
+      .prepare("SELECT * FROM sandboxes ORDER BY place")
+      .all()
+      .map((row) => fromRow(row, this.#database.seal));
   }
 
   /** The largest place ever used; 0 before the first. */
@@ -73,7 +77,7 @@ export class SandboxStore {
           generation,
           phase.state,
           JSON.stringify(phase),
-          JSON.stringify(spec),
+          this.#database.seal.text(JSON.stringify(spec)),
           sandbox.createTimeMs,
           sandbox.createdAt,
           sandbox.usedTimeMs,
@@ -94,21 +98,24 @@ export class SandboxStore {
   }
 }
 
-/** Specs that an older version stored have no domains. */
+/** Specs that an older version stored have neither domains nor secrets. */
 function specFrom(text: string): SandboxSpec {
-  const { egressDomains = [], ...spec } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains"> &
-    Partial<SandboxSpec>;
-  return { ...spec, egressDomains };
+  const {
+    egressDomains = [],
+    secretEnv = {},
+    ...spec
+  } = JSON.parse(text) as Omit<SandboxSpec, "egressDomains" | "secretEnv"> & Partial<SandboxSpec>;
+  return { ...spec, egressDomains, secretEnv };
 }
 
-function fromRow(row: Record<string, unknown>): StoredSandbox {
+function fromRow(row: Record<string, unknown>, seal: Seal): StoredSandbox {
   return {
     owner: String(row.owner),
     sandboxId: String(row.sandbox_id),
     generation: Number(row.generation),
     place: Number(row.place),
     phase: JSON.parse(String(row.phase)) as StoredPhase,
-    spec: specFrom(String(row.spec)),
+    spec: specFrom(seal.openText(row.spec)),
     createTimeMs: Number(row.create_time_ms),
     createdAt: Number(row.created_at),
     usedTimeMs: Number(row.used_time_ms),

@@ -1,3 +1,4 @@
+import type { DescMethod } from "@bufbuild/protobuf";
 import { MethodOptions_IdempotencyLevel as Idempotency } from "@bufbuild/protobuf/wkt";
 import type { HandlerContext } from "@connectrpc/connect";
 import { Health } from "../../gen/ts/grpc/health/v1/health_pb.js";
@@ -37,9 +38,14 @@ export function createAdmission(authenticator: Authenticator, errors: ErrorConve
   };
 }
 
-function assertInScope(method: HandlerContext["method"], { scope }: Principal): void {
-  if (scope !== "read-only" || method.idempotency === Idempotency.NO_SIDE_EFFECTS) return;
-  if (FOR_EVERY_SCOPE.has(method.parent.typeName)) return;
+/** Whether a method may change something, so that a read-only token may not call it. */
+export function changesSomething({ idempotency, parent }: DescMethod): boolean {
+  if (OPEN.has(parent.typeName) || FOR_EVERY_SCOPE.has(parent.typeName)) return false;
+  return idempotency !== Idempotency.NO_SIDE_EFFECTS;
+}
+
+function assertInScope(method: DescMethod, { scope }: Principal): void {
+  if (scope !== "read-only" || !changesSomething(method)) return;
   throw new BerthError(
     "TOKEN_SCOPE",
     `The token is read-only, and ${method.name} changes something. Use a token of scope user.`,

@@ -5,6 +5,7 @@ import { parseTimeout as parseGrpc } from "@connectrpc/connect/protocol-grpc";
 import { BerthError } from "../base/errors.ts";
 import { type HttpRequest, peerOf, type RpcProtocol } from "./http-message.ts";
 import { MAX_TIMEOUT_MS } from "./limits.ts";
+import type { Subjects } from "./subjects.ts";
 
 /** What is known of a call, or of who reads a page, before its body is read. */
 export interface Credentials {
@@ -92,6 +93,8 @@ interface CallInit {
   readonly request: HttpRequest;
   /** Whether the client sends any number of messages, in its own time. */
   readonly streamsRequests: boolean;
+  /** Whether its method may change something. */
+  readonly changes: boolean;
 }
 
 /**
@@ -103,6 +106,7 @@ export class Call implements Credentials {
   readonly protocol: RpcProtocol;
   readonly peer: string;
   readonly streamsRequests: boolean;
+  readonly changes: boolean;
   readonly deadline: Deadline;
   readonly #request: HttpRequest;
   readonly #startMs = performance.now();
@@ -113,14 +117,17 @@ export class Call implements Credentials {
   handlerReached = false;
   /** The error the client was sent, and what it was made of; undefined while all is well. */
   failure: CallFailure | undefined;
+  /** Gathers the ids of what it acts on; undefined where nobody wants them. */
+  subjects: Subjects | undefined;
 
-  constructor({ method, protocol, request, streamsRequests }: CallInit) {
+  constructor({ method, protocol, request, streamsRequests, changes }: CallInit) {
     this.method = method;
     this.protocol = protocol;
     this.peer = peerOf(request);
     this.deadline = readDeadline(protocol, request.headers);
     this.#request = request;
     this.streamsRequests = streamsRequests;
+    this.changes = changes;
   }
 
   get headers(): IncomingHttpHeaders {

@@ -59,6 +59,8 @@ export const ERROR_TABLE: Readonly<Record<ErrorReason, WireError>> = {
   SANDBOX_IN_USE: { code: Code.FailedPrecondition, reason: WireReason.SANDBOX_IN_USE },
   ANSWER_DROPPED: { code: Code.FailedPrecondition, reason: WireReason.ANSWER_DROPPED },
   TOKEN_SCOPE: { code: Code.PermissionDenied, reason: WireReason.TOKEN_SCOPE },
+  TENANT_QUOTA: { code: Code.ResourceExhausted, reason: WireReason.TENANT_QUOTA },
+  SECRET_NOT_FOUND: { code: Code.NotFound, reason: WireReason.SECRET_NOT_FOUND },
   INTERNAL: { code: Code.Internal, reason: WireReason.INTERNAL },
 };
 

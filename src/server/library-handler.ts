@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
+import type { Decompressor } from "./decompressor.ts";
 import { untilAborted } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import { getMessage } from "./get-request.ts";
@@ -37,6 +38,7 @@ const RESET_GRACE_MS = 10;
 interface LibraryOptions {
   readonly errors: ErrorConverter;
   readonly receiving: ReceiveBudget;
+  readonly decompressor: Decompressor;
 }
 
 /** Serves a call of any kind in any protocol by the Connect library. Never rejects. */
@@ -83,7 +85,7 @@ function libraryRequest(
   route: Route,
   call: Call,
   request: HttpRequest,
-  { errors, receiving }: LibraryOptions,
+  { errors, receiving, decompressor }: LibraryOptions,
 ) {
   const header = headersOf(request);
   header.set("content-type", contentTypeOf(request));
@@ -104,7 +106,7 @@ function libraryRequest(
   const jsonLines = wantsJsonLines(route, request);
   if (jsonLines) asConnectStream(header);
   const bytes = get ? one(get.bytes) : requestBytes(route, call, request, receiving);
-  const messages = requestBody(route, call, bytes, { format, errors });
+  const messages = requestBody(route, call, bytes, { format, errors, decompressor });
   return {
     httpVersion: request.httpVersion,
     method: "POST",
@@ -121,10 +123,11 @@ async function* requestBody(
   route: Route,
   call: Call,
   bytes: AsyncIterable<Uint8Array>,
-  { format, errors }: { readonly format: RequestFormat; readonly errors: ErrorConverter },
+  { format, errors, decompressor }: Omit<LibraryOptions, "receiving"> & { readonly format: RequestFormat },
 ): AsyncGenerator<Uint8Array> {
   try {
-    yield* isReadable(format) ? checkedMessages(bytes, format) : bytes;
+    const decompress = (message: Uint8Array) => decompressor.gunzip(message, format.maxBytes, call.signal);
+    yield* isReadable(format) ? checkedMessages(bytes, format, decompress) : bytes;
   } catch (thrown) {
     throw errors.fromRequest(call, thrown, route.readMaxBytes);
   }

@@ -72,9 +72,10 @@ export class Listener {
         },
         // In MB; the default of 10 refuses streams long before maxConcurrentStreams does.
         maxSessionMemory: 256,
-        // A client may give up on many calls at once; the defaults end its connection after 1,000.
-        streamResetBurst: 10_000,
-        streamResetRate: 1_000,
+        // A client may give up on all its calls at once. More than that is a flood,
+        // of which each call costs the server more than the client: it ends the connection.
+        streamResetBurst: limits.maxConcurrentStreams,
+        streamResetRate: limits.maxConcurrentStreams,
       },
       onRequest,
     );

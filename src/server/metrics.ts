@@ -20,6 +20,7 @@ export function showGauge(registry: Registry, name: string, help: string, read: 
 /** Counts and times calls. */
 export class RpcMetrics implements CallObserver {
   readonly #ended: Counter<"method" | "code">;
+  readonly #handled: Counter<"method">;
   readonly #seconds: Histogram<"method">;
   readonly #running: Gauge<"method">;
 
@@ -29,6 +30,12 @@ export class RpcMetrics implements CallObserver {
       name: "berth_rpc_total",
       help: "RPCs that ended, by method and gRPC code.",
       labelNames: ["method", "code"],
+      registers,
+    });
+    this.#handled = new Counter({
+      name: "berth_rpc_handled_total",
+      help: "RPCs that ended and had reached their handler, by method; the others were refused before.",
+      labelNames: ["method"],
       registers,
     });
     this.#seconds = new Histogram({
@@ -54,6 +61,7 @@ export class RpcMetrics implements CallObserver {
     const method = labelOf(call);
     this.#running.dec({ method });
     this.#ended.inc({ method, code: statusName(status) });
+    if (call.handlerReached) this.#handled.inc({ method });
     this.#seconds.observe({ method }, call.ageMs / 1000);
   }
 }

@@ -4,7 +4,10 @@ import { Code, type ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import { type Authenticator, Call, type Calls } from "./call.ts";
+import { changesSomething } from "./admission.ts";
+import type { AuditLog } from "./audit-log.ts";
+import { type Authenticator, Call, type Calls, type Credentials } from "./call.ts";
+import type { Decompressor } from "./decompressor.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
 import { getMessage } from "./get-request.ts";
 import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
@@ -34,7 +37,10 @@ interface RequestHandlerOptions extends GrpcOptions {
   readonly pages: Pages;
   readonly calls: Calls;
   readonly authenticator: Authenticator;
+  readonly decompressor: Decompressor;
   readonly logger: Logger;
+  /** Undefined: nobody keeps what was refused. */
+  readonly audit: AuditLog | undefined;
 }
 
 /** Routes a request to what serves it. */
@@ -78,8 +84,16 @@ export class RequestHandler {
   async #pageFor(request: HttpRequest, { access, page }: Pages[string]): Promise<Page> {
     if (request.method !== "GET" && request.method !== "HEAD") return textPage(405, "Use GET.");
     if (access === "open") return page();
+    const credentials = { headers: request.headers, method: pathOf(request), peer: peerOf(request) };
+    const answer = await this.#guardedPage(credentials, page);
+    if (answer.status === 401 || answer.status === 403) {
+      this.#options.audit?.pageRefused(credentials, answer.status);
+    }
+    return answer;
+  }
+
+  async #guardedPage(credentials: Credentials, page: () => Page | Promise<Page>): Promise<Page> {
     try {
-      const credentials = { headers: request.headers, method: pathOf(request), peer: peerOf(request) };
       const { scope } = await this.#options.authenticator.authenticate(credentials);
       return scope === "admin" ? page() : textPage(403, "This page needs a token of scope admin.");
     } catch (error) {
@@ -113,6 +127,7 @@ export class RequestHandler {
       method: route?.name ?? "",
       protocol: protocolOf(request),
       request,
+      changes: route !== undefined && changesSomething(route.method),
       streamsRequests: kind === "client_streaming" || kind === "bidi_streaming",
     });
     calls.begin(call);

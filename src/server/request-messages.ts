@@ -48,20 +48,26 @@ export function requestFormat(method: DescMethod, header: Headers, maxBytes: num
   };
 }
 
+/** Decompresses a message. */
+type Decompress = (bytes: Uint8Array) => Promise<Uint8Array>;
+
 /**
  * Looks at each message of a request before the library parses it, and lets
  * through what it may parse, uncompressed. What is wrong with a request in
  * another way is the library's to refuse.
  * @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields, `INTERNAL` for one that is
- *   compressed against its headers; ConnectError for one that cannot be decompressed
+ *   compressed against its headers; what `decompress` throws
  */
 export async function* checkedMessages(
   body: AsyncIterable<Uint8Array>,
   format: RequestFormat,
+  decompress: Decompress,
 ): AsyncGenerator<Uint8Array> {
-  if (format.framed) return yield* checkedFrames(body, format);
+  if (format.framed) return yield* checkedFrames(body, format, decompress);
   const message = await readAll(body, format.maxBytes);
-  yield await checked(message, format.encoding !== null, format);
+  yield format.encoding === null
+    ? await checked(message, format)
+    : await checked(await decompress(message), format);
 }
 
 /** The encoding that requests may have. */
@@ -75,6 +81,7 @@ export function isReadable({ encoding }: RequestFormat): boolean {
 async function* checkedFrames(
   body: AsyncIterable<Uint8Array>,
   format: RequestFormat,
+  decompress: Decompress,
 ): AsyncGenerator<Uint8Array> {
   const pending = new Pending();
   for await (const chunk of body) {
@@ -95,7 +102,10 @@ async function* checkedFrames(
       else if (flags === 0) {
         await check(message, format);
         yield frame;
-      } else yield frameOf(await checked(message, true, format));
+      } else {
+        if (format.encoding === null) throw compressedWithoutEncoding();
+        yield frameOf(await checked(await decompress(message), format));
+      }
     }
   }
   // A message that breaks off.
@@ -125,11 +135,7 @@ export function isUnenveloped(cause: unknown): boolean {
   return cause instanceof BerthError && cause.metadata.field === CONTENT_TYPE;
 }
 
-async function checked(bytes: Uint8Array, compressed: boolean, format: RequestFormat): Promise<Uint8Array> {
-  if (compressed && format.encoding === null) throw compressedWithoutEncoding();
-  const message = compressed
-    ? await compressionGzip.decompress(bytes as Uint8Array<ArrayBuffer>, format.maxBytes)
-    : bytes;
+async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint8Array> {
   await check(message, format);
   return message;
 }

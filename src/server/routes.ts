@@ -15,6 +15,7 @@ import { callOf } from "./call.ts";
 import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
+import { withSubjects } from "./note-subjects.ts";
 
 /** Registers the handlers of services. */
 export type Routes = (router: ConnectRouter) => void;
@@ -25,7 +26,7 @@ export interface Route {
   readonly name: string;
   readonly method: DescMethod;
   readonly readMaxBytes: number;
-  /** The implementation as it was registered. */
+  /** The implementation; what it throws is not converted. */
   readonly spec: MethodImplSpec;
   /** Serves the method in every protocol; throws nothing but converted errors. */
   readonly handler: UniversalHandler;
@@ -89,8 +90,9 @@ export class RouteTable implements ConnectRouter {
     return this;
   }
 
-  #add(spec: MethodImplSpec, options: Partial<UniversalHandlerOptions> = {}): void {
+  #add(registered: MethodImplSpec, options: Partial<UniversalHandlerOptions> = {}): void {
     const { limits, errors, admit } = this.#options;
+    const spec = withSubjects(registered);
     const { method } = spec;
     const name = `${method.parent.typeName}/${method.name}`;
     const readMaxBytes = readMaxBytesOf(limits, name);

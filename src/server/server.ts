@@ -4,9 +4,11 @@ import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { createAdmission } from "./admission.ts";
+import type { AuditLog } from "./audit-log.ts";
 import type { Call } from "./call.ts";
 import { type Authenticator, anonymousAuthenticator, Calls } from "./call.ts";
 import { CallLog } from "./call-log.ts";
+import { Decompressor } from "./decompressor.ts";
 import { ErrorConverter } from "./error-conversion.ts";
 import { alwaysServing, type HealthSource, registerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
@@ -41,6 +43,8 @@ export interface RpcServerOptions {
   readonly limits?: Partial<RpcLimits>;
   /** What requests may hold in memory. Default: one of its own, of `limits.maxReceivingBytes`. */
   readonly receiving?: ReceiveBudget;
+  /** Where calls that change something, and refused ones, are recorded. Default: nowhere. */
+  readonly audit?: AuditLog;
 }
 
 /** How a server is to end. */
@@ -75,7 +79,11 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
-  const calls = new Calls([new CallLog(logger), new RpcMetrics(options.metrics)]);
+  const calls = new Calls([
+    new CallLog(logger),
+    new RpcMetrics(options.metrics),
+    ...(options.audit ? [options.audit] : []),
+  ]);
   const { authenticator = anonymousAuthenticator } = options;
   const admit = createAdmission(authenticator, errors);
   const routes = new RouteTable({ limits, errors, admit });
@@ -95,7 +103,8 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const pages = createPages(health, options.metrics);
   const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
   const handler = new RequestHandler({
-    ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger },
+    ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger, audit: options.audit },
+    decompressor: new Decompressor(),
   });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });
   let sweep: NodeJS.Timeout | undefined;

@@ -46,7 +46,7 @@ export class SessionStore {
       .prepare("SELECT session, used_ms, used_at FROM sessions ORDER BY created_ms, session_id")
       .all();
     return rows.map(({ session, used_ms, used_at }) => ({
-      ...(JSON.parse(String(session)) as StoredSession),
+      ...(JSON.parse(this.#database.seal.openText(session)) as StoredSession),
       lastUsedTimeMs: Number(used_ms),
       lastUsedAtMs: Number(used_at),
     }));
@@ -60,7 +60,13 @@ export class SessionStore {
         .prepare(
           "INSERT OR REPLACE INTO sessions (session_id, created_ms, used_ms, used_at, session) VALUES (?, ?, ?, ?, ?)",
         )
-        .run(sessionId, createTimeMs, lastUsedTimeMs, lastUsedAtMs, JSON.stringify(session)),
+        .run(
+          sessionId,
+          createTimeMs,
+          lastUsedTimeMs,
+          lastUsedAtMs,
+          this.#database.seal.text(JSON.stringify(session)),
+        ),
     );
   }
 

@@ -5,14 +5,17 @@ import { BerthError } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
 import { isBusy, isCorrupt } from "./database.ts";
 import { APPLICATION_ID, MIGRATIONS } from "./schema.ts";
+import { Seal } from "./seal.ts";
 
 const DATABASE = "berth.db";
 const LOCK = "lock";
+const KEY = "key";
 /** A file of SQLite's, and those that it creates beside it with the same mode. */
 const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => file + end);
 /** What the service creates in its data directory. */
 const ENTRIES = new Set([
   ...[...filesOf(DATABASE), ...filesOf(LOCK)],
+  KEY,
   ...["transcripts", "pipes", "workspaces", "shared"],
 ]);
 const FILE_MODE = 0o600;
@@ -50,6 +53,15 @@ export class DataDir {
   /** Path of the database. */
   get database(): string {
     return path.join(this.path, DATABASE);
+  }
+
+  /** The seal of what the database holds; its key is made where it is missing. Call it once the database was inspected. */
+  seal(): Seal {
+    try {
+      return Seal.ofFile(path.join(this.path, KEY));
+    } catch (error) {
+      throw error instanceof BerthError ? error : unusable(this.path, error);
+    }
   }
 
   /** Makes the database's files readable to this user alone. Call it before the database is opened. */

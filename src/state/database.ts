@@ -1,5 +1,6 @@
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { BerthError } from "../base/errors.ts";
+import { Seal } from "./seal.ts";
 
 /** How long a statement waits for another connection's lock. */
 const BUSY_TIMEOUT_MS = 5_000;
@@ -11,20 +12,23 @@ const BUSY_TIMEOUT_MS = 5_000;
  * be lost with the machine's power.
  */
 export class Database {
+  /** Seals what stores must not hold in clear. */
+  readonly seal: Seal;
   readonly #sqlite: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
 
-  private constructor(sqlite: DatabaseSync) {
+  private constructor(sqlite: DatabaseSync, seal: Seal) {
     this.#sqlite = sqlite;
+    this.seal = seal;
   }
 
-  /** Opens the file, which is made where it is missing. */
-  static open(file: string): Database {
+  /** Opens the file, which is made where it is missing. @param seal default: one for this connection alone */
+  static open(file: string, seal: Seal = Seal.random()): Database {
     const sqlite = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS });
     try {
       sqlite.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;");
-      return new Database(sqlite);
+      return new Database(sqlite, seal);
     } catch (error) {
       sqlite.close();
       throw error;

@@ -49,6 +49,7 @@ export class RequestStore {
   }
 
   get({ owner, method, requestId }: RequestName): StoredRequest | undefined {
+    const { seal } = this.#database;
     const row = this.#database
       .prepare(
         "SELECT fingerprint, subject, answer, answer_bytes, expires_at FROM requests WHERE owner = ? AND method = ? AND request_id = ?",
@@ -59,9 +60,9 @@ export class RequestStore {
         owner,
         method,
         requestId,
-        fingerprint: String(row.fingerprint),
+        fingerprint: seal.openText(row.fingerprint),
         subject: row.subject === null ? undefined : String(row.subject),
-        answer: row.answer instanceof Uint8Array ? row.answer : undefined,
+        answer: row.answer instanceof Uint8Array ? seal.open(row.answer) : undefined,
         dropped: row.answer_bytes === DROPPED,
         expiresAt: Number(row.expires_at),
       }
@@ -70,11 +71,12 @@ export class RequestStore {
 
   /** Stores a request, in place of what was stored of it. */
   put({ owner, method, requestId, fingerprint, subject, answer, expiresAt }: StoredRequest): void {
-    const name = [owner, method, requestId, fingerprint] as const;
+    const { seal } = this.#database;
+    // A hash of a request that can be guessed gives it away.
+    const name = [owner, method, requestId, seal.text(fingerprint)] as const;
+    const sealed = answer === undefined ? null : seal.bytes(answer);
     this.#database.transaction(() =>
-      this.#database
-        .prepare(PUT)
-        .run(...name, subject ?? null, answer ?? null, answer?.length ?? 0, expiresAt),
+      this.#database.prepare(PUT).run(...name, subject ?? null, sealed, answer?.length ?? 0, expiresAt),
     );
   }
 

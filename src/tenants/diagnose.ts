@@ -1,5 +1,6 @@
 import type { Finding } from "../base/diagnosis.ts";
 import { readTokenFile } from "./live-tokens.ts";
+import { secretNames } from "./secrets.ts";
 import { TokenFileError } from "./token-file.ts";
 
 /** Whether the tokens file can be used, and how much is in it: never what. */
@@ -15,6 +16,20 @@ export async function diagnoseTokens(path: string): Promise<Finding> {
   } catch (error) {
     if (!(error instanceof TokenFileError)) throw error;
     const { message, fix = `Correct ${path}, or name another file with --tokens` } = error;
+    return { subject, status: "missing", found: message, fix };
+  }
+}
+
+/** Whether the secrets can be used, and how many a file has: never which. */
+export async function diagnoseSecrets(place: string): Promise<Finding> {
+  const subject = "secrets";
+  try {
+    const count = await secretNames(place);
+    const found = count === undefined ? `the directory ${place}` : counted(count, "secret");
+    return { subject, status: "ok", found };
+  } catch (error) {
+    if (!(error instanceof TokenFileError)) throw error;
+    const { message, fix = `Correct ${place}, or name another with --secrets` } = error;
     return { subject, status: "missing", found: message, fix };
   }
 }

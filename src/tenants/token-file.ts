@@ -1,5 +1,7 @@
 import { type Document, isMap, isNode, LineCounter, type Node, parseDocument, visit } from "yaml";
 import { z } from "zod";
+import type { TenantQuota } from "../base/tenant-quota.ts";
+import { parseCpus, parseSize, ValueError } from "../config/values.ts";
 import { TOKEN_ID } from "./token.ts";
 
 /** A tokens file that cannot be used. The message says what is wrong, and where. */
@@ -44,8 +46,51 @@ const token = z.strictObject({
   note: z.string().max(MAX_NOTE, `is longer than ${MAX_NOTE} characters`).optional(),
 });
 
+const quotaCount = (min: number) => {
+  const problem = `is not a whole number of ${min} or more`;
+  return z.int(problem).min(min, problem).optional();
+};
+/** A value as the service's options write it. */
+const written = (read: (text: string) => number) =>
+  z
+    .union([z.string(), z.number()], "is not a text or number")
+    .transform((value, context) => {
+      try {
+        return read(String(value));
+      } catch (error) {
+        if (!(error instanceof ValueError)) throw error;
+        context.addIssue({ code: "custom", message: error.message });
+        return z.NEVER;
+      }
+    })
+    .optional();
+
+const quota = z
+  .strictObject(
+    {
+      sandboxes: quotaCount(0),
+      memory: written(parseSize),
+      cpus: written(parseCpus),
+      pids: quotaCount(1),
+      execs: quotaCount(0),
+      creates_per_second: z
+        .number("is not a number above 0")
+        .positive("is not a number above 0")
+        .max(1_000_000, "is above 1000000")
+        .optional(),
+      transcripts: written(parseSize),
+    },
+    "is not a map of quotas",
+  )
+  .transform((found) => defined(toQuota(found)));
+
+const tenant = z.strictObject(
+  { quota: quota.optional(), secrets: z.array(z.string(), "is not a list of secrets").optional() },
+  "is not a tenant: write {}, or its quota and secrets",
+);
+
 const tokensFile = z.strictObject({
-  tenants: z.record(tenantName, z.strictObject({}).nullable(), "is not a map of tenants"),
+  tenants: z.record(tenantName, tenant.nullable(), "is not a map of tenants"),
   tokens: z.array(token, "is not a list of tokens").max(MAX_TOKENS, `has more than ${MAX_TOKENS} tokens`),
 });
 
@@ -54,9 +99,37 @@ export type TokenRecord = z.output<typeof token>;
 
 /** Who may call. */
 export interface TokenTable {
-  readonly tenants: ReadonlySet<string>;
+  /** The quotas that the file gives each; the service's options give the others. */
+  readonly tenants: ReadonlyMap<string, TenantQuota>;
+  /** The names of the secrets that each tenant may use; a tenant without any is not there. */
+  readonly grants?: ReadonlyMap<string, ReadonlySet<string>>;
   /** By id, in the order of the file. */
   readonly tokens: ReadonlyMap<string, TokenRecord>;
+}
+
+function toQuota(found: {
+  readonly sandboxes?: number | undefined;
+  readonly memory?: number | undefined;
+  readonly cpus?: number | undefined;
+  readonly pids?: number | undefined;
+  readonly execs?: number | undefined;
+  readonly creates_per_second?: number | undefined;
+  readonly transcripts?: number | undefined;
+}): TenantQuota {
+  return {
+    sandboxes: found.sandboxes,
+    memoryBytes: found.memory,
+    cpuMillis: found.cpus,
+    pids: found.pids,
+    execs: found.execs,
+    createsPerSecond: found.creates_per_second,
+    transcriptBytes: found.transcripts,
+  };
+}
+
+/** Without the keys that are unset, which would hide the service's own. */
+function defined(quota: TenantQuota): TenantQuota {
+  return Object.fromEntries(Object.entries(quota).filter(([, limit]) => limit !== undefined));
 }
 
 /** @throws TokenFileError for what cannot be the name of a tenant */
@@ -100,10 +173,11 @@ export function readTokenDocument(
   const found = tokensFile.safeParse(document.toJS());
   if (!found.success) throw faultOf(document, found.error.issues[0], fault);
   const { tenants, tokens } = found.data;
-  const names = Object.keys(tenants);
-  if (names.length > MAX_TENANTS)
+  const named = new Map(Object.entries(tenants).map(([name, tenant]) => [name, tenant?.quota ?? {}]));
+  if (named.size > MAX_TENANTS)
     throw fault(document.get("tenants", true), `tenants has more than ${MAX_TENANTS} tenants`);
-  const table = { tenants: new Set(names), tokens: new Map<string, TokenRecord>() };
+  const grants = new Map(Object.entries(tenants).map(([name, of]) => [name, new Set(of?.secrets)] as const));
+  const table = { tenants: named, grants, tokens: new Map<string, TokenRecord>() };
   for (const [index, record] of tokens.entries()) {
     const node = (key: string) => document.getIn(["tokens", index, key], true);
     if (table.tokens.has(record.id)) throw fault(node("id"), `id: two tokens have the id ${record.id}`);

@@ -1,3 +1,5 @@
+import { ATTACK_DEFECTS } from "./attacks.ts";
+import { AUDIT_DEFECTS } from "./audit.ts";
 import type { Defect } from "./defect.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
 import { EGRESS_DEFECTS } from "./egress.ts";
@@ -7,6 +9,8 @@ import { HOST_DEFECTS } from "./host.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
+import { SECRET_DEFECTS } from "./secrets.ts";
+import { SECURITY_DEFECTS } from "./security.ts";
 import { SESSION_DEFECTS } from "./sessions.ts";
 import { STATE_DEFECTS } from "./state.ts";
 import { TENANT_DEFECTS } from "./tenants.ts";
@@ -15,6 +19,8 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 
 /** Every defect that `npm run test:defects` puts back. An area's own are in a file beside. */
 export const DEFECTS: readonly Defect[] = [
+  ...ATTACK_DEFECTS,
+  ...AUDIT_DEFECTS,
   ...DOCKER_DEFECTS,
   ...EGRESS_DEFECTS,
   ...FILE_DEFECTS,
@@ -23,6 +29,8 @@ export const DEFECTS: readonly Defect[] = [
   ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,
+  ...SECURITY_DEFECTS,
+  ...SECRET_DEFECTS,
   ...SESSION_DEFECTS,
   ...STATE_DEFECTS,
   ...TENANT_DEFECTS,

@@ -3,6 +3,21 @@ import type { Defect } from "./defect.ts";
 /** Those of the Docker engine. */
 export const DOCKER_DEFECTS: readonly Defect[] = [
   {
+    name: "a sandbox has no limit of processes where the daemon has no control groups",
+    changes: [
+      {
+        file: "src/engine/docker/info.ts",
+        from: "[spec.resources.pidsLimit > 0,",
+        to: "[false,",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/limits.test.ts",
+      title: "a sandbox is refused by a daemon that lacks %s, never unlimited",
+      row: "pidsLimit",
+    },
+  },
+  {
     name: "whoever has the name of a pipe can open it",
     changes: [
       {

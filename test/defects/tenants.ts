@@ -3,12 +3,59 @@ import type { Defect } from "./defect.ts";
 const ACCESS = "test/integration/tenants/access.test.ts";
 const RELOAD = "test/integration/tenants/reload.test.ts";
 const ISOLATION = "test/integration/tenants/isolation.test.ts";
+const QUOTAS = "test/unit/sandboxes/tenant-quotas.test.ts";
+const QUOTAS_SHOWN = "test/integration/tenants/quotas.test.ts";
 const COMMAND = "test/integration/cli/token.test.ts";
 const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
 const IDS = "every method that takes an id: another tenant's is not there";
 
 /** Of tokens, scopes and tenants. */
 export const TENANT_DEFECTS: readonly Defect[] = [
+  {
+    name: "a tenant's sandboxes are not held to its quotas",
+    changes: [
+      {
+        file: "src/sandboxes/tenant-quotas.ts",
+        from: "if (limit === undefined || used[name] + amount <= limit) continue;",
+        to: "if (limit === undefined || amount <= limit) continue;",
+      },
+    ],
+    test: {
+      file: QUOTAS,
+      title: "%s: the third sandbox is refused, takes nothing, and fits once another is gone",
+      row: "memory_bytes",
+    },
+  },
+  {
+    name: "a tenant's creates are not limited in rate",
+    changes: [
+      {
+        file: "src/sandboxes/tenant-quotas.ts",
+        from: "    this.#spendCreate(owner);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: QUOTAS,
+      title:
+        "creates: a second's worth at once, then as fast as they refill; retry_after is when the next fits",
+    },
+  },
+  {
+    name: "a create that fails keeps what it reserved of a quota",
+    changes: [
+      {
+        file: "src/sandboxes/capacity.ts",
+        from: "      share.release();\n      place.release();",
+        to: "      place.release();",
+      },
+    ],
+    test: {
+      file: QUOTAS_SHOWN,
+      title:
+        "a tenant is held to its quotas, also after a restart and a change of the file, and another is not",
+    },
+  },
   {
     name: "a token is known by its id alone",
     changes: [
@@ -19,6 +66,17 @@ export const TENANT_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: ACCESS, title: EVERY_METHOD, row: "a wrong secret, over gRPC" },
+  },
+  {
+    name: "whoever opens a stream of requests reaches its handler",
+    changes: [
+      {
+        file: "src/server/routes.ts",
+        from: "return admit(context);",
+        to: 'return method.methodKind === "bidi_streaming" ? undefined : admit(context);',
+      },
+    ],
+    test: { file: ACCESS, title: EVERY_METHOD, row: "no token, over gRPC" },
   },
   {
     name: "an expired token is let in",
@@ -82,7 +140,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
       {
         file: "src/tenants/live-tokens.ts",
         from: "      this.#problem = error instanceof Error",
-        to: "      this.#table = { tenants: new Set(), tokens: new Map() };\n      this.#problem = error instanceof Error",
+        to: "      this.#table = { tenants: new Map(), tokens: new Map() };\n      this.#problem = error instanceof Error",
       },
     ],
     test: {

@@ -14,7 +14,8 @@ export default async function setup(): Promise<() => Promise<void>> {
   } catch (error) {
     throw new Error("The tests need a Docker daemon. Run them with: npm test", { cause: error });
   }
-  process.env.BERTH_TEST_RUN = randomBase32(8);
+  // Each project that has tests in the run comes here.
+  process.env.BERTH_TEST_RUN ??= randomBase32(8);
   return async () => {
     await rm(dataDirs(), { recursive: true, force: true });
     const count = await removeContainers(instancePrefix());

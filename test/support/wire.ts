@@ -57,6 +57,11 @@ export interface Sandbox {
 }
 
 export interface Stats {
+  readonly tenant_quotas: readonly {
+    readonly quota: string;
+    readonly used: number;
+    readonly limit?: number | null;
+  }[];
   readonly total_sandboxes: number;
   readonly active_operations: number;
   readonly max_sandboxes: number;

@@ -86,7 +86,7 @@ export function streamName(stream: OutputStream): "stdout" | "stderr" {
 export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxSpecSchema> {
   const { memoryBytes = 0, cpuMillis = 0, pidsLimit = 0, diskBytes = 0, network, mounts = [] } = spec;
   const { egressDomains = [] } = spec;
-  const { idleTimeoutMs, maxLifetimeMs, commandTimeoutMs, env, labels, ...texts } = spec;
+  const { idleTimeoutMs, maxLifetimeMs, commandTimeoutMs, env, secretEnv, labels, ...texts } = spec;
   const { image = "", workingDir = "", user = "", runtime = "" } = texts;
   return {
     image,
@@ -94,6 +94,7 @@ export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxS
     user,
     runtime,
     ...(env && { env: { ...env } }),
+    secretEnv: { ...secretEnv },
     ...(labels && { labels: { ...labels } }),
     ...((memoryBytes || cpuMillis || pidsLimit || diskBytes) && {
       resources: { memoryBytes: BigInt(memoryBytes), cpuMillis, pidsLimit, diskBytes: BigInt(diskBytes) },
@@ -115,10 +116,11 @@ export function specMessage(spec: SandboxSpec): MessageInitShape<typeof SandboxS
 }
 
 function spec(message: SandboxSpecMessage): SandboxSpec {
-  const { image, env, workingDir, user, resources, network, labels, runtime } = message;
+  const { image, env, secretEnv, workingDir, user, resources, network, labels, runtime } = message;
   return {
     image,
     env,
+    secretEnv,
     workingDir,
     user,
     memoryBytes: Number(resources?.memoryBytes ?? 0),

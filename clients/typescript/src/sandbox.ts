@@ -15,6 +15,10 @@ const RECONNECT_MS = 10_000;
 export interface CommandOptions extends CallSettings {
   /** Environment, over the sandbox's own. */
   readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Variables with the names of the service's secrets that are their values. */
+  readonly secretEnv?: Readonly<Record<string, string>> | undefined;
+  /** Whether those values are replaced by "[redacted]" in what it writes. Default false. */
+  readonly redactSecrets?: boolean | undefined;
   /** Where it starts: absolute, or relative to the sandbox's own. */
   readonly workingDir?: string | undefined;
   /** Who it runs as: a name or "uid[:gid]". Default: the sandbox's. */
@@ -219,11 +223,14 @@ export class Sandbox implements AsyncDisposable {
     return { requestId: newRequestId(), sandboxId: this.sandboxId };
   }
 
-  #commandFields(line: Command, { env, workingDir, user, timeoutMs, stdin, runId }: CommandOptions) {
+  #commandFields(line: Command, options: CommandOptions) {
+    const { env, secretEnv, redactSecrets = false, workingDir, user, timeoutMs, stdin, runId } = options;
     return {
       sandboxId: this.sandboxId,
       command: command(line),
       env: env ? { ...env } : {},
+      secretEnv: { ...secretEnv },
+      redactSecrets,
       workingDir: workingDir ?? "",
       user: user ?? "",
       timeout: duration(timeoutMs),

@@ -21,7 +21,7 @@ export class Sandboxes {
    *
    * `sandboxId`: an id of your own. Such a create is not made again where the connection breaks.
    *
-   * Throws IMAGE_UNAVAILABLE, SANDBOX_LIMIT, SANDBOX_EXISTS, NOT_ALLOWED, INVALID_ARGUMENT, SANDBOX_START_FAILED,
+   * Throws IMAGE_UNAVAILABLE, SANDBOX_LIMIT, TENANT_QUOTA, SANDBOX_EXISTS, NOT_ALLOWED, INVALID_ARGUMENT, SANDBOX_START_FAILED,
    * UNSUPPORTED.
    */
   async create({ sandboxId = "", signal, ...spec }: CreateOptions = {}): Promise<Sandbox> {

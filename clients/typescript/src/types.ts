@@ -50,6 +50,8 @@ export interface SandboxSpec {
   readonly image?: string;
   /** Environment of every command. */
   readonly env?: Readonly<Record<string, string>>;
+  /** Variables of every command, with the names of the service's secrets that are their values. */
+  readonly secretEnv?: Readonly<Record<string, string>>;
   /** Where commands start. Default /workspace. */
   readonly workingDir?: string;
   /** Who commands run as: a name or "uid[:gid]". Default: the image's. */

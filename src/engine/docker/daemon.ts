@@ -30,6 +30,7 @@ export class Daemon {
   readonly #docker: Docker;
   readonly #agent: HttpAgent;
   readonly #callTimeoutMs: number;
+  #isPodman: boolean | undefined;
 
   /** `host` is written as in `DOCKER_HOST`, which is its default: `unix:///path` or `tcp://host:port`. */
   constructor(options: { readonly host?: string | undefined; readonly callTimeoutMs: number }) {
@@ -82,6 +83,15 @@ export class Daemon {
       clearTimeout(timer);
       signal?.removeEventListener("abort", onAbort);
     }
+  }
+
+  /** Whether it is Podman's service, which answers Docker's API with differences of its own. */
+  async isPodman(): Promise<boolean> {
+    if (this.#isPodman === undefined) {
+      const { Components } = await this.call("asking for its version", (docker) => docker.version());
+      this.#isPodman = Components?.some(({ Name }) => Name === "Podman Engine") ?? false;
+    }
+    return this.#isPodman;
   }
 
   /** Closes idle connections. */

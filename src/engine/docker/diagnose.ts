@@ -39,7 +39,11 @@ export async function diagnoseDocker(
       (docker): Promise<DaemonFacts> => docker.info(),
     );
     return [
-      { subject: "docker daemon", status: "ok", found: `Docker ${info.version} at ${place}` },
+      {
+        subject: "docker daemon",
+        status: "ok",
+        found: `${(await daemon.isPodman()) ? "Podman" : "Docker"} ${info.version} at ${place}`,
+      },
       { subject: "isolation", status: "ok", found: describeIsolation(info.isolation) },
       ...capabilities(info, facts),
       ...diagnoseRuntimes(facts, options.allowedRuntimes ?? {}),

@@ -50,6 +50,7 @@ import { daemonOpenFilesLimit, readInfo, requireCapabilities } from "./info.ts";
 import { type LateTarget, lateTarget, MountStage, mountLate, overlap } from "./mounts.ts";
 import { OutsideViews } from "./outside-views.ts";
 import { Pauses } from "./pauses.ts";
+import { updateInPodman } from "./podman.ts";
 import { Spawner } from "./spawner.ts";
 
 /** Timeouts of calls to Docker, in milliseconds. */
@@ -123,6 +124,8 @@ export class DockerEngine implements Engine {
   readonly #users = new Map<string, string>();
   /** Containers that take mounts until somebody uses them. */
   readonly #lateTargets = new Map<string, LateTarget>();
+  /** Containers that this engine removes just now: to Podman they are exited ones meanwhile. */
+  readonly #removing = new Set<string>();
   /** Undefined where all streams go through the daemon. */
   readonly #pipes: ContainerPipes | undefined;
   readonly #orphanedPipes: OrphanedPipes;
@@ -161,9 +164,11 @@ export class DockerEngine implements Engine {
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
     const runtimes = this.#options.allowedRuntimes ?? {};
+    // The firewall's rules are for Docker's bridge; what holds on Podman's is not known.
+    const egress = !(await this.#daemon.isPodman()) && (await this.#egress.available());
     this.#info = await readInfo(
       this.#daemon,
-      { runtimes, egress: await this.#egress.available(), egressDomains: this.#seesProcesses },
+      { runtimes, egress, egressDomains: this.#seesProcesses },
       { signal },
     );
     return this.#info;
@@ -201,9 +206,11 @@ export class DockerEngine implements Engine {
     try {
       const make = (pipes: string | undefined) =>
         this.#maker.create(containerConfig(spec, { ...facts, mounts: staged.mounts, inert, pipes }), signal);
-      const { id: ref, owner } = sharesKernel
-        ? await this.#withPipes(labels.user, name, spec, make)
-        : await this.#withoutPipes(make);
+      // Podman starts commands with pipes too slowly, or not at all.
+      const { id: ref, owner } =
+        sharesKernel && !(await this.#daemon.isPodman())
+          ? await this.#withPipes(labels.user, name, spec, make)
+          : await this.#withoutPipes(make);
       this.#users.set(ref, labels.user);
       const late = inert === undefined ? undefined : lateTarget(await this.#inspect(ref, signal), owner);
       if (late !== undefined) this.#lateTargets.set(ref, late);
@@ -234,20 +241,27 @@ export class DockerEngine implements Engine {
   }
 
   async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    const limits = resourceLimits(resources);
+    const isPodman = await this.#daemon.isPodman();
     await this.#daemon.call(
       "changing a container's limits",
-      (docker, abortSignal) => docker.getContainer(ref).update({ ...resourceLimits(resources), abortSignal }),
+      (docker, abortSignal) =>
+        isPodman
+          ? updateInPodman(docker, ref, limits, abortSignal)
+          : docker.getContainer(ref).update({ ...limits, abortSignal }),
       { signal },
     );
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
     this.#spawner.end(ref);
+    this.#removing.add(ref);
     const stuck = setTimeout(() => void this.#outside.known(ref)?.killAll(), STUCK_REMOVAL_MS).unref();
     try {
       await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     } finally {
       clearTimeout(stuck);
+      this.#removing.delete(ref);
     }
     this.#users.delete(ref);
     this.#lateTargets.delete(ref);
@@ -437,7 +451,9 @@ export class DockerEngine implements Engine {
   async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
     try {
       const { State: state } = await this.#inspect(ref, signal);
-      return state.Status === "removing" ? undefined : ended(state.ExitCode, state.OOMKilled);
+      return state.Status === "removing" || this.#removing.has(ref)
+        ? undefined
+        : ended(state.ExitCode, state.OOMKilled);
     } catch (error) {
       if (error instanceof BerthError && error.reason === "SANDBOX_TERMINATED") return undefined;
       throw error;

@@ -34,7 +34,9 @@ function answerError({ statusCode, text }: DaemonAnswer, doing: string, cause: u
   if (/no such image|manifest unknown/i.test(text)) {
     return new BerthError("IMAGE_UNAVAILABLE", "The image is not on the engine's machine.", { cause });
   }
-  if (/no such (container|exec)|is not running|is dead|marked for removal/i.test(text)) {
+  if (
+    /no such (container|exec)|is not running|on running containers|is dead|marked for removal/i.test(text)
+  ) {
     return new BerthError("SANDBOX_TERMINATED", "The sandbox's container is gone or no longer runs.", {
       cause,
     });

@@ -26,7 +26,8 @@ export function watchEvents(
       const stream = await docker.getEvents({
         filters: {
           type: ["container"],
-          event: ["die", "destroy"],
+          // The last two are Podman's words for them; what it reports is "die" and "remove".
+          event: ["die", "destroy", "died", "remove"],
           label: [`${INSTANCE_LABEL}=${instance}`],
         },
         abortSignal,
@@ -63,6 +64,7 @@ async function* translateEvents(
           break;
         }
         case "destroy":
+        case "remove":
           yield { type: "removed", ref, sandboxId };
           break;
       }

@@ -63,6 +63,8 @@ const SETUP_MARKERS = {
  * The main process of every sandbox, as root: creates the working dir, gives it
  * and the `giveToUser` mounts to the user, reports that it is ready and then
  * blocks in a read, which SIGTERM ends at once and which needs no further process.
+ * It is a writer of its own stdin, where it can be: Podman closes that with the
+ * first attachment.
  *
  * It looks user names up in the container's own files, as Docker does. printf
  * assembles the markers, so that no error message that quotes the script can be
@@ -101,6 +103,7 @@ done
 ${PRINT_ID_RANGES}
 printf 'berth-owner %s\\n' "$owner"
 printf 'berth-%s\\n' ready
+if true <>/proc/self/fd/0; then exec <>/proc/self/fd/0; fi 2>/dev/null
 read -r x
 `;
 

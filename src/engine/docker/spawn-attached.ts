@@ -52,15 +52,21 @@ async function start(
   { request, sink, leftovers, signal }: ExecStart,
 ): Promise<AttachedProcess> {
   const tty = request.terminal !== undefined;
-  const socket = await daemon.call(
-    "starting a process",
-    async (_, abortSignal) => {
-      const opened = await exec.start({ hijack: true, stdin: request.stdin, Tty: tty, abortSignal });
-      if (abortSignal.aborted) opened.destroy();
-      return opened;
-    },
-    { signal },
-  );
+  const socket = await daemon
+    .call(
+      "starting a process",
+      async (_, abortSignal) => {
+        const opened = await exec.start({ hijack: true, stdin: request.stdin, Tty: tty, abortSignal });
+        if (abortSignal.aborted) opened.destroy();
+        return opened;
+      },
+      { signal },
+    )
+    .catch((error: BerthError) => {
+      // Podman refuses here what Docker reports as output.
+      const words = answerTo(error)?.text ?? "";
+      throw NO_SUCH_USER.test(words) ? startError(daemonWords(words)) : error;
+    });
   try {
     if (request.input) socket.write(request.input);
     await proveStarted(daemon, exec, socket, tty, signal);
@@ -77,7 +83,7 @@ async function start(
 
 /**
  * Waits until the process runs, without losing what it writes. Its first bytes
- * prove that, unless they could be Docker's own report, which ends in CR LF.
+ * prove that, unless they could be the daemon's own report.
  * Then, and while it is silent, Docker is polled: a process that started has a
  * pid, one that failed has an exit code and none.
  */
@@ -87,16 +93,20 @@ async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boo
   try {
     for (let pauseMs = 10; performance.now() < deadline; pauseMs = Math.min(pauseMs * 1.25, 250)) {
       const chunk = await Promise.race([first.chunk, sleep(pauseMs)]);
-      if (chunk && !chunk.subarray(-2).equals(CR_LF)) return;
+      if (chunk && !maybeReport(chunk, tty)) return;
       const state = await daemon.call(
         "asking for a process's state",
         (_, abortSignal) => exec.inspect({ abortSignal }),
         { signal },
       );
       if (state.Pid > 0) return;
-      if (state.ExitCode !== null) {
-        const report = (await Promise.race([first.chunk, sleep(1000)])) ?? Buffer.alloc(0);
-        throw startError(daemonWords(report.toString("utf8", tty ? 0 : 8)));
+      // Podman has no pid of a process that has ended, and 0 as the exit code before the start too.
+      if (state.ExitCode === 0 && chunk !== undefined) return;
+      if (state.ExitCode !== null && state.ExitCode !== 0) {
+        const output = (await Promise.race([first.chunk, sleep(1000)])) ?? Buffer.alloc(0);
+        const report = output.toString("utf8", tty ? 0 : HEADER_BYTES);
+        if ((await daemon.isPodman()) && !report.startsWith(PODMAN_REPORT)) return;
+        throw startError(daemonWords(report));
       }
       if (chunk !== undefined) await sleep(pauseMs);
     }
@@ -109,6 +119,16 @@ async function proveStarted(daemon: Daemon, exec: Exec, socket: Duplex, tty: boo
 }
 
 const CR_LF = Buffer.from("\r\n");
+/** Of the frame before the first bytes, where there is no terminal. */
+const HEADER_BYTES = 8;
+const PODMAN_REPORT = "Error: ";
+
+/** Whether output may be the daemon's: Docker's ends in CR LF, Podman's begins with a word. */
+function maybeReport(output: Buffer, tty: boolean): boolean {
+  const at = tty ? 0 : HEADER_BYTES;
+  const begin = output.toString("latin1", at, at + PODMAN_REPORT.length);
+  return output.subarray(-2).equals(CR_LF) || begin === PODMAN_REPORT;
+}
 
 /** The first bytes of a stream, which stay in it; null where it ends without any. Stopping pauses the stream. */
 function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonly stop: () => void } {
@@ -129,9 +149,11 @@ function peek(socket: Duplex): { readonly chunk: Promise<Buffer | null>; readonl
   return { chunk: promise, stop };
 }
 
+const NO_SUCH_USER = /unable to find (user|group)|no matching entries in|uids and gids must be/i;
+
 function startError(report: string): BerthError {
   const cause = new Error(report);
-  if (/unable to find (user|group)|no matching entries in|uids and gids must be/i.test(report)) {
+  if (NO_SUCH_USER.test(report)) {
     return new BerthError("INVALID_ARGUMENT", `user: ${report}`, { metadata: { field: "user" }, cause });
   }
   if (/executable file not found|no such file or directory/i.test(report)) {
@@ -250,7 +272,10 @@ class AttachedProcess implements SpawnedProcess {
         this.#exec.resize({ w: size.columns, h: size.rows, abortSignal }),
       );
     } catch (error) {
-      if (!answerTo(error)) throw error;
+      const answer = answerTo(error);
+      if (answer === undefined) throw error;
+      // Podman's way to say that it is done.
+      if (answer.statusCode === 201) return;
       throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.", { cause: error });
     }
   }

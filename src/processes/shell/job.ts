@@ -9,6 +9,10 @@ export interface JobRequest {
   readonly argv: readonly string[];
   /** The whole environment that Berth sets: the sandbox's and the command's. The image's own comes below it. */
   readonly env: Readonly<Record<string, string>>;
+  /** Variables and the names of the secrets that are their values; over `env`. */
+  readonly secretEnv?: Readonly<Record<string, string>>;
+  /** Whether the values of its secrets are taken out of its output. */
+  readonly redactSecrets?: boolean;
   /** Absolute. */
   readonly workingDir: string;
   /** Empty: the engine's default. */

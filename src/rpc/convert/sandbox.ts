@@ -35,6 +35,7 @@ import {
   labels,
   msToDuration,
   msToTimestamp,
+  secretReferences,
 } from "../validate/fields.ts";
 
 const MAX_MOUNTS = 32;
@@ -95,6 +96,7 @@ export function fromWireSpec(spec: WireSpec | undefined): RequestedSpec {
   return {
     image: checkText("spec.image", spec.image, 512) || undefined,
     env: environment("spec.env", spec.env),
+    secretEnv: secretReferences("spec.secret_env", spec.secretEnv),
     workingDir: spec.workingDir === "" ? undefined : absolutePath("spec.working_dir", spec.workingDir),
     user: checkText("spec.user", spec.user, 256) || undefined,
     memoryBytes: unsetIfZero(
@@ -200,6 +202,7 @@ function toWireSpec(spec: SandboxSpec): MessageInitShape<typeof SandboxSchema>["
   return {
     image: spec.image,
     env: { ...spec.env },
+    secretEnv: { ...spec.secretEnv },
     workingDir: spec.workingDir,
     user: spec.user,
     resources: {

@@ -181,6 +181,32 @@ export function environment(
   return variables;
 }
 
+const MAX_SECRET_VARIABLES = 64;
+
+/**
+ * Takes variables with the names of the secrets that are their values, at most 64.
+ *
+ * @throws BerthError `INVALID_ARGUMENT` that names the variable
+ */
+export function secretReferences(
+  field: string,
+  variables: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  const names = Object.entries(environment(field, variables));
+  if (names.length > MAX_SECRET_VARIABLES) {
+    throw invalidArgument(
+      field,
+      `has ${names.length} variables; at most ${MAX_SECRET_VARIABLES} may hold secrets`,
+    );
+  }
+  for (const [variable, name] of names) {
+    const at = `${field}[${JSON.stringify(variable.slice(0, 100))}]`;
+    if (name === "") throw invalidArgument(at, "names no secret");
+    checkText(at, name, 253);
+  }
+  return variables;
+}
+
 const MAX_NAME_BYTES = 255;
 
 /**

@@ -135,7 +135,10 @@ export class InterpreterProcess {
     const { env, workingDir } = place;
     const job = await host.runner.start(
       sandbox,
-      { argv: language.argv, env, workingDir, user: sandbox.user, stdin: true, terminal: undefined },
+      {
+        ...{ argv: language.argv, env, secretEnv: sandbox.spec.secretEnv, workingDir },
+        ...{ user: sandbox.user, stdin: true, terminal: undefined },
+      },
       (stream, chunk) => {
         if (started === undefined) early.push([stream, chunk]);
         else started.#channelOfJob.taker?.(stream, chunk);

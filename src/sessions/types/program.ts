@@ -84,7 +84,10 @@ export class Program {
     const { argv, env, workingDir, output } = request;
     const job = await host.runner.start(
       sandbox,
-      { argv, env, workingDir, user: sandbox.user, stdin: true, terminal: undefined },
+      {
+        ...{ argv, env, secretEnv: sandbox.spec.secretEnv, workingDir },
+        ...{ user: sandbox.user, stdin: true, terminal: undefined },
+      },
       (stream, chunk) => {
         if (stream === "stdout") return output(chunk);
         const tail = tailOf(program === undefined ? said : program.#said, chunk);

@@ -34,6 +34,16 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
     lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
     writes: ['"labels":{"made-by":"acme"}', "dashboard"],
   },
+  "docs/how-to/audit.md": {
+    before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
+    lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
+    writes: ["berth.v1.SandboxService/CreateSandbox\t", "audit-log"],
+  },
+  "docs/how-to/secrets.md": {
+    before: 'alias berth="$PWD/bin/berth"; cd "$HOME"',
+    lasting: [{ line: /^berth serve/, ready: 'grep -q "berth listens" "$HOME/lasting.log"' }],
+    writes: ["the token is [redacted]\n", "10 characters\n", "1 secret"],
+  },
   "clients/typescript/README.md": {
     service: true,
     // typescript-package.test.ts packs and installs it.

@@ -34,7 +34,7 @@ export class FileBench {
   readonly sandboxes: Manager;
   readonly sandbox: SandboxName;
   readonly log: MemoryLog;
-  readonly #instance: string;
+  readonly instance: string;
   readonly #engine: DockerEngine;
 
   private constructor(parts: {
@@ -49,7 +49,7 @@ export class FileBench {
     this.sandboxes = parts.sandboxes;
     this.sandbox = parts.sandbox;
     this.log = parts.log;
-    this.#instance = parts.instance;
+    this.instance = parts.instance;
     this.#engine = parts.engine;
   }
 
@@ -177,7 +177,7 @@ export class FileBench {
 
   /** Runs a shell line in the container as root; fails unless it ends with code 0. */
   async sh(line: string): Promise<Buffer> {
-    const container = await containerOf(this.#instance, this.sandbox.sandboxId);
+    const container = await containerOf(this.instance, this.sandbox.sandboxId);
     const { stdout, stderr, exitCode } = await rawExec(container, ["/bin/sh", "-c", line]);
     if (exitCode !== 0) throw new Error(`exit code ${exitCode} of ${line}: ${stderr}`);
     return stdout;
@@ -188,7 +188,7 @@ export class FileBench {
     const { activeOperations } = this.sandboxes.get(this.sandbox);
     await this.sandboxes.shutdown({ leave: false, timeoutMs: 30_000 });
     await this.#engine.close();
-    await expectNoContainers(this.#instance);
+    await expectNoContainers(this.instance);
     expect(activeOperations).toBe(0);
     expect(this.log.errors).toEqual([]);
   }

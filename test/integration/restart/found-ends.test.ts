@@ -1,6 +1,7 @@
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test } from "vitest";
+import { Seal } from "../../../src/state/seal.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { containerOf, processesIn, rawExec } from "../../support/docker.ts";
@@ -44,11 +45,12 @@ afterEach(async () => {
 
 /** Waits until the store has what commands wrote so far, as the service that is killed leaves it. */
 async function kept(ids: readonly string[], stdoutBytes: number): Promise<void> {
+  const seal = Seal.ofFile(path.join(service.dataDir, "key"));
   const store = new DatabaseSync(path.join(service.dataDir, "berth.db"), { readOnly: true });
   const find = store.prepare("SELECT facts FROM processes WHERE process_id = ?");
   const isKept = (id: string): boolean => {
     const facts = find.get(id)?.facts;
-    return facts !== undefined && JSON.parse(String(facts)).written.stdout >= stdoutBytes;
+    return facts !== undefined && JSON.parse(seal.openText(facts)).written.stdout >= stdoutBytes;
   };
   await eventually(() => ids.every(isKept), SOON).finally(() => store.close());
 }

@@ -171,7 +171,7 @@ test("what was committed is there after the process was killed, and the next one
   const next = Store.open(dataDir);
   expect(next.instance).toBe("killed");
   next.close();
-  expect(readdirSync(dataDir).sort()).toEqual(["berth.db", "lock"]);
+  expect(readdirSync(dataDir).sort()).toEqual(["berth.db", "key", "lock"]);
 });
 
 describe("a transaction", () => {

@@ -99,20 +99,53 @@ test.each(CALLS)(
   async (_title, name, protocol) => {
     const caller = callers[name] as Caller;
     expect(methods.length).toBeGreaterThan(60);
+    const before = await handledCalls();
     const wrong = await Promise.all(
       methods.map(async (method) => {
         const type = contentType(protocol, method);
         if (type === undefined) return [];
         const wanted = wantedOf(caller, method);
-        // Whoever is refused gets the answer while the request is still open: no handler has had a message.
-        const code = await call(method, { ...caller.headers, "content-type": type }, wanted !== "in");
-        const isIn = code !== "Unauthenticated" && code !== "PermissionDenied" && code !== NO_ANSWER;
-        return (wanted === "in" ? isIn : code === wanted) ? [] : [`${pathOf(method)}: ${code}`];
+        const headers = { ...caller.headers, "content-type": type };
+        // Whoever is refused gets the answer while the request is still open, and no other with a whole one.
+        const codes = [await call(method, headers, wanted !== "in")];
+        if (wanted !== "in") codes.push(await call(method, headers, false));
+        const isIn = (code: string) =>
+          code !== "Unauthenticated" && code !== "PermissionDenied" && code !== NO_ANSWER;
+        return codes.every((code) => (wanted === "in" ? isIn(code) : code === wanted))
+          ? []
+          : [`${pathOf(method)}: ${codes}`];
       }),
     );
     expect(wrong.flat()).toEqual([]);
+    const after = await handledCalls();
+    const callable = methods.filter((method) => contentType(protocol, method) !== undefined);
+    expect(new Set(callable.map(({ methodKind }) => methodKind))).toEqual(new Set(kindsOf(protocol)));
+    // Whoever is let in reaches the handler, and nobody else, whatever the kind of the method.
+    for (const method of callable) {
+      const path = pathOf(method);
+      const entered = (after[path] ?? 0) - (before[path] ?? 0);
+      expect(entered, path).toBe(wantedOf(caller, method) === "in" ? 1 : 0);
+    }
   },
 );
+
+/** How many calls have reached the handler of each method, once none is running. */
+async function handledCalls(): Promise<Readonly<Record<string, number>>> {
+  const figures = async (name: string) => {
+    const stream = session.request({ ":path": "/metrics", ...callers.admin?.headers });
+    const lines = (await buffer(stream)).toString().matchAll(/^(\w+)\{method="([^"]+)"\} (\d+)$/gm);
+    return [...lines]
+      .filter(([, found]) => found === name)
+      .map(([, , method, value]) => [`/${method}`, Number(value)] as const);
+  };
+  await eventually(async () => (await figures("berth_rpc_in_flight")).every(([, running]) => running === 0));
+  return Object.fromEntries(await figures("berth_rpc_handled_total"));
+}
+
+function kindsOf(protocol: Protocol): DescMethod["methodKind"][] {
+  const answers: DescMethod["methodKind"][] = ["unary", "server_streaming"];
+  return protocol === "JSON" ? answers : [...answers, "client_streaming", "bidi_streaming"];
+}
 
 test.each(CALLERS)("%s: every method that can be read by GET", async (name) => {
   const caller = callers[name] as Caller;

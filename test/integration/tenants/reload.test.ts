@@ -196,7 +196,8 @@ describe("a change of the file", () => {
 
 test.each([
   ["tenants: {}\ntokens:\n  - id: [\n", /^--tokens: \S+tokens\.yaml:\d+:\d+: is not YAML/],
-  ["tenants: {acme: {quota: 1}}\ntokens: []\n", /tokens\.yaml:1:18: there is no key "quota" here\.$/],
+  ["tenants: {acme: {limit: 1}}\ntokens: []\n", /tokens\.yaml:1:18: there is no key "limit" here\.$/],
+  ["tenants: {acme: {quota: 1}}\ntokens: []\n", /tokens\.yaml:1:25: quota: is not a map of quotas\.$/],
   ["tenants: {acme: }\ntokens:\n  - {id: abcd, tenant: nobody}\n", /tokens\.yaml:3:5: scope: /],
 ])("a malformed file is refused at the start, with its line: %j", async (text, message) => {
   const file = new TokensFile();

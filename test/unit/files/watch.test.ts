@@ -3,11 +3,13 @@ import { Snapshot } from "../../../src/files/watch.ts";
 
 const ROOT = "41ed 4096 0 0 1 2026-01-01 00:00:00.0 +0000";
 
+const isHidden = (name: string): boolean => name.startsWith("hidden");
+
 function snapshot(files: Record<string, string>, last?: Snapshot): Snapshot {
   const records = Object.entries({ ".": ROOT, ...files }).map(
     ([name, line]) => `//${line}//${name === "." ? name : `./${name}`}\n`,
   );
-  return new Snapshot(records.join(""), last);
+  return new Snapshot(records.join(""), isHidden, last);
 }
 
 function file(
@@ -57,4 +59,11 @@ test("the directory itself is not an entry", () => {
   expect(before.size).toBe(0);
   expect(before.inode).toBe("1");
   expect(snapshot({ a: file(9) }).size).toBe(1);
+});
+
+test("what is hidden neither counts nor changes", () => {
+  const before = snapshot({ a: file(2) });
+  const after = snapshot({ a: file(2), hidden: file(3), b: file(4) }, before);
+  expect(after.size).toBe(2);
+  expect(after.since(before)).toMatchObject([{ type: "CREATED", name: "b" }]);
 });

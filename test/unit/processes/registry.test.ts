@@ -6,6 +6,7 @@ import type { Command } from "../../../src/processes/record.ts";
 import { ProcessRegistry } from "../../../src/processes/registry.ts";
 import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
+import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 
@@ -17,7 +18,7 @@ const nobody = () => Promise.reject(new Error("nothing is run here"));
 function newRegistry() {
   const clock = new ManualClock();
   const forgotten: string[] = [];
-  const registry = new ProcessRegistry(clock, ({ id }) => forgotten.push(id));
+  const registry = new ProcessRegistry(clock, new TenantQuotas(clock), ({ id }) => forgotten.push(id));
   const parts: ProcessParts = {
     runner: { start: nobody },
     control: new ProcessControl({

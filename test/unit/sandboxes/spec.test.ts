@@ -30,6 +30,7 @@ test("what is left out takes the source system's defaults", () => {
   expect(resolve({})).toEqual({
     image: "python:3.12-slim",
     env: { PYTHONUNBUFFERED: "1", TERM: "dumb" },
+    secretEnv: {},
     workingDir: "/workspace",
     user: "",
     resources: { memoryBytes: 512 * MIB, cpuMillis: 1000, pidsLimit: 512, diskBytes: undefined },

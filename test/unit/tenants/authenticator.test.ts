@@ -14,7 +14,15 @@ const record: TokenRecord = {
 function authenticator(changes: Partial<TokenRecord> = {}, wallMs = 0) {
   const tokens = new Map([[token.id, { ...record, ...changes }]]);
   return new TokenAuthenticator(
-    { table: { tenants: new Set(["acme", "other"]), tokens } },
+    {
+      table: {
+        tenants: new Map([
+          ["acme", {}],
+          ["other", {}],
+        ]),
+        tokens,
+      },
+    },
     { wallMs: () => wallMs },
   );
 }

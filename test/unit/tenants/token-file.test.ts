@@ -11,7 +11,7 @@ test("what is right is read", () => {
   const { tenants, tokens } = parse(
     `# ours\n${TOKENS}  - id: abcd\n    tenant: acme\n    scope: read-only # x\n    sha256: "${SHA}"\n    expires: 2030-01-01T00:00:00+01:00\n    note: n\n`,
   );
-  expect([...tenants]).toEqual(["acme"]);
+  expect([...tenants.keys()]).toEqual(["acme"]);
   expect([...tokens]).toEqual([
     [
       "abcd",
@@ -30,6 +30,24 @@ test("what is right is read", () => {
 const entry = (changes: object = {}) =>
   `${TOKENS}  - ${JSON.stringify({ id: "abcd", tenant: "acme", scope: "user", sha256: SHA, ...changes })}\n`;
 
+test("quotas are read in the units of the options; what is not there is not set", () => {
+  const { tenants } = parse(
+    "tenants:\n  a:\n    quota: {sandboxes: 0, memory: 2GiB, cpus: 1.5, pids: 9, execs: 3, creates_per_second: 0.5, transcripts: 1MiB}\n  b: {quota: {}}\n  c: {}\ntokens: []\n",
+  );
+  expect(Object.fromEntries(tenants)).toEqual({
+    a: {
+      ...{ sandboxes: 0, memoryBytes: 2 ** 31, cpuMillis: 1500, pids: 9, execs: 3 },
+      ...{ createsPerSecond: 0.5, transcriptBytes: 2 ** 20 },
+    },
+    b: {},
+    c: {},
+  });
+  // An unset key would hide the service's own quota.
+  expect(Object.keys(tenants.get("b") ?? {})).toEqual([]);
+});
+
+const withQuota = (quota: string) => `tenants:\n  a:\n    quota:\n      ${quota}\ntokens: []\n`;
+
 test.each([
   ["", "f:1:1: the file holds nothing; it takes tenants and tokens, as berth token create writes them"],
   ["tenants: {}\n", "f:1:1: tokens: is missing"],
@@ -45,6 +63,13 @@ test.each([
   [entry({ sha256: "00" }), /^f:3:\d+: sha256: is not a SHA-256/],
   [entry({ expires: "tomorrow" }), /^f:3:\d+: expires: is not a time/],
   [entry({ tenant: "other" }), /^f:3:\d+: tenant: there is no tenant "other" under tenants/],
+  [withQuota("sandboxes: -1"), "f:4:18: sandboxes: is not a whole number of 0 or more"],
+  [withQuota("execs: many"), "f:4:14: execs: is not a whole number of 0 or more"],
+  [withQuota("pids: 1.5"), "f:4:13: pids: is not a whole number of 1 or more"],
+  [withQuota("memory: 5"), 'f:4:15: memory: "5" has no unit'],
+  [withQuota("cpus: 0"), 'f:4:13: cpus: "0" is not a number of CPUs'],
+  [withQuota("creates_per_second: 0"), "f:4:27: creates_per_second: is not a number above 0"],
+  [withQuota("ram: 1GiB"), 'f:4:7: there is no key "ram" here'],
   [`${entry()}${entry().split("\n")[2]}\n`, "f:4:11: id: two tokens have the id abcd"],
 ])("%j is refused with its place", (text, message) => {
   expect(() => parse(text)).toThrow(TokenFileError);

@@ -122,6 +122,7 @@ def spec_message(spec: types.SandboxSpec) -> sandbox_pb2.SandboxSpec:
     return sandbox_pb2.SandboxSpec(
         image=spec.image,
         env=spec.env,
+        secret_env=spec.secret_env,
         working_dir=spec.working_dir,
         user=spec.user,
         resources=sandbox_pb2.Resources(
@@ -161,6 +162,7 @@ def spec_of(spec: sandbox_pb2.SandboxSpec) -> types.SandboxSpec:
     return types.SandboxSpec(
         image=spec.image,
         env=dict(spec.env),
+        secret_env=dict(spec.secret_env),
         working_dir=spec.working_dir,
         user=spec.user,
         memory_bytes=spec.resources.memory_bytes,

@@ -154,6 +154,10 @@ class SandboxLimitError(ResourceExhaustedError):
     """The server holds as many sandboxes as it may."""
 
 
+class TenantQuotaError(ResourceExhaustedError):
+    """The tenant has reached a quota of its own; "quota" in the metadata names it."""
+
+
 class TooManyOperationsError(ResourceExhaustedError):
     """Too many calls, streams, readers or processes at once."""
 
@@ -208,6 +212,10 @@ class NotAllowedError(PermissionDeniedError):
 
 class TokenScopeError(PermissionDeniedError):
     """The token's scope does not allow the call, or not in the tenant that it names."""
+
+
+class SecretNotFoundError(NotFoundError):
+    """There is no secret of that name that the tenant may use."""
 
 
 class FilePermissionError(PermissionDeniedError, builtins.PermissionError):
@@ -338,6 +346,8 @@ _BY_REASON: Mapping[str, type[BerthError]] = {
     "SANDBOX_IN_USE": SandboxInUseError,
     "ANSWER_DROPPED": AnswerDroppedError,
     "TOKEN_SCOPE": TokenScopeError,
+    "TENANT_QUOTA": TenantQuotaError,
+    "SECRET_NOT_FOUND": SecretNotFoundError,
 }
 
 _BY_CODE: Mapping[str, type[BerthError]] = {

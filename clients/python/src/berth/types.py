@@ -67,6 +67,8 @@ class SandboxSpec:
     network: Network | None = None
     #: The only domains it may reach, by HTTP and HTTPS: "example.org", "*.example.org" or "example.org:8443".
     egress_domains: Sequence[str] = ()
+    #: Variables of every command, with the names of the service's secrets that are their values.
+    secret_env: Mapping[str, str] = field(default_factory=dict[str, str])
     mounts: Sequence[Mount] = ()
     #: For `sandboxes.list`.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -143,6 +143,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
     tenant that it names.
     """
+    ERROR_REASON_TENANT_QUOTA: _ErrorReason.ValueType  # 46
+    """RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
+    the metadata names it, as GetStats does; "limit", "used" and "asked" say how
+    much. Retry after retry_after where it is set: waiting helps.
+    """
+    ERROR_REASON_SECRET_NOT_FOUND: _ErrorReason.ValueType  # 47
+    """NOT_FOUND: there is no secret of that name, or it is not granted to the
+    tenant; "secret" in the metadata names it.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names why a call failed, finer than the gRPC code and stable
@@ -266,6 +275,15 @@ its answer has been dropped since: the server keeps so many bytes of them.
 ERROR_REASON_TOKEN_SCOPE: ErrorReason.ValueType  # 45
 """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
 tenant that it names.
+"""
+ERROR_REASON_TENANT_QUOTA: ErrorReason.ValueType  # 46
+"""RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
+the metadata names it, as GetStats does; "limit", "used" and "asked" say how
+much. Retry after retry_after where it is set: waiting helps.
+"""
+ERROR_REASON_SECRET_NOT_FOUND: ErrorReason.ValueType  # 47
+"""NOT_FOUND: there is no secret of that name, or it is not granted to the
+tenant; "secret" in the metadata names it.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

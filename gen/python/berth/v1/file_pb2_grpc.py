@@ -291,8 +291,9 @@ class FileServiceServicer(object):
         """WatchDirectory streams the changes of a directory: started once the watch
         stands, then each change seen. The directory is looked at every interval:
         changes that undo each other between two looks are not seen, a rename is a
-        REMOVED and a CREATED. The watch keeps the sandbox in use. It ends with
-        NOT_FOUND when the directory itself goes.
+        REMOVED and a CREATED, and the temporary files of WriteFile and its like are
+        left out. The watch keeps the sandbox in use. It ends with NOT_FOUND when the
+        directory itself goes.
 
         Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
         FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when it

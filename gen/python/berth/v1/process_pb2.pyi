@@ -257,6 +257,26 @@ class ExecRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecretEnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     SHELL_FIELD_NUMBER: _builtins.int
     ARGV_FIELD_NUMBER: _builtins.int
@@ -273,6 +293,8 @@ class ExecRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    SECRET_ENV_FIELD_NUMBER: _builtins.int
+    REDACT_SECRETS_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox to run it in. Required."""
     shell: _builtins.str
@@ -307,6 +329,13 @@ class ExecRequest(_message.Message):
     """The sandbox generation the caller knows; a replaced sandbox is refused.
     Optional.
     """
+    redact_secrets: _builtins.bool
+    """Whether the values of the secrets in its environment are replaced by
+    "[redacted]" wherever the command writes them, also in its transcript.
+    Offsets and lengths are those of what remains. Output that may be the
+    beginning of a secret is held back until it is known. A command with this
+    does not outlive the server. Default false.
+    """
     @_builtins.property
     def argv(self) -> Global___Argv:
         """A program and its arguments, with no shell between."""
@@ -333,6 +362,13 @@ class ExecRequest(_message.Message):
         Default 0. At most 24 days.
         """
 
+    @_builtins.property
+    def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables whose values are secrets of the server: the variable's
+        name, and the name of the secret. Over env and the sandbox's own. The value
+        is put in when the command starts, and stored nowhere.
+        """
+
     def __init__(
         self,
         *,
@@ -352,10 +388,12 @@ class ExecRequest(_message.Message):
         run_id: _builtins.str = ...,
         request_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        secret_env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        redact_secrets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "disconnect_grace", b"disconnect_grace", "shell", b"shell", "terminal", b"terminal", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "disconnect_grace", b"disconnect_grace", "env", b"env", "generation", b"generation", "keep_stdin_open", b"keep_stdin_open", "on_disconnect", b"on_disconnect", "output_limit_bytes", b"output_limit_bytes", "request_id", b"request_id", "run_id", b"run_id", "sandbox_id", b"sandbox_id", "shell", b"shell", "stdin", b"stdin", "terminal", b"terminal", "timeout", b"timeout", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "disconnect_grace", b"disconnect_grace", "env", b"env", "generation", b"generation", "keep_stdin_open", b"keep_stdin_open", "on_disconnect", b"on_disconnect", "output_limit_bytes", b"output_limit_bytes", "redact_secrets", b"redact_secrets", "request_id", b"request_id", "run_id", b"run_id", "sandbox_id", b"sandbox_id", "secret_env", b"secret_env", "shell", b"shell", "stdin", b"stdin", "terminal", b"terminal", "timeout", b"timeout", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["shell", "argv"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
@@ -546,6 +584,26 @@ class RunCommandRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecretEnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     SHELL_FIELD_NUMBER: _builtins.int
     ARGV_FIELD_NUMBER: _builtins.int
@@ -558,6 +616,8 @@ class RunCommandRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    SECRET_ENV_FIELD_NUMBER: _builtins.int
+    REDACT_SECRETS_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox to run it in. Required."""
     shell: _builtins.str
@@ -589,6 +649,13 @@ class RunCommandRequest(_message.Message):
     """The sandbox generation the caller knows; a replaced sandbox is refused.
     Optional.
     """
+    redact_secrets: _builtins.bool
+    """Whether the values of the secrets in its environment are replaced by
+    "[redacted]" wherever the command writes them, also in its transcript.
+    Offsets and lengths are those of what remains. Output that may be the
+    beginning of a secret is held back until it is known. A command with this
+    does not outlive the server. Default false.
+    """
     @_builtins.property
     def argv(self) -> Global___Argv:
         """A program and its arguments, with no shell between."""
@@ -601,6 +668,13 @@ class RunCommandRequest(_message.Message):
     def timeout(self) -> _duration_pb2.Duration:
         """How long it may run. Default: the sandbox's command_timeout. At most 24
         days.
+        """
+
+    @_builtins.property
+    def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables whose values are secrets of the server: the variable's
+        name, and the name of the secret. Over env and the sandbox's own. The value
+        is put in when the command starts, and stored nowhere.
         """
 
     def __init__(
@@ -618,10 +692,12 @@ class RunCommandRequest(_message.Message):
         run_id: _builtins.str = ...,
         request_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        secret_env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        redact_secrets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "shell", b"shell", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "env", b"env", "generation", b"generation", "max_output_bytes", b"max_output_bytes", "request_id", b"request_id", "run_id", b"run_id", "sandbox_id", b"sandbox_id", "shell", b"shell", "stdin", b"stdin", "timeout", b"timeout", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "env", b"env", "generation", b"generation", "max_output_bytes", b"max_output_bytes", "redact_secrets", b"redact_secrets", "request_id", b"request_id", "run_id", b"run_id", "sandbox_id", b"sandbox_id", "secret_env", b"secret_env", "shell", b"shell", "stdin", b"stdin", "timeout", b"timeout", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["shell", "argv"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015

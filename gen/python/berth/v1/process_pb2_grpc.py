@@ -87,7 +87,7 @@ class ProcessServiceServicer(object):
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
         SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
         A working directory that does not exist, or a user that is unknown, is
         INVALID_ARGUMENT.
         """

@@ -53,7 +53,7 @@ class ProcessServiceStub:
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
     SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
     A working directory that does not exist, or a user that is unknown, is
     INVALID_ARGUMENT.
     """
@@ -139,7 +139,7 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
     SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
     A working directory that does not exist, or a user that is unknown, is
     INVALID_ARGUMENT.
     """
@@ -228,7 +228,7 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
         SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
         A working directory that does not exist, or a user that is unknown, is
         INVALID_ARGUMENT.
         """

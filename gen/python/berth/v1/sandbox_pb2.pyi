@@ -414,6 +414,26 @@ class SandboxSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecretEnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     IMAGE_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     WORKING_DIR_FIELD_NUMBER: _builtins.int
@@ -427,6 +447,7 @@ class SandboxSpec(_message.Message):
     COMMAND_TIMEOUT_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     EGRESS_DOMAINS_FIELD_NUMBER: _builtins.int
+    SECRET_ENV_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image to start from, as Docker names it. Default: the server's
     --default-image, python:3.12-slim unless configured. The image needs
@@ -492,6 +513,14 @@ class SandboxSpec(_message.Message):
         alone. Needs the capability "egress_domains".
         """
 
+    @_builtins.property
+    def secret_env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables of every command whose values are secrets of the
+        server: the variable's name, and the name of the secret. Over env. The value
+        is put in when a command starts, and stored nowhere; what the server may not
+        give then fails the command, as SECRET_NOT_FOUND.
+        """
+
     def __init__(
         self,
         *,
@@ -508,10 +537,11 @@ class SandboxSpec(_message.Message):
         command_timeout: _duration_pb2.Duration | None = ...,
         runtime: _builtins.str = ...,
         egress_domains: _abc.Iterable[_builtins.str] | None = ...,
+        secret_env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "idle_timeout", b"idle_timeout", "max_lifetime", b"max_lifetime", "network", b"network", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "egress_domains", b"egress_domains", "env", b"env", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "network", b"network", "resources", b"resources", "runtime", b"runtime", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_timeout", b"command_timeout", "egress_domains", b"egress_domains", "env", b"env", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "max_lifetime", b"max_lifetime", "mounts", b"mounts", "network", b"network", "resources", b"resources", "runtime", b"runtime", "secret_env", b"secret_env", "user", b"user", "working_dir", b"working_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1306,6 +1336,7 @@ class GetStatsResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    TENANT_QUOTAS_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
     """Live sandboxes, those being created and deleted included: of all tenants, or
     of the caller's (see GetStats).
@@ -1352,6 +1383,12 @@ class GetStatsResponse(_message.Message):
         quota for it (--shared-quota).
         """
 
+    @_builtins.property
+    def tenant_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantQuotaUsage]:
+        """The quotas of the caller's tenant and what it uses of them; never another
+        tenant's.
+        """
+
     def __init__(
         self,
         *,
@@ -1368,14 +1405,51 @@ class GetStatsResponse(_message.Message):
         answers: Global___StorageUsage | None = ...,
         shared_directory: Global___SharedDirectoryUsage | None = ...,
         server_version: _builtins.str = ...,
+        tenant_quotas: _abc.Iterable[Global___TenantQuotaUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "shared_directory", b"shared_directory", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "tenant_quotas", b"tenant_quotas", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class TenantQuotaUsage(_message.Message):
+    """TenantQuotaUsage is what a tenant uses of one of its quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    quota: _builtins.str
+    """What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
+    "execs", "creates_per_second" or "transcript_bytes".
+    """
+    used: _builtins.int
+    """What the tenant uses, those being created and removed included; 0 for
+    "creates_per_second".
+    """
+    limit: _builtins.float
+    """Most that it may use; unset: only the limits of the server bound it."""
+    def __init__(
+        self,
+        *,
+        quota: _builtins.str = ...,
+        used: _builtins.int = ...,
+        limit: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit", "quota", b"quota", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+
+Global___TenantQuotaUsage: _TypeAlias = TenantQuotaUsage  # noqa: Y015
 
 @_typing.final
 class SharedDirectoryUsage(_message.Message):

@@ -424,6 +424,23 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_TOKEN_SCOPE = 45;
    */
   TOKEN_SCOPE = 45,
+
+  /**
+   * RESOURCE_EXHAUSTED: the tenant has reached a quota of its own: "quota" in
+   * the metadata names it, as GetStats does; "limit", "used" and "asked" say how
+   * much. Retry after retry_after where it is set: waiting helps.
+   *
+   * @generated from enum value: ERROR_REASON_TENANT_QUOTA = 46;
+   */
+  TENANT_QUOTA = 46,
+
+  /**
+   * NOT_FOUND: there is no secret of that name, or it is not granted to the
+   * tenant; "secret" in the metadata names it.
+   *
+   * @generated from enum value: ERROR_REASON_SECRET_NOT_FOUND = 47;
+   */
+  SECRET_NOT_FOUND = 47,
 }
 
 /**

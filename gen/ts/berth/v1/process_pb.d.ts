@@ -261,6 +261,26 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
    * @generated from field: int64 generation = 16;
    */
   generation: bigint;
+
+  /**
+   * Environment variables whose values are secrets of the server: the variable's
+   * name, and the name of the secret. Over env and the sandbox's own. The value
+   * is put in when the command starts, and stored nowhere.
+   *
+   * @generated from field: map<string, string> secret_env = 17;
+   */
+  secretEnv: { [key: string]: string };
+
+  /**
+   * Whether the values of the secrets in its environment are replaced by
+   * "[redacted]" wherever the command writes them, also in its transcript.
+   * Offsets and lengths are those of what remains. Output that may be the
+   * beginning of a secret is held back until it is known. A command with this
+   * does not outlive the server. Default false.
+   *
+   * @generated from field: bool redact_secrets = 18;
+   */
+  redactSecrets: boolean;
 };
 
 /**
@@ -545,6 +565,26 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
    * @generated from field: int64 generation = 12;
    */
   generation: bigint;
+
+  /**
+   * Environment variables whose values are secrets of the server: the variable's
+   * name, and the name of the secret. Over env and the sandbox's own. The value
+   * is put in when the command starts, and stored nowhere.
+   *
+   * @generated from field: map<string, string> secret_env = 13;
+   */
+  secretEnv: { [key: string]: string };
+
+  /**
+   * Whether the values of the secrets in its environment are replaced by
+   * "[redacted]" wherever the command writes them, also in its transcript.
+   * Offsets and lengths are those of what remains. Output that may be the
+   * beginning of a secret is held back until it is known. A command with this
+   * does not outlive the server. Default false.
+   *
+   * @generated from field: bool redact_secrets = 14;
+   */
+  redactSecrets: boolean;
 };
 
 /**
@@ -1250,7 +1290,7 @@ export declare const ProcessService: GenService<{
    * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
    * (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
    * SANDBOX_REPLACED, UNSUPPORTED; RUN_STATE for a run_id that is not RUNNING);
-   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS).
+   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS); NOT_FOUND (SECRET_NOT_FOUND).
    * A working directory that does not exist, or a user that is unknown, is
    * INVALID_ARGUMENT.
    *

@@ -240,6 +240,16 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
    * @generated from field: repeated string egress_domains = 13;
    */
   egressDomains: string[];
+
+  /**
+   * Environment variables of every command whose values are secrets of the
+   * server: the variable's name, and the name of the secret. Over env. The value
+   * is put in when a command starts, and stored nowhere; what the server may not
+   * give then fails the command, as SECRET_NOT_FOUND.
+   *
+   * @generated from field: map<string, string> secret_env = 14;
+   */
+  secretEnv: { [key: string]: string };
 };
 
 /**
@@ -1106,6 +1116,14 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
    * @generated from field: string server_version = 13;
    */
   serverVersion: string;
+
+  /**
+   * The quotas of the caller's tenant and what it uses of them; never another
+   * tenant's.
+   *
+   * @generated from field: repeated berth.v1.TenantQuotaUsage tenant_quotas = 14;
+   */
+  tenantQuotas: TenantQuotaUsage[];
 };
 
 /**
@@ -1113,6 +1131,42 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
  * Use `create(GetStatsResponseSchema)` to create a new message.
  */
 export declare const GetStatsResponseSchema: GenMessage<GetStatsResponse>;
+
+/**
+ * TenantQuotaUsage is what a tenant uses of one of its quotas.
+ *
+ * @generated from message berth.v1.TenantQuotaUsage
+ */
+export declare type TenantQuotaUsage = Message<"berth.v1.TenantQuotaUsage"> & {
+  /**
+   * What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
+   * "execs", "creates_per_second" or "transcript_bytes".
+   *
+   * @generated from field: string quota = 1;
+   */
+  quota: string;
+
+  /**
+   * What the tenant uses, those being created and removed included; 0 for
+   * "creates_per_second".
+   *
+   * @generated from field: int64 used = 2;
+   */
+  used: bigint;
+
+  /**
+   * Most that it may use; unset: only the limits of the server bound it.
+   *
+   * @generated from field: optional double limit = 3;
+   */
+  limit?: number | undefined;
+};
+
+/**
+ * Describes the message berth.v1.TenantQuotaUsage.
+ * Use `create(TenantQuotaUsageSchema)` to create a new message.
+ */
+export declare const TenantQuotaUsageSchema: GenMessage<TenantQuotaUsage>;
 
 /**
  * SharedDirectoryUsage is how much of its quota a shared directory takes.

@@ -57,12 +57,14 @@ class Sandbox:
         command: Command,
         *,
         env: Mapping[str, str] | None = None,
+        secret_env: Mapping[str, str] | None = None,
         working_dir: str = "",
         user: str = "",
         timeout: float | None = None,
         stdin: Content = b"",
         keep_stdin_open: bool = False,
         terminal: tuple[int, int] | None = None,
+        redact_secrets: bool = False,
         output_limit_bytes: int = 0,
         detach: bool = False,
         reconnect: float = _RECONNECT_S,
@@ -74,6 +76,8 @@ class Sandbox:
         Nothing runs before that; `start` starts it, for one that is detached and not read.
 
         `command`: a line for /bin/sh, or a list of the program and its arguments, with no shell between.
+        `secret_env`: variables with the names of the service's secrets that are their values; `redact_secrets`
+        writes "[redacted]" for them in its output.
         `timeout`: seconds it may run; by default the sandbox's (300). `terminal`: gives it one of so many columns
         and rows. `output_limit_bytes`: ends it when it has written more (default: no limit). `detach`: it goes on
         when its reader leaves. `reconnect`: seconds for which a broken connection may be made again before the
@@ -88,6 +92,8 @@ class Sandbox:
         request = process_pb2.ExecRequest(
             sandbox_id=self.sandbox_id,
             env=env,
+            secret_env=secret_env,
+            redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
             timeout=_convert.duration(timeout),
@@ -108,10 +114,12 @@ class Sandbox:
         command: Command,
         *,
         env: Mapping[str, str] | None = None,
+        secret_env: Mapping[str, str] | None = None,
         working_dir: str = "",
         user: str = "",
         timeout: float | None = None,
         stdin: Content = b"",
+        redact_secrets: bool = False,
         max_output_bytes: int = DEFAULT_OUTPUT_BYTES,
         on_stdout: Callback | None = None,
         on_stderr: Callback | None = None,
@@ -132,6 +140,8 @@ class Sandbox:
             process = self.exec(
                 command,
                 env=env,
+                secret_env=secret_env,
+                redact_secrets=redact_secrets,
                 working_dir=working_dir,
                 user=user,
                 timeout=timeout,
@@ -144,6 +154,8 @@ class Sandbox:
         request = process_pb2.RunCommandRequest(
             sandbox_id=self.sandbox_id,
             env=env,
+            secret_env=secret_env,
+            redact_secrets=redact_secrets,
             working_dir=working_dir,
             user=user,
             timeout=_convert.duration(timeout),
@@ -265,6 +277,7 @@ class Sandboxes:
         *,
         sandbox_id: str = "",
         env: Mapping[str, str] | None = None,
+        secret_env: Mapping[str, str] | None = None,
         working_dir: str = "",
         user: str = "",
         memory_bytes: int = 0,
@@ -286,12 +299,13 @@ class Sandboxes:
 
         `sandbox_id`: an id of your own. Such a create is not made again where the connection breaks.
 
-        Raises ImageUnavailableError, SandboxLimitError, SandboxExistsError, NotAllowedError,
+        Raises ImageUnavailableError, SandboxLimitError, TenantQuotaError, SandboxExistsError, NotAllowedError,
         InvalidArgumentError, SandboxStartFailedError, UnsupportedError.
         """
         spec = SandboxSpec(
             image=image,
             env=env or {},
+            secret_env=secret_env or {},
             working_dir=working_dir,
             user=user,
             memory_bytes=memory_bytes,

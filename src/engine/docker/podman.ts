@@ -1,0 +1,39 @@
+import { promisify } from "node:util";
+import type Dockerode from "dockerode";
+import type { resourceLimits } from "./container-config.ts";
+
+const CPU_PERIOD_MICROS = 100_000;
+
+/** Changes a container's limits through Podman's own API: its service lacks Docker's call before version 5. */
+export async function updateInPodman(
+  docker: Dockerode,
+  ref: string,
+  {
+    Memory: memory,
+    MemorySwap: swap,
+    NanoCpus: nanoCpus,
+    PidsLimit: pids,
+  }: ReturnType<typeof resourceLimits>,
+  abortSignal: AbortSignal,
+): Promise<void> {
+  const quota = Math.round((nanoCpus * CPU_PERIOD_MICROS) / 1e9);
+  const body = {
+    ...(memory > 0 && { memory: { limit: memory, swap } }),
+    ...(nanoCpus > 0 && { cpu: { quota, period: CPU_PERIOD_MICROS } }),
+    ...(pids > 0 && { pids: { limit: pids } }),
+  };
+  const dial = promisify(docker.modem.dial.bind(docker.modem));
+  await dial({
+    path: `/v4.3.0/libpod/containers/${encodeURIComponent(ref)}/update`,
+    method: "POST",
+    options: body,
+    abortSignal,
+    statusCodes: {
+      200: true,
+      201: true,
+      400: "bad parameter",
+      404: "no such container",
+      500: "server error",
+    },
+  });
+}

@@ -1,0 +1,114 @@
+import type { LeasedSandbox } from "../sandboxes/lease.ts";
+import { Redactor } from "./redactor.ts";
+import type { Job, JobOutput, JobRequest, JobRunner } from "./shell/job.ts";
+
+/** Knows the secrets that a tenant may use. */
+export interface Secrets {
+  /**
+   * The values of secrets, in the order of their names.
+   * @throws `SECRET_NOT_FOUND` for one that is not there or not granted to the owner, which look the same
+   */
+  resolve(owner: string, names: readonly string[]): Promise<string[]>;
+}
+
+/**
+ * Starts jobs with their secrets: puts the values into the environment, where
+ * they are nobody else's any more, and takes them out of the output where that
+ * was asked for. Nothing above it ever has a value.
+ */
+export class SecretRunner implements JobRunner {
+  readonly #runner: JobRunner;
+  readonly #secrets: Secrets;
+
+  constructor(runner: JobRunner, secrets: Secrets) {
+    this.#runner = runner;
+    this.#secrets = secrets;
+  }
+
+  async start(
+    sandbox: LeasedSandbox,
+    request: JobRequest,
+    output: JobOutput,
+    signal: AbortSignal,
+  ): Promise<Job> {
+    const { secretEnv = {}, redactSecrets = false, ...plain } = request;
+    const references = Object.entries(secretEnv);
+    if (references.length === 0) return this.#runner.start(sandbox, plain, output, signal);
+    const names = references.map(([, name]) => name);
+    const values = await this.#secrets.resolve(sandbox.owner, names);
+    const resolved = Object.fromEntries(references.map(([variable], at) => [variable, values[at] ?? ""]));
+    const whole = { ...plain, env: { ...plain.env, ...resolved } };
+    if (!redactSecrets) return this.#runner.start(sandbox, whole, output, signal);
+    const texts = textsOf(values);
+    const redactors = { stdout: new Redactor(texts), stderr: new Redactor(texts) };
+    const redacted: JobOutput = (stream, chunk) => pass(stream, redactors[stream].push(chunk));
+    const pass: JobOutput = (stream, chunk) => {
+      if (chunk.length > 0) output(stream, chunk);
+    };
+    const job = await this.#runner.start(sandbox, whole, redacted, signal);
+    return new RedactedJob(job, () => {
+      pass("stdout", redactors.stdout.end());
+      pass("stderr", redactors.stderr.end());
+    });
+  }
+}
+
+/** What a value may look like in output: a terminal writes another end of a line. */
+function textsOf(values: readonly string[]): Buffer[] {
+  const forms = values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]);
+  return [...new Set(forms)].map((form) => Buffer.from(form));
+}
+
+/** A job whose output is redacted: its end comes after what was held back. */
+class RedactedJob implements Job {
+  readonly pid: number;
+  readonly startTime: string;
+  readonly unsure: boolean;
+  /** A later run of the service does not have the secrets of then, and would pass them on. */
+  readonly trace = undefined;
+  readonly end: Job["end"];
+  readonly #job: Job;
+
+  constructor(job: Job, flush: () => void) {
+    this.#job = job;
+    this.pid = job.pid;
+    this.startTime = job.startTime;
+    this.unsure = job.unsure;
+    this.end = job.end.then((end) => {
+      flush();
+      return end;
+    });
+  }
+
+  pause(): void {
+    this.#job.pause();
+  }
+
+  resume(): void {
+    this.#job.resume();
+  }
+
+  trickle(): void {
+    this.#job.trickle();
+  }
+
+  writeStdin(data: Uint8Array): Promise<void> {
+    return this.#job.writeStdin(data);
+  }
+
+  closeStdin(): void {
+    this.#job.closeStdin();
+  }
+
+  resize(size: Parameters<Job["resize"]>[0]): Promise<void> {
+    return this.#job.resize(size);
+  }
+
+  hold(): (() => void) | undefined {
+    return this.#job.hold();
+  }
+
+  close(): void {
+    this.#job.close();
+  }
+}

@@ -1,0 +1,169 @@
+import type { Clock } from "../base/clock.ts";
+import { BerthError } from "../base/errors.ts";
+import { QUOTA_NAMES, type QuotaName, type TenantQuota } from "../base/tenant-quota.ts";
+import type { Resources } from "../engine/port.ts";
+import type { Reservation } from "./capacity.ts";
+
+/** What a reservation takes of each quota. */
+type Amounts = Partial<Record<CountedQuota, number>>;
+/** The quotas whose use is a sum of reservations. */
+type CountedQuota = "sandboxes" | "memoryBytes" | "cpuMillis" | "pids" | "execs";
+
+const HOW_TO_FREE: Readonly<Record<CountedQuota, string>> = {
+  sandboxes: "Delete one",
+  memoryBytes: "Ask for less memory, delete a sandbox",
+  cpuMillis: "Ask for less CPU, delete a sandbox",
+  pids: "Ask for a lower pids_limit, delete a sandbox",
+  execs: "Wait for a command to end",
+};
+/** When a command that found no place is worth trying again: most are short. */
+const RETRY_EXEC_MS = 100;
+
+/**
+ * What each tenant has, against what it may have. Everything is reserved in one
+ * step before anything is made, and given back when it is gone. Quotas are
+ * looked up at each reservation: a change holds from the next one on and takes
+ * nothing away.
+ */
+export class TenantQuotas {
+  readonly #quotaOf: (owner: string) => TenantQuota;
+  readonly #clock: Clock;
+  readonly #tenants = new Map<string, Ledger>();
+
+  /** @param quotaOf what a tenant may have; by default nobody has a quota. */
+  constructor(clock: Clock, quotaOf: (owner: string) => TenantQuota = () => ({})) {
+    this.#clock = clock;
+    this.#quotaOf = quotaOf;
+  }
+
+  /** Reserves a sandbox and what it may take. @throws `TENANT_QUOTA` */
+  reserveSandbox(owner: string, resources: Resources): Reservation {
+    const amounts = amountsOf(resources);
+    this.#assertRoom(owner, amounts);
+    this.#spendCreate(owner);
+    return this.#take(owner, amounts);
+  }
+
+  /** Counts a sandbox that exists already, also beyond the quotas. */
+  recoverSandbox(owner: string, resources: Resources): Reservation {
+    return this.#take(owner, amountsOf(resources));
+  }
+
+  /** Reserves a running command. @throws `TENANT_QUOTA` */
+  reserveExec(owner: string): Reservation {
+    this.#assertRoom(owner, { execs: 1 });
+    return this.recoverExec(owner);
+  }
+
+  /** Counts a command that runs already, also beyond the quota. */
+  recoverExec(owner: string): Reservation {
+    return this.#take(owner, { execs: 1 });
+  }
+
+  /** What a tenant may have. */
+  quotaOf(owner: string): TenantQuota {
+    return this.#quotaOf(owner);
+  }
+
+  /** What a tenant has of each quota that is a sum. */
+  usage(owner: string): Readonly<Record<CountedQuota, number>> {
+    return { ...(this.#tenants.get(owner)?.used ?? NOTHING) };
+  }
+
+  #assertRoom(owner: string, amounts: Amounts): void {
+    const quota = this.#quotaOf(owner);
+    const used = this.#tenants.get(owner)?.used ?? NOTHING;
+    for (const [name, amount] of entries(amounts)) {
+      const limit = quota[name];
+      if (limit === undefined || used[name] + amount <= limit) continue;
+      const help = `${HOW_TO_FREE[name]}, or ask the operator for a larger quota.`;
+      throw exceeded(
+        name,
+        { limit, used: used[name], asked: amount },
+        help,
+        name === "execs" ? RETRY_EXEC_MS : undefined,
+      );
+    }
+  }
+
+  /** Takes a token of the bucket, which holds a second's worth and is never smaller than one. */
+  #spendCreate(owner: string): void {
+    const { createsPerSecond: rate } = this.#quotaOf(owner);
+    if (rate === undefined) return;
+    const ledger = this.#ledger(owner);
+    const now = this.#clock.monotonicMs();
+    const size = Math.max(1, rate);
+    const refilled = Math.min(size, (ledger.creates ?? size) + ((now - ledger.refilledAt) / 1000) * rate);
+    ledger.creates = refilled;
+    ledger.refilledAt = now;
+    if (refilled < 1) {
+      const waitMs = Math.ceil(((1 - refilled) / rate) * 1000);
+      const facts = { limit: rate, used: rate, asked: 1 };
+      throw exceeded("createsPerSecond", facts, `Try again in ${waitMs} ms.`, waitMs);
+    }
+    ledger.creates = refilled - 1;
+  }
+
+  #take(owner: string, amounts: Amounts): Reservation {
+    const { used } = this.#ledger(owner);
+    for (const [name, amount] of entries(amounts)) used[name] += amount;
+    let held = true;
+    return {
+      release: () => {
+        if (!held) return;
+        held = false;
+        for (const [name, amount] of entries(amounts)) used[name] -= amount;
+      },
+    };
+  }
+
+  /** One for each tenant there ever was in this run: the tokens file bounds how many there are. */
+  #ledger(owner: string): Ledger {
+    let ledger = this.#tenants.get(owner);
+    if (ledger === undefined) {
+      ledger = { used: { ...NOTHING }, creates: undefined, refilledAt: 0 };
+      this.#tenants.set(owner, ledger);
+    }
+    return ledger;
+  }
+}
+
+interface Ledger {
+  readonly used: Record<CountedQuota, number>;
+  /** Creates that the bucket holds, as of `refilledAt` on the monotonic clock; undefined: it is full. */
+  creates: number | undefined;
+  refilledAt: number;
+}
+
+const NOTHING: Readonly<Record<CountedQuota, number>> = {
+  sandboxes: 0,
+  memoryBytes: 0,
+  cpuMillis: 0,
+  pids: 0,
+  execs: 0,
+};
+
+function amountsOf({ memoryBytes, cpuMillis, pidsLimit }: Resources): Amounts {
+  return { sandboxes: 1, memoryBytes, cpuMillis, pids: pidsLimit };
+}
+
+function entries(amounts: Amounts): [CountedQuota, number][] {
+  return Object.entries(amounts) as [CountedQuota, number][];
+}
+
+function exceeded(
+  name: QuotaName,
+  { limit, used, asked }: { readonly limit: number; readonly used: number; readonly asked: number },
+  help: string,
+  retryAfterMs: number | undefined,
+): BerthError {
+  const quota = QUOTA_NAMES[name];
+  return new BerthError(
+    "TENANT_QUOTA",
+    `The tenant has reached its quota of ${quota}: ${limit}, of which ${used} in use and ${asked} asked for. ${help}`,
+    {
+      metadata: { quota, limit: String(limit), used: String(used), asked: String(asked) },
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+    },
+  );
+}

@@ -1,0 +1,78 @@
+import type { DescField, DescMessage } from "@bufbuild/protobuf";
+
+/** How deep in a message ids are looked for, how many are kept, and how much of each, in UTF-16 units. */
+const MAX_DEPTH = 3;
+const MAX_IDS = 64;
+const MAX_ITEMS = 64;
+const MAX_LENGTH = 256;
+
+/** Where in a message ids are. */
+interface Place {
+  readonly field: DescField;
+  /** Of what the field holds; undefined: the field is an id. */
+  readonly inner: readonly Place[] | undefined;
+}
+
+const places = new WeakMap<DescMessage, readonly Place[]>();
+
+/** The ids in the messages of a call: what it acted on, and nothing else of them. */
+export class Subjects {
+  readonly #ids = new Map<string, Set<string>>();
+  #count = 0;
+  /** The caller's, by which a retry gets the first answer; empty: none. */
+  requestId = "";
+
+  /** The ids by the names of their fields. */
+  get ids(): Readonly<Record<string, readonly string[]>> {
+    return Object.fromEntries(Array.from(this.#ids, ([name, values]) => [name, [...values]]));
+  }
+
+  /** Adds those of a message, whole or to be made. */
+  add(type: DescMessage, message: unknown): void {
+    let known = places.get(type);
+    if (known === undefined) {
+      known = placesIn(type, MAX_DEPTH);
+      places.set(type, known);
+    }
+    this.#take(known, message);
+  }
+
+  #take(from: readonly Place[], message: unknown): void {
+    if (typeof message !== "object" || message === null) return;
+    for (const { field, inner } of from) {
+      const value = fieldOf(field, message as Record<string, unknown>);
+      const values: readonly unknown[] = Array.isArray(value) ? value.slice(0, MAX_ITEMS) : [value];
+      for (const item of values) {
+        if (inner !== undefined) this.#take(inner, item);
+        else if (typeof item === "string" && item !== "") this.#keep(field.name, item);
+      }
+    }
+  }
+
+  #keep(name: string, text: string): void {
+    const id = text.slice(0, MAX_LENGTH);
+    if (name === "request_id") {
+      this.requestId ||= id;
+      return;
+    }
+    const values = this.#ids.get(name) ?? new Set();
+    if (values.has(id) || this.#count === MAX_IDS) return;
+    this.#ids.set(name, values.add(id));
+    this.#count++;
+  }
+}
+
+function placesIn(type: DescMessage, depth: number): Place[] {
+  return type.fields.flatMap((field): Place[] => {
+    if (/_ids?$/.test(field.name)) return [{ field, inner: undefined }];
+    if (field.message === undefined || field.fieldKind === "map" || depth === 1) return [];
+    const inner = placesIn(field.message, depth - 1);
+    return inner.length === 0 ? [] : [{ field, inner }];
+  });
+}
+
+function fieldOf(field: DescField, message: Record<string, unknown>): unknown {
+  if (field.oneof === undefined) return message[field.localName];
+  const chosen = message[field.oneof.localName] as { case?: string; value?: unknown } | undefined;
+  return chosen?.case === field.localName ? chosen.value : undefined;
+}

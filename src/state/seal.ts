@@ -1,0 +1,127 @@
+import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:crypto";
+import { chmodSync, closeSync, fchmodSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
+import path from "node:path";
+import { BerthError } from "../base/errors.ts";
+
+const CIPHER = "aes-256-gcm";
+const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+/** Before what is sealed; no JSON and no serialized value begins so. Then the key's own mark. */
+const PREFIX = "sealed1:";
+const MARK_LENGTH = 8;
+const FILE_MODE = 0o600;
+
+/**
+ * Keeps what callers gave out of the database's clear text: whoever gets a copy
+ * of the database alone reads neither commands nor variables nor output in it.
+ */
+export class Seal {
+  readonly #key: Buffer;
+  readonly #head: Buffer;
+
+  private constructor(key: Buffer) {
+    this.#key = key;
+    const mark = createHash("sha256").update("berth seal ").update(key).digest("hex").slice(0, MARK_LENGTH);
+    this.#head = Buffer.from(PREFIX + mark);
+  }
+
+  /** One that nobody else has, for a database that ends with its process. */
+  static random(): Seal {
+    return new Seal(randomBytes(KEY_BYTES));
+  }
+
+  /**
+   * The one whose key is in a file, which is made where it is missing.
+   * @throws `INVALID_ARGUMENT` for a file that holds no key; errors of the file system
+   */
+  static ofFile(file: string): Seal {
+    const key = readKey(file) ?? makeKey(file);
+    if (key.length !== KEY_BYTES) {
+      throw refused(
+        `${file} holds no key. Restore it from a backup; without it the database cannot be read.`,
+      );
+    }
+    return new Seal(key);
+  }
+
+  /** Seals a text as a text. */
+  text(plain: string): string {
+    return PREFIX + this.bytes(Buffer.from(plain)).subarray(PREFIX.length).toString("base64");
+  }
+
+  /** Reads a sealed text, or one of an earlier version, which is clear. @throws `INVALID_ARGUMENT` for another key's */
+  openText(stored: unknown): string {
+    const text = String(stored);
+    if (!text.startsWith(PREFIX)) return text;
+    const bytes = Buffer.concat([Buffer.from(PREFIX), Buffer.from(text.slice(PREFIX.length), "base64")]);
+    return Buffer.from(this.open(bytes)).toString();
+  }
+
+  /** Seals bytes. */
+  bytes(plain: Uint8Array): Buffer {
+    const nonce = randomBytes(NONCE_BYTES);
+    const cipher = createCipheriv(CIPHER, this.#key, nonce);
+    const content = [cipher.update(plain), cipher.final()];
+    return Buffer.concat([this.#head, nonce, cipher.getAuthTag(), ...content]);
+  }
+
+  /** Reads sealed bytes, or those of an earlier version. @throws `INVALID_ARGUMENT` for another key's */
+  open(stored: Uint8Array): Uint8Array {
+    const bytes = Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
+    if (bytes.toString("latin1", 0, PREFIX.length) !== PREFIX) return stored;
+    const at = this.#head.length;
+    try {
+      if (!bytes.subarray(0, at).equals(this.#head)) throw new Error("another key");
+      const nonce = bytes.subarray(at, at + NONCE_BYTES);
+      const tag = bytes.subarray(at + NONCE_BYTES, at + NONCE_BYTES + TAG_BYTES);
+      const decipher = createDecipheriv(CIPHER, this.#key, nonce, { authTagLength: TAG_BYTES });
+      decipher.setAuthTag(tag);
+      const content = bytes.subarray(at + NONCE_BYTES + TAG_BYTES);
+      return new Uint8Array(Buffer.concat([decipher.update(content), decipher.final()]));
+    } catch (cause) {
+      throw refused(
+        "the database was written with another key than that of the file key beside it. Restore both from the same backup.",
+        cause,
+      );
+    }
+  }
+}
+
+function readKey(file: string): Buffer | undefined {
+  try {
+    const key = readFileSync(file);
+    chmodSync(file, FILE_MODE);
+    return key;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** Makes a key that is on the disk before anything is sealed with it. */
+function makeKey(file: string): Buffer {
+  const key = randomBytes(KEY_BYTES);
+  const fd = openSync(file, "wx", FILE_MODE);
+  try {
+    fchmodSync(fd, FILE_MODE);
+    writeSync(fd, key);
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+  const directory = openSync(path.dirname(file), "r");
+  try {
+    fsyncSync(directory);
+  } finally {
+    closeSync(directory);
+  }
+  return key;
+}
+
+function refused(problem: string, cause?: unknown): BerthError {
+  return new BerthError("INVALID_ARGUMENT", `--data-dir: ${problem}`, {
+    cause,
+    metadata: { field: "data-dir" },
+  });
+}

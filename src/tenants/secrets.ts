@@ -1,0 +1,224 @@
+import { constants, type Stats } from "node:fs";
+import { open, realpath, stat } from "node:fs/promises";
+import path from "node:path";
+import { LineCounter, parseDocument } from "yaml";
+import { z } from "zod";
+import { BerthError } from "../base/errors.ts";
+import type { Logger } from "../base/logger.ts";
+import { quoteIfNeeded } from "../base/shell-quote.ts";
+import { readPrivateFile } from "./private-file.ts";
+import { TokenFileError } from "./token-file.ts";
+
+/** What names of secrets look like; a file of that name stays in its directory. */
+export const SECRET_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
+const NAME_FORM = 'is not the name of a secret: 1 to 253 letters, digits, ".", "_" and "-"';
+const MAX_SECRETS = 4000;
+/** The longest value in bytes: what fits into a variable. */
+const MAX_VALUE_BYTES = 64 * 1024;
+const WRITABLE_BY_OTHERS = 0o022;
+
+const secretsFile = z.strictObject({
+  secrets: z.record(
+    z.string().regex(SECRET_NAME, NAME_FORM),
+    z.string("is not text; put it in quotes"),
+    "is not a map of secrets",
+  ),
+});
+
+/** Says what a tenant may use. */
+export interface SecretGrants {
+  allows(tenant: string, name: string): boolean;
+}
+
+/** Without tokens there is one tenant, which may use all. */
+export const ALL_SECRETS: SecretGrants = { allows: () => true };
+
+/**
+ * The secrets of a file, `secrets: {NAME: VALUE}` in YAML, or of a directory
+ * with a file for each, as Docker and Kubernetes mount them. They are read when
+ * they are used, so that a changed one counts from the next command on.
+ */
+export class Secrets {
+  readonly #place: string | undefined;
+  readonly #grants: SecretGrants;
+  readonly #logger: Logger;
+  #file: { readonly version: string; readonly values: ReadonlyMap<string, string> } | undefined;
+  /** Of a file that has changed and cannot be used. */
+  #staleVersion: string | undefined;
+
+  private constructor(place: string | undefined, grants: SecretGrants, logger: Logger) {
+    this.#place = place;
+    this.#grants = grants;
+    this.#logger = logger;
+  }
+
+  /**
+   * @param place undefined: there are none
+   * @throws `INVALID_ARGUMENT` where the file or the directory cannot be used, with what to do
+   */
+  static async open(place: string | undefined, grants: SecretGrants, logger: Logger): Promise<Secrets> {
+    const secrets = new Secrets(place, grants, logger);
+    if (place !== undefined) {
+      const names = await secretNames(place).catch((cause: unknown) => {
+        if (!(cause instanceof TokenFileError)) throw cause;
+        const fix = cause.fix === undefined ? "" : ` Type: ${cause.fix}`;
+        throw new BerthError("INVALID_ARGUMENT", `--secrets: ${cause.message}.${fix}`, {
+          cause,
+          metadata: { field: "secrets" },
+        });
+      });
+      logger.info({ secrets: names }, "secrets found");
+    }
+    return secrets;
+  }
+
+  /** Whether the file has changed and cannot be used, so that what it held before stays in force. */
+  get isStale(): boolean {
+    return this.#staleVersion !== undefined;
+  }
+
+  /** The values of secrets that an owner may use, in the order of the names. @throws `SECRET_NOT_FOUND`. */
+  resolve(owner: string, names: readonly string[]): Promise<string[]> {
+    return Promise.all(
+      names.map((name) => {
+        // Nothing is looked for that is not granted: neither the answer nor its time shows whether it is there.
+        if (!this.#grants.allows(owner, name)) throw notFound(name);
+        return this.read(name);
+      }),
+    );
+  }
+
+  /** The value of a secret, whoever asks: for the operator's own settings. @throws `SECRET_NOT_FOUND`. */
+  async read(name: string): Promise<string> {
+    if (this.#place === undefined || !SECRET_NAME.test(name)) throw notFound(name);
+    try {
+      const place = await stat(this.#place);
+      const value = place.isDirectory()
+        ? await readSecretFile(this.#place, name)
+        : (await this.#valuesOf(this.#place)).get(name);
+      if (value === undefined) throw notFound(name);
+      return value;
+    } catch (error) {
+      if (error instanceof BerthError) throw error;
+      this.#logger.error({ secret: name, problem: problemOf(error) }, "a secret cannot be read");
+      throw notFound(name);
+    }
+  }
+
+  async #valuesOf(file: string): Promise<ReadonlyMap<string, string>> {
+    const version = await versionOf(file);
+    const last = this.#file;
+    if (last && (version === last.version || version === this.#staleVersion)) return last.values;
+    try {
+      const values = await readSecretsFile(file);
+      this.#file = { version, values };
+      this.#staleVersion = undefined;
+      return values;
+    } catch (error) {
+      if (last === undefined) throw error;
+      this.#staleVersion = version;
+      this.#logger.error(
+        { problem: problemOf(error) },
+        "the secrets file has changed and cannot be used; the secrets it held before stay in force",
+      );
+      return last.values;
+    }
+  }
+}
+
+/** Checks a file or directory of secrets; returns how many there are, undefined for a directory. @throws TokenFileError */
+export async function secretNames(place: string): Promise<number | undefined> {
+  const found = await stat(place).catch((cause: NodeJS.ErrnoException) => {
+    throw new TokenFileError(`${place} cannot be read (${cause.code})`, { cause });
+  });
+  if (!found.isDirectory()) return (await readSecretsFile(place)).size;
+  assertUnwritable(found, place);
+  return undefined;
+}
+
+/** Reads a secrets file. Errors name places and secrets, never a value. @throws TokenFileError */
+async function readSecretsFile(file: string): Promise<ReadonlyMap<string, string>> {
+  const { text } = await readPrivateFile(file);
+  const lines = new LineCounter();
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
+  const [problem] = [...document.errors, ...document.warnings];
+  if (problem !== undefined) {
+    const { line, col } = lines.linePos(problem.pos[0]);
+    // The parser's own words may quote the text.
+    throw new TokenFileError(`${file}:${line}:${col}: is not YAML (${problem.code})`);
+  }
+  let content: unknown;
+  try {
+    content = document.toJS({ maxAliasCount: 0 });
+  } catch (cause) {
+    throw new TokenFileError(`${file}: uses an alias (*name); write out what it stands for`, { cause });
+  }
+  const parsed = secretsFile.safeParse(content);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    const message = issue?.code === "invalid_key" ? NAME_FORM : (issue?.message ?? "is malformed");
+    throw new TokenFileError(`${file}: ${issue?.path.join(".") ?? ""}: ${message}`);
+  }
+  const values = new Map(Object.entries(parsed.data.secrets));
+  if (values.size > MAX_SECRETS) throw new TokenFileError(`${file}: has more than ${MAX_SECRETS} secrets`);
+  for (const [name, value] of values) assertUsable(value, `${file}: secrets.${name}`);
+  return values;
+}
+
+/** Reads a secret of a directory; undefined: it is not there. One end of a line at its end is not part of it. */
+async function readSecretFile(directory: string, name: string): Promise<string | undefined> {
+  const root = await realpath(directory);
+  assertUnwritable(await stat(root), directory);
+  // Kubernetes mounts NAME -> ..data/NAME -> ..TIME/NAME.
+  const place = await realpath(path.join(root, name)).catch(() => undefined);
+  if (place === undefined) return undefined;
+  if (!place.startsWith(`${root === "/" ? "" : root}/`)) {
+    throw new TokenFileError(`${path.join(directory, name)} leads out of its directory`);
+  }
+  const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW;
+  await using file = await open(place, flags);
+  const found = await file.stat();
+  if (!found.isFile()) throw new TokenFileError(`${place} is not a file`);
+  assertUnwritable(found, place);
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_VALUE_BYTES + 3));
+  const value = buffer.toString("utf8", 0, bytesRead).replace(/\r?\n$/, "");
+  assertUsable(value, place);
+  return value;
+}
+
+/** Mounted secrets are often readable by all of their container, but nobody else may put one there. */
+function assertUnwritable({ uid, mode }: Stats, place: string): void {
+  const own = process.geteuid?.() ?? uid;
+  const isOwn = uid === own || uid === 0;
+  const isShut = (mode & WRITABLE_BY_OTHERS) === 0 || (mode & 0o1000) !== 0;
+  if (isOwn && isShut) return;
+  throw new TokenFileError(`other users may write ${place}`, {
+    fix: isOwn ? `chmod go-w ${quoteIfNeeded(place)}` : `sudo chown ${own} ${quoteIfNeeded(place)}`,
+  });
+}
+
+function assertUsable(value: string, where: string): void {
+  if (value === "") throw new TokenFileError(`${where} is empty`);
+  if (value.includes("\0")) throw new TokenFileError(`${where} holds a NUL byte`);
+  if (Buffer.byteLength(value) > MAX_VALUE_BYTES) {
+    throw new TokenFileError(`${where} is longer than ${MAX_VALUE_BYTES >> 10} KiB`);
+  }
+}
+
+async function versionOf(file: string): Promise<string> {
+  const { dev, ino, size, mtimeNs, ctimeNs } = await stat(file, { bigint: true });
+  return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
+}
+
+function problemOf(error: unknown): string {
+  if (error instanceof TokenFileError) return error.message;
+  return (error as NodeJS.ErrnoException).code ?? "unknown error";
+}
+
+function notFound(name: string): BerthError {
+  return new BerthError(
+    "SECRET_NOT_FOUND",
+    `There is no secret ${JSON.stringify(name.slice(0, 253))} that this tenant may use. Ask the operator to add or grant it.`,
+    { metadata: { secret: name.slice(0, 253) } },
+  );
+}

@@ -1,0 +1,100 @@
+import type { Defect } from "./defect.ts";
+
+const AUDIT = "test/integration/audit/audit.test.ts";
+const FILE = "test/unit/base/rotated-file.test.ts";
+
+/** Of the audit log. */
+export const AUDIT_DEFECTS: readonly Defect[] = [
+  {
+    name: "the audit log names no ids of what was made",
+    changes: [
+      {
+        file: "src/server/note-subjects.ts",
+        from: "if (changes) subjects?.add(output, message);",
+        to: "if (!changes) subjects?.add(output, message);",
+      },
+    ],
+    test: {
+      file: AUDIT,
+      title: "a change says who did it, from where, to what, and how it ended; contents are not in it",
+    },
+  },
+  {
+    name: "the audit log holds everything that callers send",
+    changes: [
+      {
+        file: "src/server/subjects.ts",
+        from: "if (/_ids?$/.test(field.name))",
+        to: 'if (field.fieldKind === "scalar")',
+      },
+    ],
+    test: {
+      file: AUDIT,
+      title: "a change says who did it, from where, to what, and how it ended; contents are not in it",
+    },
+  },
+  {
+    name: "refused reads are not recorded",
+    changes: [
+      {
+        file: "src/server/audit-log.ts",
+        from: "if (!refused && !call.changes",
+        to: "if (!call.changes",
+      },
+    ],
+    test: {
+      file: AUDIT,
+      title: "what is refused for its token or its scope is there; what only reads is not",
+    },
+  },
+  {
+    name: "a page that is refused is not recorded",
+    changes: [
+      {
+        file: "src/server/request-handler.ts",
+        from: "if (answer.status === 401 || answer.status === 403) {",
+        to: "if (answer.status === 500) {",
+      },
+    ],
+    test: {
+      file: AUDIT,
+      title: "what is refused for its token or its scope is there; what only reads is not",
+    },
+  },
+  {
+    name: "the audit log keeps all that cannot be written",
+    changes: [
+      {
+        file: "src/base/rotated-file.ts",
+        from: "if (this.#closing.signal.aborted || isFull) {",
+        to: "if (this.#closing.signal.aborted && isFull) {",
+      },
+    ],
+    test: {
+      file: FILE,
+      title: "what waits is bounded, what is lost is counted, and a line stands in its place",
+    },
+  },
+  {
+    name: "the audit log follows a file that was moved away",
+    changes: [
+      {
+        file: "src/base/rotated-file.ts",
+        from: "if (there?.ino !== own.ino || there.dev !== own.dev) await this.#reopen();",
+        to: "if (there === own) await this.#reopen();",
+      },
+    ],
+    test: { file: FILE, title: "a file that another program moved away is made again" },
+  },
+  {
+    name: "the audit log is written through a link",
+    changes: [
+      {
+        file: "src/base/rotated-file.ts",
+        from: "const CAREFULLY = constants.O_NOFOLLOW | constants.O_NONBLOCK;",
+        to: "const CAREFULLY = constants.O_NONBLOCK;",
+      },
+    ],
+    test: { file: FILE, title: "%s is refused, with what to do", row: "a link" },
+  },
+];

@@ -1,0 +1,135 @@
+import type { Defect } from "./defect.ts";
+
+const SECRETS = "test/integration/secrets/secrets.test.ts";
+const REDACTOR = "test/unit/processes/redactor.test.ts";
+const LEAKS = "test/integration/secrets/leaks.test.ts";
+const NOWHERE = "a known secret reaches neither log, audit, events, metrics, errors nor the store";
+
+/** Of secrets by reference. */
+export const SECRET_DEFECTS: readonly Defect[] = [
+  {
+    name: "every tenant may use every secret",
+    changes: [
+      {
+        file: "src/app.ts",
+        from: "tokens.table.grants?.get(tenant)?.has(name) ?? false",
+        to: "tokens.table.grants?.get(tenant)?.has(name) ?? name !== tenant",
+      },
+      {
+        file: "src/tenants/secrets.ts",
+        from: "if (!this.#grants.allows(owner, name)) throw",
+        to: "if (owner === name) throw",
+      },
+    ],
+    test: { file: SECRETS, title: "that is not granted looks like one that is not there" },
+  },
+  {
+    name: "a secret's file may be anywhere",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: 'if (!place.startsWith(`${root === "/" ? "" : root}/`)) {',
+        to: "if (place === root) {",
+      },
+    ],
+    test: { file: SECRETS, title: "gives nothing from beside it, nor what others may write" },
+  },
+  {
+    name: "a secret may be written by others",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: "  if (isOwn && isShut) return;\n",
+        to: "  if (isOwn || isShut) return;\n",
+      },
+    ],
+    test: { file: SECRETS, title: "gives nothing from beside it, nor what others may write" },
+  },
+  {
+    name: "output is not redacted",
+    changes: [
+      {
+        file: "src/processes/secret-runner.ts",
+        from: "if (!redactSecrets) return",
+        to: "if (!redactSecrets || references.length > 0) return",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "is taken out of the output where that is asked for, also out of the transcript",
+    },
+  },
+  {
+    name: "a secret that two chunks divide is passed on",
+    changes: [
+      {
+        file: "src/processes/redactor.ts",
+        from: "    let { matched } = this;\n",
+        to: "    let matched = 0;\n",
+      },
+    ],
+    test: { file: REDACTOR, title: "nothing of a secret leaves before it is known to be none" },
+  },
+  {
+    name: "a changed secrets file that is wrong takes away what was there",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: "if (last === undefined) throw error;",
+        to: "if (last !== undefined) throw error;",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "is put into a command's environment by its name, and a changed one from the next command on",
+    },
+  },
+  {
+    name: "commands are stored in clear",
+    changes: [{ file: "src/processes/store.ts", from: "seal.text(facts)", to: "facts" }],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "the environment of sandboxes is stored in clear",
+    changes: [
+      {
+        file: "src/sandboxes/store.ts",
+        from: "this.#database.seal.text(JSON.stringify(spec))",
+        to: "JSON.stringify(spec)",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "the configuration of sessions is stored in clear",
+    changes: [
+      {
+        file: "src/sessions/store.ts",
+        from: "this.#database.seal.text(JSON.stringify(session))",
+        to: "JSON.stringify(session)",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "runs are stored in clear",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: "return this.#database.seal.text(JSON.stringify(record));",
+        to: "return JSON.stringify(record);",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "output is stored in clear",
+    changes: [{ file: "src/processes/store.ts", from: "seal.bytes(transcript)", to: "transcript" }],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "answers are stored in clear",
+    changes: [{ file: "src/state/request-store.ts", from: "seal.bytes(answer)", to: "answer" }],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+];

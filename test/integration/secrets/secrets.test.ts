@@ -1,0 +1,174 @@
+import { chmodSync, mkdirSync, mkdtempSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import path from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { Berth } from "../../../clients/typescript/src/node.ts";
+import { startTestApp, type TestApp } from "../../support/app.ts";
+import { type Client, failureOf } from "../../support/client.ts";
+import { newDataDir, type TestSettings } from "../../support/settings.ts";
+import { clientWith, TokensFile } from "../../support/tokens.ts";
+
+const open: (() => Promise<unknown> | unknown)[] = [];
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close();
+});
+
+const directory = mkdtempSync(path.join(newDataDir(), "secrets-"));
+
+function secretsFile(secrets: Readonly<Record<string, string>>, name = "secrets.yaml"): string {
+  const file = path.join(directory, name);
+  writeFileSync(`${file}.new`, JSON.stringify({ secrets }), { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+  return file;
+}
+
+async function serve(settings: TestSettings): Promise<TestApp> {
+  const running = await startTestApp({ engine: "bubblewrap", ...settings });
+  open.push(() => {
+    // That a secret cannot be read is logged as an error, and wanted here.
+    running.log.lines.splice(0);
+    return running.stop();
+  });
+  return running;
+}
+
+/** What a command writes that has a secret in $S. */
+async function run(client: Client, sandboxId: string, more: object = {}, shell = 'printf %s "$S"') {
+  const result = await client.call("ProcessService/RunCommand", {
+    sandbox_id: sandboxId,
+    shell,
+    secret_env: { S: "key" },
+    ...more,
+  });
+  return result.stdout.toString();
+}
+
+describe("a secret", () => {
+  test("is put into a command's environment by its name, and a changed one from the next command on", async () => {
+    const secrets = secretsFile({ key: "first value" });
+    const { client } = await serve({ secrets });
+    const { sandbox_id: id } = await client.createSandbox();
+    expect(await run(client, id)).toBe("first value");
+    secretsFile({ key: "second value" });
+    expect(await run(client, id)).toBe("second value");
+    writeFileSync(secrets, "secrets: [", { mode: 0o600 });
+    await expect(run(client, id)).resolves.toBe("second value");
+  });
+
+  test("of a sandbox is in every command of it, and the sandbox shows its name alone", async () => {
+    const { client } = await serve({ secrets: secretsFile({ key: "of the sandbox", other: "2" }) });
+    const made = await client.createSandbox({ secret_env: { S: "key" } });
+    expect(made.spec).toMatchObject({ secret_env: { S: "key" } });
+    expect(JSON.stringify(made)).not.toContain("of the sandbox");
+    const id = made.sandbox_id;
+    expect(await run(client, id, { secret_env: {} })).toBe("of the sandbox");
+    expect(await run(client, id, { secret_env: { S: "other" } })).toBe("2");
+    expect(await run(client, id, { secret_env: {}, env: { S: "plain" } })).toBe("plain");
+  });
+
+  test("is taken out of the output where that is asked for, also out of the transcript", async () => {
+    const { client } = await serve({ secrets: secretsFile({ key: "hunter22" }) });
+    const { sandbox_id: id } = await client.createSandbox();
+    const shell =
+      'printf "a %s b hunt" "$S"; sleep 0.2; printf "er22 c"; printf "%s" "$S" >&2; printf hunter2';
+    const { processId, result } = client.exec(id, shell, { secret_env: { S: "key" }, redact_secrets: true });
+    const done = await result;
+    expect(done.stdout.toString()).toBe("a [redacted] b [redacted] chunter2");
+    expect(done.stderr.toString()).toBe("[redacted]");
+    const again = await client.attach(await processId).result;
+    expect(again.stdout.toString()).toBe("a [redacted] b [redacted] chunter2");
+  });
+
+  test("is there for the TypeScript client", async () => {
+    const { app } = await serve({ secrets: secretsFile({ key: "of the client" }) });
+    const berth = Berth.connect(app.address);
+    open.push(() => berth.close());
+    const sandbox = await berth.sandboxes.create({ secretEnv: { S: "key" } });
+    expect(sandbox.info.spec.secretEnv).toEqual({ S: "key" });
+    const { stdout } = await sandbox.run('printf "%s" "$S" "$T"', {
+      secretEnv: { T: "key" },
+      redactSecrets: true,
+    });
+    expect(stdout.toString()).toBe("[redacted][redacted]");
+  });
+
+  test("that is not granted looks like one that is not there", async () => {
+    const tokens = new TokensFile();
+    const acme = await tokens.add("acme");
+    const other = await tokens.add("other");
+    const text = await readFile(tokens.path, "utf8");
+    writeFileSync(tokens.path, text.replace(/acme: \{\s*\}/, "acme: {secrets: [key]}"), { mode: 0o600 });
+    const { app } = await serve({ secrets: secretsFile({ key: "granted" }), tokens: tokens.path });
+    const [mine, theirs] = [acme, other].map((token) => clientWith(app.address, token)) as [Client, Client];
+    open.push(
+      () => mine.close(),
+      () => theirs.close(),
+    );
+    expect(await run(mine, (await mine.createSandbox()).sandbox_id)).toBe("granted");
+    const { sandbox_id: id } = await theirs.createSandbox();
+    const refused = await failureOf(run(theirs, id));
+    const missing = await failureOf(run(theirs, id, { secret_env: { S: "nothing" } }));
+    expect(refused).toMatchObject({ code: "NOT_FOUND", reason: "SECRET_NOT_FOUND" });
+    expect({ ...missing, metadata: {}, message: missing.message.replace("nothing", "key") }).toEqual({
+      ...refused,
+      metadata: {},
+    });
+  });
+});
+
+describe("a directory of secrets", () => {
+  function mounted(): string {
+    const root = mkdtempSync(path.join(directory, "mounted-"));
+    mkdirSync(path.join(root, "..1"));
+    writeFileSync(path.join(root, "..1/key"), "of a directory\n", { mode: 0o644 });
+    symlinkSync("..1", path.join(root, "..data"));
+    symlinkSync("..data/key", path.join(root, "key"));
+    return root;
+  }
+
+  test("is read as Kubernetes mounts and replaces it", async () => {
+    const root = mounted();
+    const { client } = await serve({ secrets: root });
+    const { sandbox_id: id } = await client.createSandbox();
+    expect(await run(client, id)).toBe("of a directory");
+    mkdirSync(path.join(root, "..2"));
+    writeFileSync(path.join(root, "..2/key"), "replaced", { mode: 0o644 });
+    symlinkSync("..2", path.join(root, "..data_tmp"));
+    renameSync(path.join(root, "..data_tmp"), path.join(root, "..data"));
+    expect(await run(client, id)).toBe("replaced");
+  });
+
+  test("gives nothing from beside it, nor what others may write", async () => {
+    const root = mounted();
+    symlinkSync("/etc/hostname", path.join(root, "outside"));
+    writeFileSync(path.join(root, "shared"), "x");
+    chmodSync(path.join(root, "shared"), 0o666);
+    const { client } = await serve({ secrets: root });
+    const { sandbox_id: id } = await client.createSandbox();
+    for (const name of ["outside", "shared", "../key", "..data", "..1", "."]) {
+      const failure = await failureOf(run(client, id, { secret_env: { S: name } }));
+      expect(failure, name).toMatchObject({ reason: "SECRET_NOT_FOUND" });
+    }
+  });
+});
+
+test.each([
+  ["an open file", "secrets: {}", 0o644, /is open to other users .*chmod 600/],
+  ["no YAML", "secrets: [hush", 0o600, /:1:\d+: is not YAML \(\w+\)/],
+  [
+    "a value that is no text",
+    "secrets: {key: 12345678}",
+    0o600,
+    /secrets.key: is not text; put it in quotes/,
+  ],
+  ["an empty value", 'secrets: {key: ""}', 0o600, /secrets.key is empty/],
+  ["a name that is a path", "secrets: {../key: hush}", 0o600, /is not the name of a secret/],
+])("%s is refused at start, without a value", async (name, text, mode, message) => {
+  const file = path.join(directory, `${name.replaceAll(" ", "-")}.yaml`);
+  writeFileSync(file, text, { mode });
+  const failure: unknown = await startTestApp({ engine: "bubblewrap", secrets: file }).catch(
+    (error) => error,
+  );
+  expect(failure).toMatchObject({ reason: "INVALID_ARGUMENT", message: expect.stringMatching(message) });
+  expect(String(failure)).not.toMatch(/hush|12345678/);
+});

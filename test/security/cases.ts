@@ -1,0 +1,567 @@
+/** A test, or all rows of one. */
+export interface TestName {
+  /** Below `test/`. */
+  readonly file: string;
+  /** As it stands in the file. */
+  readonly title: string;
+  /** What stands in the row of `test.each` that proves it. */
+  readonly row?: string;
+}
+
+/** Something that an attacker may try, and what proves that it comes to nothing. */
+export interface SecurityCase {
+  readonly about: string;
+  /** The first alone would do; others prove it elsewhere. */
+  readonly tests: readonly TestName[];
+  /**
+   * Names of defects: the defence removed, with which one of its tests was seen to fail. Empty where several defences
+   * stand behind one another, so that no small change brings the case back, and where nobody has done it yet.
+   */
+  readonly defects: readonly string[];
+}
+
+function hostile(about: string, tests: readonly TestName[], ...defects: string[]): SecurityCase {
+  return { about, tests, defects };
+}
+
+const at = (file: string, title: string, row?: string): TestName => ({ file, title, ...(row && { row }) });
+
+const HARDENING = "contract/engine/hardening-suite.ts";
+const ESCAPE = "integration/engine/bubblewrap/escape.test.ts";
+const DOCKER = "integration/engine/docker/hardening.test.ts";
+const EGRESS = "integration/engine/docker/egress.test.ts";
+const DOMAINS = "integration/egress/domains.test.ts";
+const EXEC = "integration/processes/exec-cases.test.ts";
+const BASH = "integration/sessions/bash-hostile.test.ts";
+const ARCHIVE = "integration/files/archive.test.ts";
+const KINDS = "integration/files/kinds.test.ts";
+const FILES = "integration/rpc/file-service.test.ts";
+const ACCESS = "integration/tenants/access.test.ts";
+const ATTACKS = "integration/server/attacks.alone.test.ts";
+const BAD_INPUT = "unit/server/bad-input.test.ts";
+const RESTART = "integration/restart/restart.test.ts";
+const CRASHES = "integration/restart/crash-points.test.ts";
+const DELETE = "integration/sandboxes/delete.test.ts";
+const REFERENCES = "integration/workspaces/references.test.ts";
+const WORKSPACES = "integration/workspaces/hostile.test.ts";
+
+const CAPABILITIES = "every process has its few capabilities, no way to more, and a filter of system calls";
+const SERVED = "%s: other clients are served, memory stays, and all recovers";
+const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
+
+/** Every case that has to hold against an attacker, by what it is about. */
+export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> = {
+  escape: [
+    hostile(
+      "capabilities, NoNewPrivs and Seccomp",
+      [at(HARDENING, CAPABILITIES)],
+      "containers keep Docker's capabilities",
+      "containers may gain privileges",
+      "commands of bubblewrap keep their bounding set",
+    ),
+    hostile(
+      "mount, unshare, setns, mknod",
+      [at(HARDENING, "system calls that reach deep into the kernel are refused")],
+      "containers run without Docker's filter",
+      "commands of bubblewrap enter without the filter",
+    ),
+    hostile(
+      "writes to /sys and sysrq",
+      [at(HARDENING, "nothing of the kernel can be written")],
+      "the kernel's settings in bubblewrap can be written",
+    ),
+    hostile(
+      "devices",
+      [at(HARDENING, "there are no devices but the harmless ones")],
+      "containers get a device of the host",
+    ),
+    hostile("a container engine's socket", [at(HARDENING, "no socket of a container engine is in sight")]),
+    hostile("a mount of /", [at(HARDENING, "%s as a mount", "the whole machine")]),
+    hostile("a mount by ..", [at(HARDENING, "%s as a mount", "a way up")]),
+    hostile("a mount of the Docker socket", [at(HARDENING, "%s as a mount", "a container engine's socket")]),
+    hostile(
+      "a mount of a symbolic link out of the allowed root",
+      [at(HARDENING, "%s as a mount", "a link out of what is allowed")],
+      "any directory may be mounted",
+    ),
+    hostile("the working directory /proc/self/fd/8", [
+      at(HARDENING, "the working directory %s leads nowhere", "/proc/self/fd/8"),
+    ]),
+    hostile("environment and descriptors of the service", [
+      at(HARDENING, "environments and descriptors show nothing of the service"),
+      at(ESCAPE, "what holds the service's data, environment and descriptors is not to be seen"),
+    ]),
+    hostile(
+      "a set-user-id file in a mounted directory",
+      [at(HARDENING, "a set-user-id file planted in a mounted directory has no effect")],
+      "containers may gain privileges",
+    ),
+    hostile("the metadata address and private ranges", [at(EGRESS, "does not reach %s, and fails at once")]),
+    hostile("the host, its gateway address and the service's port", [
+      at(EGRESS, "does not reach the machine, by any of its addresses"),
+    ]),
+    hostile("sibling sandboxes", [
+      at(EGRESS, "does not reach a sibling"),
+      at(ESCAPE, "no process of the host or of another sandbox can be seen or signaled"),
+    ]),
+    hostile(
+      "IPv6",
+      [at(EGRESS, "has no IPv6, and cannot get it")],
+      "egress: Docker's bridge keeps the IPv6 that somebody turned on",
+    ),
+    hostile(
+      "DNS that is bound to another address later",
+      [at(DOMAINS, "the connection goes to the address that was checked, not to what the name has next")],
+      "egress: a name is resolved once more to connect",
+    ),
+  ],
+  exhaustion: [
+    hostile(
+      "a fork bomb",
+      [
+        at(DOCKER, "a fork bomb ends at the bound of processes, and takes nothing else along"),
+        at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone"),
+      ],
+      "containers may have any number of processes",
+    ),
+    hostile(
+      "a memory hog: OUT_OF_MEMORY from the control group's events",
+      [
+        at(
+          "integration/sessions/out-of-memory.test.ts",
+          "a %s that the kernel kills for want of memory is lost with that cause",
+        ),
+        at(DOCKER, "a process that takes too much memory is ended, the sandbox is not"),
+      ],
+      "a shell that is killed counts as out of memory because a program of it was",
+      "an earlier kill for want of memory is blamed on what is found after a restart",
+    ),
+    hostile("a disk that is full", [
+      at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone"),
+    ]),
+    hostile("five sandboxes of one tenant at their bounds", [
+      at(
+        "integration/tenants/noisy-neighbours.alone.test.ts",
+        "five sandboxes of one tenant at their bounds leave another tenant's commands alone",
+      ),
+    ]),
+    hostile(
+      "a flood of output",
+      [
+        at(
+          "integration/processes/output-volume.test.ts",
+          "holds its process back, in little memory, while its reader takes 1 MB/s",
+        ),
+        at(
+          "unit/processes/transcript-budget.test.ts",
+          "of running processes the largest gives way, and keeps its head and its newest output",
+        ),
+      ],
+      "what transcripts hold together is not bounded",
+    ),
+    hostile(
+      "descriptors",
+      [at(HARDENING, "core dumps are off and open files limited, for good")],
+      "containers may dump core",
+    ),
+    hostile("zombies", [at(DOCKER, "orphans are reaped")], "containers have no process that reaps"),
+    hostile(
+      "a spinning processor",
+      [
+        at(
+          "integration/processes/hostile-processes.test.ts",
+          "calls end in time beside a command that %s, and their sessions work on",
+        ),
+      ],
+      "a command that finds every place for a process taken says that the engine failed",
+    ),
+  ],
+  files: [
+    hostile(
+      "paths with .., NUL, or empty",
+      [at(FILES, "%s is refused everywhere"), at("unit/files/path.test.ts", "%s is refused")],
+      "a path may lead out of the working directory",
+    ),
+    hostile(
+      "links that leave",
+      [
+        at(
+          "integration/files/directories.test.ts",
+          "a directory that holds something goes only with all of it, links not followed",
+        ),
+        at(
+          WORKSPACES,
+          "planted links, FIFOs, set-user-id files, many files and deep trees: nothing outside is touched",
+        ),
+      ],
+      "an archive is unpacked through links that it made",
+    ),
+    hostile("a FIFO, a device or a directory where a file is due", [
+      at(KINDS, "where a file is due, %s is refused at once"),
+    ]),
+    hostile(
+      "a tar with .. or absolute names",
+      [
+        at(ARCHIVE, "with %s is refused as a whole", ".. in a long name"),
+        at("unit/files/archive-check.test.ts", "%s (case %#)"),
+      ],
+      "names in an archive may lead out",
+    ),
+    hostile(
+      "a tar with a link, then a file through it",
+      [at(ARCHIVE, "with %s is refused as a whole"), at("unit/files/archive-check.test.ts", "%s (case %#)")],
+      "an archive is unpacked through links that it made",
+    ),
+    hostile(
+      "a tar with a hard link to outside",
+      [at(ARCHIVE, "with %s is refused as a whole", "a hard link to a file outside")],
+      "names in an archive may lead out",
+    ),
+    hostile(
+      "a tar with a device or FIFO",
+      [at(ARCHIVE, "with %s is refused as a whole", "a device")],
+      "archives may hold devices",
+    ),
+    hostile(
+      "a tar with set-user-id files",
+      [
+        at(
+          "unit/files/archive-check.test.ts",
+          "permissions without the bits that give rights, nobody's ownership, a time that fits",
+        ),
+      ],
+      "files of an archive keep the bits that give rights",
+    ),
+    hostile(
+      "a tar of a million entries",
+      [
+        at(
+          ARCHIVE,
+          "is refused at its first bad one, a million when the bound is passed, and leaves nothing",
+        ),
+        at("unit/files/archive-check.test.ts", "more than 500,000 entries"),
+      ],
+      "an archive may have any number of entries",
+    ),
+    hostile("names that are not UTF-8, of 255 bytes, with newlines or dashes", [
+      at(
+        "integration/files/names.test.ts",
+        "every name is written, listed, read, moved and removed as it is",
+      ),
+    ]),
+    hostile("a client that dies amid an upload", [
+      at(FILES, "in the middle of an upload leaves the old content and nothing else"),
+    ]),
+    hostile("two writers of one path", [
+      at("integration/files/transfer.test.ts", "of writers at the same time, one is there whole"),
+    ]),
+  ],
+  "exec and sessions": [
+    hostile(
+      "output that imitates a marker",
+      [
+        at(EXEC, "output that imitates markers is output"),
+        at(BASH, "output that imitates what the shell is told by is plain data"),
+        at("unit/fuzz/parsers.test.ts", "what a lane writes"),
+      ],
+      "part of a nonce passes for a marker",
+    ),
+    hostile("a nonce that a command finds out", [
+      at(EXEC, "the nonce is nowhere a command can read it by the way"),
+    ]),
+    hostile("closed stdout", [at(BASH, "%s", "closed stdout and stderr"), at(EXEC, "%s ends with code %i")]),
+    hostile("an unterminated quote or here document", [
+      at(BASH, "%s", "an unterminated quote"),
+      at(EXEC, "%s is the command's own error", "an unterminated here document"),
+    ]),
+    hostile("exit 3, set -e; false, a function named like a builtin", [
+      at(EXEC, "%s ends with code %i"),
+      at(BASH, "%s", "set -e; false"),
+    ]),
+    hostile("kill -9 $$", [at(EXEC, "%s is told as signal %i", "kill -9 $$"), at(BASH, "%s", "kill -9 $$")]),
+    hostile("exec sleep", [
+      at(EXEC, "exec sleep: what takes the shell's place ends as the command"),
+      at(BASH, "%s", "exec sleep"),
+    ]),
+    hostile(
+      "cat and read at the end of stdin",
+      [
+        at(EXEC, "stdin is empty: cat and read see its end"),
+        at(BASH, "%s", "cat and read at the end of stdin"),
+      ],
+      "readers that reopen a closed stdin are given up at the first error",
+    ),
+    hostile(
+      "sleep 60 &, and a daemonised child",
+      [
+        at(EXEC, "sleep & returns at once; a daemon goes with its sandbox"),
+        at(BASH, "%s", "a background job"),
+      ],
+      "an end that waits behind what nobody wants is not waited for",
+    ),
+    hostile("a child that ignores SIGTERM", [
+      at("unit/processes/ends.test.ts", "kills a process that ignores SIGTERM"),
+      at(
+        "integration/processes/command-timeout.test.ts",
+        "a command that ignores SIGTERM is killed after a grace",
+      ),
+    ]),
+    hostile(
+      "a client that disconnects",
+      [
+        at(
+          "integration/processes/lost-callers.test.ts",
+          "a command without a request id ends with its caller",
+        ),
+        at(EXEC, "a caller that goes away takes the tree along"),
+      ],
+      "a start runs although its caller has gone before it reached the engine",
+    ),
+    hostile("binary, ANSI, split UTF-8", [
+      at(EXEC, "binary, terminal sequences and split UTF-8 come byte for byte, as they were written"),
+    ]),
+    hostile("a line of 100 MiB", [at(EXEC, "a line of ${longLine} MiB comes whole")]),
+    hostile(
+      "late output of one command in the next",
+      [
+        at("integration/sessions/bash.test.ts", "late output of one command never appears in the next"),
+        at(
+          "integration/processes/shell/lane-attack.test.ts",
+          "after a command that %s the next ones are clean",
+        ),
+      ],
+      "a lane is used again as soon as its job says that it left nothing",
+    ),
+  ],
+  network: [
+    hostile(
+      "every method and page without a token, or with a bad one",
+      [at(ACCESS, EVERY_METHOD), at(ACCESS, "%s: every page")],
+      "a token is known by its id alone",
+      "whoever opens a stream of requests reaches its handler",
+      "the metrics are open",
+    ),
+    hostile(
+      "every method with an expired or revoked token",
+      [
+        at(ACCESS, EVERY_METHOD),
+        at("integration/tenants/reload.test.ts", "when their token is revoked, and its process is killed"),
+      ],
+      "an expired token is let in",
+      "a call goes on after its token was revoked",
+    ),
+    hostile(
+      "every method that changes, with a read-only token",
+      [at(ACCESS, EVERY_METHOD)],
+      "a read-only token may change things",
+    ),
+    hostile(
+      "every method with another tenant's ids",
+      [
+        at(
+          "integration/tenants/isolation.test.ts",
+          "every method that takes an id: another tenant's is not there",
+        ),
+      ],
+      "a process of another tenant is found",
+      "everybody may act in another tenant",
+    ),
+    hostile(
+      "malformed protobuf, and any other bytes",
+      [
+        at(BAD_INPUT, "malformed protobuf is INVALID_ARGUMENT: %s"),
+        at("unit/fuzz/requests.test.ts", "%s takes any bytes"),
+      ],
+      "bytes that are no message are the service's own failure",
+    ),
+    hostile(
+      "messages that are too large, or hold too much",
+      [
+        at(BAD_INPUT, "a size that is announced is refused before it comes"),
+        at("integration/rpc/hostile-input.test.ts", "in gRPC and in JSON, of any method"),
+      ],
+      "a message may hold any number of values",
+    ),
+    hostile(
+      "gzip bombs",
+      [at(ATTACKS, SERVED, "gzip that becomes a thousand times as much, in every codec")],
+      "what was decompressed lies about until V8 collects it",
+    ),
+    hostile(
+      "a foreign Host",
+      [at("unit/server/origin-guard.test.ts", "is refused everywhere, also for health and metrics")],
+      "any host name is answered to",
+    ),
+    hostile(
+      "a foreign Origin",
+      [
+        at("integration/rpc/bad-input/port.test.ts", "a foreign Host and a foreign Origin"),
+        at("unit/server/origin-guard.test.ts", "%s is foreign"),
+      ],
+      "pages of any origin may call",
+    ),
+    hostile("a form that a page posts", [
+      at("integration/rpc/bad-input/port.test.ts", "a form that a web page could post"),
+    ]),
+    hostile("more streams than the limit", [
+      at(
+        "integration/server/listener.test.ts",
+        "a client is told how many calls it may make at once, and waits with more",
+      ),
+    ]),
+    hostile(
+      "more connections than the limit, and idle ones",
+      [
+        at("integration/server/listener.test.ts", "connections beyond the limit are refused, and logged"),
+        at(ATTACKS, SERVED, "1,000 idle connections"),
+      ],
+      "connections are few",
+    ),
+    hostile("headers that come slowly, or do not end", [
+      at(ATTACKS, SERVED, "600 connections whose headers come slowly"),
+      at(ATTACKS, SERVED, "headers that do not end"),
+      at("integration/server/listener.test.ts", "headers that do not end cost the connection"),
+    ]),
+    hostile(
+      "a reader that stops",
+      [
+        at(ATTACKS, SERVED, "output that is not read"),
+        at(
+          "unit/server/keepalive.test.ts",
+          "whoever stops reading does not wait for a stream that does not end",
+        ),
+      ],
+      "whoever stops reading waits for the stream",
+    ),
+    hostile(
+      "thousands of cancels",
+      [
+        at(
+          "integration/server/streams.test.ts",
+          "a flood of cancels leaves no handler, no call and no stream behind",
+        ),
+        at(ATTACKS, SERVED, "10,000 calls that are cancelled as they come"),
+      ],
+      "a connection may cancel any number of calls",
+    ),
+  ],
+  lifecycle: [
+    hostile("SIGKILL at every failpoint, then a restart", [
+      at(CRASHES, "at %s"),
+      at(CRASHES, "every failpoint is in a scenario"),
+      at(
+        "integration/restart/run-crash-points.test.ts",
+        "a service killed at %s: the run is as it were without",
+      ),
+    ]),
+    hostile("a start that fails after the create", [
+      at("integration/sandboxes/create-leaves-nothing.test.ts", "a user that the image does not have"),
+    ]),
+    hostile(
+      "a removal that fails",
+      [
+        at(
+          "unit/sandboxes/expiry-sweeper.test.ts",
+          "a removal that failed is tried again in growing pauses, each logged, and keeps its place until it is gone",
+        ),
+      ],
+      "a removal that failed waits for somebody to ask again",
+    ),
+    hostile("dockerd restarts", [
+      at(
+        "integration/restart/docker-restart.test.ts",
+        "a Docker that is killed under load and $keeps: the service stays up and says what became of each sandbox",
+      ),
+    ]),
+    hostile(
+      "docker rm -f from outside",
+      [
+        at(
+          "integration/restart/engine-trouble.test.ts",
+          "a container that is removed while its event is on its way was removed, and not lost",
+        ),
+      ],
+      "what was removed counts as lost where its event comes late",
+    ),
+    hostile("an image that is missing", [
+      at("integration/sandboxes/create-leaves-nothing.test.ts", "an image that cannot be had"),
+    ]),
+    hostile("a full disk under the state", [
+      at(
+        "integration/restart/disk-full.test.ts",
+        "a full disk refuses creates with what to do; reads, commands and deletes work; nothing is broken after",
+      ),
+    ]),
+    hostile(
+      "more creates than the limit",
+      [
+        at(
+          "integration/sandboxes/capacity.test.ts",
+          "of creates beyond the limit exactly as many succeed as there are places, time and again",
+        ),
+        at(
+          "unit/sandboxes/capacity.test.ts",
+          "as many wait as places are being given back, in their order, and there is never one too many",
+        ),
+      ],
+      "there are places for any number of sandboxes",
+    ),
+    hostile("delete during exec", [
+      at(DELETE, "a delete ends what runs longer than the grace and reports it"),
+    ]),
+    hostile("double delete", [
+      at(DELETE, "deletes of one sandbox at the same time all return when it is gone"),
+    ]),
+    hostile("SIGTERM during create", [
+      at("integration/service/shutdown.test.ts", "SIGTERM during creates leaves no container"),
+    ]),
+    hostile("two services on one daemon", [
+      at(RESTART, "two services on one daemon leave each other's alone"),
+    ]),
+    hostile(
+      "request ids across a restart",
+      [at(RESTART, "answers a request id as before, and makes nothing twice")],
+      "the retry of a request whose answer was dropped carries it out again",
+    ),
+  ],
+  workspaces: [
+    hostile(
+      "100 reference changes at once",
+      [
+        at(
+          "integration/workspaces/crashes.test.ts",
+          "100 reference changes on 20 workspaces at once, with three kills in between, leave exact references",
+        ),
+      ],
+      "references are kept in memory, and on the disk a while later",
+    ),
+    hostile(
+      "ids with /, .., unicode and case variants",
+      [at(REFERENCES, "are names, never paths: each has a directory of its own in the root")],
+      "a workspace's directory is named by its id alone",
+    ),
+    hostile(
+      "a forced cleanup while in use",
+      [
+        at(
+          "integration/workspaces/docker.test.ts",
+          "a forced cleanup deletes nothing under a container that may live, and can be asked for again",
+        ),
+      ],
+      "force deletes the directory under a live container",
+    ),
+    hostile(
+      "a crash between two writes",
+      [
+        at(
+          "integration/workspaces/crashes.test.ts",
+          "a forced cleanup that a kill cut short is finished at the next start, and its retry is answered once",
+        ),
+      ],
+      "references are kept in memory, and on the disk a while later",
+    ),
+    hostile("a link planted where a directory was", [
+      at(REFERENCES, "in place of a workspace's directory breaks that one alone, and is not followed"),
+    ]),
+  ],
+};

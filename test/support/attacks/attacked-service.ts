@@ -1,0 +1,149 @@
+import { readdir } from "node:fs/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Client } from "../client.ts";
+import { watchMemory } from "../memory.ts";
+import { ServeProcess } from "../program.ts";
+import { Attacker } from "./attacker.ts";
+import type { AttackName } from "./attacks.ts";
+
+/** How long calls took, in milliseconds, in order. */
+type Times = number[];
+
+/** What other clients' calls and the service's memory were like, without and with an attack. */
+export interface Measured {
+  readonly unary: { readonly quiet: number; readonly attacked: number };
+  readonly exec: { readonly quiet: number; readonly attacked: number };
+  /** How far its resident memory was at most above the most that it was before, in bytes. */
+  readonly grownBytes: number;
+  /** How each of the attacks stood when the calls beside it were done. */
+  readonly reports: readonly AttackReport[];
+}
+
+/** How an attack stands. */
+export interface AttackReport {
+  /** What it sent or holds. */
+  readonly count: number;
+  /** How much of that the service has ended by itself. */
+  readonly ended: number;
+  /** Descriptors that the service has open for it: its connections, and what its commands need. */
+  readonly descriptors: number;
+  /** Its commands that run. */
+  readonly commands: number;
+}
+
+const TURNS = 3;
+/** Of unary calls and of commands, in each turn at least. */
+const CALLS = 80;
+
+/** A service of its own process, with a sandbox and a client that is nobody's enemy. */
+export class AttackedService implements AsyncDisposable {
+  readonly #process: ServeProcess;
+  readonly #client: Client;
+  readonly #sandboxId: string;
+
+  private constructor(process: ServeProcess, client: Client, sandboxId: string) {
+    this.#process = process;
+    this.#client = client;
+    this.#sandboxId = sandboxId;
+  }
+
+  static async start(): Promise<AttackedService> {
+    const process = await ServeProcess.start(["--engine", "bubblewrap"]);
+    const client = new Client(process.address);
+    const { sandbox_id: sandboxId } = await client.createSandbox();
+    return new AttackedService(process, client, sandboxId);
+  }
+
+  /** Measures the calls of its client in turns: alone, and beside the attack. `before` is ordinary use beside such calls. */
+  async measure(name: AttackName, before = async () => {}): Promise<Measured> {
+    const { pid, address } = this.#process;
+    const quiet = { unary: [] as Times, exec: [] as Times };
+    const attacked = { unary: [] as Times, exec: [] as Times };
+    const reports: AttackReport[] = [];
+    const descriptors = await this.descriptors();
+    const ordinaryMemory = watchMemory(pid);
+    await before();
+    await this.#calls({ unary: [], exec: [] });
+    const ordinaryBytes = await ordinaryMemory();
+    const attackedMemory = watchMemory(pid);
+    for (let turn = 0; turn < TURNS; turn++) {
+      await this.#calls(quiet);
+      await using attacker = new Attacker(name, { address, sandboxId: this.#sandboxId });
+      let sent = false;
+      const sending = attacker.sent.finally(() => {
+        sent = true;
+      });
+      await Promise.all([sending, this.#calls(attacked, () => !sent)]);
+      reports.push({
+        ...(await attacker.report()),
+        descriptors: (await this.descriptors()) - descriptors,
+        commands: await this.runningCommands(),
+      });
+    }
+    return {
+      unary: { quiet: p99(quiet.unary), attacked: p99(attacked.unary) },
+      exec: { quiet: p99(quiet.exec), attacked: p99(attacked.exec) },
+      grownBytes: (await attackedMemory()) - ordinaryBytes,
+      reports,
+    };
+  }
+
+  /** Has a client read as much output as a command may be ahead of its reader, twice. */
+  async carryOutput(): Promise<void> {
+    await this.#client.exec(this.#sandboxId, "head -c 134217728 /dev/zero").result;
+  }
+
+  /** Descriptors that its process has open: connections, and what belongs to commands. */
+  async descriptors(): Promise<number> {
+    return (await readdir(`/proc/${this.#process.pid}/fd`)).length;
+  }
+
+  /** Processes in its sandbox that still run. */
+  async runningCommands(): Promise<number> {
+    const { processes } = await this.#client.call("ProcessService/ListProcesses", {
+      sandbox_id: this.#sandboxId,
+    });
+    return processes.filter(({ exit_status: exit }) => exit === null).length;
+  }
+
+  /** What a client that comes only now gets of a command. */
+  async freshOutput(): Promise<string> {
+    const client = new Client(this.#process.address);
+    try {
+      return await client.output(this.#sandboxId, "echo fine");
+    } finally {
+      client.close();
+    }
+  }
+
+  async #calls(times: { unary: Times; exec: Times }, more = () => false): Promise<void> {
+    for (let call = 0; call < CALLS || more(); call++) {
+      times.unary.push(
+        await timed(() => this.#client.call("SandboxService/GetSandbox", { sandbox_id: this.#sandboxId })),
+      );
+      times.exec.push(
+        await timed(async () => {
+          const { exit } = await this.#client.exec(this.#sandboxId, "true").result;
+          if (exit.exit_code !== 0) throw new Error(`true ended otherwise: ${JSON.stringify(exit)}`);
+        }),
+      );
+      // Other clients are not in a loop.
+      await sleep(1);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#client.close();
+    await this.#process.stop();
+  }
+}
+
+async function timed(call: () => Promise<unknown>): Promise<number> {
+  const begin = performance.now();
+  await call();
+  return performance.now() - begin;
+}
+
+function p99(times: Times): number {
+  return times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0;
+}

@@ -1,0 +1,78 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { Redactor } from "../../../src/processes/redactor.ts";
+
+function redact(secrets: readonly string[], chunks: readonly Buffer[]): string {
+  const redactor = new Redactor(secrets.map((secret) => Buffer.from(secret)));
+  return Buffer.concat([...chunks.map((chunk) => redactor.push(chunk)), redactor.end()]).toString("latin1");
+}
+
+/** What a redactor should write, found in the simplest way. */
+function expected(secrets: readonly string[], text: string): string {
+  const spans: [number, number][] = [];
+  for (const secret of secrets) {
+    for (let at = text.indexOf(secret); at !== -1; at = text.indexOf(secret, at + 1)) {
+      spans.push([at, at + secret.length]);
+    }
+  }
+  spans.sort(([one], [other]) => one - other);
+  let out = "";
+  let done = 0;
+  let covered = 0;
+  for (const [from, to] of spans) {
+    if (from >= covered) out += `${text.slice(done, from)}[redacted]`;
+    covered = Math.max(covered, to);
+    done = covered;
+  }
+  return out + text.slice(done);
+}
+
+const letters = fc.string({ unit: fc.constantFrom("a", "b", "c"), minLength: 1, maxLength: 6 });
+
+test("whatever the secrets and however the chunks are divided, secrets are covered and all else is as it was", () => {
+  const cases = fc.record({
+    secrets: fc.array(letters, { minLength: 1, maxLength: 4 }),
+    chunks: fc.array(fc.string({ unit: fc.constantFrom("a", "b", "c", "d"), maxLength: 9 }), {
+      maxLength: 12,
+    }),
+  });
+  fc.assert(
+    fc.property(cases, ({ secrets, chunks }) => {
+      const text = chunks.join("");
+      const written = redact(
+        secrets,
+        chunks.map((chunk) => Buffer.from(chunk)),
+      );
+      expect(written).toBe(expected(secrets, text));
+    }),
+    { numRuns: 5000 },
+  );
+});
+
+test("nothing of a secret leaves before it is known to be none", () => {
+  const redactor = new Redactor([Buffer.from("secret")]);
+  expect(redactor.push(Buffer.from("a sec")).toString()).toBe("a ");
+  expect(redactor.push(Buffer.from("ond")).toString()).toBe("second");
+  expect(redactor.push(Buffer.from("sec")).toString()).toBe("");
+  expect(redactor.push(Buffer.from("ret.")).toString()).toBe("[redacted].");
+  expect(redactor.push(Buffer.from("secr")).toString()).toBe("");
+  expect(redactor.end().toString()).toBe("secr");
+});
+
+test("bytes that are no text pass as they are", () => {
+  const bytes = Buffer.from(Array.from({ length: 4096 }, (_, at) => (at * 7) % 256));
+  const redactor = new Redactor([Buffer.from("no such secret")]);
+  const out = Buffer.concat([redactor.push(bytes), redactor.end()]);
+  expect(out.equals(bytes)).toBe(true);
+});
+
+test("the worst input for a naive search takes time that grows with its length alone", () => {
+  const secret = `${"a".repeat(60_000)}b`;
+  const redactor = new Redactor([Buffer.from(secret)]);
+  let length = 0;
+  // A search that begins again after each byte would compare a trillion of them.
+  for (let byte = 0; byte < 200_000; byte++) length += redactor.push(Buffer.from("a")).length;
+  length += redactor.push(Buffer.alloc(8 << 20, "a")).length;
+  length += redactor.end().length;
+  expect(length).toBe(200_000 + (8 << 20));
+}, 60_000);

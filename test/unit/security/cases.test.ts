@@ -1,0 +1,35 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { describe, expect, test } from "vitest";
+import { DEFECTS } from "../../defects/all.ts";
+import { SECURITY_CASES } from "../../security/cases.ts";
+
+const TESTS = path.resolve(import.meta.dirname, "../..");
+const known = new Set(DEFECTS.map(({ name }) => name));
+const cases = Object.entries(SECURITY_CASES).flatMap(([area, list]) =>
+  list.map((one) => ({ ...one, name: `${area}: ${one.about}` })),
+);
+
+test("cases have names of their own, in every area", () => {
+  expect(new Set(cases.map(({ name }) => name)).size).toBe(cases.length);
+  for (const list of Object.values(SECURITY_CASES)) expect(list.length).toBeGreaterThan(0);
+});
+
+describe.each(cases)("$name", ({ tests, defects }) => {
+  test("is proven by tests that exist", () => {
+    expect(tests.length).toBeGreaterThan(0);
+    for (const { file, title, row } of tests) {
+      const text = readFileSync(path.join(TESTS, file), "utf8");
+      // A title, or in a template where it has a part that varies.
+      expect(
+        [`"${title}"`, `'${title}'`, `\`${title}\``].some((quoted) => text.includes(quoted)),
+        title,
+      ).toBe(true);
+      if (row !== undefined) expect(text, row).toContain(JSON.stringify(row));
+    }
+  });
+
+  test("was seen to fail without its defence, where that is named", () => {
+    for (const name of defects) expect(known, name).toContain(name);
+  });
+});

@@ -1,0 +1,39 @@
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, expect, test } from "vitest";
+import { Seal } from "../../../src/state/seal.ts";
+
+const directory = mkdtempSync(path.join(tmpdir(), "berth-seal-"));
+afterAll(() => rmSync(directory, { recursive: true }));
+
+test("what is sealed is read again, with the key of the same file, and is nowhere in clear", () => {
+  const file = path.join(directory, "key");
+  const text = '{"env":{"S":"ü ☃"}}';
+  const bytes = Buffer.from([0, 255, 128, 10]);
+  const first = Seal.ofFile(file);
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  const again = Seal.ofFile(file);
+  expect(again.openText(first.text(text))).toBe(text);
+  expect(Buffer.from(again.open(first.bytes(bytes)))).toEqual(bytes);
+  expect(first.text(text)).not.toContain("env");
+  expect(first.text(text)).not.toBe(first.text(text));
+});
+
+test("what an earlier version left in clear is read as it is", () => {
+  const seal = Seal.random();
+  expect(seal.openText('{"a":1}')).toBe('{"a":1}');
+  expect([...seal.open(new Uint8Array([255, 15]))]).toEqual([255, 15]);
+});
+
+test("another key, or a changed byte, is said and not read", () => {
+  const seal = Seal.random();
+  const sealed = seal.bytes(Buffer.from("x"));
+  expect(() => Seal.random().open(sealed)).toThrow(/another key/);
+  sealed[sealed.length - 1] = (sealed.at(-1) ?? 0) ^ 1;
+  expect(() => seal.open(sealed)).toThrow(/another key/);
+  const file = path.join(directory, "short");
+  writeFileSync(file, "short");
+  expect(() => Seal.ofFile(file)).toThrow(/holds no key/);
+  expect(readFileSync(file, "utf8")).toBe("short");
+});
