@@ -379,7 +379,7 @@ function createServer(
 /** What the tokens file grants at the time. */
 function grantsOf(tokens: LiveTokens | undefined): SecretGrants {
   if (tokens === undefined) return ALL_SECRETS;
-  return { allows: (tenant, name) => tokens.table.grants?.get(tenant)?.has(name) ?? false };
+  return { allows: (tenant, name) => tokens.table.grants.get(tenant)?.has(name) ?? false };
 }
 
 function warningsOf(

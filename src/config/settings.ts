@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { BerthError } from "../base/errors.ts";
-import type { TenantQuota } from "../base/tenant-quota.ts";
 import { SANDBOX_DEFAULTS, type SandboxDefaults } from "../sandboxes/spec.ts";
+import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { formatListenAddress } from "../server/listen-address.ts";
 import type { TlsOptions } from "../server/listener.ts";
 import type { Config } from "./options.ts";

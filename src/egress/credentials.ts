@@ -75,7 +75,8 @@ export const NO_CREDENTIALS = new Credentials(new Map(), { files: NO_SECRETS, na
 
 /**
  * Reads the operator's file: a JSON object that has, for each host, the header, its value with `{secret}` in it, the
- * file of the secret (relative to this file) or its name among the service's secrets, and the owners that it is for (default: all).
+ * file of the secret (relative to this file) or its name among the service's secrets, and the owners that it is for
+ * (default: all).
  * @throws `INVALID_ARGUMENT` that names what is wrong, and never a secret.
  */
 export async function loadCredentials(file: string, named: SecretSource = NO_SECRETS): Promise<Credentials> {

@@ -22,13 +22,13 @@ import {
   type WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import { invalidArgument } from "../base/errors.ts";
-import { QUOTA_NAMES, type QuotaName } from "../base/tenant-quota.ts";
 import type { EngineCapabilities } from "../engine/port.ts";
 import type { TranscriptBudget } from "../processes/transcript-budget.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { SandboxEventBody, SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { SandboxDefaults } from "../sandboxes/spec.ts";
+import { QUOTA_NAMES, type QuotaName } from "../sandboxes/tenant-quota.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { ownerOf, seesWholeService } from "../server/call.ts";
 import type { EventLog } from "../state/event-log.ts";

@@ -1,8 +1,8 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
-import { QUOTA_NAMES, type QuotaName, type TenantQuota } from "../base/tenant-quota.ts";
 import type { Resources } from "../engine/port.ts";
 import type { Reservation } from "./capacity.ts";
+import { QUOTA_NAMES, type QuotaName, type TenantQuota } from "./tenant-quota.ts";
 
 /** What a reservation takes of each quota. */
 type Amounts = Partial<Record<CountedQuota, number>>;

@@ -37,6 +37,8 @@ interface RouteOptions {
   readonly limits: RpcLimits;
   readonly errors: ErrorConverter;
   readonly admit: Admit;
+  /** Whether calls gather the ids of what they act on. Default false. */
+  readonly isAudited?: boolean;
 }
 
 /** The methods of the server, by path. */
@@ -91,8 +93,8 @@ export class RouteTable implements ConnectRouter {
   }
 
   #add(registered: MethodImplSpec, options: Partial<UniversalHandlerOptions> = {}): void {
-    const { limits, errors, admit } = this.#options;
-    const spec = withSubjects(registered);
+    const { limits, errors, admit, isAudited = false } = this.#options;
+    const spec = isAudited ? withSubjects(registered) : registered;
     const { method } = spec;
     const name = `${method.parent.typeName}/${method.name}`;
     const readMaxBytes = readMaxBytesOf(limits, name);

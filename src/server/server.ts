@@ -86,7 +86,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   ]);
   const { authenticator = anonymousAuthenticator } = options;
   const admit = createAdmission(authenticator, errors);
-  const routes = new RouteTable({ limits, errors, admit });
+  const routes = new RouteTable({ limits, errors, admit, isAudited: options.audit !== undefined });
   options.routes(routes);
   const health = options.health ?? alwaysServing;
   registerHealth(

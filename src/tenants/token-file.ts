@@ -1,7 +1,7 @@
 import { type Document, isMap, isNode, LineCounter, type Node, parseDocument, visit } from "yaml";
 import { z } from "zod";
-import type { TenantQuota } from "../base/tenant-quota.ts";
 import { parseCpus, parseSize, ValueError } from "../config/values.ts";
+import type { TenantQuota } from "../sandboxes/tenant-quota.ts";
 import { TOKEN_ID } from "./token.ts";
 
 /** A tokens file that cannot be used. The message says what is wrong, and where. */
@@ -101,8 +101,8 @@ export type TokenRecord = z.output<typeof token>;
 export interface TokenTable {
   /** The quotas that the file gives each; the service's options give the others. */
   readonly tenants: ReadonlyMap<string, TenantQuota>;
-  /** The names of the secrets that each tenant may use; a tenant without any is not there. */
-  readonly grants?: ReadonlyMap<string, ReadonlySet<string>>;
+  /** The names of the secrets that each tenant may use. */
+  readonly grants: ReadonlyMap<string, ReadonlySet<string>>;
   /** By id, in the order of the file. */
   readonly tokens: ReadonlyMap<string, TokenRecord>;
 }

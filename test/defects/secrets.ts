@@ -12,8 +12,8 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/app.ts",
-        from: "tokens.table.grants?.get(tenant)?.has(name) ?? false",
-        to: "tokens.table.grants?.get(tenant)?.has(name) ?? name !== tenant",
+        from: "tokens.table.grants.get(tenant)?.has(name) ?? false",
+        to: "tokens.table.grants.get(tenant)?.has(name) ?? name !== tenant",
       },
       {
         file: "src/tenants/secrets.ts",

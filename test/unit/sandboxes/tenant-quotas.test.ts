@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { TenantQuota } from "../../../src/base/tenant-quota.ts";
+import type { TenantQuota } from "../../../src/sandboxes/tenant-quota.ts";
 import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 

@@ -20,6 +20,7 @@ function authenticator(changes: Partial<TokenRecord> = {}, wallMs = 0) {
           ["acme", {}],
           ["other", {}],
         ]),
+        grants: new Map(),
         tokens,
       },
     },
