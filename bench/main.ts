@@ -5,6 +5,7 @@ import { drawLatencies } from "./picture.ts";
 import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
 import { browser } from "./rows/browser.ts";
+import { connect } from "./rows/connect.ts";
 import { createCold } from "./rows/create.ts";
 import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
@@ -16,6 +17,7 @@ import { lists } from "./rows/lists.ts";
 import { idleMemory } from "./rows/memory.ts";
 import { execOutput } from "./rows/output.ts";
 import { pythonClient } from "./rows/python-client.ts";
+import { restart } from "./rows/restart.ts";
 import { sessions } from "./rows/sessions.ts";
 import { start } from "./rows/start.ts";
 import { execThroughput } from "./rows/throughput.ts";
@@ -41,11 +43,13 @@ const ROWS: readonly Row[] = [
   browser,
   files,
   unary,
+  connect,
   workspaces,
   lists,
   pythonClient,
   typescriptClient,
   start,
+  restart,
   idleMemory,
 ];
 /** Those that need what few machines have run only when they are named. */

@@ -44,18 +44,21 @@ export const execLatency: Row = {
       () => service.exec(id, TRUE, OTHER_USER),
       () => raw.exec(container, TRUE),
     );
+    for (let i = 0; i < 400 * scale; i++)
+      plain.berth.push(await timed(() => service.exec(id, TRUE, OTHER_USER)));
     const plainP50 = quantile(plain.berth, 0.5);
     const plainRaw = quantile(plain.raw, 0.5);
     return [
       inLane,
       {
-        name: "Exec of true, no lane",
+        name: "Exec of true as another user",
         unit: "ms",
         p50: plainP50,
         p99: quantile(plain.berth, 0.99),
         rawP50: plainRaw,
         ratio: plainRaw / plainP50,
-        goal: "for comparison",
+        goal: "p50 ≤ 8 ms",
+        reached: plainP50 <= 8,
         values: plain,
       },
     ];

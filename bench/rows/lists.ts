@@ -78,13 +78,7 @@ async function startWith(
   const options = ["--data-dir", dataDir];
   progress(`${count} runs and sandboxes`);
   const first = await start(options);
-  const { workspace } = await first.client.unary(WorkspaceService.method.createWorkspace, {
-    workspaceId: BROKEN,
-  });
-  // A sandbox that cannot be made leaves a record, and no work for the engine.
-  rmSync(workspace?.path ?? "", { recursive: true, force: true });
-  await first.client.unary(RunService.method.createRun, {});
-  await failingCreate(first);
+  await prepareRecords(first);
   await first.stop();
   multiply(dataDir, count);
   const service = await start(options);
@@ -97,8 +91,17 @@ async function startWith(
   return service;
 }
 
+/** Leaves a run, and the record of a sandbox that cannot be made: no work for the engine. */
+export async function prepareRecords(service: BenchService): Promise<void> {
+  const { client } = service;
+  const { workspace } = await client.unary(WorkspaceService.method.createWorkspace, { workspaceId: BROKEN });
+  rmSync(workspace?.path ?? "", { recursive: true, force: true });
+  await client.unary(RunService.method.createRun, {});
+  await failingCreate(service);
+}
+
 /** Copies the run and the sandbox of a store. Made by calls, as many take minutes on a machine that is busy. */
-function multiply(dataDir: string, count: number): void {
+export function multiply(dataDir: string, count: number): void {
   const store = Store.open(dataDir);
   try {
     const [listed] = store.runs.list({ owner: OWNER, states: new Set(), limit: 1, before: undefined });

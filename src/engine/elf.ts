@@ -9,6 +9,9 @@ export const ELF = {
   machine: { x64: 62, arm64: 183 },
 } as const;
 
+/** Where {@link staticExecutable} is in memory. */
+const LOAD_ADDRESS = 0x40_0000;
+
 /** The largest page of the machines above. */
 export const PAGE = 0x1_0000;
 
@@ -54,4 +57,29 @@ export function writeSegment(file: Buffer, index: number, { type, flags, at, to,
   const alignment = type === ELF.segment.load ? PAGE : 8;
   for (const [place, value] of [at, to, to, bytes, bytes, alignment].entries())
     file.writeBigUInt64LE(BigInt(value), start + 8 + place * 8);
+}
+
+/** The bytes of machine code in lines of hexadecimal digits, each followed by two spaces and a comment. */
+export function machineCode(lines: string): Buffer {
+  const hex = lines.split("\n").map((line) => line.trim().split(/ {2,}/)[0]);
+  return Buffer.from(hex.join("").replaceAll(" ", ""), "hex");
+}
+
+/**
+ * An executable that needs no loader and no library: it begins with the first byte of the code.
+ * @param dataAt makes what follows the code, of which it gets the address.
+ */
+export function staticExecutable(
+  machine: number,
+  code: Buffer,
+  dataAt: (address: number) => Buffer = () => Buffer.alloc(0),
+): Buffer {
+  const start = ELF.headerBytes + ELF.segmentBytes;
+  const data = dataAt(LOAD_ADDRESS + start + code.length);
+  const file = Buffer.concat([Buffer.alloc(start), code, data]);
+  const header = { type: ELF.type.executable, machine, segments: 1 };
+  writeHeader(file, { ...header, entry: LOAD_ADDRESS + start });
+  const flags = ELF.flag.read | ELF.flag.execute;
+  writeSegment(file, 0, { type: ELF.segment.load, flags, at: 0, to: LOAD_ADDRESS, bytes: file.length });
+  return file;
 }

@@ -21,6 +21,13 @@ export interface Engine {
   /** Its name, for instance `docker`. */
   readonly name: string;
 
+  /**
+   * Path in its sandboxes of a library that makes a program which preloads it undumpable: other processes of its user
+   * then reach neither its memory nor its descriptors, while {@link OutsideControl} still sees them. Undefined where
+   * there is none; a single sandbox may lack it.
+   */
+  readonly undumpable: string | undefined;
+
   /** What the engine is and can do. Also the health check. */
   info(signal?: AbortSignal): Promise<EngineInfo>;
 
@@ -349,11 +356,6 @@ export interface ProcessName {
  * descriptors 3 and 4.
  */
 export interface OutsideControl {
-  /**
-   * Path in the sandbox of a library that makes a program which preloads it undumpable: other processes of its user
-   * then reach neither its memory nor its descriptors, while this control still sees them. Undefined where there is none.
-   */
-  readonly undumpable: string | undefined;
   /** The processes of a leader's tree, the leader included; empty where nothing of it is left. */
   tree(leader: ProcessName): Promise<readonly ProcessName[]>;
   /** The leader's own state; undefined where it has ended. */

@@ -1,5 +1,4 @@
 import type http from "node:http";
-import type http2 from "node:http2";
 import { Code, type ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
@@ -8,9 +7,9 @@ import { changesSomething } from "./admission.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { type Authenticator, Call, type Calls, type Credentials } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
+import { type DirectOptions, directWire, serveDirectly } from "./direct-handler.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
 import { getMessage } from "./get-request.ts";
-import { type GrpcOptions, isPlainGrpc, serveGrpc } from "./grpc-handler.ts";
 import { statusTrailers } from "./grpc-response.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
 import {
@@ -31,7 +30,7 @@ import { allowOrigin, answerPreflight, isPreflight, type OriginGuard } from "./o
 import type { Route, RouteTable } from "./routes.ts";
 
 /** What a {@link RequestHandler} works with. */
-interface RequestHandlerOptions extends GrpcOptions {
+interface RequestHandlerOptions extends DirectOptions {
   readonly routes: RouteTable;
   readonly guard: OriginGuard;
   readonly pages: Pages;
@@ -107,10 +106,10 @@ export class RequestHandler {
     const problem = misuse(route, request);
     if (problem) return sendPage(request, response, problem);
     const call = this.#begin(route, request, response);
-    return isPlainGrpc(route, request)
-      ? // A request of HTTP/2 comes with a response of HTTP/2.
-        serveGrpc(route, call, request, response as http2.Http2ServerResponse, this.#options)
-      : serveByLibrary(route, call, request, response, this.#options);
+    const wire = directWire(route, request);
+    return wire === undefined
+      ? serveByLibrary(route, call, request, response, this.#options)
+      : serveDirectly(route, call, wire, request, response, this.#options);
   }
 
   async #serveUnknown(request: HttpRequest, response: HttpResponse, path: string): Promise<void> {

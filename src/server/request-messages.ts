@@ -119,6 +119,11 @@ function isJsonText(byte: number | undefined): boolean {
 
 const CONTENT_TYPE = "content-type";
 
+/** @throws BerthError `INVALID_ARGUMENT` for text of JSON where messages have envelopes */
+export function assertEnveloped(method: DescMethod, firstByte: number | undefined): void {
+  if (isJsonText(firstByte)) throw unenveloped(method);
+}
+
 function unenveloped({ methodKind }: DescMethod): BerthError {
   const advice =
     methodKind === "server_streaming"
@@ -140,7 +145,11 @@ async function checked(message: Uint8Array, format: RequestFormat): Promise<Uint
   return message;
 }
 
-async function check(message: Uint8Array, { method, json, ignoreUnknown }: RequestFormat): Promise<void> {
+/** Looks at a message before it is parsed. @throws BerthError `MESSAGE_TOO_LARGE`, `INVALID_ARGUMENT` for unknown fields */
+export async function check(
+  message: Uint8Array,
+  { method, json, ignoreUnknown }: Pick<RequestFormat, "method" | "json" | "ignoreUnknown">,
+): Promise<void> {
   const desc = method.input;
   if (json) {
     assertFewJsonValues(message);

@@ -1,4 +1,4 @@
-import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import type { DescMessage, DescMethod, DescService } from "@bufbuild/protobuf";
 import {
   type ConnectRouter,
   createConnectRouter,
@@ -8,7 +8,12 @@ import {
   type MethodImplSpec,
   type ServiceImpl,
 } from "@connectrpc/connect";
-import type { UniversalHandler, UniversalHandlerOptions } from "@connectrpc/connect/protocol";
+import {
+  createMethodSerializationLookup,
+  type MethodSerializationLookup,
+  type UniversalHandler,
+  type UniversalHandlerOptions,
+} from "@connectrpc/connect/protocol";
 import { compressionGzip } from "@connectrpc/connect-node";
 import type { Admit } from "./admission.ts";
 import { callOf } from "./call.ts";
@@ -16,6 +21,9 @@ import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import { type RpcLimits, readMaxBytesOf } from "./limits.ts";
 import { withSubjects } from "./note-subjects.ts";
+
+/** Clients should read an exit code of 0, not guess it from a missing field. */
+const JSON_OPTIONS = { alwaysEmitImplicit: true };
 
 /** Registers the handlers of services. */
 export type Routes = (router: ConnectRouter) => void;
@@ -28,6 +36,8 @@ export interface Route {
   readonly readMaxBytes: number;
   /** The implementation; what it throws is not converted. */
   readonly spec: MethodImplSpec;
+  /** How its messages are written as JSON. */
+  readonly json: MethodSerializationLookup<DescMessage, DescMessage>;
   /** Serves the method in every protocol; throws nothing but converted errors. */
   readonly handler: UniversalHandler;
 }
@@ -53,8 +63,7 @@ export class RouteTable implements ConnectRouter {
       acceptCompression: [compressionGzip],
       // Compressing what programs send each other costs far more time than it saves.
       compressMinBytes: 1 << 20,
-      // Clients should read an exit code of 0, not guess it from a missing field.
-      jsonOptions: { alwaysEmitImplicit: true },
+      jsonOptions: JSON_OPTIONS,
     });
   }
 
@@ -112,6 +121,9 @@ export class RouteTable implements ConnectRouter {
     });
     const handler = this.#library.handlers.at(-1);
     if (!handler) throw new Error(`no handler was made for ${name}`);
-    this.#byPath.set(handler.requestPath, { name, method, readMaxBytes, spec, handler });
+    const jsonOptions = { ...JSON_OPTIONS, ...options.jsonOptions };
+    const sizes = { readMaxBytes, writeMaxBytes: Number.MAX_SAFE_INTEGER };
+    const json = createMethodSerializationLookup(method, undefined, jsonOptions, sizes);
+    this.#byPath.set(handler.requestPath, { name, method, readMaxBytes, spec, json, handler });
   }
 }

@@ -1,5 +1,7 @@
 import type { Defect } from "./defect.ts";
 
+const ZYGOTE = "test/integration/engine/docker/zygote.test.ts";
+
 /** Those of the Docker engine. */
 export const DOCKER_DEFECTS: readonly Defect[] = [
   {
@@ -22,8 +24,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/container-pipes.ts",
-        from: "          await give(inStock(name), uid);\n",
-        to: "          await chmod(inStock(name), 0o666);\n",
+        from: "          await give(pipe, uid);\n",
+        to: "          await chmod(pipe, 0o666);\n",
       },
     ],
     test: {
@@ -44,6 +46,42 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       file: "test/integration/engine/docker/pipes-attack.test.ts",
       title: "nor where the service may not give pipes away",
     },
+  },
+  {
+    name: "any user in a container can have the zygote start programs as root",
+    changes: [
+      {
+        file: "src/engine/docker/container-pipes.ts",
+        from: '["-m", "600", ...names]',
+        to: '["-m", "666", ...names]',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/pipes-attack.test.ts",
+      title: "no user in a sandbox can open or find the pipes of another's processes",
+    },
+  },
+  {
+    name: "what a zygote starts has no supplementary groups",
+    changes: [
+      {
+        file: "src/engine/docker/zygote-script.ts",
+        from: '"$BERTHZ_GID$BERTHZ_GROUPS"',
+        to: '""',
+      },
+    ],
+    test: { file: ZYGOTE, title: "as %s", row: "a user by name" },
+  },
+  {
+    name: "a zygote ends when it cannot fork",
+    changes: [
+      {
+        file: "src/engine/docker/zygote-script.ts",
+        from: 'command eval \'( ( S "$@" ) & R "p$!" )\' ||',
+        to: '( ( S "$@" ) & R "p$!" ) ||',
+      },
+    ],
+    test: { file: ZYGOTE, title: "outlives forks that fail, for which the daemon starts processes at once" },
   },
   {
     name: "a directory of pipes in use is not removed",

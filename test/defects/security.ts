@@ -70,7 +70,7 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
       row: "berth.v1.SandboxService/CreateSandbox",
     },
     change(
-      "src/server/grpc-framing.ts",
+      "src/server/framing.ts",
       'throw new BerthError("INVALID_ARGUMENT", `The request is not a valid ${schema.typeName}.`, { cause });',
       "throw cause;",
     ),

@@ -45,13 +45,14 @@ export interface RawResult {
 export async function rawExec(
   container: Dockerode.Container,
   argv: readonly string[],
-  options: { readonly workingDir?: string } = {},
+  options: { readonly workingDir?: string; readonly user?: string } = {},
 ): Promise<RawResult> {
   const exec = await container.exec({
     Cmd: [...argv],
     AttachStdout: true,
     AttachStderr: true,
     WorkingDir: options.workingDir,
+    User: options.user,
   });
   const stream = await exec.start({ hijack: true, stdin: false });
   const stdout = new PassThrough();

@@ -23,6 +23,7 @@ export type EngineStep = "ensureImage" | "create" | "pause" | "resume" | "remove
  */
 export class MemoryEngine implements Engine {
   readonly name = "memory";
+  readonly undumpable = undefined;
   /** Awaited before each step; whatever it throws fails the step. */
   before: (step: EngineStep, id: string) => Promise<void> = async () => {};
   readonly sandboxes = new Map<string, EngineSandbox>();

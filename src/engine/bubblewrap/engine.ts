@@ -26,6 +26,7 @@ import { terminated, translateError } from "./errors.ts";
 import { EventFeed } from "./events.ts";
 import { requireCapabilities } from "./info.ts";
 import { type OpenMount, openMounts } from "./mounts.ts";
+import { UNDUMPABLE_TARGET } from "./runtime-dir.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
 import { isSandboxUser, SANDBOX_USER } from "./sandbox-user.ts";
 import { type BubblewrapSetup, closeInheritedDescriptors, openSetup } from "./setup.ts";
@@ -55,6 +56,7 @@ const READY_MS = 30_000;
  */
 export class BubblewrapEngine implements Engine {
   readonly name = "bubblewrap";
+  readonly undumpable = process.getuid?.() === 0 ? UNDUMPABLE_TARGET : undefined;
   readonly #options: BubblewrapEngineOptions;
   readonly #sandboxes = new Map<string, BubblewrapSandbox>();
   readonly #starting = new Set<Promise<unknown>>();

@@ -1,5 +1,5 @@
 import { release } from "node:os";
-import { ELF, writeHeader, writeSegment } from "../elf.ts";
+import { ELF, machineCode, staticExecutable } from "../elf.ts";
 import { FILTER_PROGRAMS } from "./filter-programs.ts";
 
 /** Docker's default filter of system calls, for a process to load. */
@@ -92,26 +92,16 @@ const MACHINES: Partial<Record<NodeJS.Architecture, Machine>> = {
   },
 };
 
-const LOAD_ADDRESS = 0x40_0000;
 /** Bytes of a `struct sock_filter`. */
 const INSTRUCTION_BYTES = 8;
 /** Bytes of a `struct sock_fprog`: the number of instructions, and their address. */
 const FPROG_BYTES = 16;
 
 function entryExecutable({ number, code }: Machine, program: Buffer): Buffer {
-  const hex = code.split("\n").map((line) => line.trim().split(/ {2,}/)[0]);
-  const instructions = Buffer.from(hex.join("").replaceAll(" ", ""), "hex");
-  const at = ELF.headerBytes + ELF.segmentBytes;
-  const fprog = Buffer.alloc(FPROG_BYTES);
-  fprog.writeUInt16LE(program.length / INSTRUCTION_BYTES, 0);
-  fprog.writeBigUInt64LE(BigInt(LOAD_ADDRESS + at + instructions.length + FPROG_BYTES), 8);
-  const file = Buffer.concat([Buffer.alloc(at), instructions, fprog, program]);
-  writeHeader(file, {
-    ...{ type: ELF.type.executable, machine: number, segments: 1, entry: LOAD_ADDRESS + at },
+  return staticExecutable(number, machineCode(code), (address) => {
+    const fprog = Buffer.alloc(FPROG_BYTES);
+    fprog.writeUInt16LE(program.length / INSTRUCTION_BYTES, 0);
+    fprog.writeBigUInt64LE(BigInt(address + FPROG_BYTES), 8);
+    return Buffer.concat([fprog, program]);
   });
-  const { segment, flag } = ELF;
-  writeSegment(file, 0, {
-    ...{ type: segment.load, flags: flag.read | flag.execute, at: 0, to: LOAD_ADDRESS, bytes: file.length },
-  });
-  return file;
 }

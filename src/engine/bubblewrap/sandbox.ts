@@ -16,7 +16,6 @@ import type { ControlGroup } from "./control-group.ts";
 import { terminated } from "./errors.ts";
 import type { Keeper } from "./keeper.ts";
 import type { Started } from "./launcher.ts";
-import { UNDUMPABLE_TARGET } from "./runtime-dir.ts";
 
 /** Entering processes, which count for the limit of a sandbox without control groups but are not seen in its pid namespace. */
 const UNSEEN_PROCESSES = 8;
@@ -163,7 +162,6 @@ export class BubblewrapSandbox {
     const scope = groupScoped ? groupScope(processes, `/${this.#description.ref}`) : namespaceScope(initPid);
     return new OutsideView({
       // A service that is not root could not see into such a process either.
-      undumpable: process.getuid?.() === 0 ? UNDUMPABLE_TARGET : undefined,
       scope,
       // An entering process can be seen and stopped there before it has joined the group.
       entering: groupScoped ? namespaceScope(initPid) : NO_SCOPE,

@@ -1,6 +1,6 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
 import type { EngineMount, EngineSandboxSpec, IsolationLevel, Resources } from "../port.ts";
-import { PIPES_TARGET } from "./container-pipes.ts";
+import { PIPES_TARGET } from "./named-pipes.ts";
 import { setupCommand } from "./setup.ts";
 
 /** What root inside needs to run package managers, and no more. */
@@ -13,6 +13,8 @@ const OPEN_FILES = 16_384;
 interface ContainerFacts {
   readonly name: string;
   readonly labels: SandboxLabels;
+  /** The environment of the image, as `NAME=value`. */
+  readonly imageEnv: readonly string[];
   /** The spec's mounts with checked sources. */
   readonly mounts: readonly EngineMount[];
   /** An empty directory, a shared mount, which makes the container's root a slave of the overlay that the host sees (docs/warm-pool.md). */
@@ -35,11 +37,13 @@ export type NamedContainer = ContainerCreateOptions & { readonly name: string };
  */
 export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts): NamedContainer {
   const { diskBytes } = spec.resources;
+  const env = Object.entries(spec.env).map(([name, value]) => `${name}=${value}`);
   const openFiles = Math.min(OPEN_FILES, facts.openFilesLimit ?? OPEN_FILES);
   return {
     name: facts.name,
     Image: spec.image,
     Entrypoint: setupCommand({
+      setsHome: setsHome(facts.imageEnv) || setsHome(env),
       workingDir: spec.workingDir,
       user: facts.labels.user,
       giveToUser: facts.mounts.filter((mount) => mount.giveToUser).map((mount) => mount.target),
@@ -47,7 +51,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
     Cmd: [],
     User: "0",
     WorkingDir: "/",
-    Env: Object.entries(spec.env).map(([name, value]) => `${name}=${value}`),
+    Env: env,
     Labels: formatLabels(facts.labels),
     Healthcheck: { Test: ["NONE"] },
     AttachStdin: false,
@@ -79,6 +83,11 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
       ...(diskBytes === undefined ? {} : { StorageOpt: { size: String(diskBytes) } }),
     },
   };
+}
+
+/** Whether an environment sets HOME. To Docker an empty one is none. */
+function setsHome(env: readonly string[]): boolean {
+  return env.some((entry) => entry.startsWith("HOME=") && entry.length > "HOME=".length);
 }
 
 /** The limits that can change while a container runs, in Docker's terms. Swap counts as memory. */

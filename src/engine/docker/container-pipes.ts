@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { chmod, chown, link, mkdir, readdir, rename, rm, rmdir, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -10,10 +10,11 @@ import type { Logger } from "../../base/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
 import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";
-import { type PipeNames, type PipePaths, pathsIn } from "./named-pipes.ts";
+import { PIPES_TARGET, type PipeNames, type PipePaths, pathsIn } from "./named-pipes.ts";
+import { userEntry } from "./user-entry.ts";
+import { Zygote } from "./zygote.ts";
+import { ZYGOTE_FILES, ZYGOTE_SCRIPT } from "./zygote-script.ts";
 
-/** Where a container sees its directory of pipes. */
-export const PIPES_TARGET = "/run/berth-pipes";
 /** Beside the pipes: the library that shells preload to be undumpable. */
 const UNDUMPABLE = "undumpable.so";
 /** Where a container with pipes sees that library. */
@@ -21,8 +22,8 @@ export const UNDUMPABLE_TARGET = `${PIPES_TARGET}/${UNDUMPABLE}`;
 
 /** The standard streams, as the last letters of their pipes' names. */
 const STREAMS = ["i", "o", "e"] as const;
-/** Processes whose pipes one `mkfifo` makes. */
-const BATCH = 16;
+/** Pipes that one `mkfifo` makes. */
+const BATCH = 48;
 const MAKE_MS = 10_000;
 const STOCK = "stock";
 /** Between attempts to remove a directory. */
@@ -82,7 +83,8 @@ export function pipesDirectory(dataDir: string, instance: string, run = "/run"):
 export class ContainerPipes {
   readonly #root: string;
   readonly #logger: Logger;
-  readonly #stock: PipeNames[] = [];
+  /** Names of pipes in {@link STOCK}. */
+  readonly #stock: string[] = [];
   /** Containers whose directory this run made. */
   readonly #own = new Set<string>();
   readonly #left: LeftPipes;
@@ -91,8 +93,8 @@ export class ContainerPipes {
   #proven = false;
   readonly #closing = new AbortController();
   #prepared: Promise<void> | undefined;
-  /** Every container's directory gets a hard link to it. */
-  #library: string | undefined;
+  /** Files of {@link STOCK} that every container's directory gets a hard link to. */
+  #shared: readonly string[] = [];
   #making: Promise<void> | undefined;
 
   /** @param root a directory for this service alone; created if missing. */
@@ -117,7 +119,9 @@ export class ContainerPipes {
       this.#own.add(container);
       await mkdir(directory);
       await chmod(directory, 0o711);
-      if (this.#library !== undefined) await link(this.#library, path.join(directory, UNDUMPABLE));
+      for (const file of this.#shared) await link(this.#inStock(file), path.join(directory, file));
+      const { requests, answers } = ZYGOTE_FILES;
+      if (this.#shared.includes(ZYGOTE_FILES.entry)) await this.#move([requests, answers], directory);
       return {
         path: directory,
         settled: () => (this.#proven ? attempt.succeed() : attempt.cancel()),
@@ -127,6 +131,13 @@ export class ContainerPipes {
       this.#failed(attempt, error);
       return undefined;
     }
+  }
+
+  /** The zygote of a container; undefined where it has none. */
+  zygote(container: string): Zygote | undefined {
+    return existsSync(path.join(this.#directory(container), ZYGOTE_FILES.requests))
+      ? new Zygote(this.#directory(container))
+      : undefined;
   }
 
   /** For a shell that wants pipes; undefined where none gets them for now. */
@@ -151,24 +162,35 @@ export class ContainerPipes {
    */
   async take(container: string, uid: number): Promise<ProcessPipes> {
     throwIfAborted(this.#closing.signal);
-    let names = this.#stock.pop();
-    for (; names === undefined; names = this.#stock.pop()) await this.#refill();
+    const directory = this.#directory(container);
+    const [stdin, stdout, stderr] = STREAMS;
+    const nameOf = (stream: string): string => randomBytes(12).toString("hex") + stream;
+    const names: PipeNames = [nameOf(stdin), nameOf(stdout), nameOf(stderr)];
+    await this.#move(names, directory, uid);
+    return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
+  }
+
+  /** Moves pipes of the stock to a directory, under names of their own. @param uid who gets them. Default: the service keeps them. */
+  async #move(names: readonly string[], directory: string, uid = process.getuid?.() ?? 0): Promise<void> {
+    while (this.#stock.length < names.length) await this.#refill();
+    const pipes = this.#stock.splice(-names.length).map((pipe) => this.#inStock(pipe));
     // The next caller that needs them gets the error of a failed refill.
     if (this.#stock.length < BATCH / 2) void this.#refill().catch(() => {});
-    const directory = this.#directory(container);
-    const inStock = (name: string): string => path.join(this.#root, STOCK, name);
     try {
       await Promise.all(
-        names.map(async (name) => {
-          await give(inStock(name), uid);
-          await rename(inStock(name), path.join(directory, name));
+        pipes.map(async (pipe, place) => {
+          await give(pipe, uid);
+          await rename(pipe, path.join(directory, names[place] ?? ""));
         }),
       );
     } catch (error) {
-      for (const name of names) unlink(inStock(name)).catch(() => {});
+      for (const pipe of pipes) unlink(pipe).catch(() => {});
       throw error;
     }
-    return { ...pathsIn(directory, names), inside: pathsIn(PIPES_TARGET, names) };
+  }
+
+  #inStock(name: string): string {
+    return path.join(this.#root, STOCK, name);
   }
 
   /**
@@ -263,12 +285,21 @@ export class ContainerPipes {
     const stock = path.join(this.#root, STOCK);
     await rm(stock, { recursive: true, force: true });
     await mkdir(stock, { recursive: true, mode: 0o700 });
-    const library = undumpableLibrary();
-    if (library === undefined) return;
-    this.#library = path.join(stock, UNDUMPABLE);
-    await writeFile(this.#library, library);
-    // Every user of a container reads it, whatever the service's umask.
-    await chmod(this.#library, 0o644);
+    // Every user of a container reads the library, whatever the service's umask; root alone starts the executable.
+    const files = [
+      { name: UNDUMPABLE, content: undumpableLibrary(), mode: 0o644 },
+      // Whoever can write requests is root in the container: they must belong to nobody but root.
+      { name: ZYGOTE_FILES.entry, content: process.getuid?.() === 0 ? userEntry() : undefined, mode: 0o700 },
+      { name: ZYGOTE_FILES.script, content: ZYGOTE_SCRIPT, mode: 0o600 },
+    ];
+    const shared: string[] = [];
+    for (const { name, content, mode } of files) {
+      if (content === undefined) continue;
+      await writeFile(this.#inStock(name), content);
+      await chmod(this.#inStock(name), mode);
+      shared.push(name);
+    }
+    this.#shared = shared;
   }
 
   #refill(): Promise<void> {
@@ -280,13 +311,8 @@ export class ContainerPipes {
 
   async #make(): Promise<void> {
     await this.#prepare();
-    const nameOf = (stream: string): string => randomBytes(12).toString("hex") + stream;
-    const [stdin, stdout, stderr] = STREAMS;
-    const names = Array.from(
-      { length: BATCH },
-      () => [nameOf(stdin), nameOf(stdout), nameOf(stderr)] as const,
-    );
-    await makeFifos("mkfifo", ["-m", "600", ...names.flat()], {
+    const names = Array.from({ length: BATCH }, () => randomBytes(12).toString("hex"));
+    await makeFifos("mkfifo", ["-m", "600", ...names], {
       cwd: path.join(this.#root, STOCK),
       timeout: MAKE_MS,
     });

@@ -7,6 +7,12 @@ interface IdRange {
   readonly count: number;
 }
 
+/** A user's uid. */
+export interface UserId {
+  readonly inside: number;
+  readonly onHost: number;
+}
+
 /** Prints how the container's ids map to the host's, one range a line. Needs no process. */
 export const PRINT_ID_RANGES = `while read -r inside outside count; do printf 'berth-ids %s %s %s\\n' $inside $outside $count; done </proc/self/uid_map`;
 
@@ -34,7 +40,13 @@ export class ContainerUsers {
   learn(user: string, uid: number, printed: string): void {
     if (this.#names.size >= MAX_NAMES) this.#names.clear();
     this.#names.set(user, uid);
-    this.#ranges = rangesIn(printed);
+    const ranges = rangesIn(printed);
+    if (ranges.length > 0) this.#ranges = ranges;
+  }
+
+  /** Whether the ranges of ids are known. */
+  get knowsRanges(): boolean {
+    return this.#ranges !== undefined;
   }
 
   /** What was learned of a user may be stale. */
@@ -43,19 +55,18 @@ export class ContainerUsers {
   }
 
   /**
-   * The uid on the host of a user as an exec names it; asks the container where
+   * The uid, in the container and on the host, of a user as an exec names it; asks the container where
    * that is unknown. Undefined where the host has no such user.
    * @throws what asking throws.
    */
-  async uidOnHost(user: string, signal?: AbortSignal): Promise<number | undefined> {
+  async uidOf(user: string, signal?: AbortSignal): Promise<UserId | undefined> {
     if (this.#uidInside(user) === undefined || this.#ranges === undefined) {
       await untilAborted(this.#learn(user), signal);
     }
     const uid = this.#uidInside(user);
-    const range = this.#ranges?.find(
-      ({ inside, count }) => uid !== undefined && uid >= inside && uid < inside + count,
-    );
-    return range && uid !== undefined ? range.outside + uid - range.inside : undefined;
+    if (uid === undefined) return undefined;
+    const range = this.#ranges?.find(({ inside, count }) => uid >= inside && uid < inside + count);
+    return range && { inside: uid, onHost: range.outside + uid - range.inside };
   }
 
   #uidInside(user: string): number | undefined {

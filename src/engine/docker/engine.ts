@@ -1,5 +1,6 @@
 import type { Server } from "node:net";
 import type { ContainerInfo, ContainerInspectInfo } from "dockerode";
+import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { checkMounts, refusedMount } from "../mounts.ts";
@@ -33,7 +34,7 @@ import {
   resourceLimits,
   type SandboxLabels,
 } from "./container-config.ts";
-import { ContainerPipes, PIPES_TARGET } from "./container-pipes.ts";
+import { ContainerPipes, UNDUMPABLE_TARGET } from "./container-pipes.ts";
 import {
   ContainerMaker,
   type CreatedContainer,
@@ -48,6 +49,7 @@ import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { daemonOpenFilesLimit, readInfo, requireCapabilities } from "./info.ts";
 import { type LateTarget, lateTarget, MountStage, mountLate, overlap } from "./mounts.ts";
+import { PIPES_TARGET } from "./named-pipes.ts";
 import { OutsideViews } from "./outside-views.ts";
 import { Pauses } from "./pauses.ts";
 import { updateInPodman } from "./podman.ts";
@@ -162,6 +164,10 @@ export class DockerEngine implements Engine {
     this.#outside = new OutsideViews(this.#spawner.gate);
   }
 
+  get undumpable(): string | undefined {
+    return this.#pipes !== undefined && this.#seesProcesses ? UNDUMPABLE_TARGET : undefined;
+  }
+
   async info(signal?: AbortSignal): Promise<EngineInfo> {
     const runtimes = this.#options.allowedRuntimes ?? {};
     // The firewall's rules are for Docker's bridge; what holds on Podman's is not known.
@@ -183,7 +189,7 @@ export class DockerEngine implements Engine {
     requireCapabilities(spec, info.capabilities);
     const isolation = this.#isolationOf(spec.runtime, info);
     const checked = await this.#checkMounts(spec.mounts);
-    const image = await this.#images.inspect(spec.image, { signal });
+    const image = await this.#images.facts(spec.image, { signal });
     const labels: SandboxLabels = {
       instance: this.#options.instance,
       sandboxId: spec.sandboxId,
@@ -196,6 +202,7 @@ export class DockerEngine implements Engine {
     const facts = {
       name,
       labels,
+      imageEnv: image.env,
       network: await this.#network(spec.network, signal),
       openFilesLimit: await daemonOpenFilesLimit(),
     };
@@ -254,9 +261,10 @@ export class DockerEngine implements Engine {
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
-    this.#spawner.end(ref);
+    const pipesGone = this.#spawner.end(ref);
     this.#removing.add(ref);
     const stuck = setTimeout(() => void this.#outside.known(ref)?.killAll(), STUCK_REMOVAL_MS).unref();
+    this.#outside.end(ref);
     try {
       await removeContainer(this.#daemon, ref, { timeoutMs: this.#timeouts.removeMs, signal });
     } finally {
@@ -267,7 +275,8 @@ export class DockerEngine implements Engine {
     this.#lateTargets.delete(ref);
     this.#outside.forget(ref);
     this.#pauses.forget(ref);
-    await this.#spawner.forget(ref);
+    this.#spawner.forget(ref);
+    await pipesGone;
   }
 
   async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
@@ -345,7 +354,10 @@ export class DockerEngine implements Engine {
   async outside(ref: string, signal?: AbortSignal): Promise<OutsideControl | undefined> {
     // A daemon that is reached over the network runs processes on another machine.
     if (this.#daemon.socketPath === undefined) return undefined;
-    return this.#outside.of(ref, () => this.#inspect(ref, signal));
+    return untilAborted(
+      this.#outside.of(ref, () => this.#inspect(ref)),
+      signal,
+    );
   }
 
   figures(): EngineFigures {
@@ -449,6 +461,8 @@ export class DockerEngine implements Engine {
 
   /** How a container that does not run ended; undefined where it is gone or being removed. */
   async #findEnd(ref: string, signal?: AbortSignal): Promise<EngineSandboxEnd | undefined> {
+    // Docker answers only when the removal is over, and takes longer for it.
+    if (this.#removing.has(ref)) return undefined;
     try {
       const { State: state } = await this.#inspect(ref, signal);
       return state.Status === "removing" || this.#removing.has(ref)

@@ -56,20 +56,37 @@ export function createExec(
   );
 }
 
+/** What is known of a process, apart from its streams. */
+export interface ProcessState {
+  /** Names it to a later run of the service. */
+  readonly handle: string;
+  /**
+   * The exit code, once the process has ended.
+   * @param outputEnded settles when its output has ended, which its own end may precede.
+   */
+  exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number>;
+  /**
+   * Why the output ended: undefined where it is complete. Output ends just as properly where the daemon or the
+   * container dies.
+   */
+  whyEnded(): Promise<Error | undefined>;
+}
+
 /** The state of an `exec`, as the daemon knows it. */
-export class ExecState {
-  readonly id: string;
+export class ExecState implements ProcessState {
+  /** The daemon's id of it. */
+  readonly handle: string;
   readonly #daemon: Daemon;
 
   constructor(daemon: Daemon, id: string) {
     this.#daemon = daemon;
-    this.id = id;
+    this.handle = id;
   }
 
   inspect(signal?: AbortSignal): Promise<ExecInspectInfo> {
     return this.#daemon.call(
       "asking for a process's state",
-      (docker, abortSignal) => docker.getExec(this.id).inspect({ abortSignal }),
+      (docker, abortSignal) => docker.getExec(this.handle).inspect({ abortSignal }),
       { signal },
     );
   }
@@ -88,7 +105,7 @@ export class ExecState {
     }
   }
 
-  /** The exit code, once the process has ended; polls more often after `outputEnded`. */
+  /** Polls, more often after `outputEnded`. */
   async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
     let endSeen = false;
@@ -107,11 +124,7 @@ export class ExecState {
     }
   }
 
-  /**
-   * Why the output ended: undefined where it is complete. Output ends just as
-   * properly where the daemon or the container dies, so Docker is asked for the
-   * process.
-   */
+  /** Asks Docker for the process. */
   async whyEnded(): Promise<Error | undefined> {
     try {
       await this.inspect();
@@ -134,22 +147,22 @@ function checkDelayMs(elapsedMs: number): number {
 
 /** What a process's handle holds. */
 interface Handle {
-  /** Docker's id of its `exec`. */
-  readonly exec: string;
+  /** Of its {@link ProcessState}. */
+  readonly state: string;
   /** In its container's directory; undefined where its streams go through the daemon. */
   readonly pipes: PipeNames | undefined;
 }
 
 /** Names a process to a later run of the service. */
-export function formatHandle(exec: string, pipes?: PipePaths): string {
+export function formatHandle({ handle }: ProcessState, pipes?: PipePaths): string {
   const names = pipes === undefined ? [] : [pipes.stdin, pipes.stdout, pipes.stderr];
-  return [exec, ...names.map((pipe) => path.basename(pipe))].join(" ");
+  return [handle, ...names.map((pipe) => path.basename(pipe))].join(" ");
 }
 
 export function parseHandle(handle: string): Handle {
-  const [exec = "", stdin, stdout, stderr] = handle.split(" ");
+  const [state = "", stdin, stdout, stderr] = handle.split(" ");
   const pipes = stdin && stdout && stderr ? ([stdin, stdout, stderr] as const) : undefined;
-  return { exec, pipes };
+  return { state, pipes };
 }
 
 /**
@@ -160,10 +173,10 @@ export function parseHandle(handle: string): Handle {
 export class DetachedProcess implements SpawnedProcess {
   readonly handle: string;
   readonly ended = Promise.resolve();
-  readonly #state: ExecState;
+  readonly #state: ProcessState;
 
-  constructor(state: ExecState) {
-    this.handle = formatHandle(state.id);
+  constructor(state: ProcessState) {
+    this.handle = formatHandle(state);
     this.#state = state;
   }
 

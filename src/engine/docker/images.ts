@@ -11,10 +11,15 @@ import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
 const REFERENCE =
   /^[a-zA-Z0-9][\w.-]*(:\d+)?(\/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@[a-z0-9+._-]+:[a-f0-9]{32,})?$/;
 
+/** How long the last answer about an image stands: a create ensures that it is there, and then asks for its facts. */
+const RECENT_MS = 1_000;
+
 /** What sandboxes need of an image. */
 interface ImageFacts {
   /** Its `USER`; empty: root. */
   readonly user: string;
+  /** Its environment, as `NAME=value`. */
+  readonly env: readonly string[];
 }
 
 interface Pull {
@@ -30,6 +35,8 @@ export class Images {
   readonly #logger: Logger;
   readonly #timeouts: PullTimeouts;
   readonly #pulls = new Map<string, Pull>();
+  /** The last answer. */
+  #recent: { readonly image: string; readonly facts: ImageFacts; readonly at: number } | undefined;
 
   constructor(daemon: Daemon, logger: Logger, timeouts: PullTimeouts) {
     this.#daemon = daemon;
@@ -37,8 +44,14 @@ export class Images {
     this.#timeouts = timeouts;
   }
 
-  /** @throws `IMAGE_UNAVAILABLE` where the image is not there. */
-  async inspect(image: string, options?: CallOptions): Promise<ImageFacts> {
+  /** What is known of an image, from the last second. @throws `IMAGE_UNAVAILABLE` where it is not there. */
+  async facts(image: string, options?: CallOptions): Promise<ImageFacts> {
+    const recent = this.#recent;
+    if (recent?.image === image && performance.now() - recent.at < RECENT_MS) return recent.facts;
+    return this.#inspect(image, options);
+  }
+
+  async #inspect(image: string, options?: CallOptions): Promise<ImageFacts> {
     if (!REFERENCE.test(image)) throw noImageName(image);
     try {
       const found = await this.#daemon.call(
@@ -49,7 +62,9 @@ export class Images {
         },
         options,
       );
-      return { user: found.Config?.User ?? "" };
+      const facts = { user: found.Config?.User ?? "", env: found.Config?.Env ?? [] };
+      this.#recent = { image, facts, at: performance.now() };
+      return facts;
     } catch (error) {
       switch (answerTo(error)?.statusCode) {
         case 400:
@@ -69,7 +84,7 @@ export class Images {
   /** Pulls the image unless it is there. Callers of one image share one pull, which is aborted when the last of them leaves. */
   async ensure(image: string, { signal, onProgress }: EnsureImageOptions): Promise<void> {
     try {
-      await this.inspect(image, { signal });
+      await this.#inspect(image, { signal });
       return;
     } catch (error) {
       if (!(error instanceof BerthError) || error.reason !== "IMAGE_UNAVAILABLE") throw error;

@@ -8,6 +8,7 @@ import type { PipeEnds } from "../pipe-streams.ts";
 import type { OutputStream } from "../port.ts";
 import type { PipePaths } from "./named-pipes.ts";
 import { openPipe, pipeSocket, StdinCloser } from "./named-pipes.ts";
+import { ZYGOTE_FILES } from "./zygote-script.ts";
 
 /** The pipes of a process of an earlier run of the service, which this run reads on. */
 export interface ClaimedPipes {
@@ -19,6 +20,8 @@ export interface ClaimedPipes {
 
 /** The default capacity of a pipe. */
 const MAX_LEFT_BYTES = 64 * 1024;
+/** Pipes that are no process's. */
+const ZYGOTES: ReadonlySet<string> = new Set(Object.values(ZYGOTE_FILES));
 /** Between two reads of an unclaimed pipe: short, so that a command that still writes to it gets on. */
 const TURN_MS = 25;
 
@@ -39,7 +42,7 @@ export class LeftPipes {
   /** Adds the pipes in a directory. */
   async add(directory: string): Promise<void> {
     for (const entry of await readdir(directory, { withFileTypes: true }).catch(() => []))
-      if (entry.isFIFO()) this.#unclaimed.add(path.join(directory, entry.name));
+      if (entry.isFIFO() && !ZYGOTES.has(entry.name)) this.#unclaimed.add(path.join(directory, entry.name));
     if (this.#claimsOver) this.drain();
   }
 

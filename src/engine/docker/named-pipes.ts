@@ -2,6 +2,9 @@ import { closeSync, constants, openSync, unlink } from "node:fs";
 import { Socket } from "node:net";
 import path from "node:path";
 
+/** Where a container sees its directory of pipes. */
+export const PIPES_TARGET = "/run/berth-pipes";
+
 /** Names of the three pipes of a process, in its container's directory. Each is random: none reveals another. */
 export type PipeNames = readonly [stdin: string, stdout: string, stderr: string];
 

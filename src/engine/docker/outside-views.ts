@@ -9,12 +9,20 @@ import {
   readCount,
 } from "../outside/cgroup.ts";
 import { OutsideView } from "../outside/control.ts";
-import { groupScope, groupsOf, idsOf, NamespaceTable, namespaceScope } from "../outside/host-process.ts";
+import {
+  groupScope,
+  groupsOf,
+  idsOf,
+  NamespaceTable,
+  namespaceScope,
+  readProcess,
+  signalProcess,
+} from "../outside/host-process.ts";
 import type { OutsideControl } from "../port.ts";
 import { parseLabels } from "./container-config.ts";
-import { UNDUMPABLE_TARGET } from "./container-pipes.ts";
 import type { StartGate } from "./start-gate.ts";
 
+const SIGKILL = 9;
 /** How long starts under way may keep a container from being frozen. */
 const CLOSE_MS = 200;
 
@@ -22,19 +30,29 @@ const CLOSE_MS = 200;
 export class OutsideViews {
   readonly #gate: StartGate;
   readonly #views = new Map<string, OutsideControl | undefined>();
+  readonly #opening = new Map<string, Promise<OutsideControl | undefined>>();
   readonly #freezers = new Map<string, Freezer>();
   readonly #namespaces = new NamespaceTable();
+  /** Kill the first processes of containers. */
+  readonly #ends = new Map<string, () => void>();
 
   constructor(gate: StartGate) {
     this.#gate = gate;
   }
 
-  /** Undefined where the container's processes are not visible. */
+  /** Undefined where the container's processes are not visible. Callers at the same time share one inspection. */
   async of(ref: string, inspect: () => Promise<ContainerInspectInfo>): Promise<OutsideControl | undefined> {
     if (this.#views.has(ref)) return this.#views.get(ref);
-    const view = process.getuid?.() === 0 ? await this.#open(ref, await inspect()) : undefined;
-    this.#views.set(ref, view);
-    return view;
+    if (process.getuid?.() !== 0) return undefined;
+    const opening = this.#opening.get(ref) ?? inspect().then((container) => this.#open(ref, container));
+    this.#opening.set(ref, opening);
+    try {
+      const view = await opening;
+      if (this.#opening.get(ref) === opening) this.#views.set(ref, view);
+      return view;
+    } finally {
+      if (this.#opening.get(ref) === opening) this.#opening.delete(ref);
+    }
   }
 
   /** What {@link of} returned before. */
@@ -45,7 +63,14 @@ export class OutsideViews {
   /** Forgets a container that is gone. */
   forget(ref: string): void {
     this.#views.delete(ref);
+    this.#opening.delete(ref);
+    this.#ends.delete(ref);
     this.#freezers.delete(ref);
+  }
+
+  /** Kills a container's first process, and so all others, if it is visible. Docker takes some milliseconds to get to that. */
+  end(ref: string): void {
+    this.#ends.get(ref)?.();
   }
 
   /** Thaws a container that a pause left frozen, where its control group can be reached. */
@@ -71,10 +96,12 @@ export class OutsideViews {
     if (processes === undefined) return undefined;
     const freeze = freezer === undefined ? NO_FREEZER : this.#gated(ref, groupFreezer(freezer));
     this.#freezers.set(ref, freeze);
+    const scope = groupScope(processes, ref);
+    const main = readProcess(State.Pid);
+    if (main !== undefined) this.#ends.set(ref, () => signalProcess(scope, main, SIGKILL));
     const oomFile = directories.has("memory") ? "memory.oom_control" : "memory.events";
     return new OutsideView({
-      undumpable: UNDUMPABLE_TARGET,
-      scope: groupScope(processes, ref),
+      scope,
       // The runtime moves a process into the container's group after it has become visible, and stoppable, there.
       entering: namespaceScope(State.Pid, this.#namespaces),
       isHalfWayIn: (name) => name.startsWith("runc:["),

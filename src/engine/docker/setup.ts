@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
 import { PRINT_ID_RANGES } from "./container-users.ts";
 import { Demux } from "./daemon.ts";
+import { START_ZYGOTE } from "./zygote-script.ts";
 
 /** How much output of a container that is not ready yet is kept. */
 const MAX_REPORT_CHARS = 2048;
@@ -60,7 +61,7 @@ const SETUP_MARKERS = {
 } as const;
 
 /**
- * The main process of every sandbox, as root: creates the working dir, gives it
+ * The main process of every sandbox, as root: starts the zygote, creates the working dir, gives it
  * and the `giveToUser` mounts to the user, reports that it is ready and then
  * blocks in a read, which SIGTERM ends at once and which needs no further process.
  * It is a writer of its own stdin, where it can be: Podman closes that with the
@@ -70,7 +71,9 @@ const SETUP_MARKERS = {
  * assembles the markers, so that no error message that quotes the script can be
  * taken for one.
  */
-const SCRIPT = `PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+const SCRIPT = `${START_ZYGOTE}
+shift
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 unset IFS
 dir=$1 user=$2; shift 2
 fail() { printf 'berth-%s\\n' "$1"; exit 1; }
@@ -109,11 +112,23 @@ read -r x
 
 /** The argument list of a sandbox's main process. Values are arguments, so nothing needs quoting. */
 export function setupCommand(options: {
+  /** Whether the container's environment sets HOME; otherwise each user has that of the list of users. */
+  readonly setsHome: boolean;
   readonly workingDir: string;
   /** Name or `uid[:gid]`; empty: root. */
   readonly user: string;
   /** Mount targets whose owner becomes the user. */
   readonly giveToUser: readonly string[];
 }): string[] {
-  return ["/bin/sh", "-c", SCRIPT, "berth", options.workingDir, options.user, ...options.giveToUser];
+  const setsHome = options.setsHome ? "y" : "";
+  return [
+    "/bin/sh",
+    "-c",
+    SCRIPT,
+    "berth",
+    setsHome,
+    options.workingDir,
+    options.user,
+    ...options.giveToUser,
+  ];
 }

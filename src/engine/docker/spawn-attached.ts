@@ -209,10 +209,10 @@ class AttachedProcess implements SpawnedProcess {
     sink: OutputSink,
     leftovers: Leftovers,
   ) {
-    this.handle = formatHandle(exec.id);
     this.#daemon = daemon;
     this.#exec = exec;
     this.#state = new ExecState(daemon, exec.id);
+    this.handle = formatHandle(this.#state);
     this.#socket = socket;
     this.#takesStdin = options.stdin;
     this.#sink = sink;

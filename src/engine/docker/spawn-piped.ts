@@ -10,7 +10,7 @@ import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
 import { type OutputSink, type SpawnedProcess, type SpawnRequest, startSignal } from "../port.ts";
 import type { ProcessPipes } from "./container-pipes.ts";
 import type { Daemon } from "./daemon.ts";
-import { createExec, type ExecStart, ExecState, formatHandle } from "./exec.ts";
+import { createExec, type ExecStart, ExecState, formatHandle, type ProcessState } from "./exec.ts";
 import { openPipe, type PipePaths, pipeSocket, removePipes, StdinCloser } from "./named-pipes.ts";
 import type { StartGate } from "./start-gate.ts";
 
@@ -69,9 +69,7 @@ export async function spawnPiped(
     spawned.resume();
     return spawned;
   } catch (error) {
-    // A shell that comes late finds no name to open; one that is halfway in finds the other end, and then EOF.
-    abandonPipes(pipes);
-    if (opened !== undefined) abandon(opened);
+    abandon(pipes, opened);
     // Docker goes on with a start that its caller has given up.
     if (state !== undefined) void state.startOver().finally(leave);
     else leave?.();
@@ -79,14 +77,15 @@ export async function spawnPiped(
   }
 }
 
-interface OpenedPipes {
+/** The service's ends of a process's pipes. */
+export interface OpenedPipes {
   readonly ends: PipeEnds;
   readonly stdout: Socket;
   /** Closes what keeps the pipes alive until the process has opened them. */
   readonly release: () => void;
 }
 
-function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes {
+export function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes {
   const fds: number[] = [];
   const open = (file: string, mode: number): number => {
     const fd = openPipe(file, mode);
@@ -117,8 +116,14 @@ function openPipes(pipes: ProcessPipes, withStdin: boolean): OpenedPipes {
   }
 }
 
-/** Closes pipes that the other side may yet open. */
-function abandon({ ends: { stdin, outputs }, release }: OpenedPipes): void {
+/** Gives up pipes that the other side may yet open: a shell that comes late finds no name, and one halfway in gets EOF. */
+export function abandon(pipes: PipePaths, opened: OpenedPipes | undefined): void {
+  abandonPipes(pipes);
+  if (opened === undefined) return;
+  const {
+    ends: { stdin, outputs },
+    release,
+  } = opened;
   stdin?.destroy();
   for (const { socket } of outputs) socket.destroy();
   setTimeout(release, LATE_OPEN_MS).unref();
@@ -181,17 +186,17 @@ function abandonPipes({ stdin, stdout, stderr }: PipePaths): void {
   new StdinCloser(stdin, () => unlink(stdin, () => {})).start();
 }
 
-/** A running `exec` whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
+/** A running process whose standard streams are pipes of Berth's own. Paused until {@link resume} is called. */
 export class PipedProcess implements SpawnedProcess {
   readonly handle: string;
-  readonly #state: ExecState;
+  readonly #state: ProcessState;
   readonly #streams: PipeStreams;
   readonly #stdinCloser: StdinCloser;
   #dropped = false;
 
   /** @param pipes is removed when the output has ended. */
-  constructor(state: ExecState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink, leftovers: Leftovers) {
-    this.handle = formatHandle(state.id, pipes);
+  constructor(state: ProcessState, pipes: PipePaths, ends: PipeEnds, sink: OutputSink, leftovers: Leftovers) {
+    this.handle = formatHandle(state, pipes);
     this.#state = state;
     this.#stdinCloser = new StdinCloser(pipes.stdin);
     this.#streams = new PipeStreams(ends, sink, leftovers, () => state.whyEnded());

@@ -16,6 +16,7 @@ import type { Daemon } from "./daemon.ts";
 import { answerTo } from "./errors.ts";
 import { DetachedProcess, type ExecStart, ExecState, parseHandle } from "./exec.ts";
 import { spawnAttached } from "./spawn-attached.ts";
+import { Forks } from "./spawn-forked.ts";
 import { PipedProcess, spawnPiped, takesPipes } from "./spawn-piped.ts";
 import { StartGate } from "./start-gate.ts";
 
@@ -28,6 +29,8 @@ interface Container {
   /** Name of its directory of pipes; undefined where it has none. */
   readonly name: string | undefined;
   readonly users: ContainerUsers;
+  /** Undefined where it has no zygote. */
+  readonly forks: Forks | undefined;
   readonly breaker: CircuitBreaker;
   /** It is being removed. */
   ending: boolean;
@@ -93,7 +96,8 @@ export class Spawner {
    */
   add(containerId: string, name: string | undefined): ContainerUsers {
     const users = new ContainerUsers((user) => this.#askIds(containerId, user));
-    this.#containers.set(containerId, { name, users, breaker: new CircuitBreaker(), ending: false });
+    const forks = this.#forksOf(containerId, name, users);
+    this.#containers.set(containerId, { name, users, forks, breaker: new CircuitBreaker(), ending: false });
     return users;
   }
 
@@ -101,19 +105,20 @@ export class Spawner {
     return this.#containers.has(containerId);
   }
 
-  /** Takes no more pipes for a container that is about to be removed. */
-  end(containerId: string): void {
+  /** Takes no more pipes for a container that is being removed, and removes those it has. */
+  async end(containerId: string): Promise<void> {
     const container = this.#containers.get(containerId);
-    if (container !== undefined) container.ending = true;
+    if (container === undefined) return;
+    container.ending = true;
+    if (container.name !== undefined) await this.#pipes?.remove(container.name);
   }
 
   /** Forgets a container that is gone. */
-  async forget(containerId: string): Promise<void> {
+  forget(containerId: string): void {
     this.gate.forget(containerId);
-    const container = this.#containers.get(containerId);
+    this.#containers.get(containerId)?.forks?.close();
     this.#containers.delete(containerId);
     setTimeout(() => this.#destroyIn(containerId), LINGER_MS).unref();
-    if (container?.name !== undefined) await this.#pipes?.remove(container.name);
   }
 
   /** @param user name or `uid[:gid]`; empty: root. */
@@ -139,6 +144,7 @@ export class Spawner {
   /** Detaches from all processes. */
   close(): void {
     for (const spawned of this.#running.keys()) spawned.destroy();
+    for (const { forks } of this.#containers.values()) forks?.close();
   }
 
   #destroyIn(containerId: string): void {
@@ -152,9 +158,9 @@ export class Spawner {
   }
 
   #recoverOne({ ref, handle, sink }: LeftProcess): Spawned {
-    const { exec, pipes } = parseHandle(handle);
-    const state = new ExecState(this.#daemon, exec);
-    const name = this.#containers.get(ref)?.name;
+    const { state: stateHandle, pipes } = parseHandle(handle);
+    const { name, forks } = this.#containers.get(ref) ?? {};
+    const state = forks?.find(stateHandle) ?? new ExecState(this.#daemon, stateHandle);
     const claimed = pipes && name !== undefined ? this.#pipes?.claim(name, pipes) : undefined;
     if (claimed === undefined) return new DetachedProcess(state);
     const leftovers = this.#orphanedPipes.of(ref);
@@ -163,6 +169,29 @@ export class Spawner {
     spawned.closeStdin();
     spawned.resume();
     return spawned;
+  }
+
+  #forksOf(containerId: string, name: string | undefined, users: ContainerUsers): Forks | undefined {
+    const zygote = name === undefined ? undefined : this.#pipes?.zygote(name);
+    if (name === undefined || this.#pipes === undefined || zygote === undefined) return undefined;
+    const { gate } = this;
+    return new Forks({
+      zygote,
+      gate,
+      users,
+      pipes: this.#pipes,
+      name,
+      logger: this.#logger,
+      findContainer: () => this.#find(containerId),
+    });
+  }
+
+  /** Rejects where a container has ended, or the daemon does not answer. */
+  async #find(containerId: string): Promise<void> {
+    const { State: state } = await this.#daemon.call("inspecting a container", (docker, abortSignal) =>
+      docker.getContainer(containerId).inspect({ abortSignal }),
+    );
+    if (!state.Running) throw containerGone();
   }
 
   async #spawn(start: ExecStart): Promise<Spawned> {
@@ -229,9 +258,11 @@ export class Spawner {
     const { container, name, user } = start;
     const early = startSignal(start.request, start.signal);
     try {
-      const uid = await container.users.uidOnHost(user, early);
+      const forked = await container.forks?.spawn(start);
+      if (forked !== undefined) return forked;
+      const uid = await container.users.uidOf(user, early);
       if (uid === undefined || container.ending) return undefined;
-      const pipes = await this.#pipes?.take(name, uid);
+      const pipes = await this.#pipes?.take(name, uid.onHost);
       if (pipes === undefined) return undefined;
       return await spawnPiped(this.#daemon, this.gate, start, pipes);
     } catch (error) {
@@ -246,8 +277,10 @@ export class Spawner {
     }
   }
 
-  /** What {@link PRINT_IDS} prints in a container. */
+  /** What {@link PRINT_IDS} prints in a container, or as much of it as is not known yet. */
   async #askIds(containerId: string, user: string): Promise<string> {
+    const uid = await this.#containers.get(containerId)?.forks?.uidOf(user);
+    if (uid !== undefined) return `berth-uid ${uid}`;
     let answer = "";
     const over = Promise.withResolvers<void>();
     const sink: OutputSink = {

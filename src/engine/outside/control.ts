@@ -19,8 +19,6 @@ import { lookForSeclusion } from "./seclusion.ts";
 
 /** What {@link OutsideView} knows of a sandbox. */
 interface OutsideParts {
-  /** As in {@link OutsideControl}. */
-  readonly undumpable: string | undefined;
   readonly scope: ProcessScope;
   /** Processes that enter it and are not in `scope` yet. */
   readonly entering: ProcessScope;
@@ -65,10 +63,6 @@ export class OutsideView implements OutsideControl {
 
   constructor(parts: OutsideParts) {
     this.#parts = parts;
-  }
-
-  get undumpable(): string | undefined {
-    return this.#parts.undumpable;
   }
 
   async tree(leader: ProcessName): Promise<readonly ProcessName[]> {

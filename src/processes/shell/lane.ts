@@ -111,8 +111,9 @@ export class Lane implements Leader {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(OPEN_TIMEOUT_MS)]);
     const onAbort = (): void => ready.reject(abortError(limit));
     limit.addEventListener("abort", onAbort, { once: true });
-    const outside = await engine.outside(sandbox.ref, limit).catch(() => undefined);
-    const library = outside?.undumpable;
+    // It may take a call to the engine, and is not needed before the shell is there.
+    const outside = engine.outside(sandbox.ref, limit).catch(() => undefined);
+    const library = engine.undumpable;
     const spawned = await engine.spawn(
       sandbox.ref,
       {
@@ -138,8 +139,9 @@ export class Lane implements Leader {
       limit,
     );
     try {
-      lane = new Lane(spawned, await ready.promise, user, owner, outside);
-      if (!lane.#undumpable) lane.#seclusion = await outside?.seclusion(lane);
+      const leader = await ready.promise;
+      lane = new Lane(spawned, leader, user, owner, await outside);
+      if (!lane.#undumpable) lane.#seclusion = await lane.#outside?.seclusion(lane);
       return lane;
     } catch (error) {
       spawned.close();

@@ -141,13 +141,13 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
 I=/proc/1/task/1/children
-[ $PPID = 0 ] || I=/-
+[ $PPID = 0 ] || { x=; read -r x </proc/$PPID/stat; set -- \${x##*) }; [ "$4" = 1 ] || I=/-; }
 B() { g=-; read -r g <$I; }
 T() { i=$1 x=; read -r x </proc/$i/stat; set -- \${x##*) } Z
   case $1 in [ZX]) return 0; esac
   [ $4 != $$ ] || return 1
   x=; read -r x </proc/$4/stat; set -- \${x##*) }
-  [ "$2" != 0 ] || return 0
+  case $2 in 0) return 0;; 1) ;; *) x=; read -r x </proc/$2/stat; set -- \${x##*) }; [ "$4" != 1 ] || return 0; esac
   for f in /proc/$i/fd/*; do
     [ $f -ef /proc/self/fd/3 ] || [ $f -ef /proc/self/fd/4 ] && return 1
     [ -e $f ] || [ ! -L $f ] || return 1

@@ -14,7 +14,7 @@ import { invalidArgument } from "../../base/errors.ts";
 import type { FileInfo, FileKind, NamedFile } from "../../files/file-info.ts";
 import type { DownloadItem } from "../../files/read.ts";
 import type { ChangeType, WatchItem } from "../../files/watch.ts";
-import { type Encoded, withEncoding } from "../../server/grpc-framing.ts";
+import { type Encoded, withEncoding } from "../../server/framing.ts";
 import { msToTimestamp } from "../validate/fields.ts";
 
 const LAST_MODE = 0o7777;

@@ -17,7 +17,7 @@ import type { OutputStream, TerminalSize } from "../../engine/port.ts";
 import type { ProcessEvent } from "../../processes/manager.ts";
 import type { Process } from "../../processes/process.ts";
 import type { Command, ExitCause, ExitStatus } from "../../processes/record.ts";
-import { type Encoded, withEncoding } from "../../server/grpc-framing.ts";
+import { type Encoded, withEncoding } from "../../server/framing.ts";
 import { checkText, msToDuration, msToTimestamp } from "../validate/fields.ts";
 
 /** One argument's most bytes: the kernel's bound of 32 pages, its NUL included. */

@@ -16,7 +16,7 @@ import { BerthError, invalidArgument } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
 import type { Logger } from "../../base/logger.ts";
 import { internalError, toConnectError } from "../../server/error-conversion.ts";
-import { withEncoding } from "../../server/grpc-framing.ts";
+import { withEncoding } from "../../server/framing.ts";
 import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
 import type { BatchResult, ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
 import type { ViewEvent } from "../../sessions/viewer.ts";

@@ -7,7 +7,7 @@ import {
   type Workspace as WireWorkspace,
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
-import { withEncoding } from "../../server/grpc-framing.ts";
+import { withEncoding } from "../../server/framing.ts";
 import type { QuotaUsage } from "../../workspaces/quota.ts";
 import {
   type BrokenWorkspace,

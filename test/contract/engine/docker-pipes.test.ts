@@ -14,27 +14,35 @@ afterAll(() => rmSync(pipesDir, { recursive: true, force: true }));
 const { engine } = useEngine({ pipesDir });
 const { engine: stranger } = useEngine();
 
-/** What the suite runs by `sh` is run by the shell that takes pipes, as every command of the service is. */
-const piped: Engine = new Proxy(engine, {
-  get(target, name) {
-    const member: unknown = Reflect.get(target, name);
-    if (typeof member !== "function") return member;
-    if (name !== "spawn") return member.bind(target);
-    const spawn: Engine["spawn"] = (ref, { argv: [program = "", ...args], ...request }, sink, signal) =>
-      target.spawn(
-        ref,
-        { ...request, argv: [program === "sh" ? "/bin/sh" : program, ...args] },
-        sink,
-        signal,
-      );
-    return spawn;
-  },
+/**
+ * What the suite runs by `sh` is run by the shell that takes pipes, as every command of the service is.
+ * @param more a variable for all of them.
+ */
+const piped = (more: Readonly<Record<string, string>>): Engine =>
+  new Proxy(engine, {
+    get(target, name) {
+      const member: unknown = Reflect.get(target, name);
+      if (typeof member !== "function") return member;
+      if (name !== "spawn") return member.bind(target);
+      const spawn: Engine["spawn"] = (ref, { argv, env, ...request }, sink, signal) => {
+        const [program = "", ...args] = argv;
+        const shells = { argv: [program === "sh" ? "/bin/sh" : program, ...args], env: { ...env, ...more } };
+        return target.spawn(ref, { ...request, ...shells }, sink, signal);
+      };
+      return spawn;
+    },
+  });
+
+// A zygote leaves variables with such a name to the daemon.
+describe.each([
+  ["its zygotes", {}],
+  ["the daemon", { BERTHZ_TEST: "1" }],
+])("docker with pipes of its own, started by %s", (_, more) => {
+  const subject: Subject = {
+    ...{ engine: piped(more), stranger, spec, user: "nobody", exceptions: {}, idleProcesses: 3 },
+    signalMain: (ref, signal) => docker.getContainer(ref).kill({ signal }),
+  };
+
+  describe("processes", () => spawnSuite(subject));
+  describe("sandboxes", () => lifecycleSuite(subject));
 });
-
-const subject: Subject = {
-  ...{ engine: piped, stranger, spec, user: "nobody", exceptions: {} },
-  signalMain: (ref, signal) => docker.getContainer(ref).kill({ signal }),
-};
-
-describe("docker with pipes of its own, processes", () => spawnSuite(subject));
-describe("docker with pipes of its own, sandboxes", () => lifecycleSuite(subject));

@@ -14,6 +14,8 @@ export interface Subject {
   readonly user: string;
   /** How sandboxes of {@link spec} are kept from the host. Default: as the engine says of itself. */
   readonly isolation?: IsolationLevel;
+  /** Processes of a sandbox where nothing runs. Default: 2, the main process and the one that reaps. */
+  readonly idleProcesses?: number;
   /** Sends a signal to a sandbox's main process, past the engine. */
   signalMain(ref: string, signal: "SIGTERM" | "SIGKILL"): Promise<void>;
   /** Why the engine does otherwise, and what holds on it instead. */

@@ -4,8 +4,8 @@ import type { HandlerContext } from "@connectrpc/connect";
 import { BerthError } from "../../../src/base/errors.ts";
 import { berthRoutes } from "../../../src/rpc/routes.ts";
 import { Call, ownerKey } from "../../../src/server/call.ts";
+import { CallContext } from "../../../src/server/call-context.ts";
 import { ErrorConverter } from "../../../src/server/error-conversion.ts";
-import { GrpcContext } from "../../../src/server/grpc-response.ts";
 import { DEFAULT_LIMITS } from "../../../src/server/limits.ts";
 import { type Route, RouteTable } from "../../../src/server/routes.ts";
 import { MemoryLogger } from "../server/memory-logger.ts";
@@ -63,7 +63,7 @@ function contextOf({ name, method }: Route): HandlerContext {
   request.method = "POST";
   const call = new Call({ method: name, protocol: "grpc", request, streamsRequests: false, changes: false });
   call.principal = { owner: "acme", tenant: "acme", tokenId: undefined, scope: "user" };
-  const context = new GrpcContext(method, call, request);
+  const context = new CallContext(method, call, request);
   context.values.set(ownerKey, "acme");
   return context;
 }

@@ -11,7 +11,7 @@ import { isWithin, resolvePath } from "../../../src/files/path.ts";
 import { readTar } from "../../../src/files/tar/tar-reader.ts";
 import { MarkerScanner } from "../../../src/processes/shell/markers.ts";
 import { Decompressor } from "../../../src/server/decompressor.ts";
-import { readMessage } from "../../../src/server/grpc-framing.ts";
+import { readMessage } from "../../../src/server/framing.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import { checkedMessages, requestFormat } from "../../../src/server/request-messages.ts";
 import { Glob } from "../../../src/sessions/types/files/glob.ts";

@@ -2,7 +2,7 @@ import { fromJsonString, toBinary, toJsonString } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { toConnectError } from "../../../src/server/error-conversion.ts";
-import { parseMessage } from "../../../src/server/grpc-framing.ts";
+import { parseMessage } from "../../../src/server/framing.ts";
 import { checkedMessages, requestFormat } from "../../../src/server/request-messages.ts";
 import { asStream, FUZZ_TIMEOUT_MS, fuzz, mutated } from "../../support/fuzz/fuzz.ts";
 import { BEHIND, handlersBeforeDoor, refusalOf } from "../../support/fuzz/handlers.ts";

@@ -160,7 +160,6 @@ export class FakeRunner implements JobRunner {
 
 /** A sandbox's processes as an engine would show them: {@link FakeJob}s, each a tree of its own. */
 export class FakeOutside implements OutsideControl {
-  readonly undumpable = undefined;
   readonly #runner: FakeRunner;
 
   constructor(runner: FakeRunner) {

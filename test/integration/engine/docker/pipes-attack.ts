@@ -11,7 +11,7 @@ const ROUNDS = 5;
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 
 /**
- * Opens whatever it learns the names of pipes of: arguments, environments and open files of every process, or its own
+ * Opens the pipes of the zygote, and whatever it learns the names of pipes of: arguments, environments and open files of every process, or its own
  * alone. A name that it knows leads it to those that differ in their last letter. Ends when it is told to, or after 60 s.
  */
 const ATTACK = `
@@ -28,12 +28,13 @@ def attempt(path):
         if text: os.write(fd, text)
         os.close(fd)
 def learn(text):
-    for name in re.findall(rb"/run/berth-pipes/([0-9a-f]+)", text):
+    for name in re.findall(rb"/run/berth-pipes/([0-9a-f]{8,})", text):
         for letter in "ioe":
             path = "/run/berth-pipes/" + name.decode() + letter
             if path not in tried:
                 tried.add(path)
                 attempt(path)
+for name in ("requests", "answers"): attempt("/run/berth-pipes/" + name)
 end = time.time() + 60
 while True:
     for directory in ["/proc/self"] if own else glob.glob("/proc/[0-9]*"):

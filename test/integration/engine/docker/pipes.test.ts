@@ -15,12 +15,9 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
-import {
-  ContainerPipes,
-  PIPES_TARGET,
-  UNDUMPABLE_TARGET,
-} from "../../../../src/engine/docker/container-pipes.ts";
+import { ContainerPipes } from "../../../../src/engine/docker/container-pipes.ts";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
+import { PIPES_TARGET } from "../../../../src/engine/docker/named-pipes.ts";
 import type { Engine, OutputSink } from "../../../../src/engine/port.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../../support/images.ts";
@@ -48,9 +45,9 @@ const own = { instance: newInstance(), logger: silent };
 
 const namesIn = (pipesDir: string): string[] => readdirSync(pipesDir).filter((entry) => entry !== "stock");
 
-/** The pipes in a container's directory, without what lies beside them. */
+/** The pipes of processes in a container's directory, without what lies beside them. */
 const pipesIn = (pipesDir: string, name: string): string[] =>
-  readdirSync(path.join(pipesDir, name)).filter((entry) => entry !== path.basename(UNDUMPABLE_TARGET));
+  readdirSync(path.join(pipesDir, name)).filter((entry) => /^[0-9a-f]{24}[ioe]$/.test(entry));
 
 /** Who owns the pipes of a process, which nobody else may open. */
 async function ownersOfPipes(engine: Engine, ref: string, user: string, pipesDir: string): Promise<number[]> {
@@ -226,14 +223,11 @@ describe("pipes that fail are retried", () => {
   });
 
   test("where none could be made at first", async () => {
-    const { PATH } = process.env;
     const { ref } = await unstocked.engine.create(spec());
-    process.env.PATH = directory;
-    try {
-      expect(await piped(unstocked.engine, ref)).toBe(false);
-    } finally {
-      process.env.PATH = PATH;
-    }
+    const stock = path.join(unstocked.pipesDir, "stock");
+    renameSync(stock, path.join(directory, "unstocked-away"));
+    expect(await piped(unstocked.engine, ref)).toBe(false);
+    renameSync(path.join(directory, "unstocked-away"), stock);
     expect(unstocked.engine.figures().sandboxesWithoutPipes).toBe(1);
     expect(unstocked.warnings.length).toBeGreaterThan(0);
     expect(await pipedSoon(unstocked.engine, ref)).toBe(true);

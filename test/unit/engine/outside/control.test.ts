@@ -14,7 +14,7 @@ afterEach(() => {
 /** Looks at one process of this machine as if it were all of a sandbox. */
 function viewOf(pid: number, freezer: Freezer): OutsideView {
   return new OutsideView({
-    ...{ undumpable: undefined, entering: NO_SCOPE, level: 0, freezer, freezeLast: false },
+    ...{ entering: NO_SCOPE, level: 0, freezer, freezeLast: false },
     scope: { pids: async () => [pid], holds: (one) => one === pid },
     isHalfWayIn: () => false,
     oldestStartMs: () => 0,

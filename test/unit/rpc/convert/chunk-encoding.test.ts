@@ -6,7 +6,7 @@ import {
   DownloadFileResponseSchema,
 } from "../../../../gen/ts/berth/v1/file_pb.js";
 import { toWireArchiveChunk, toWireDownloadItem } from "../../../../src/rpc/convert/file.ts";
-import { encodingOf } from "../../../../src/server/grpc-framing.ts";
+import { encodingOf } from "../../../../src/server/framing.ts";
 
 test("says the same as the generated code, for files and archives", () => {
   fc.assert(

@@ -1,29 +1,64 @@
-import type http2 from "node:http2";
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BerthError } from "../base/errors.ts";
 import { compressedWithoutEncoding, messageTooLarge } from "./error-conversion.ts";
+import type { HttpRequest } from "./http-message.ts";
 import type { ReceiveAccount } from "./limits.ts";
 import { assertFewValues } from "./request-messages.ts";
 
-/** Flags (one byte) and length (four) in front of every gRPC message. */
+/** Flags (one byte) and length (four) in front of every message of gRPC, and of a stream in Connect. */
 const PREFIX_BYTES = 5;
 const COMPRESSED = 1;
 
 /**
  * Reads the one message of a request, without its prefix.
  *
+ * @param look called with the first byte; what it throws ends the reading
  * @throws BerthError `MESSAGE_TOO_LARGE` as soon as the prefix says so, `INVALID_ARGUMENT`, `INTERNAL` or
  *   `UNIMPLEMENTED` for bad framing, `CANCELED` when the request ends halfway, and what the account throws
  */
 export async function readMessage(
-  request: http2.Http2ServerRequest,
+  request: HttpRequest,
+  maxBytes: number,
+  account: ReceiveAccount,
+  look?: (firstByte: number | undefined) => void,
+): Promise<Uint8Array> {
+  const framed = await readBody(request, account, (chunks, size) => {
+    look?.(chunks[0]?.[0]);
+    const expected = expectedBytes(chunks, size);
+    if (expected !== undefined) assertFits(expected, size, maxBytes);
+  });
+  if (framed.length === 0) throw new BerthError("UNIMPLEMENTED", "The request holds no message.");
+  if (framed.length < PREFIX_BYTES || framed.length < PREFIX_BYTES + framed.readUInt32BE(1)) {
+    throw new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length.");
+  }
+  if (((framed[0] ?? 0) & COMPRESSED) !== 0) throw compressedWithoutEncoding();
+  return framed.subarray(PREFIX_BYTES);
+}
+
+/**
+ * Reads a request that is one message, without a prefix.
+ *
+ * @throws BerthError `MESSAGE_TOO_LARGE`, `CANCELED` when the request ends halfway, and what the account throws
+ */
+export function readPlainMessage(
+  request: HttpRequest,
   maxBytes: number,
   account: ReceiveAccount,
 ): Promise<Uint8Array> {
-  const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>();
+  return readBody(request, account, (_, size) => {
+    if (size > maxBytes) throw messageTooLarge(maxBytes);
+  });
+}
+
+/** Reads the body of a request. @param look called with what has come; what it throws ends the reading. */
+async function readBody(
+  request: HttpRequest,
+  account: ReceiveAccount,
+  look: (chunks: readonly Buffer[], size: number) => void,
+): Promise<Buffer> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const chunks: Buffer[] = [];
   let size = 0;
-  let expected: number | undefined;
   let failed = false;
   const fail = (error: unknown) => {
     failed = true;
@@ -38,8 +73,7 @@ export async function readMessage(
       account.charge(chunk.length);
       chunks.push(chunk);
       size += chunk.length;
-      expected ??= expectedBytes(chunks, size);
-      if (expected !== undefined) assertFits(expected, size, maxBytes);
+      look(chunks, size);
     } catch (error) {
       fail(error);
     }
@@ -47,22 +81,13 @@ export async function readMessage(
   request.once("end", () => {
     request.off("close", onClose);
     if (failed) return;
-    if (request.aborted) onClose();
-    else if (size === 0) fail(new BerthError("UNIMPLEMENTED", "The request holds no message."));
-    else if (expected === undefined || size < PREFIX_BYTES + expected) {
-      fail(new BerthError("INVALID_ARGUMENT", "The request message ends before its stated length."));
-    } else {
-      const [first = Buffer.alloc(0)] = chunks;
-      resolve(chunks.length === 1 ? first : Buffer.concat(chunks));
-    }
+    if (request.aborted) return onClose();
+    const [first = Buffer.alloc(0)] = chunks;
+    resolve(chunks.length === 1 ? first : Buffer.concat(chunks));
   });
   request.once("close", onClose);
   try {
-    const framed = await promise;
-    if (((framed[0] ?? 0) & COMPRESSED) !== 0) {
-      throw compressedWithoutEncoding();
-    }
-    return framed.subarray(PREFIX_BYTES);
+    return await promise;
   } finally {
     account.close();
   }
@@ -95,15 +120,19 @@ export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint
 /** What is shorter is copied into one piece: a second write costs more than that. */
 const OWN_PIECE_BYTES = 4096;
 
-/** Writes a message with its prefix, in pieces to be sent one after another. */
-export function frameMessage<Desc extends DescMessage>(
+/** Encodes a message, in pieces to be sent one after another. */
+export function encodeMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageInitShape<Desc>,
 ): readonly Uint8Array[] {
-  const pieces = encodingOf(message) ?? [toBinary(schema, create(schema, message))];
+  return encodingOf(message) ?? [toBinary(schema, create(schema, message))];
+}
+
+/** Puts a prefix before pieces of bytes. */
+export function frameBytes(pieces: readonly Uint8Array[], flags = 0): readonly Uint8Array[] {
   const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
   const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
-  prefix[0] = 0;
+  prefix[0] = flags;
   prefix.writeUInt32BE(length, 1);
   const last = pieces.at(-1);
   if (pieces.length === 1 || last === undefined || last.length < OWN_PIECE_BYTES) {

@@ -1,0 +1,105 @@
+import { create, fromBinary, toBinary, toJsonString } from "@bufbuild/protobuf";
+import { ExecRequestSchema, ExecResponseSchema, ProcessService } from "../../gen/ts/berth/v1/process_pb.js";
+import type { Figure, Row } from "../row.ts";
+import { type Dialect, RawHttpClient } from "../rpc/raw-http.ts";
+import { perSecond, quantile, timed } from "../stats.ts";
+
+const GRPC: Dialect = { name: "gRPC", version: 2, protocol: "grpc", codec: "proto" };
+const CONNECT: readonly Dialect[] = ([1, 2] as const).flatMap((version) =>
+  (["proto", "json"] as const).map((codec) => ({
+    ...{ name: `Connect, HTTP/${version === 1 ? "1.1" : "2"}, ${codec}`, version, codec },
+    protocol: "connect" as const,
+  })),
+);
+/** How many times as long as gRPC they may take. */
+const MOST = 1.15;
+const AT_ONCE = 16;
+
+const PATH = `/${ProcessService.typeName}/${ProcessService.method.exec.name}`;
+
+/** Exec over Connect, in every form, against gRPC: by clients that differ in nothing else. */
+export const connect: Row = {
+  name: "connect",
+  limitSeconds: 300,
+  run: async ({ start, scale, progress }) => {
+    const service = await start();
+    const sandboxId = await service.create();
+    const clients = [GRPC, ...CONNECT].map((dialect) => ({
+      dialect,
+      client: new RawHttpClient(service.address, dialect),
+      ...{ ms: [] as number[], perSecond: [] as number[], mbPerSecond: [] as number[] },
+    }));
+    const rounds = Math.max(3, Math.round(10 * scale));
+    const megabytes = Math.max(20, Math.round(100 * scale));
+    for (let round = -1; round < rounds; round++) {
+      progress(`round ${round + 1} of ${rounds}`);
+      for (const { dialect, client, ...values } of clients) {
+        const exec = (line: string) => execBy(client, dialect, sandboxId, line);
+        const ms: number[] = [];
+        for (let i = 0; i < 40; i++) ms.push(await timed(() => exec("true")));
+        const rate = await perSecond(AT_ONCE, 400, () => exec("true"));
+        let bytes = 0;
+        const took = await timed(async () => {
+          bytes = await exec(`head -c ${megabytes}000000 /dev/zero`);
+        });
+        // The first warms up.
+        if (round < 0) continue;
+        values.ms.push(...ms);
+        values.perSecond.push(rate);
+        values.mbPerSecond.push(bytes / 1000 / took);
+      }
+    }
+    for (const { client } of clients) client.close();
+    const [grpc, ...others] = clients;
+    if (grpc === undefined) return [];
+    return others.flatMap((one) => [
+      figure(`${one.dialect.name}: Exec of true`, "ms", one.ms, grpc.ms),
+      figure(`${one.dialect.name}: execs, ${AT_ONCE} at once`, "per second", one.perSecond, grpc.perSecond),
+      figure(`${one.dialect.name}: Exec output`, "MB/s", one.mbPerSecond, grpc.mbPerSecond),
+    ]);
+  },
+};
+
+function figure(
+  name: string,
+  unit: "ms" | "MB/s" | "per second",
+  values: readonly number[],
+  grpc: readonly number[],
+): Figure {
+  const p50 = quantile(values, 0.5);
+  const rawP50 = quantile(grpc, 0.5);
+  const ratio = unit === "ms" ? rawP50 / p50 : p50 / rawP50;
+  return {
+    ...{ name, unit, p50, rawP50, ratio },
+    ...{ goal: `within ${MOST} × of gRPC`, reached: ratio >= 1 / MOST },
+  };
+}
+
+/** Runs a shell line to its end; returns how many bytes it wrote. */
+async function execBy(
+  client: RawHttpClient,
+  { codec }: Dialect,
+  sandboxId: string,
+  line: string,
+): Promise<number> {
+  const request = create(ExecRequestSchema, { sandboxId, command: { case: "shell", value: line } });
+  let bytes = 0;
+  let exitCode: number | undefined;
+  const message =
+    codec === "json"
+      ? Buffer.from(toJsonString(ExecRequestSchema, request))
+      : toBinary(ExecRequestSchema, request);
+  await client.stream(PATH, message, (frame) => {
+    if (codec === "json") {
+      const { output, exited } = JSON.parse(frame.toString());
+      if (output) bytes += Buffer.from(output.data, "base64").length;
+      if (exited) exitCode = exited.exitCode;
+      return;
+    }
+    const { event } = fromBinary(ExecResponseSchema, frame);
+    if (event.case === "output") bytes += event.value.data.length;
+    if (event.case === "exited") exitCode = event.value.exitCode;
+  });
+  if (exitCode !== 0) throw new Error(`exec ended with ${exitCode}`);
+  return bytes;
+}

@@ -1,0 +1,175 @@
+import type { Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
+import { throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import { startSignal } from "../port.ts";
+import { CircuitBreaker } from "./circuit-breaker.ts";
+import type { ContainerPipes, ProcessPipes } from "./container-pipes.ts";
+import type { ContainerUsers } from "./container-users.ts";
+import type { ExecStart } from "./exec.ts";
+import { abandon, type OpenedPipes, openPipes, PipedProcess } from "./spawn-piped.ts";
+import type { StartGate } from "./start-gate.ts";
+import { ForkedState, RequestTooLongError, suitsZygote, type Zygote, type ZygoteAnswer } from "./zygote.ts";
+
+/** How long a zygote may take. It takes milliseconds, and nothing runs unless it is in time. */
+const OPEN_TIMEOUT_MS = 2_000;
+
+/** The user of a process has another uid than its pipes were given to. */
+class WrongUidError extends Error {
+  /** The right one, as the container counts users. */
+  readonly uid: number;
+
+  constructor(uid: number) {
+    super(`the user has the uid ${uid}`);
+    this.uid = uid;
+  }
+}
+
+/** What the zygote leaves to the daemon: no fault of its own. */
+class UnknownUserError extends Error {}
+
+/** What {@link Forks} needs. */
+interface ForksParts {
+  readonly zygote: Zygote;
+  readonly gate: StartGate;
+  readonly users: ContainerUsers;
+  readonly pipes: ContainerPipes;
+  /** Name of the container's directory of pipes. */
+  readonly name: string;
+  readonly logger: Logger;
+  /** Rejects where the container has ended, or the daemon does not answer. */
+  findContainer(): Promise<void>;
+}
+
+/** Starts processes in one container by its zygote. */
+export class Forks {
+  readonly #parts: ForksParts;
+  readonly #breaker = new CircuitBreaker();
+
+  constructor(parts: ForksParts) {
+    this.#parts = parts;
+  }
+
+  /** Starts a process. Undefined where the daemon has to: nothing runs yet, and nothing will. */
+  async spawn(start: ExecStart): Promise<PipedProcess | undefined> {
+    const { zygote, users, pipes, name, logger } = this.#parts;
+    const { containerId, user, request } = start;
+    const early = startSignal(request, start.signal);
+    if (!zygote.alive || !suitsZygote(request)) return undefined;
+    for (let isAgain = false; ; isAgain = true) {
+      const uid = await users.uidOf(user, early);
+      const attempt = uid === undefined ? undefined : this.#breaker.begin();
+      if (uid === undefined || attempt === undefined) return undefined;
+      try {
+        const forked = await this.#fork(start, await pipes.take(name, uid.onHost), uid.inside, early);
+        attempt.succeed();
+        return forked;
+      } catch (err) {
+        throwIfAborted(early);
+        if (err instanceof RequestTooLongError || err instanceof UnknownUserError) return undefined;
+        if (err instanceof WrongUidError && !isAgain) {
+          users.learn(user, err.uid, "");
+          continue;
+        }
+        const retryMs = attempt.fail();
+        logger.debug({ containerId, err, retryMs }, "a zygote did not start a process");
+        return undefined;
+      } finally {
+        attempt.cancel();
+      }
+    }
+  }
+
+  /** The uid of a user, as the container counts users; undefined where the daemon has to find it out. */
+  async uidOf(user: string): Promise<number | undefined> {
+    const { users, zygote } = this.#parts;
+    const attempt = users.knowsRanges && zygote.alive ? this.#breaker.begin() : undefined;
+    try {
+      return attempt && (await zygote.uidOf(user));
+    } catch {
+      attempt?.fail();
+      return undefined;
+    } finally {
+      attempt?.cancel();
+    }
+  }
+
+  /** The state of a process of an earlier run of the service; undefined where its zygote did not start it. */
+  find(handle: string): ForkedState | undefined {
+    return ForkedState.find(handle, this.#parts);
+  }
+
+  close(): void {
+    this.#parts.zygote.close();
+  }
+
+  /** Where this fails, the program has not run and will not: it starts when a line comes over stdin, which is sent last. */
+  async #fork(
+    { containerId, user, request, sink, leftovers }: ExecStart,
+    pipes: ProcessPipes,
+    uid: number,
+    early: AbortSignal | undefined,
+  ): Promise<PipedProcess> {
+    const { zygote, gate, findContainer } = this.#parts;
+    let opened: OpenedPipes | undefined;
+    let leave: (() => void) | undefined;
+    try {
+      leave = await gate.enter(containerId, early);
+      opened = openPipes(pipes, true);
+      const { argv, env = {} } = request;
+      const id = zygote.request({ user: user || "0", uid, pipes: pipes.inside, argv, env });
+      const { waiterPid, end } = zygote.answers(id);
+      let pid: number;
+      try {
+        await untilOpened(opened.stdout, end, early);
+        pid = await untilAborted(waiterPid, early);
+      } catch (error) {
+        zygote.forget(id);
+        throw error;
+      }
+      opened.ends.stdin?.write(request.stdin ? "stdin\n" : "\n");
+      if (request.input) opened.ends.stdin?.write(request.input);
+      if (!request.stdin) opened.ends.stdin?.end();
+      opened.release();
+      const state = new ForkedState(id, pid, end, { zygote, findContainer });
+      const spawned = new PipedProcess(state, pipes, opened.ends, sink, leftovers);
+      spawned.resume();
+      return spawned;
+    } catch (error) {
+      abandon(pipes, opened);
+      throw error;
+    } finally {
+      leave?.();
+    }
+  }
+}
+
+/** Waits for the byte by which the shell reports that it has opened its pipes. Nothing follows it before the go-ahead. */
+async function untilOpened(
+  stdout: Readable,
+  answer: Promise<ZygoteAnswer>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const opened = Promise.withResolvers<"open">();
+  const onData = (): void => {
+    stdout.off("data", onData).pause();
+    opened.resolve("open");
+  };
+  stdout.on("data", onData);
+  const timeout = new AbortController();
+  const late = sleep(OPEN_TIMEOUT_MS, "late" as const, { signal: timeout.signal, ref: false });
+  late.catch(() => {});
+  try {
+    const first = await untilAborted(Promise.race([opened.promise, answer, late]), signal);
+    if (first === "open") return;
+    if (first === "late") throw new Error(`the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`);
+    if (first.kind === "uid") throw new WrongUidError(first.uid);
+    if (first.kind === "unknown-user") throw new UnknownUserError();
+    const code = first.kind === "exited" ? first.code : "no code";
+    throw new Error(`the shell ended with ${code} before it opened its pipes`);
+  } finally {
+    timeout.abort();
+    stdout.off("data", onData);
+  }
+}

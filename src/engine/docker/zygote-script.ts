@@ -1,0 +1,115 @@
+import { PIPES_TARGET } from "./named-pipes.ts";
+
+/** The zygote's files, in a container's directory of pipes. */
+export const ZYGOTE_FILES = {
+  /** A named pipe: requests, a line each. */
+  requests: "requests",
+  /** A named pipe: answers, a line each. */
+  answers: "answers",
+  /** {@link ZYGOTE_SCRIPT}. */
+  script: "zygote",
+  /** {@link userEntry}. */
+  entry: "enter",
+} as const;
+
+const inside = (file: string): string => `${PIPES_TARGET}/${file}`;
+
+/**
+ * Opens the pipes, reports that by one byte, and becomes the program once a line comes over stdin: whoever gives up
+ * before that knows that it never runs. An empty line: its stdin is empty. Otherwise as the script of spawn-piped.ts.
+ */
+const OPEN_PIPES =
+  'exec 1<>"$BERTH_STDOUT" 2<>"$BERTH_STDERR" <"$BERTH_STDIN" && unset BERTH_STDIN BERTH_STDOUT BERTH_STDERR && printf . && read -r BERTH_GO && { [ "$BERTH_GO" ] || exec </dev/null; } && unset BERTH_GO && exec "$@"';
+
+/**
+ * What a container's zygote reads first, where $1 says whether the container's environment sets HOME: a shell that forks further ones in a millisecond, where an exec of the daemon
+ * takes tens. It then reads requests as its script, by which most shells read many bytes at once. It uses no program of
+ * the image but `/bin/sh`, and its variables begin with `BERTHZ_`, so that
+ * they change none of a container's environment.
+ *
+ * - `Z id user uid stdin stdout stderr NAME=VALUE... -- argv...`, a request: starts a program as a user, waits
+ *   for it, and answers how it ended. The shell that waits is an orphan, so the container's first process reaps it. It
+ *   is in the main process's session, by which lanes recognize it. `command eval` keeps a fork that fails
+ *   from ending the shell.
+ *   The first answer is `p<pid>`, of the shell that waits.
+ * - `K id pid`, a request: answers `y` or `n`, whether there is such a process.
+ * - `D text` fails unless a text is a number, written plainly.
+ * - `U user` looks a user up in the container's own files as Docker does
+ *   (https://github.com/moby/sys/blob/main/user/user.go, `GetExecUser`). What is not plain fails, and Docker decides.
+ * - `R text` answers. Without a service it waits for one.
+ *
+ * Answers: the exit code; `u<uid>`, the user has another uid than the pipes; `-`, the user was not found.
+ */
+export const ZYGOTE_SCRIPT = `BERTHZ_SETS_HOME=$1
+BERTHZ_N='
+'
+BERTHZ_OPEN='${OPEN_PIPES}'
+Z() { BERTHZ_ID=$1; command eval '( ( S "$@" ) & R "p$!" )' || R 125; }
+K() { BERTHZ_ID=$1; if kill -0 "$2"; then R y; else R n; fi; }
+S() {
+  BERTHZ_ID=$1 BERTH_STDIN=$4 BERTH_STDOUT=$5 BERTH_STDERR=$6
+  U "$2" || { R -; return; }
+  [ "$BERTHZ_UID" = "$3" ] || { R "u$BERTHZ_UID"; return; }
+  shift 6
+  [ "$BERTHZ_SETS_HOME" ] || export HOME="$BERTHZ_HOME"
+  while [ "$1" != -- ]; do command export "$1" || { R -; return; }; shift; done
+  shift
+  export BERTH_STDIN BERTH_STDOUT BERTH_STDERR
+  command eval '${inside(ZYGOTE_FILES.entry)} "$BERTHZ_UID" "$BERTHZ_GID" "$BERTHZ_GID$BERTHZ_GROUPS" /bin/sh -c "$BERTHZ_OPEN" sh "$@"'
+  R $?
+}
+R() { printf '%s %s\\n' "$BERTHZ_ID" "$1" >${inside(ZYGOTE_FILES.answers)}; }
+D() { case $1 in ''|*[!0-9]*|0?*|??????????*) return 1 ;; esac; }
+U() {
+  BERTHZ_UID= BERTHZ_GID=0 BERTHZ_GROUPS= BERTHZ_HOME=/ BERTHZ_NAME= BERTHZ_SEEN=' ' BERTHZ_GROUP=
+  case $1 in
+    *:*:*|:*|*:|[+-]*|*:[+-]*) return 1 ;;
+    *:*) BERTHZ_GROUP=\${1#*:}; set -- "\${1%%:*}" ;;
+  esac
+  case $1 in *[!0-9]*) ;; *) D "$1" || return 1; BERTHZ_UID=$1 ;; esac
+  [ -f /etc/passwd ] || [ ! -e /etc/passwd ] || return 1
+  [ ! -e /etc/passwd ] || while IFS=: read -r BERTHZ_A BERTHZ_X BERTHZ_B BERTHZ_C BERTHZ_X BERTHZ_D BERTHZ_X || [ "$BERTHZ_A" ]; do
+    [ "$BERTHZ_A$BERTHZ_B" ] || continue
+    case $BERTHZ_A$BERTHZ_D in *[[:space:]]*) return 1 ;; esac
+    D "$BERTHZ_B" && D "$BERTHZ_C" || return 1
+    if [ "$BERTHZ_UID" = "$BERTHZ_B" ] || { [ ! "$BERTHZ_UID" ] && [ "$BERTHZ_A" = "$1" ]; }; then
+      BERTHZ_UID=$BERTHZ_B BERTHZ_GID=$BERTHZ_C BERTHZ_NAME=$BERTHZ_A BERTHZ_HOME=$BERTHZ_D
+      break
+    fi
+    BERTHZ_SEEN="$BERTHZ_SEEN$BERTHZ_B "
+  done </etc/passwd
+  [ "$BERTHZ_UID" ] || return 1
+  case $BERTHZ_SEEN in *" $BERTHZ_UID "*) return 1 ;; esac
+  case $BERTHZ_GROUP in
+    '') [ "$BERTHZ_NAME" ] || return 0 ;;
+    *[!0-9]*) ;;
+    *) D "$BERTHZ_GROUP" || return 1; BERTHZ_GID=$BERTHZ_GROUP ;;
+  esac
+  [ -f /etc/group ] || [ ! -e /etc/group ] || return 1
+  [ ! -e /etc/group ] || while IFS=: read -r BERTHZ_A BERTHZ_X BERTHZ_B BERTHZ_D || [ "$BERTHZ_A" ]; do
+    [ "$BERTHZ_A$BERTHZ_B" ] || continue
+    case $BERTHZ_A$BERTHZ_D in *[[:space:]]*) return 1 ;; esac
+    D "$BERTHZ_B" || return 1
+    if [ ! "$BERTHZ_GROUP" ]; then
+      case ",$BERTHZ_D," in *",$BERTHZ_NAME,"*) BERTHZ_GROUPS=$BERTHZ_GROUPS,$BERTHZ_B ;; esac
+    elif [ "$BERTHZ_GROUP" = "$BERTHZ_A" ]; then
+      # Docker takes a number for the group of that name in part only.
+      D "$BERTHZ_GROUP" && return 1
+      BERTHZ_GID=$BERTHZ_B
+      return 0
+    fi
+  done </etc/group
+  case $BERTHZ_GROUP in *[!0-9]*) return 1 ;; esac
+}
+`;
+
+/**
+ * Starts the zygote, before anything changes the environment, if the container has its files and may open them. Its
+ * requests can be written when this is over. $1: as above.
+ */
+export const START_ZYGOTE = `if [ -x ${inside(ZYGOTE_FILES.entry)} ] && true <>${inside(ZYGOTE_FILES.requests)}; then
+  exec 3<>${inside(ZYGOTE_FILES.requests)}
+  echo . ${inside(ZYGOTE_FILES.script)} >&3
+  /bin/sh -s -- "$1" <&3 3>&- >/dev/null 2>&1 &
+  exec 3>&-
+fi 2>/dev/null`;

@@ -1,0 +1,108 @@
+import type { ConnectError } from "@connectrpc/connect";
+import { mergeNonProtocolHeaders } from "@connectrpc/connect/protocol";
+import {
+  codeToHttpStatus,
+  createEndStreamSerialization,
+  endStreamFlag,
+  errorToJsonBytes,
+} from "@connectrpc/connect/protocol-connect";
+import { callOf } from "./call.ts";
+import type { CallContext } from "./call-context.ts";
+import { DirectResponse } from "./direct-response.ts";
+import { frameBytes } from "./framing.ts";
+import { type HttpRequest, type HttpResponse, requestEnd, writeResponse } from "./http-message.ts";
+import { isUnenveloped } from "./request-messages.ts";
+
+/** The response of a call of Connect. */
+abstract class ConnectResponse extends DirectResponse {
+  readonly #request: HttpRequest;
+  readonly #type: string;
+  #ended = false;
+
+  /** @param type the content type of messages. */
+  constructor(request: HttpRequest, response: HttpResponse, context: CallContext, type: string) {
+    super(response, context);
+    this.#request = request;
+    this.#type = type;
+  }
+
+  override get open(): boolean {
+    return !this.#ended && super.open;
+  }
+
+  protected override begin(): void {
+    if (!this.response.headersSent) this.head(200, this.#type);
+  }
+
+  /** @param trailer sent as headers, as unary calls do. */
+  protected head(status: number, type: string, length?: number, trailer?: Headers): void {
+    const { response } = this;
+    for (const [name, value] of this.context.ownHeader ?? []) response.setHeader(name, value);
+    for (const [name, value] of trailer ?? []) response.setHeader(`trailer-${name}`, value);
+    response.setHeader("content-type", type);
+    if (length !== undefined) response.setHeader("content-length", length);
+    (response.writeHead as (status: number) => unknown).call(response, status);
+  }
+
+  protected end(pieces: readonly Uint8Array[]): void {
+    this.#ended = true;
+    for (const piece of pieces) writeResponse(this.response, piece);
+    this.wake();
+    if (this.#request.complete) this.response.end();
+    else void requestEnd(this.#request).then(() => this.response.end());
+  }
+
+  /** Ends the call with an error that is the whole answer. */
+  protected failPlainly(error: ConnectError): void {
+    const { responseHeader, ownTrailer } = this.context;
+    mergeNonProtocolHeaders(responseHeader, error.metadata);
+    const body = errorToJsonBytes(error, undefined);
+    this.head(codeToHttpStatus(error.code), "application/json", body.length, ownTrailer);
+    this.end([body]);
+  }
+}
+
+/** One message, or an error as JSON with a status of HTTP. */
+export class ConnectUnaryResponse extends ConnectResponse {
+  readonly #messageType: string;
+
+  constructor(request: HttpRequest, response: HttpResponse, context: CallContext, type: string) {
+    super(request, response, context, type);
+    this.#messageType = type;
+  }
+
+  override complete(pieces: readonly Uint8Array[] = []): void {
+    if (!this.open) return;
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    this.head(200, this.#messageType, length, this.context.ownTrailer);
+    this.end(pieces);
+  }
+
+  override fail(error: ConnectError): void {
+    if (this.open) this.failPlainly(error);
+  }
+}
+
+const endStream = createEndStreamSerialization(undefined);
+
+/** Messages in envelopes, of which the last says how the call ended. */
+export class ConnectStreamResponse extends ConnectResponse {
+  override complete(frame: readonly Uint8Array[] = []): void {
+    if (this.open) this.#end(frame);
+  }
+
+  override fail(error: ConnectError): void {
+    if (!this.open) return;
+    const { failure } = callOf(this.context);
+    // Who took a stream for plain JSON reads no envelopes either.
+    if (isUnenveloped(failure?.cause)) this.failPlainly(error);
+    else this.#end([], error);
+  }
+
+  #end(frame: readonly Uint8Array[], error?: ConnectError): void {
+    this.begin();
+    const metadata = new Headers(this.context.ownTrailer);
+    const last = endStream.serialize({ metadata, ...(error && { error }) });
+    this.end([...frame, ...frameBytes([last], endStreamFlag)]);
+  }
+}

@@ -1,0 +1,153 @@
+import type { DescMessage, Message, MessageInitShape } from "@bufbuild/protobuf";
+import { parseContentType } from "@connectrpc/connect/protocol-connect";
+import { abortError } from "../base/errors.ts";
+import type { Admit } from "./admission.ts";
+import type { Call } from "./call.ts";
+import { CallContext } from "./call-context.ts";
+import { ConnectStreamResponse, ConnectUnaryResponse } from "./connect-response.ts";
+import type { DirectResponse } from "./direct-response.ts";
+import type { ErrorConverter } from "./error-conversion.ts";
+import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage } from "./framing.ts";
+import { GrpcResponse } from "./grpc-response.ts";
+import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
+import { jsonPieces } from "./json-text.ts";
+import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
+import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
+import type { Route } from "./routes.ts";
+
+/** What {@link serveDirectly} needs beside the call. */
+export interface DirectOptions {
+  readonly errors: ErrorConverter;
+  readonly admit: Admit;
+  readonly receiving: ReceiveBudget;
+}
+
+/** How a call's messages are put on the wire. */
+interface Wire {
+  /** Reads the message of a request. Rejects with errors of the request. */
+  read(request: HttpRequest, account: ReceiveAccount): Promise<Message>;
+  /** Encodes a message of the answer, in pieces to be sent one after another. */
+  encode(message: MessageInitShape<DescMessage>): readonly Uint8Array[];
+  respond(request: HttpRequest, response: HttpResponse, context: CallContext): DirectResponse;
+}
+
+/**
+ * The wire of a request that {@link serveDirectly} serves: of a method that takes one message, uncompressed, in plain
+ * gRPC with protobuf or in Connect. Undefined: the library serves it.
+ */
+export function directWire(route: Route, request: HttpRequest): Wire | undefined {
+  const { kind } = route.spec;
+  if ((kind !== "unary" && kind !== "server_streaming") || request.method !== "POST") return undefined;
+  const { headers } = request;
+  const type = contentTypeOf(request);
+  if (type === "application/grpc" || type === "application/grpc+proto") {
+    return request.httpVersionMajor === 2 && isPlain(headers["grpc-encoding"]) ? grpcWire(route) : undefined;
+  }
+  const connect = parseContentType(type);
+  if (connect === undefined || connect.stream !== (kind === "server_streaming")) return undefined;
+  const encoding = headers[connect.stream ? "connect-content-encoding" : "content-encoding"];
+  if (!isPlain(encoding)) return undefined;
+  const codec = codecOf(route, connect.binary, headers[IGNORE_UNKNOWN_HEADER]);
+  return connect.stream ? streamWire(route, codec) : unaryWire(route, codec);
+}
+
+/**
+ * Serves a call without the library's universal request, `Headers` and iterator
+ * pipeline, which take longer than all the rest of such a call. Never rejects;
+ * settles when the handler is done.
+ */
+export async function serveDirectly(
+  route: Route,
+  call: Call,
+  wire: Wire,
+  request: HttpRequest,
+  nodeResponse: HttpResponse,
+  { errors, admit, receiving }: DirectOptions,
+): Promise<void> {
+  const context = new CallContext(route.method, call, request);
+  const response = wire.respond(request, nodeResponse, context);
+  // The client gets its answer when the call is over, even while the handler has not noticed.
+  call.signal.addEventListener("abort", () => {
+    if (response.open) response.fail(errors.fromHandler(call, abortError(call.signal), call.signal));
+  });
+  try {
+    await admit(context);
+    const message = await wire.read(request, receiving.open());
+    call.handlerReached = true;
+    if (route.spec.kind === "unary") {
+      const result = await route.spec.impl(message, context);
+      response.complete(wire.encode(result));
+    } else if (route.spec.kind === "server_streaming") {
+      for await (const item of route.spec.impl(message, context)) {
+        await response.send(wire.encode(item));
+        // Leaving the loop runs the clean-up of the handler's generator.
+        if (!response.open) return;
+      }
+      response.complete();
+    }
+  } catch (thrown) {
+    const error = call.handlerReached
+      ? errors.fromHandler(call, thrown, call.signal)
+      : errors.fromRequest(call, thrown, route.readMaxBytes);
+    response.fail(error);
+  }
+}
+
+function isPlain(encoding: string | readonly string[] | undefined): boolean {
+  return encoding === undefined || encoding === "identity";
+}
+
+function grpcWire({ method, readMaxBytes }: Route): Wire {
+  return {
+    read: async (request, account) =>
+      parseMessage(method.input, await readMessage(request, readMaxBytes, account)),
+    encode: (message) => frameBytes(encodeMessage(method.output, message)),
+    respond: (_, response, context) => new GrpcResponse(response, context),
+  };
+}
+
+/** How Connect encodes messages. */
+interface Codec {
+  /** `json` or `proto`. */
+  readonly name: string;
+  parse(bytes: Uint8Array): Message | Promise<Message>;
+  encode(message: MessageInitShape<DescMessage>): readonly Uint8Array[];
+}
+
+function codecOf({ method, json }: Route, binary: boolean, ignores: string | string[] | undefined): Codec {
+  if (binary) {
+    return {
+      name: "proto",
+      parse: (bytes) => parseMessage(method.input, bytes),
+      encode: (message) => encodeMessage(method.output, message),
+    };
+  }
+  const ignoreUnknown = String(ignores).toLowerCase() === "true";
+  return {
+    name: "json",
+    parse: async (bytes) => {
+      await check(bytes, { method, json: true, ignoreUnknown });
+      return json.getI(false).parse(bytes);
+    },
+    encode: (message) => jsonPieces(method.output, message, json.getO(false).serialize),
+  };
+}
+
+function unaryWire({ readMaxBytes }: Route, { name, parse, encode }: Codec): Wire {
+  return {
+    read: async (request, account) => parse(await readPlainMessage(request, readMaxBytes, account)),
+    encode,
+    respond: (request, response, context) =>
+      new ConnectUnaryResponse(request, response, context, `application/${name}`),
+  };
+}
+
+function streamWire({ method, readMaxBytes }: Route, { name, parse, encode }: Codec): Wire {
+  const look = name === "json" ? (first: number | undefined) => assertEnveloped(method, first) : undefined;
+  return {
+    read: async (request, account) => parse(await readMessage(request, readMaxBytes, account, look)),
+    encode: (message) => frameBytes(encode(message)),
+    respond: (request, response, context) =>
+      new ConnectStreamResponse(request, response, context, `application/connect+${name}`),
+  };
+}

@@ -1,0 +1,91 @@
+import { randomBytes } from "node:crypto";
+import {
+  create,
+  type DescField,
+  type DescMessage,
+  type MessageInitShape,
+  ScalarType,
+} from "@bufbuild/protobuf";
+
+/** The library takes a character at a time for base64: bytes of this length cost it as much as all the rest. */
+const MIN_BYTES = 512;
+/** Three bytes become four characters, so that the base64 of these has no padding. */
+const PLACEHOLDER_BYTES = 15;
+
+type Values = Readonly<Record<string, unknown>>;
+
+/**
+ * Writes a message as JSON, with Node's base64 for long bytes: ten times as fast as the library's for output of commands
+ * and contents of files.
+ * @param serialize the library's.
+ */
+export function jsonPieces<Desc extends DescMessage>(
+  desc: Desc,
+  init: MessageInitShape<Desc>,
+  serialize: (message: never) => Uint8Array,
+): readonly Uint8Array[] {
+  const message = create(desc, init);
+  const bytes = new Map<string, Uint8Array>();
+  const short = withoutLongBytes(desc, message as Values, bytes);
+  const text = serialize(short as never);
+  if (bytes.size === 0) return [text];
+  const all = asBuffer(text);
+  const places = Array.from(bytes, ([placeholder, value]) => {
+    const start = all.indexOf(placeholder);
+    return { start, end: start + placeholder.length, value };
+  });
+  const pieces: Uint8Array[] = [];
+  let done = 0;
+  for (const { start, end, value } of places.sort((one, other) => one.start - other.start)) {
+    pieces.push(all.subarray(done, start), Buffer.from(asBuffer(value).toString("base64"), "latin1"));
+    done = end;
+  }
+  return [...pieces, all.subarray(done)];
+}
+
+/** The message, or a copy with placeholders in the place of long bytes. */
+function withoutLongBytes(desc: DescMessage, message: Values, bytes: Map<string, Uint8Array>): Values {
+  let copy = message;
+  for (const field of fieldsWithBytes(desc)) {
+    const { oneof, localName } = field;
+    const group = oneof && (message[oneof.localName] as { readonly case?: string; readonly value?: unknown });
+    if (group && group.case !== localName) continue;
+    const value = group ? group.value : message[localName];
+    const short = withoutLong(field, value, bytes);
+    if (short === value) continue;
+    copy = oneof
+      ? { ...copy, [oneof.localName]: { ...group, value: short } }
+      : { ...copy, [localName]: short };
+  }
+  return copy;
+}
+
+function withoutLong(field: DescField, value: unknown, bytes: Map<string, Uint8Array>): unknown {
+  if (field.message !== undefined) {
+    return value === undefined ? undefined : withoutLongBytes(field.message, value as Values, bytes);
+  }
+  if (!(value instanceof Uint8Array) || value.length < MIN_BYTES) return value;
+  const placeholder = randomBytes(PLACEHOLDER_BYTES);
+  bytes.set(placeholder.toString("base64"), value);
+  return placeholder;
+}
+
+const known = new WeakMap<DescMessage, readonly DescField[]>();
+
+/** The fields that are bytes or messages; lists and maps are left to the library. */
+function fieldsWithBytes(desc: DescMessage): readonly DescField[] {
+  const found =
+    known.get(desc) ??
+    desc.fields.filter(
+      ({ fieldKind, scalar, message }) =>
+        (fieldKind === "scalar" && scalar === ScalarType.BYTES) ||
+        // Types such as Struct and Duration have a JSON of their own.
+        (fieldKind === "message" && !message.typeName.startsWith("google.protobuf.")),
+    );
+  known.set(desc, found);
+  return found;
+}
+
+function asBuffer({ buffer, byteOffset, length }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, length);
+}

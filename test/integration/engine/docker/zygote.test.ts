@@ -1,0 +1,278 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
+import type { Engine, SpawnRequest } from "../../../../src/engine/port.ts";
+import { docker, processesIn, rawExec } from "../../../support/docker.ts";
+import { eventually } from "../../../support/eventually.ts";
+import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../../support/images.ts";
+import { failure, type Outcome, run, silent, spec, useEngine } from "./support.ts";
+
+const directory = mkdtempSync(path.join(tmpdir(), "berth-zygote-"));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+const pipesDir = path.join(directory, "pipes");
+const { engine, instance } = useEngine({ pipesDir });
+const POLL = { timeoutMs: 30_000 };
+/** Bash is its /bin/sh. */
+const BASH_IMAGE = "berth/bash:latest";
+const NOBODY_LISTENS = { data() {}, end() {} };
+
+/** Whatever a process has from whoever started it, in an order of its own. The shell's own variables are left out. */
+const INHERITED = `
+grep -E '^(Uid|Gid|Sig(Ign|Blk)|Cap|NoNewPrivs|Seccomp):' /proc/self/status
+for group in $(sed -n 's/^Groups://p' /proc/self/status); do echo "group $group"; done | sort
+cat /proc/self/cgroup /proc/self/limits /proc/self/oom_score_adj
+for name in ns/mnt ns/pid ns/net ns/ipc ns/uts cwd; do readlink /proc/self/$name; done
+for fd in 3 4 5 6 7 8 9 10 11 12; do [ ! -e /proc/$$/fd/$fd ] || readlink /proc/$$/fd/$fd; done
+umask
+env | grep -vE '^(PWD|OLDPWD|SHLVL|_)=' | sort
+set -- $(cut -d' ' -f5,6 /proc/$$/stat)
+[ "$1 $2" = "$$ $$" ] && echo leads a session
+`;
+
+/** Who a process is. */
+const IDENTITY = `
+grep -E '^(Uid|Gid):' /proc/self/status
+for group in $(sed -n 's/^Groups://p' /proc/self/status); do echo "group $group"; done | sort
+echo "$HOME"
+`;
+
+/** Prints which of the daemon and the zygote started a shell: the daemon's have no parent in the container. */
+const WHOSE = "[ $PPID = 0 ] && echo daemon || echo zygote";
+
+/** Takes every place for processes for some seconds. */
+const FILL = `
+import os, time
+try:
+    while os.fork(): pass
+except OSError: pass
+time.sleep(5)
+`;
+
+const byShell = (script: string): readonly string[] => ["/bin/sh", "-c", script];
+const shell = (on: Engine, ref: string, script: string, more: Partial<SpawnRequest> = {}): Promise<Outcome> =>
+  run(on, ref, byShell(script), more);
+const textOf = ({ stdout }: Outcome): string => stdout.toString();
+const whose = async (on: Engine, ref: string, more?: Partial<SpawnRequest>): Promise<string> =>
+  textOf(await shell(on, ref, WHOSE, more)).trim();
+
+describe.each([
+  ["Debian", TEST_IMAGE],
+  ["busybox", BUSYBOX_IMAGE],
+])("what a zygote starts in %s is as what the daemon starts", (_, image) => {
+  test.each<[string, string, Readonly<Record<string, string>>]>([
+    ["root", "", {}],
+    ["a user by name", "nobody", {}],
+    ["a user by number", "65534", {}],
+    ["a number that no user has", "1234", {}],
+    ["a user with a group", "nobody:0", {}],
+    ["a user with a group by name", "nobody:root", {}],
+    ["a number with a number", "1234:4321", {}],
+    ["with HOME in the sandbox's environment", "nobody", { HOME: "/elsewhere" }],
+    ["with an odd environment", "", { user: "u", dir: "d", name: "n", x: "y z'\n", IFS: ":", BERTH_N: "b" }],
+  ])("as %s", async (_, user, env) => {
+    const { ref } = await engine.create(spec({ image, user, env }));
+    const container = docker.getContainer(ref);
+    const raw = await rawExec(container, byShell(INHERITED), { user: user || "0", workingDir: "/" });
+    const forked = await shell(engine, ref, INHERITED);
+    expect(await whose(engine, ref)).toBe("zygote");
+    expect(textOf(forked)).toBe(raw.stdout.toString());
+    expect(textOf(forked)).toContain("leads a session");
+    await engine.remove(ref);
+  });
+});
+
+const BOB = "bob:x:1000:1000::/home/bob:/bin/sh\n";
+const TEAM = "team:x:3000:bob\n";
+
+describe.each([
+  ["Debian", TEST_IMAGE],
+  ["busybox", BUSYBOX_IMAGE],
+  ["bash", BASH_IMAGE],
+])("odd lists of users in %s are read as the daemon does", (_, image) => {
+  test.each([
+    ["carriage returns", BOB.replace("\n", "\r\n"), TEAM.replace("\n", "\r\n"), ["bob", "1000"]],
+    ["spaces", ` ${BOB}`, "team:x:3000:bob \n", ["bob", "1000"]],
+    ["no newline at the end", BOB.trim(), TEAM.trim(), ["bob", "1000", "bob:team"]],
+    ["comments and empty lines", `# users\n\n${BOB}`, `\n# groups\n${TEAM}`, ["bob", "1000", "0"]],
+    ["a gid that is no number", "bob:x:1000:abc::/h:/bin/sh\n", TEAM, ["bob", "1000"]],
+    ["missing fields", "bob:x:1000\n", "other:x\nteam:x:3000\n", ["bob", "1000", "1000:team"]],
+    ["leading zeros", "bob:x:01000:0077::/h:/bin/sh\n", "team:x:03000:bob\n", ["bob", "1000", "5:3000"]],
+    ["a group named by a number", BOB, "77:x:5:bob\n", ["bob", "bob:77", "1000:77"]],
+    ["numbers that are too long", "bob:x:1000:4294967296::/h:\n", "t:x:4294967297:bob\n", ["bob", "1000"]],
+    [
+      "odd users",
+      BOB,
+      TEAM,
+      ["+5", "007", "1000:4294967295", "1000:4294967296", "2147483648", "0:", "a:b:c"],
+    ],
+    ["users of odd names", `+5:x:5:5::/:\n${BOB}`, "+6:x:7:\n", ["+5", "bob:+6"]],
+  ])("%s", async (_, passwd, group, users) => {
+    const { ref } = await engine.create(spec({ image }));
+    const container = docker.getContainer(ref);
+    const write = byShell('printf %s "$1" >/etc/passwd; printf %s "$2" >/etc/group');
+    await rawExec(container, [...write, "sh", passwd, group], { user: "0" });
+    for (const user of users) {
+      const raw = await rawExec(container, byShell(IDENTITY), { user }).catch(() => undefined);
+      const mine = await shell(engine, ref, IDENTITY, { user }).catch(() => undefined);
+      expect([user, mine && textOf(mine)]).toEqual([
+        user,
+        raw?.exitCode === 0 ? raw.stdout.toString() : undefined,
+      ]);
+    }
+    await engine.remove(ref);
+  });
+});
+
+describe("a zygote", () => {
+  test("knows how a process ended that closed its output long before", async () => {
+    const { ref } = await engine.create(spec());
+    const { exitCode } = await shell(engine, ref, "exec >/dev/null 2>&1; sleep 3; exit 3");
+    expect(exitCode).toBe(3);
+    await engine.remove(ref);
+  });
+
+  test("is not avoided for a user that it leaves to the daemon", async () => {
+    const { ref } = await engine.create(spec());
+    expect(await whose(engine, ref, { user: "007" })).toBe("daemon");
+    expect(await whose(engine, ref)).toBe("zygote");
+    await engine.remove(ref);
+  });
+
+  test("leaves variables that the shell does not set to the daemon, at once", async () => {
+    const { ref } = await engine.create(spec({ image: BASH_IMAGE }));
+    const startedAt = performance.now();
+    expect(await whose(engine, ref, { env: { UID: "5" } })).toBe("daemon");
+    expect(performance.now() - startedAt).toBeLessThan(1_500);
+    await engine.remove(ref);
+  });
+
+  test("looks users up each time, as the daemon does", async () => {
+    const { ref } = await engine.create(spec());
+    const id = async (user: string): Promise<string> =>
+      textOf(await shell(engine, ref, "id -u; id -G; echo $HOME", { user }));
+    await failure(shell(engine, ref, "id", { user: "ann" }), "INVALID_ARGUMENT");
+    await shell(engine, ref, "echo ann:x:2001:2001::/a:/bin/sh >>/etc/passwd");
+    expect(await id("ann")).toBe("2001\n2001\n/a\n");
+    await shell(engine, ref, "sed -i s/2001/2002/g /etc/passwd; echo team:x:3000:bob,ann >>/etc/group");
+    expect(await id("ann")).toBe("2002\n2002 3000\n/a\n");
+    await shell(engine, ref, "sed -i /ann/d /etc/passwd");
+    await failure(shell(engine, ref, "id", { user: "ann" }), "INVALID_ARGUMENT");
+    await engine.remove(ref);
+  });
+
+  test.each([
+    ["a terminal", { terminal: { columns: 80, rows: 24 } }],
+    ["a variable that a shell cannot set", { env: { "a.b": "c" } }],
+    ["a request that is longer than a pipe takes in one piece", { env: { LONG: "x".repeat(5000) } }],
+  ])("leaves %s to the daemon", async (_, more) => {
+    const { ref } = await engine.create(spec());
+    expect(await whose(engine, ref, more)).toBe("daemon");
+    expect(await whose(engine, ref)).toBe("zygote");
+    await engine.remove(ref);
+  });
+
+  test("passes on any text", async () => {
+    const { ref } = await engine.create(spec());
+    const texts = ["", " ", "'", "a'b\nc\n", '"$BERTH_N"', "$(id)`id`\\", "*?[", "ü€\u{1f600}", "\n"];
+    const request = { argv: ["/bin/sh", "-c", 'printf "%s|" "$V" "$@"', "sh", ...texts], env: { V: "v'\n" } };
+    const { stdout } = await run(engine, ref, request.argv, { env: request.env });
+    expect(stdout.toString()).toBe(["v'\n", ...texts, ""].join("|"));
+    await engine.remove(ref);
+  });
+
+  test("outlives forks that fail, for which the daemon starts processes at once", async () => {
+    const { ref } = await engine.create(spec({ resources: { ...spec().resources, pidsLimit: 24 } }));
+    const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: false }, NOBODY_LISTENS);
+    await eventually(async () => (await engine.usage(ref)).pids >= 24, POLL);
+    const startedAt = performance.now();
+    // The daemon's need no place.
+    expect(await whose(engine, ref)).toBe("daemon");
+    expect(performance.now() - startedAt).toBeLessThan(1_500);
+    full.close();
+    await eventually(async () => (await whose(engine, ref).catch(() => "")) === "zygote", POLL);
+    await engine.remove(ref);
+  });
+
+  test.each(["KILL", "STOP"])(
+    "that gets SIG%s is replaced by the daemon, and nothing runs twice",
+    async (signal) => {
+      const { ref } = await engine.create(spec());
+      expect(await whose(engine, ref)).toBe("zygote");
+      await rawExec(docker.getContainer(ref), byShell(`kill -${signal} ${await pidOf(ref)}`));
+      const outcomes = await Promise.all(
+        Array.from({ length: 4 }, (_, i) => shell(engine, ref, `echo ${i} >>/tmp/ran; ${WHOSE}; exit ${i}`)),
+      );
+      expect(outcomes.map((one) => [textOf(one), one.exitCode])).toEqual(
+        [0, 1, 2, 3].map((i) => ["daemon\n", i]),
+      );
+      await rawExec(docker.getContainer(ref), byShell(`kill -CONT ${await pidOf(ref)}`));
+      expect(textOf(await shell(engine, ref, "sort /tmp/ran"))).toBe("0\n1\n2\n3\n");
+      await engine.remove(ref);
+    },
+  );
+
+  test("that was stopped serves again once it continues, and runs nothing that was given up", async () => {
+    const { ref } = await engine.create(spec());
+    const zygote = await pidOf(ref);
+    const asRoot = (script: string) => rawExec(docker.getContainer(ref), byShell(script));
+    await asRoot(`kill -STOP ${zygote}`);
+    expect(textOf(await shell(engine, ref, `echo ran >>/tmp/ran; ${WHOSE}`))).toBe("daemon\n");
+    await asRoot(`kill -CONT ${zygote}`);
+    await eventually(async () => (await whose(engine, ref)) === "zygote", POLL);
+    expect(textOf(await shell(engine, ref, "cat /tmp/ran"))).toBe("ran\n");
+    await engine.remove(ref);
+  });
+
+  test("reports the signal that ended a shell, though others hold its output", async () => {
+    const { ref } = await engine.create(spec());
+    const argv = byShell("sleep 1000 & kill -KILL $$");
+    const spawned = await engine.spawn(ref, { argv, stdin: true }, NOBODY_LISTENS);
+    expect(await spawned.wait()).toBe(137);
+    spawned.close();
+    await engine.remove(ref);
+  });
+
+  test("whose waiting shell is killed loses the exit code, and says so", async () => {
+    const { ref } = await engine.create(spec());
+    const argv = byShell("echo $PPID; read x; exit 5");
+    const parent = Promise.withResolvers<string>();
+    const sink = { data: (_: unknown, chunk: Buffer) => parent.resolve(chunk.toString().trim()), end() {} };
+    const spawned = await engine.spawn(ref, { argv, stdin: true }, sink);
+    await rawExec(docker.getContainer(ref), byShell(`kill -KILL ${await parent.promise}`));
+    spawned.closeStdin();
+    await failure(spawned.wait(), "ENGINE_UNAVAILABLE");
+    expect(await whose(engine, ref)).toBe("zygote");
+    await engine.remove(ref);
+  });
+});
+
+test("exit codes outlive the service, also of what ends while it is away", async () => {
+  const left = path.join(directory, "left");
+  const options = { instance, logger: silent, pipesDir: left };
+  const first = new DockerEngine(options);
+  const { ref } = await first.create(spec());
+  const start = (code: number, seconds: number) =>
+    first.spawn(ref, { argv: byShell(`sleep ${seconds}; exit ${code}`), stdin: true }, NOBODY_LISTENS);
+  const spawned = [await start(7, 0.1), await start(8, 3)];
+  await first.close();
+  const container = docker.getContainer(ref);
+  await eventually(async () => !(await processesIn(container)).join("\n").includes("sleep 0.1"), POLL);
+  const second = new DockerEngine(options);
+  await second.list();
+  const found = await second.recover(
+    spawned.map(({ handle = "" }) => ({ ref, handle, sink: NOBODY_LISTENS })),
+  );
+  expect(await Promise.all(found.map((one) => one?.wait()))).toEqual([7, 8]);
+  expect(await whose(second, ref)).toBe("zygote");
+  await second.remove(ref);
+  await second.close();
+});
+
+/** The pid of a container's zygote, in the container. */
+async function pidOf(ref: string): Promise<string> {
+  const script = `for p in /proc/[0-9]*; do [ "$(tr '\\0' ' ' <$p/cmdline)" != '/bin/sh -s --  ' ] || echo \${p#/proc/}; done`;
+  const { stdout } = await rawExec(docker.getContainer(ref), byShell(script));
+  return stdout.toString().trim();
+}
