@@ -69,8 +69,27 @@ const int64 = fc.oneof(
 const uint64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
 const double = fc.double();
 
+/** Of ten such values nine have JSON, which most of any numbers and texts have not. */
+const WITH_JSON: Record<string, fc.Arbitrary<object>> = {
+  "google.protobuf.Duration": fc
+    .integer({ min: -1_000_000, max: 1_000_000 })
+    .map((seconds) => ({ seconds: BigInt(seconds) })),
+  "google.protobuf.Timestamp": fc.nat().map((seconds) => ({ seconds: BigInt(seconds) })),
+  "google.protobuf.FieldMask": fc
+    .array(fc.constantFrom("labels", "ttl", "timeout", "no_such_field"), { maxLength: 3 })
+    .map((paths) => ({ paths })),
+};
+
 /** Any values of a message's fields, known as its type's own. */
 export function messages(desc: DescMessage, depth = 0): fc.Arbitrary<Message> {
+  const any = anyMessages(desc, depth);
+  const withJson = WITH_JSON[desc.typeName]?.map((init) => create(desc, init as never));
+  return withJson === undefined
+    ? any
+    : fc.oneof({ arbitrary: withJson, weight: 9 }, { arbitrary: any, weight: 1 });
+}
+
+function anyMessages(desc: DescMessage, depth: number): fc.Arbitrary<Message> {
   const fields = desc.fields.filter((field) => depth < MAX_DEPTH || field.message === undefined);
   const values = Object.fromEntries(
     fields
