@@ -8,6 +8,7 @@ import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Authenticator, Principal } from "./call.ts";
 import { callOf, ownerKey } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
+import type { FairQueue } from "./fair-queue.ts";
 
 /** Runs before a request's body is read, and refuses the call by throwing a converted error. */
 export type Admit = (context: HandlerContext) => Promise<void>;
@@ -20,8 +21,15 @@ const FOR_EVERY_SCOPE: ReadonlySet<string> = new Set([
   ServerReflectionAlpha.typeName,
 ]);
 
-/** Admits the calls that the authenticator knows and that their scope allows, and passes their owner on to handlers. */
-export function createAdmission(authenticator: Authenticator, errors: ErrorConverter): Admit {
+/**
+ * Admits the calls that the authenticator knows and that their scope allows, each in its turn, and passes their owner
+ * on to handlers.
+ */
+export function createAdmission(
+  authenticator: Authenticator,
+  errors: ErrorConverter,
+  queue: FairQueue | undefined,
+): Admit {
   return async (context) => {
     const call = callOf(context);
     try {
@@ -32,6 +40,7 @@ export function createAdmission(authenticator: Authenticator, errors: ErrorConve
         assertInScope(context.method, call.principal);
       }
       if (call.deadline.kind === "refused") throw call.deadline.error;
+      await queue?.enter(call);
     } catch (thrown) {
       throw errors.fromHandler(call, thrown, call.signal);
     }

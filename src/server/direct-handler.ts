@@ -7,6 +7,7 @@ import { CallContext } from "./call-context.ts";
 import { ConnectStreamResponse, ConnectUnaryResponse } from "./connect-response.ts";
 import type { DirectResponse } from "./direct-response.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
+import type { FairQueue } from "./fair-queue.ts";
 import { encodeMessage, frameBytes, parseMessage, readMessage, readPlainMessage } from "./framing.ts";
 import { GrpcResponse } from "./grpc-response.ts";
 import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-message.ts";
@@ -20,6 +21,8 @@ export interface DirectOptions {
   readonly errors: ErrorConverter;
   readonly admit: Admit;
   readonly receiving: ReceiveBudget;
+  /** Undefined: all callers are one tenant's. */
+  readonly queue: FairQueue | undefined;
 }
 
 /** How a call's messages are put on the wire. */
@@ -62,7 +65,7 @@ export async function serveDirectly(
   wire: Wire,
   request: HttpRequest,
   nodeResponse: HttpResponse,
-  { errors, admit, receiving }: DirectOptions,
+  { errors, admit, receiving, queue }: DirectOptions,
 ): Promise<void> {
   const context = new CallContext(route.method, call, request);
   const response = wire.respond(request, nodeResponse, context);
@@ -79,6 +82,7 @@ export async function serveDirectly(
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {
+        await queue?.again(call);
         await response.send(wire.encode(item));
         // Leaving the loop runs the clean-up of the handler's generator.
         if (!response.open) return;

@@ -5,6 +5,7 @@ import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import { untilAborted } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
+import type { FairQueue } from "./fair-queue.ts";
 import { getMessage } from "./get-request.ts";
 import { withPlainMessage } from "./grpc-response.ts";
 import {
@@ -39,6 +40,8 @@ interface LibraryOptions {
   readonly errors: ErrorConverter;
   readonly receiving: ReceiveBudget;
   readonly decompressor: Decompressor;
+  /** Undefined: all callers are one tenant's. */
+  readonly queue: FairQueue | undefined;
 }
 
 /** Serves a call of any kind in any protocol by the Connect library. Never rejects. */
@@ -66,7 +69,7 @@ export async function serveByLibrary(
     if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
-      body: body && responseBody(call, request, body),
+      body: body && responseBody(call, request, body, options.queue),
       // Complete only once the body is.
       get trailer() {
         return trailer && withPlainMessage(trailer);
@@ -85,7 +88,7 @@ function libraryRequest(
   route: Route,
   call: Call,
   request: HttpRequest,
-  { errors, receiving, decompressor }: LibraryOptions,
+  { errors, receiving, decompressor, queue }: LibraryOptions,
 ) {
   const header = headersOf(request);
   header.set("content-type", contentTypeOf(request));
@@ -105,7 +108,7 @@ function libraryRequest(
   }
   const jsonLines = wantsJsonLines(route, request);
   if (jsonLines) asConnectStream(header);
-  const bytes = get ? one(get.bytes) : requestBytes(route, call, request, receiving);
+  const bytes = get ? one(get.bytes) : requestBytes(route, call, request, { receiving, queue });
   const messages = requestBody(route, call, bytes, { format, errors, decompressor });
   return {
     httpVersion: request.httpVersion,
@@ -123,7 +126,11 @@ async function* requestBody(
   route: Route,
   call: Call,
   bytes: AsyncIterable<Uint8Array>,
-  { format, errors, decompressor }: Omit<LibraryOptions, "receiving"> & { readonly format: RequestFormat },
+  {
+    format,
+    errors,
+    decompressor,
+  }: Pick<LibraryOptions, "errors" | "decompressor"> & { readonly format: RequestFormat },
 ): AsyncGenerator<Uint8Array> {
   try {
     const decompress = (message: Uint8Array) => decompressor.gunzip(message, format.maxBytes, call.signal);
@@ -141,7 +148,7 @@ async function* requestBytes(
   route: Route,
   call: Call,
   request: HttpRequest,
-  receiving: ReceiveBudget,
+  { receiving, queue }: Pick<LibraryOptions, "receiving" | "queue">,
 ): AsyncGenerator<Uint8Array> {
   const account = receiving.open();
   let size = 0;
@@ -154,6 +161,8 @@ async function* requestBytes(
       // Of a stream of messages, the library never holds more than the one that is coming.
       account.charge(Math.min(size + value.length, route.readMaxBytes) - Math.min(size, route.readMaxBytes));
       size += value.length;
+      // Before it is admitted, the library reads nothing.
+      await queue?.again(call);
       yield value;
     }
     if (call.streamsRequests && request.httpVersionMajor === 2) {
@@ -169,7 +178,11 @@ async function* responseBody(
   call: Call,
   request: HttpRequest,
   body: AsyncIterable<Uint8Array>,
+  queue: FairQueue | undefined,
 ): AsyncGenerator<Uint8Array> {
-  yield* body;
+  for await (const bytes of body) {
+    await queue?.again(call);
+    yield bytes;
+  }
   if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request);
 }

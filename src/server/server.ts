@@ -10,6 +10,7 @@ import { type Authenticator, anonymousAuthenticator, Calls } from "./call.ts";
 import { CallLog } from "./call-log.ts";
 import { Decompressor } from "./decompressor.ts";
 import { ErrorConverter } from "./error-conversion.ts";
+import { FairQueue } from "./fair-queue.ts";
 import { alwaysServing, type HealthSource, registerHealth } from "./health.ts";
 import { createPages } from "./http-endpoints.ts";
 import { DEFAULT_LIMITS, ReceiveBudget, type RpcLimits } from "./limits.ts";
@@ -79,13 +80,16 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const { listen, logger } = options;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
+  // Without tokens there is one tenant, which has the service to itself.
+  const queue = options.authenticator && !process.env.NOQUEUE ? new FairQueue() : undefined;
   const calls = new Calls([
+    ...(queue ? [queue] : []),
     new CallLog(logger),
     new RpcMetrics(options.metrics),
     ...(options.audit ? [options.audit] : []),
   ]);
   const { authenticator = anonymousAuthenticator } = options;
-  const admit = createAdmission(authenticator, errors);
+  const admit = createAdmission(authenticator, errors, queue);
   const routes = new RouteTable({ limits, errors, admit, isAudited: options.audit !== undefined });
   options.routes(routes);
   const health = options.health ?? alwaysServing;
@@ -103,7 +107,19 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const pages = createPages(health, options.metrics);
   const { receiving = new ReceiveBudget(limits.maxReceivingBytes) } = options;
   const handler = new RequestHandler({
-    ...{ routes, guard, pages, calls, errors, admit, authenticator, receiving, logger, audit: options.audit },
+    ...{
+      routes,
+      guard,
+      pages,
+      calls,
+      errors,
+      admit,
+      authenticator,
+      receiving,
+      logger,
+      queue,
+      audit: options.audit,
+    },
     decompressor: new Decompressor(),
   });
   const listener = new Listener({ listen, tls: options.tls, limits, logger, onRequest: handler.handle });

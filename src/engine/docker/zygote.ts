@@ -88,17 +88,20 @@ export class Zygote {
     this.#directory = directory;
   }
 
-  /** Whether it reads requests. Once it does not, it never will. */
+  /** Whether it reads requests, as far as this can be seen: a service without descriptors cannot look. */
   get alive(): boolean {
     if (this.#isGone) return false;
     try {
       closeSync(this.#open());
       return true;
-    } catch (error) {
-      // Others may be of the moment, as where the service has no descriptor left.
-      this.#isGone = (error as NodeJS.ErrnoException).code === "ENXIO";
+    } catch {
       return false;
     }
+  }
+
+  /** Whether it was seen to read no more requests. It never will again. */
+  get gone(): boolean {
+    return this.#isGone;
   }
 
   /**
@@ -166,7 +169,13 @@ export class Zygote {
   }
 
   #open(): number {
-    return openPipe(path.join(this.#directory, ZYGOTE_FILES.requests), constants.O_WRONLY);
+    try {
+      return openPipe(path.join(this.#directory, ZYGOTE_FILES.requests), constants.O_WRONLY);
+    } catch (error) {
+      // Nobody reads. Other errors may be of the moment.
+      if ((error as NodeJS.ErrnoException).code === "ENXIO") this.#isGone = true;
+      throw error;
+    }
   }
 
   #listen(): void {
@@ -276,8 +285,8 @@ export class ForkedState implements ProcessState {
       if (this.#hasAnswer) return;
       await findContainer();
       // A process may close its output long before it ends. Without a zygote nobody knows.
-      const exists = zygote.alive ? await zygote.exists(this.#waiterPid).catch(() => undefined) : false;
-      if (exists === false) return;
+      const exists = await zygote.exists(this.#waiterPid).catch(() => undefined);
+      if (exists === false || zygote.gone) return;
     }
   }
 }

@@ -1,0 +1,66 @@
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import os from "node:os";
+import { clientWith } from "../tokens.ts";
+import { FLOODS, type FloodName } from "./floods.ts";
+
+/** What a {@link Flooder} is told. */
+interface Task {
+  readonly name: FloodName;
+  readonly address: string;
+  readonly token: string;
+  readonly sandboxId: string;
+}
+
+/**
+ * A tenant's client that floods, as a process of its own. It has the lowest
+ * priority, since floods come from other machines.
+ */
+export class Flooder implements AsyncDisposable {
+  readonly #child: ChildProcess;
+  #count = 0;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+    child.on("message", (count: number) => {
+      this.#count = count;
+    });
+  }
+
+  /** Resolves when the first of what it does is done. */
+  static async start(task: Task): Promise<Flooder> {
+    const child = fork(new URL(import.meta.url), { stdio: ["ignore", "inherit", "inherit", "ipc"] });
+    os.setPriority(child.pid ?? 0, os.constants.priority.PRIORITY_LOW);
+    const flooder = new Flooder(child);
+    child.send(task);
+    await once(child, "message");
+    return flooder;
+  }
+
+  /** How often it has done it. */
+  get count(): number {
+    return this.#count;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const gone = once(this.#child, "exit");
+    this.#child.kill("SIGKILL");
+    await gone;
+  }
+}
+
+if (process.send !== undefined && process.argv[1] === new URL(import.meta.url).pathname) {
+  process.once("message", ({ name, address, token, sandboxId }: Task) => {
+    const { width, again } = FLOODS[name];
+    let count = 0;
+    for (let one = 0; one < width; one++) void repeat();
+
+    async function repeat(): Promise<void> {
+      const client = clientWith(address, token);
+      for (;;) {
+        await again(client, sandboxId);
+        process.send?.(++count);
+      }
+    }
+  });
+}

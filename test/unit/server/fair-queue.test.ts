@@ -1,0 +1,138 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { FairQueue, type QueuedCall } from "../../../src/server/fair-queue.ts";
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["performance", "setTimeout", "clearTimeout", "setImmediate"] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** A call, and where it stands. */
+class FakeCall implements QueuedCall {
+  readonly principal;
+  readonly #controller = new AbortController();
+  readonly signal = this.#controller.signal;
+  state = "new";
+
+  constructor(tenant: string) {
+    this.principal = { owner: tenant, tenant, tokenId: "", scope: "user" } as const;
+  }
+
+  enter(queue: FairQueue, again = false): this {
+    const entering = again ? queue.again(this) : queue.enter(this);
+    this.state = entering === undefined ? "began" : "waits";
+    entering?.then(
+      () => {
+        this.state = "began";
+      },
+      () => {
+        this.state = "gave up";
+      },
+    );
+    return this;
+  }
+
+  abort(): void {
+    this.#controller.abort(new Error("the client is gone"));
+  }
+}
+
+const calls = (tenant: string, count: number) => Array.from({ length: count }, () => new FakeCall(tenant));
+const began = (list: readonly FakeCall[]) => list.filter(({ state }) => state === "began").length;
+/** Lets the event loop turn once. */
+const turn = () => vi.advanceTimersByTimeAsync(0);
+
+test("a tenant that is alone has many calls in their turn, and others behind them", async () => {
+  const queue = new FairQueue();
+  const many = calls("ann", 100).map((call) => call.enter(queue));
+  expect(began(many)).toBe(32);
+  for (const call of many.slice(0, 5)) queue.ended(call);
+  await turn();
+  expect(began(many)).toBe(37);
+  expect(many.slice(0, 37).every(({ state }) => state === "began")).toBe(true);
+});
+
+test("beside another tenant few are in their turn, and the other's call never waits", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const flood = calls("ann", 50).map((call) => call.enter(queue));
+  expect(began(flood)).toBe(2);
+  for (let i = 0; i < 20; i++) {
+    const [one] = calls("bob", 1);
+    expect(one?.enter(queue).state).toBe("began");
+    if (one) queue.ended(one);
+  }
+  expect(began(flood)).toBe(2);
+});
+
+test("the next call begins after the event loop has turned", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const flood = calls("ann", 10).map((call) => call.enter(queue));
+  for (const call of flood.slice(0, 2)) queue.ended(call);
+  await Promise.resolve();
+  expect(began(flood)).toBe(2);
+  await turn();
+  expect(began(flood)).toBe(4);
+});
+
+test("a turn ends by time, so that calls that only wait keep nobody from beginning", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const slow = calls("ann", 10).map((call) => call.enter(queue));
+  await vi.advanceTimersByTimeAsync(19);
+  expect(began(slow)).toBe(2);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(began(slow)).toBe(4);
+  await vi.advanceTimersByTimeAsync(80);
+  expect(began(slow)).toBe(10);
+});
+
+test("what goes on after its turn waits for another, behind the calls that wait", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const [stream, other, third] = calls("ann", 3).map((call) => call.enter(queue));
+  if (!stream || !other || !third) throw new Error("there are three");
+  expect(stream.enter(queue, true).state).toBe("began");
+  expect(third.state).toBe("waits");
+  await vi.advanceTimersByTimeAsync(20);
+  expect(third.state).toBe("began");
+  const more = calls("ann", 2).map((call) => call.enter(queue));
+  expect(stream.enter(queue, true).state).toBe("waits");
+  expect(more.map(({ state }) => state)).toEqual(["began", "waits"]);
+  await vi.advanceTimersByTimeAsync(20);
+  expect(stream.state).toBe("began");
+});
+
+test("a call that gives up leaves its place to the next", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const list = calls("ann", 5).map((call) => call.enter(queue));
+  const [first, second, third, fourth, fifth] = list;
+  third?.abort();
+  await turn();
+  expect(third?.state).toBe("gave up");
+  for (const call of [first, second]) if (call) queue.ended(call);
+  // Its turn begins in the moment in which it gives up.
+  vi.advanceTimersByTime(0);
+  fourth?.abort();
+  await turn();
+  expect([fourth?.state, fifth?.state]).toEqual(["began", "began"]);
+});
+
+test("a tenant that has been silent for two seconds no longer counts", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  await vi.advanceTimersByTimeAsync(1_900);
+  expect(began(calls("ann", 3).map((call) => call.enter(queue)))).toBe(2);
+  await vi.advanceTimersByTimeAsync(200);
+  expect(began(calls("ann", 50).map((call) => call.enter(queue)))).toBe(32);
+});
+
+test("calls of nobody's, such as probes, begin at once", () => {
+  const queue = new FairQueue();
+  const { signal } = new AbortController();
+  expect(queue.enter({ principal: undefined, signal })).toBe(undefined);
+  expect(queue.again({ principal: undefined, signal })).toBe(undefined);
+});
