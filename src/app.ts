@@ -230,6 +230,7 @@ async function compose(
     mounts,
     names,
     sandboxes,
+    quotas,
     monitor,
   });
 

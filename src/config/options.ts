@@ -208,6 +208,11 @@ export const CONFIG_OPTIONS = {
     min: "1MiB",
     help: "How much the stored output of a tenant's commands takes, within --transcript-owner-quota. The oldest gives way first.",
   }),
+  tenantMaxWorkspaceBytes: size("Tenants", "tenant-max-workspaces", {
+    fallback: UNSET,
+    min: "1MiB",
+    help: "How much disk a tenant's workspaces and its shared directory take together, as last measured. Beyond it they get no new sandbox and no import.",
+  }),
   defaultImage: value("Sandboxes", "default-image", {
     placeholder: "IMAGE",
     fallback: "python:3.12-slim",

@@ -27,7 +27,8 @@ type Merged =
   | "tenantMaxPids"
   | "tenantMaxExecs"
   | "tenantMaxCreatesPerSecond"
-  | "tenantMaxTranscriptBytes";
+  | "tenantMaxTranscriptBytes"
+  | "tenantMaxWorkspaceBytes";
 
 /** How a service is set up: its options, with files read and the defaults of sandboxes in one place. */
 export interface AppSettings extends Omit<Config, Merged> {
@@ -64,6 +65,7 @@ export async function settingsOf(config: Config): Promise<AppSettings> {
       execs: config.tenantMaxExecs,
       createsPerSecond: config.tenantMaxCreatesPerSecond,
       transcriptBytes: config.tenantMaxTranscriptBytes,
+      workspaceBytes: config.tenantMaxWorkspaceBytes,
     },
     defaults: {
       ...SANDBOX_DEFAULTS,

@@ -209,12 +209,13 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
   }
 
   #tenantQuotas(owner: string) {
-    const { quotas, transcripts } = this.#parts;
+    const { quotas, transcripts, quota: workspaceQuota } = this.#parts;
     const limits = quotas.quotaOf(owner);
     const used: Readonly<Record<QuotaName, number>> = {
       ...quotas.usage(owner),
       createsPerSecond: 0,
       transcriptBytes: transcripts.ownerBytes(owner),
+      workspaceBytes: workspaceQuota.ownerBytes(owner),
     };
     return (Object.keys(QUOTA_NAMES) as QuotaName[]).map((name) => {
       const limit = limits[name];

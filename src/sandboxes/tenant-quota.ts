@@ -14,6 +14,8 @@ export interface TenantQuota {
   readonly createsPerSecond?: number | undefined;
   /** Stored output of its commands, in bytes. Beyond it the oldest gives way. */
   readonly transcriptBytes?: number | undefined;
+  /** Its workspaces and its shared directory together, as last measured, in bytes. */
+  readonly workspaceBytes?: number | undefined;
 }
 
 /** What a quota is for. */
@@ -28,4 +30,5 @@ export const QUOTA_NAMES: Readonly<Record<QuotaName, string>> = {
   execs: "execs",
   createsPerSecond: "creates_per_second",
   transcriptBytes: "transcript_bytes",
+  workspaceBytes: "workspace_bytes",
 };

@@ -9,12 +9,13 @@ type Amounts = Partial<Record<CountedQuota, number>>;
 /** The quotas whose use is a sum of reservations. */
 type CountedQuota = "sandboxes" | "memoryBytes" | "cpuMillis" | "pids" | "execs";
 
-const HOW_TO_FREE: Readonly<Record<CountedQuota, string>> = {
+const HOW_TO_FREE: Readonly<Record<CountedQuota | "workspaceBytes", string>> = {
   sandboxes: "Delete one",
   memoryBytes: "Ask for less memory, delete a sandbox",
   cpuMillis: "Ask for less CPU, delete a sandbox",
   pids: "Ask for a lower pids_limit, delete a sandbox",
   execs: "Wait for a command to end",
+  workspaceBytes: "Delete files or workspaces",
 };
 /** When a command that found no place is worth trying again: most are short. */
 const RETRY_EXEC_MS = 100;
@@ -76,14 +77,20 @@ export class TenantQuotas {
     for (const [name, amount] of entries(amounts)) {
       const limit = quota[name];
       if (limit === undefined || used[name] + amount <= limit) continue;
-      const help = `${HOW_TO_FREE[name]}, or ask the operator for a larger quota.`;
       throw exceeded(
         name,
         { limit, used: used[name], asked: amount },
-        help,
+        howToFree(name),
         name === "execs" ? RETRY_EXEC_MS : undefined,
       );
     }
+  }
+
+  /** Refuses what would take an owner's directories, which take `used` bytes, past its quota. @throws `TENANT_QUOTA` */
+  assertWorkspaceRoom(owner: string, used: number, asked: number): void {
+    const limit = this.#quotaOf(owner).workspaceBytes;
+    if (limit === undefined || used + asked <= limit) return;
+    throw exceeded("workspaceBytes", { limit, used, asked }, howToFree("workspaceBytes"), undefined);
   }
 
   /** Takes a token of the bucket, which holds a second's worth and is never smaller than one. */
@@ -149,6 +156,10 @@ function amountsOf({ memoryBytes, cpuMillis, pidsLimit }: Resources): Amounts {
 
 function entries(amounts: Amounts): [CountedQuota, number][] {
   return Object.entries(amounts) as [CountedQuota, number][];
+}
+
+function howToFree(name: keyof typeof HOW_TO_FREE): string {
+  return `${HOW_TO_FREE[name]}, or ask the operator for a larger quota.`;
 }
 
 function exceeded(

@@ -79,6 +79,7 @@ const quota = z
         .max(1_000_000, "is above 1000000")
         .optional(),
       transcripts: written(parseSize),
+      workspaces: written(parseSize),
     },
     "is not a map of quotas",
   )
@@ -115,6 +116,7 @@ function toQuota(found: {
   readonly execs?: number | undefined;
   readonly creates_per_second?: number | undefined;
   readonly transcripts?: number | undefined;
+  readonly workspaces?: number | undefined;
 }): TenantQuota {
   return {
     sandboxes: found.sandboxes,
@@ -124,6 +126,7 @@ function toQuota(found: {
     execs: found.execs,
     createsPerSecond: found.creates_per_second,
     transcriptBytes: found.transcripts,
+    workspaceBytes: found.workspaces,
   };
 }
 

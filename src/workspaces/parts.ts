@@ -6,6 +6,7 @@ import { exposureAt, exposureFindings } from "../base/private-directory.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { WorkspaceEnsurer } from "./ensure.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
 import { Layout } from "./host/layout.ts";
@@ -78,6 +79,7 @@ export function createWorkspaces(
     readonly mounts: WorkspaceMounts;
     readonly names: TemporaryNames;
     readonly sandboxes: SandboxManager;
+    readonly quotas: TenantQuotas;
     readonly monitor: EngineMonitor;
     readonly clock: Clock;
     readonly logger: Logger;

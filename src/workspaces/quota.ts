@@ -1,9 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
-import type { WorkspaceStore } from "./store.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   isOverQuota,
   isShared,
@@ -35,29 +37,34 @@ export class WorkspaceQuota {
   readonly #store: WorkspaceStore;
   readonly #directories: WorkspaceDirectories;
   readonly #users: WorkspaceSandboxes;
+  readonly #quotas: TenantQuotas;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
   /** Keys of those past the quota that are in the log and in events. */
   readonly #reported = new Set<string>();
   /** Sizes of shared directories, by owner. */
   readonly #shared = new Map<string, number>();
+  /** Measurements of all that an owner has. */
+  readonly #measuring = new Map<string, Promise<void>>();
   #watching: Promise<void> = Promise.resolve();
 
   constructor(parts: {
     readonly store: WorkspaceStore;
     readonly directories: WorkspaceDirectories;
     readonly users: WorkspaceSandboxes;
+    readonly quotas: TenantQuotas;
     readonly logger: Logger;
   }) {
     this.#store = parts.store;
     this.#directories = parts.directories;
     this.#users = parts.users;
+    this.#quotas = parts.quotas;
     this.#logger = parts.logger;
   }
 
-  /** Starts the watch, where there is a quota. */
+  /** Starts the watch. */
   start(roundMs = ROUND_MS): void {
-    if (this.#directories.hasQuotas) this.#watching = this.#watch(roundMs);
+    this.#watching = this.#watch(roundMs);
   }
 
   /** Ends the watch. */
@@ -102,11 +109,18 @@ export class WorkspaceQuota {
     return sizeBytes;
   }
 
+  /** Bytes that an owner's workspaces and shared directory take together, as last measured. */
+  ownerBytes(owner: string): number {
+    return this.#store.ownerBytes(owner);
+  }
+
   /**
-   * Refuses a directory past its quota. Measures it again where it was past it: files may have been deleted since.
-   * @throws `NO_SPACE`
+   * Refuses a directory past its quota, or of a tenant past its own. Measures again what was past it: files may
+   * have been deleted since.
+   * @throws `NO_SPACE`, `TENANT_QUOTA`
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
+    await this.#assertOwnerRoom(name.owner, 0, signal);
     const { quotaBytes } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return;
     const known = this.#store.find(name)?.sizeBytes ?? 0;
@@ -115,12 +129,32 @@ export class WorkspaceQuota {
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
   }
 
-  /** Refuses an addition of `bytes` that would pass the quota. @throws `NO_SPACE` */
+  /** Refuses an addition of `bytes` that would pass the quota, or the tenant's. @throws `NO_SPACE`, `TENANT_QUOTA` */
   async assertRoomFor(bytes: number, name: WorkspaceName, signal?: AbortSignal): Promise<void> {
+    await this.#assertOwnerRoom(name.owner, bytes, signal);
     const { quotaBytes } = this.#directories.quotaOf(name);
     if (quotaBytes === undefined) return;
     const sizeBytes = (await this.measure(name, signal)) + bytes;
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
+  }
+
+  async #assertOwnerRoom(owner: string, addedBytes: number, signal?: AbortSignal): Promise<void> {
+    const limit = this.#quotas.quotaOf(owner).workspaceBytes;
+    if (limit === undefined || this.ownerBytes(owner) + addedBytes <= limit) return;
+    let measuring = this.#measuring.get(owner);
+    if (measuring === undefined) {
+      measuring = this.#measureAll(owner).finally(() => this.#measuring.delete(owner));
+      this.#measuring.set(owner, measuring);
+    }
+    await untilAborted(measuring, signal);
+    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), addedBytes);
+  }
+
+  /** What cannot be measured keeps the size it had. */
+  async #measureAll(owner: string): Promise<void> {
+    for (const record of this.#store.ofOwner(owner)) {
+      if (record.state === "ACTIVE") await this.measure(record, this.#stop.signal).catch(() => {});
+    }
   }
 
   #report(name: WorkspaceName, sizeBytes: number): void {
@@ -148,9 +182,9 @@ export class WorkspaceQuota {
   async #watch(roundMs: number): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      for (const record of this.#store.all()) {
+      for (const record of this.#watched()) {
         if (signal.aborted) return;
-        if (record.state !== "ACTIVE" || this.#directories.quotaOf(record).quotaBytes === undefined) continue;
+        if (record.state !== "ACTIVE") continue;
         const begin = performance.now();
         await this.measure(record, signal).catch((error: unknown) => {
           if (!signal.aborted)
@@ -162,6 +196,17 @@ export class WorkspaceQuota {
         await rest((performance.now() - begin) * REST_FACTOR, signal);
       }
       await rest(roundMs, signal);
+    }
+  }
+
+  /** The directories that a quota is on, or that count towards their tenant's. */
+  *#watched(): Generator<WorkspaceRecord> {
+    for (const owner of this.#store.owners()) {
+      const ofTenant = this.#quotas.quotaOf(owner).workspaceBytes !== undefined;
+      if (!ofTenant && !this.#directories.hasQuotas) continue;
+      for (const record of this.#store.ofOwner(owner)) {
+        if (ofTenant || this.#directories.quotaOf(record).quotaBytes !== undefined) yield record;
+      }
     }
   }
 }

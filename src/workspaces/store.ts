@@ -77,6 +77,28 @@ export class WorkspaceStore {
     return rows.map(({ workspace_id }) => String(workspace_id));
   }
 
+  /** All that an owner has, its shared directory among them. */
+  ofOwner(owner: string): WorkspaceRecord[] {
+    const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces WHERE owner = ?`).all(owner);
+    return (rows as unknown as Row[]).map(toRecord);
+  }
+
+  /** Who has any. */
+  owners(): string[] {
+    return this.#db
+      .prepare("SELECT DISTINCT owner FROM workspaces")
+      .all()
+      .map(({ owner }) => String(owner));
+  }
+
+  /** What all that an owner has take together, as far as they have been measured. */
+  ownerBytes(owner: string): number {
+    const row = this.#db
+      .prepare("SELECT total(size_bytes) AS bytes FROM workspaces WHERE owner = ?")
+      .get(owner);
+    return Number(row?.bytes);
+  }
+
   /** Those of every owner, shared directories among them. */
   all(): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();

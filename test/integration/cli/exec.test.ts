@@ -98,16 +98,17 @@ describe("a program that cannot be run is told without the shell that looked for
     ["/tmp", 126, "is a directory"],
   ] as const;
 
-  test("in a lane, with stdin, as another user, with an environment that shells change", async () => {
-    for (const [program, code, problem] of cases) {
+  test.each(cases)(
+    "%s, in a lane, with stdin, as another user, with an environment that shells change",
+    async (...[program, code, problem]) => {
       const end = { exitCode: code, stdout: Buffer.alloc(0), stderr: `berth: ${program}: ${problem}\n` };
       const args = [SANDBOX, "--", program, "argument"];
       expect(await service.run(["exec", ...args])).toMatchObject(end);
       expect(await service.run(["exec", ...args], { stdin: "in" })).toMatchObject(end);
       expect(await service.run(["exec", "-u", "1000", ...args])).toMatchObject(end);
       expect(await service.run(["exec", "-e", "LC_ALL=C", ...args])).toMatchObject(end);
-    }
-  });
+    },
+  );
 
   test("PATH says where programs are, also the directory where it starts", async () => {
     const run = async (place: string, ...more: string[]) =>

@@ -1,8 +1,9 @@
 import { readFile, writeFile } from "node:fs/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { type Client, failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { LastingService } from "../../support/lasting-service.ts";
+import { makeTar } from "../../support/tar-builder.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
 const file = new TokensFile();
@@ -19,6 +20,15 @@ beforeAll(async () => {
   });
 }, 60_000);
 afterAll(() => service?.[Symbol.asyncDispose](), 60_000);
+
+afterEach(async () => {
+  for (const index of [0, 1] as const) {
+    await as(index, async (client) => {
+      const { sandboxes } = await client.call("SandboxService/ListSandboxes");
+      await Promise.all(sandboxes.map(({ sandbox_id: id }) => client.deleteSandbox(id)));
+    });
+  }
+}, 60_000);
 
 async function setQuota(quota: string): Promise<void> {
   const text = await readFile(file.path, "utf8");
@@ -84,5 +94,81 @@ test("a tenant is held to its quotas, also after a restart and a change of the f
     expect((await failureOf(ann.createSandbox())).reason).toBe("TENANT_QUOTA");
     await ann.call("SandboxService/DeleteSandbox", { sandbox_id: id });
     await ann.createSandbox();
+  });
+});
+
+const MIB = 1 << 20;
+
+test("past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone", {
+  timeout: 60_000,
+}, async () => {
+  await setQuota("{workspaces: 2MiB}");
+  const fill = async (client: Client, id: string): Promise<string> => {
+    await client.call("WorkspaceService/CreateWorkspace", { workspace_id: id });
+    const { sandbox } = await client.call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id: id });
+    await client.output(sandbox?.sandbox_id ?? "", "head -c 1500000 /dev/urandom > file");
+    await client.call("WorkspaceService/GetWorkspace", { workspace_id: id, measure_size: true });
+    return sandbox?.sandbox_id ?? "";
+  };
+  await as(0, async (ann) => {
+    await eventually(async () => (await quotasOf(ann)).workspace_bytes?.[1] === 2 * MIB);
+    const one = await fill(ann, "one");
+    await fill(ann, "two");
+    const [used] = (await quotasOf(ann)).workspace_bytes ?? [];
+    expect(used).toBeGreaterThanOrEqual(3_000_000);
+    await ann.call("WorkspaceService/CreateWorkspace", { workspace_id: "three" });
+    const ensure = () => ann.call("WorkspaceService/EnsureWorkspaceSandbox", { workspace_id: "three" });
+    const imports = () =>
+      ann.upload("WorkspaceService/ImportWorkspace", [
+        { header: { workspace_id: "three" } },
+        { chunk: makeTar([{ name: "small", content: "x" }]) },
+      ]);
+    for (const refused of [ensure, imports]) {
+      expect(await failureOf(refused())).toMatchObject({
+        code: "RESOURCE_EXHAUSTED",
+        reason: "TENANT_QUOTA",
+        metadata: { quota: "workspace_bytes", limit: String(2 * MIB) },
+      });
+    }
+    // What runs goes on, so that somebody can make room.
+    await ann.output(one, "rm file");
+    await imports();
+    expect((await ensure()).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
+  });
+  await as(1, async (bob) => {
+    for (const id of ["one", "two", "three"]) await fill(bob, id);
+  });
+});
+
+test("past its quota of stored output a tenant's oldest gives way, and another's stays", {
+  timeout: 60_000,
+}, async () => {
+  await setQuota("{transcripts: 1MiB}");
+  const write = async (client: Client): Promise<number | undefined> => {
+    const { sandbox_id: id } = await client.createSandbox();
+    for (let i = 0; i < 4; i++) await client.exec(id, "head -c 524288 /dev/zero").result;
+    return (await quotasOf(client)).transcript_bytes?.[0];
+  };
+  await as(0, async (ann) => {
+    await eventually(async () => (await quotasOf(ann)).transcript_bytes?.[1] === MIB);
+    expect(await write(ann)).toBeLessThanOrEqual(MIB);
+  });
+  await as(1, async (bob) => {
+    expect(await write(bob)).toBeGreaterThanOrEqual(2 * MIB);
+  });
+});
+
+test("GetStats tells a tenant nothing of what another does", { timeout: 60_000 }, async () => {
+  await setQuota("{}");
+  await as(1, async (bob) => {
+    const before = await bob.call("SandboxService/GetStats");
+    await as(0, async (ann) => {
+      const { sandbox_id: id } = await ann.createSandbox();
+      await ann.output(id, "head -c 100000 /dev/zero");
+      await ann.call("WorkspaceService/CreateWorkspace", { workspace_id: "of-ann-alone" });
+      const stats = await ann.call("SandboxService/GetStats");
+      expect(stats).not.toEqual(before);
+      expect(await bob.call("SandboxService/GetStats")).toEqual(before);
+    });
   });
 });

@@ -1,4 +1,5 @@
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
+import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import { Store } from "../../../src/store.ts";
 import { WorkspaceMounts } from "../../../src/workspaces/mounts.ts";
 import { createWorkspaces, workspaceDirectories } from "../../../src/workspaces/parts.ts";
@@ -29,7 +30,10 @@ export async function openWorkspaces(
   const mounts = new WorkspaceMounts(own.store, directories, own.clock);
   const world = newWorld();
   const { manager, monitor, events } = await newManager({}, world, mounts);
-  const parts = createWorkspaces(settings, { ...own, directories, mounts, sandboxes: manager, monitor });
+  const parts = createWorkspaces(settings, {
+    ...{ ...own, directories, mounts, sandboxes: manager, monitor },
+    quotas: new TenantQuotas(own.clock),
+  });
   await parts.workspaces.start();
   const close = async (): Promise<void> => {
     await parts.workspaces.stop();

@@ -1426,7 +1426,7 @@ class TenantQuotaUsage(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     quota: _builtins.str
     """What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
-    "execs", "creates_per_second" or "transcript_bytes".
+    "execs", "creates_per_second", "transcript_bytes" or "workspace_bytes".
     """
     used: _builtins.int
     """What the tenant uses, those being created and removed included; 0 for

@@ -1140,7 +1140,7 @@ export declare const GetStatsResponseSchema: GenMessage<GetStatsResponse>;
 export declare type TenantQuotaUsage = Message<"berth.v1.TenantQuotaUsage"> & {
   /**
    * What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
-   * "execs", "creates_per_second" or "transcript_bytes".
+   * "execs", "creates_per_second", "transcript_bytes" or "workspace_bytes".
    *
    * @generated from field: string quota = 1;
    */
