@@ -12,6 +12,16 @@ import { SandboxHandler, type SandboxHandlerParts } from "./sandbox-service.ts";
 import { SessionHandler, type SessionHandlerParts } from "./session-service.ts";
 import { WorkspaceHandler, type WorkspaceHandlerParts } from "./workspace-service.ts";
 
+/** Methods that make sandboxes. */
+export const HEAVY_METHODS: ReadonlySet<string> = new Set(
+  [
+    SandboxService.method.createSandbox,
+    WorkspaceService.method.ensureWorkspaceSandbox,
+    SessionService.method.createSessions,
+    RunService.method.createRun,
+  ].map(({ parent, name }) => `${parent.typeName}/${name}`),
+);
+
 /** Every service of the contract. Those without a handler yet answer UNIMPLEMENTED. */
 export function berthRoutes(
   parts: SandboxHandlerParts &

@@ -27,6 +27,8 @@ export interface RpcServerOptions {
   readonly listen: ListenAddress;
   /** Registers the handlers. */
   readonly routes: Routes;
+  /** Names of methods that keep the engine at work, `package.Service/Method`; see {@link FairQueue}. */
+  readonly heavyMethods?: ReadonlySet<string>;
   readonly logger: Logger;
   /** Default: always serving. */
   readonly health?: HealthSource;
@@ -81,7 +83,8 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
   // Without tokens there is one tenant, which has the service to itself.
-  const queue = options.authenticator && !process.env.NOQUEUE ? new FairQueue() : undefined;
+  const queue =
+    options.authenticator && !process.env.NOQUEUE ? new FairQueue(options.heavyMethods) : undefined;
   const calls = new Calls([
     ...(queue ? [queue] : []),
     new CallLog(logger),

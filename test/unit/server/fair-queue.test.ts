@@ -10,12 +10,14 @@ afterEach(() => {
 
 /** A call, and where it stands. */
 class FakeCall implements QueuedCall {
+  readonly method;
   readonly principal;
   readonly #controller = new AbortController();
   readonly signal = this.#controller.signal;
   state = "new";
 
-  constructor(tenant: string) {
+  constructor(tenant: string, method = "short") {
+    this.method = method;
     this.principal = { owner: tenant, tenant, tokenId: "", scope: "user" } as const;
   }
 
@@ -38,7 +40,8 @@ class FakeCall implements QueuedCall {
   }
 }
 
-const calls = (tenant: string, count: number) => Array.from({ length: count }, () => new FakeCall(tenant));
+const calls = (tenant: string, count: number, method?: string) =>
+  Array.from({ length: count }, () => new FakeCall(tenant, method));
 const began = (list: readonly FakeCall[]) => list.filter(({ state }) => state === "began").length;
 /** Lets the event loop turn once. */
 const turn = () => vi.advanceTimersByTimeAsync(0);
@@ -130,9 +133,27 @@ test("a tenant that has been silent for two seconds no longer counts", async () 
   expect(began(calls("ann", 50).map((call) => call.enter(queue)))).toBe(32);
 });
 
+test("calls that keep the engine at work have turns of their own: fewer, and longer", async () => {
+  const queue = new FairQueue(new Set(["create"]));
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const creates = calls("ann", 3, "create").map((call) => call.enter(queue));
+  expect(began(creates)).toBe(1);
+  expect(began(calls("ann", 3).map((call) => call.enter(queue)))).toBe(2);
+  await vi.advanceTimersByTimeAsync(900);
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  expect(began(creates)).toBe(1);
+  const [first] = creates;
+  if (first) queue.ended(first);
+  await turn();
+  expect(began(creates)).toBe(2);
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(began(creates)).toBe(3);
+});
+
 test("calls of nobody's, such as probes, begin at once", () => {
   const queue = new FairQueue();
   const { signal } = new AbortController();
-  expect(queue.enter({ principal: undefined, signal })).toBe(undefined);
-  expect(queue.again({ principal: undefined, signal })).toBe(undefined);
+  const probe = { principal: undefined, signal, method: "short" };
+  expect(queue.enter(probe)).toBe(undefined);
+  expect(queue.again(probe)).toBe(undefined);
 });
