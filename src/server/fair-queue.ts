@@ -59,7 +59,7 @@ export class FairQueue implements CallObserver {
     this.#heavyMethods = heavyMethods;
   }
 
-  /** Resolves when the turn of a call begins; undefined: it has begun. Rejects when the call ends before. */
+  /** Resolves when the turn of a call begins; undefined: it has started. Rejects when the call ends before. */
   enter(call: QueuedCall): Promise<void> | undefined {
     const name = call.principal?.tenant;
     if (name === undefined) return undefined;
@@ -94,7 +94,7 @@ export class FairQueue implements CallObserver {
       await untilAborted(promise, call.signal);
     } catch (error) {
       lane.waiting.delete(call);
-      // Its turn may have begun a moment ago.
+      // Its turn may have started a moment ago.
       this.#end(call, lane);
       throw error;
     }

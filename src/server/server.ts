@@ -83,8 +83,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const errors = options.errors ?? new ErrorConverter(logger);
   // Without tokens there is one tenant, which has the service to itself.
-  const queue =
-    options.authenticator && !process.env.NOQUEUE ? new FairQueue(options.heavyMethods) : undefined;
+  const queue = options.authenticator && new FairQueue(options.heavyMethods);
   const calls = new Calls([
     ...(queue ? [queue] : []),
     new CallLog(logger),

@@ -27,6 +27,44 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a tenant's calls begin all at once, whoever else calls",
+    changes: [
+      {
+        file: "src/server/fair-queue.ts",
+        from: "tenants > 1 ? Math.max(1, bounds.together / tenants) : bounds.alone",
+        to: "bounds.alone",
+      },
+    ],
+    test: {
+      file: "test/unit/server/fair-queue.test.ts",
+      title: "beside another tenant few are in their turn, and the other's call never waits",
+    },
+  },
+  {
+    name: "calls that make sandboxes are as many as others",
+    changes: [{ file: "src/app.ts", from: "    heavyMethods: HEAVY_METHODS,\n", to: "" }],
+    test: {
+      file: "test/integration/tenants/floods.alone.test.ts",
+      title: "a tenant's flood of %s keeps another's calls within three times what they take",
+      row: "sandboxes",
+    },
+  },
+  {
+    name: "a tenant's workspaces take any disk",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), addedBytes);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: QUOTAS_SHOWN,
+      title:
+        "past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone",
+    },
+  },
+  {
     name: "a tenant's creates are not limited in rate",
     changes: [
       {

@@ -4,6 +4,7 @@ import type { Client } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
 import { ENGINES } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
+import { percentile } from "../../support/percentile.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
@@ -85,7 +86,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       took.push(performance.now() - begun);
       expect(exit.exit_code).toBe(0);
     }
-    const [p50, p99] = [percentile(took, 0.5), percentile(took, 0.99)];
+    const [p50, p99] = [0.5, 0.99].map((share) => Math.round(percentile(took, share)));
     console.log(`${name}: ${EXECS} commands beside the noise: p50 ${p50} ms, p99 ${p99} ms`);
     expect(p99).toBeLessThanOrEqual(WITHIN_MS);
     expect(silent()).toEqual([]);
@@ -101,8 +102,3 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     expect(await of(quiet).output(sandbox, "echo fine")).toBe("fine\n");
   }, 180_000);
 });
-
-function percentile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((one, other) => one - other);
-  return Math.round(sorted[Math.ceil(sorted.length * share) - 1] ?? 0);
-}

@@ -2,6 +2,7 @@ import { readdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../client.ts";
 import { watchMemory } from "../memory.ts";
+import { percentile } from "../percentile.ts";
 import { ServeProcess } from "../program.ts";
 import { Attacker } from "./attacker.ts";
 import type { AttackName } from "./attacks.ts";
@@ -81,8 +82,8 @@ export class AttackedService implements AsyncDisposable {
       });
     }
     return {
-      unary: { quiet: p99(quiet.unary), attacked: p99(attacked.unary) },
-      exec: { quiet: p99(quiet.exec), attacked: p99(attacked.exec) },
+      unary: { quiet: percentile(quiet.unary, 0.99), attacked: percentile(attacked.unary, 0.99) },
+      exec: { quiet: percentile(quiet.exec, 0.99), attacked: percentile(attacked.exec, 0.99) },
       grownBytes: (await attackedMemory()) - ordinaryBytes,
       reports,
     };
@@ -142,8 +143,4 @@ async function timed(call: () => Promise<unknown>): Promise<number> {
   const begin = performance.now();
   await call();
   return performance.now() - begin;
-}
-
-function p99(times: Times): number {
-  return times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0;
 }

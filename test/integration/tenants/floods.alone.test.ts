@@ -1,0 +1,95 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Client } from "../../support/client.ts";
+import { ENGINES } from "../../support/engines.ts";
+import { Flooder } from "../../support/floods/flooder.ts";
+import { FLOODS, type FloodName, LONG_DIRECTORY } from "../../support/floods/floods.ts";
+import { percentile } from "../../support/percentile.ts";
+import { ServeProcess } from "../../support/program.ts";
+import { clientWith, TokensFile } from "../../support/tokens.ts";
+
+const TURNS = 2;
+/** Of look-ups and of commands, in each turn. */
+const CALLS = 100;
+/**
+ * What a call may take however fast it was before, in milliseconds. Three times a few milliseconds is less than one
+ * turn of the kernel's scheduler takes, and flooding client, service and sandboxes share this machine's CPUs.
+ */
+const FLOOR_MS = 50;
+
+/** How long calls took, in milliseconds. */
+interface Times {
+  readonly lookUps: number[];
+  readonly commands: number[];
+}
+
+describe.each(ENGINES)("on $name", ({ name: engine }) => {
+  const file = new TokensFile();
+  let service: ServeProcess;
+  let clients: Client[] = [];
+  let flood = { address: "", token: "", sandboxId: "" };
+  let quiet: { readonly client: Client; readonly sandboxId: string };
+
+  beforeAll(async () => {
+    const [ann, bob] = [await file.add("ann"), await file.add("bob")];
+    service = await ServeProcess.start(["--tokens", file.path, "--engine", engine]);
+    const { address } = service;
+    clients = [ann, bob].map((token) => clientWith(address, token));
+    const [client, noisy] = clients as [Client, Client];
+    quiet = { client, sandboxId: (await client.createSandbox()).sandbox_id };
+    const { sandbox_id: sandboxId } = await noisy.createSandbox();
+    const { path, entries } = LONG_DIRECTORY;
+    await noisy.output(sandboxId, `mkdir ${path} && cd ${path} && seq ${entries} | xargs touch`);
+    flood = { address, token: bob, sandboxId };
+  }, 120_000);
+  afterAll(async () => {
+    for (const client of clients) client.close();
+    await service?.stop();
+  }, 120_000);
+
+  async function call({ lookUps, commands }: Times): Promise<void> {
+    const { client, sandboxId } = quiet;
+    for (let i = 0; i < CALLS; i++) {
+      lookUps.push(await timed(() => client.getSandbox(sandboxId)));
+      commands.push(await timed(() => client.output(sandboxId, "true")));
+      // The tenant is not in a loop.
+      await sleep(1);
+    }
+  }
+
+  test.each(Object.keys(FLOODS) as FloodName[])(
+    "a tenant's flood of %s keeps another's calls within three times what they take",
+    {
+      timeout: 120_000,
+    },
+    async (name) => {
+      const alone: Times = { lookUps: [], commands: [] };
+      const beside: Times = { lookUps: [], commands: [] };
+      let done = 0;
+      await call({ lookUps: [], commands: [] });
+      for (let turn = 0; turn < TURNS; turn++) {
+        await call(alone);
+        await using flooder = await Flooder.start({ name, ...flood });
+        await call(beside);
+        done += flooder.count;
+      }
+      const figures = Object.fromEntries(
+        (["lookUps", "commands"] as const).map((kind) => [
+          kind,
+          { alone: percentile(alone[kind], 0.99), beside: percentile(beside[kind], 0.99) },
+        ]),
+      );
+      const told = JSON.stringify({ engine, name, done, ...figures });
+      if (process.env.BERTH_TEST_FIGURES) console.log(told);
+      for (const { alone, beside } of Object.values(figures)) {
+        expect(beside, told).toBeLessThanOrEqual(Math.max(3 * alone, FLOOR_MS));
+      }
+    },
+  );
+});
+
+async function timed(call: () => Promise<unknown>): Promise<number> {
+  const begin = performance.now();
+  await call();
+  return performance.now() - begin;
+}
