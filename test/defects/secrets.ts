@@ -110,6 +110,17 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what an interpreter says that does not start shows its secrets",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "const heard = this.#redaction?.output(hear);",
+        to: "const heard = signal.aborted ? this.#redaction?.output(hear) : undefined;",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
     name: "a secret is passed on as a literal",
     changes: [
       {
