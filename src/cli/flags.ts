@@ -58,24 +58,33 @@ export function wordValues<T>(
 }
 
 /** What the command line says of how a command is to run in a sandbox. */
-export interface ExecFlags {
+export interface ExecFlags extends SecretFlags {
   readonly env?: readonly string[];
-  readonly secretEnv?: readonly string[];
-  readonly redactSecrets?: boolean;
   readonly workdir?: string;
   readonly user?: string;
 }
 
-/** Adds the flags of every command that runs one in a sandbox that is there. */
-export function addExecFlags(command: Command): Command {
+/** What the command line says of the secrets of what it starts. */
+export interface SecretFlags {
+  readonly secretEnv?: readonly string[];
+  readonly redactSecrets?: boolean;
+}
+
+/** Adds the flags of every command that starts something with secrets. @param where their values are redacted */
+export function addSecretFlags(command: Command, where: string): Command {
   return command
-    .option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect)
     .option(
       "--secret-env <NAME=SECRET>",
       "environment variable with a secret of the service, may be repeated",
       collect,
     )
-    .option("--redact-secrets", "write [redacted] for the secrets in its environment")
+    .option("--redact-secrets", `write [redacted] for the secrets in ${where}`);
+}
+
+/** Adds the flags of every command that runs one in a sandbox that is there. */
+export function addExecFlags(command: Command): Command {
+  const withEnv = command.option("-e, --env <KEY=VALUE>", "environment variable, may be repeated", collect);
+  return addSecretFlags(withEnv, "its environment")
     .option("-w, --workdir <dir>", "directory to start in (default: the sandbox's)")
     .option("-u, --user <user>", "user to run as: a name or uid[:gid] (default: the sandbox's)");
 }

@@ -12,12 +12,15 @@ const UNKNOWN_OPTION = /(unrecognized|invalid|unknown|illegal) option/i;
 /**
  * Streams a directory, or one file, as a tar of the standard dialect, whatever
  * the image's tar writes: names are relative to the directory, or the file's
- * own. What changes meanwhile appears as it was read, or is left out.
+ * own. What changes meanwhile appears as it was read, or is left out. Berth's own
+ * files, which are renamed into place, are left out.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND`, `FILE_PERMISSION` for an unreadable file, `UNSUPPORTED` without tar
  *   and for large holes that the image's tar would write in full.
  */
 export function downloadArchive(op: Operation, path: ByteString): AsyncGenerator<Buffer> {
-  return restateItems(itemsOf(op, path), "the sandbox's image");
+  // What is asked for by its name is not hidden.
+  const isHidden = op.isTemporary(path) ? () => false : (name: ByteString) => op.isTemporary(name);
+  return restateItems(itemsOf(op, path), { whose: "the sandbox's image", isHidden });
 }
 
 async function* itemsOf(op: Operation, path: ByteString): AsyncGenerator<TarItem> {

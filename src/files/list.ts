@@ -19,7 +19,8 @@ const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 /**
  * Lists the entries of a directory that come after a name. Names are read in
  * one go, those of the next pages kept in `listings`; then the attributes of this
- * page are read. Entries that vanish in between are left out.
+ * page are read. Entries that vanish in between are left out, and so are Berth's
+ * own files, which are renamed into place.
  * @throws `FILE_NOT_FOUND`, `FILE_KIND` and what any path may end in.
  */
 export async function listDirectory(
@@ -55,7 +56,7 @@ async function readNames(
     `enter "$p"\n`,
     `need find; find . -mindepth 1 -maxdepth 1 -print0\n`,
   );
-  const smallest = new SmallestNames(after, MAX_AHEAD_BYTES);
+  const smallest = new SmallestNames(after, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     smallest.push(fromBytes(chunk));

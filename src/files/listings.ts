@@ -93,6 +93,7 @@ interface Run {
  */
 export class SmallestNames {
   readonly #maxBytes: number;
+  readonly #isHidden: (name: ByteString) => boolean;
   #last: ByteString | undefined;
   #runs: Run[] = [];
   /** Not sorted yet. */
@@ -103,9 +104,15 @@ export class SmallestNames {
   /** Names from here on are not kept. */
   #limit: ByteString | undefined;
 
-  constructor(after: ByteString | undefined, maxBytes: number) {
+  /** @param isHidden says of a name whether it is left out */
+  constructor(
+    after: ByteString | undefined,
+    maxBytes: number,
+    isHidden: (name: ByteString) => boolean = () => false,
+  ) {
     this.#last = after;
     this.#maxBytes = maxBytes;
+    this.#isHidden = isHidden;
   }
 
   /** About what it keeps. */
@@ -127,6 +134,7 @@ export class SmallestNames {
       const name = path.slice("./".length);
       if (this.#last !== undefined && name <= this.#last) continue;
       if (this.#limit !== undefined && name >= this.#limit) continue;
+      if (this.#isHidden(name)) continue;
       // A copy: a part of a text keeps all of it in memory.
       this.#fresh.push(fromBytes(toBytes(name)));
       this.#bytes += name.length + NAME_BYTES;

@@ -79,6 +79,11 @@ export class FileManager {
     this.#listings = new Listings(parts.clock);
   }
 
+  /** Whether a path leads to a file of Berth's own that a write has under way, or into such a directory. */
+  isTemporary(path: string): boolean {
+    return this.#parts.names.hides(path);
+  }
+
   /** The attributes of a file, and its absolute path. @throws `FILE_NOT_FOUND`. */
   stat(
     request: PathRequest & { readonly followLink: boolean },

@@ -6,7 +6,7 @@ import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
 import { type RequestedPath, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost } from "./running-script.ts";
 import { type Subject, scriptError, withoutVanished } from "./script.ts";
-import { TEMPORARY_PREFIX, type TemporaryNames } from "./temporary-names.ts";
+import type { TemporaryNames } from "./temporary-names.ts";
 
 interface OperationInit extends ScriptHost {
   readonly clock: Clock;
@@ -65,8 +65,7 @@ export class Operation {
 
   /** Whether a file, or a directory that it is in, waits to be moved into place. */
   isTemporary(name: ByteString): boolean {
-    const { names } = this.#init;
-    return name.includes(TEMPORARY_PREFIX) && name.split("/").some((part) => names.isOwn(part));
+    return this.#init.names.hides(name);
   }
 
   /** There was progress: restarts the timeout. */

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 
 /** With what every name begins. */
-export const TEMPORARY_PREFIX = ".berth-";
+const TEMPORARY_PREFIX = ".berth-";
 const NAME = /^\.berth-([0-9a-f]{8})([0-9a-f]{16})([0-9a-f]{16})$/;
 
 /**
@@ -27,6 +27,11 @@ export class TemporaryNames {
   isOwn(name: string): boolean {
     const [, run = "", random = "", checksum] = NAME.exec(name) ?? [];
     return checksum !== undefined && checksum === this.#checksum(run + random);
+  }
+
+  /** Whether a path leads to what this service made, or to something in that. */
+  hides(path: string): boolean {
+    return path.includes(TEMPORARY_PREFIX) && path.split("/").some((name) => this.isOwn(name));
   }
 
   /** Whether an earlier run of this service made a name, so that nobody uses it any more. */

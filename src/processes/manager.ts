@@ -14,7 +14,7 @@ import { Process, type ProcessParts } from "./process.ts";
 import type { Command, ExitStatus, StartOptions } from "./record.ts";
 import { ProcessRegistry } from "./registry.ts";
 import { orSandboxEnd } from "./shell/errors.ts";
-import { type JobRequest, resolveWorkingDir } from "./shell/job.ts";
+import { type JobRequest, resolveWorkingDir, withoutVariables } from "./shell/job.ts";
 import type { Offsets, TranscriptItem, TranscriptReader } from "./transcript-reader.ts";
 
 /** A request to run a command. Unset values are the sandbox's. */
@@ -211,7 +211,7 @@ export class ProcessManager {
       const job: JobRequest = {
         argv: argvOf(request.command),
         env: { ...sandbox.spec.env, ...(request.terminal && { TERM: "xterm-256color" }), ...request.env },
-        secretEnv: { ...without(sandbox.spec.secretEnv, request.env), ...request.secretEnv },
+        secretEnv: { ...withoutVariables(sandbox.spec.secretEnv, request.env), ...request.secretEnv },
         redactSecrets: request.redactSecrets ?? false,
         workingDir: resolveWorkingDir(sandbox.spec.workingDir, request.workingDir),
         user: request.user ?? sandbox.user,
@@ -305,14 +305,6 @@ export class ProcessManager {
       { metadata: { process_id: processId } },
     );
   }
-}
-
-/** What a command sets itself, it does not take from its sandbox. */
-function without<T>(
-  variables: Readonly<Record<string, T>>,
-  others: Readonly<Record<string, unknown>>,
-): Record<string, T> {
-  return Object.fromEntries(Object.entries(variables).filter(([name]) => !Object.hasOwn(others, name)));
 }
 
 function argvOf(command: Command): readonly string[] {

@@ -1,5 +1,5 @@
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
-import { Redactor } from "./redactor.ts";
+import { Redaction } from "./redaction.ts";
 import type { Job, JobOutput, JobRequest, JobRunner } from "./shell/job.ts";
 
 /** Knows the secrets that a tenant may use. */
@@ -31,32 +31,20 @@ export class SecretRunner implements JobRunner {
     output: JobOutput,
     signal: AbortSignal,
   ): Promise<Job> {
-    const { secretEnv = {}, redactSecrets = false, ...plain } = request;
+    const { secretEnv = {}, redactSecrets = false, onSecrets, ...plain } = request;
     const references = Object.entries(secretEnv);
     if (references.length === 0) return this.#runner.start(sandbox, plain, output, signal);
     const names = references.map(([, name]) => name);
     const values = await this.#secrets.resolve(sandbox.owner, names);
     const resolved = Object.fromEntries(references.map(([variable], at) => [variable, values[at] ?? ""]));
     const whole = { ...plain, env: { ...plain.env, ...resolved } };
+    const redaction = new Redaction(values);
+    onSecrets?.(redaction);
     if (!redactSecrets) return this.#runner.start(sandbox, whole, output, signal);
-    const texts = textsOf(values);
-    const redactors = { stdout: new Redactor(texts), stderr: new Redactor(texts) };
-    const redacted: JobOutput = (stream, chunk) => pass(stream, redactors[stream].push(chunk));
-    const pass: JobOutput = (stream, chunk) => {
-      if (chunk.length > 0) output(stream, chunk);
-    };
-    const job = await this.#runner.start(sandbox, whole, redacted, signal);
-    return new RedactedJob(job, () => {
-      pass("stdout", redactors.stdout.end());
-      pass("stderr", redactors.stderr.end());
-    });
+    const redacted = redaction.output(output);
+    const job = await this.#runner.start(sandbox, whole, redacted.data, signal);
+    return new RedactedJob(job, redacted.end);
   }
-}
-
-/** What a value may look like in output: a terminal writes another end of a line. */
-function textsOf(values: readonly string[]): Buffer[] {
-  const forms = values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]);
-  return [...new Set(forms)].map((form) => Buffer.from(form));
 }
 
 /** A job whose output is redacted: its end comes after what was held back. */

@@ -53,6 +53,7 @@ import { positive } from "./convert/sandbox.ts";
 import {
   type FailureOf,
   fromWireResource,
+  fromWireSecrets,
   fromWireWorker,
   toFailure,
   toWireBatchResult,
@@ -214,11 +215,12 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const { resourceType } = request;
     if (resourceType === "") throw invalidArgument("resource_type", "is required");
     const graceMs = durationToMs("grace", request.grace);
+    const secrets = fromWireSecrets("secrets", request.secrets);
     const key = requestKey(context, ReinitializeSessionRequestSchema, request);
     return this.#parts.requests.run(key, context.signal, async (signal) => {
       const done = await this.#parts.sessions.reinitialize(
         { owner: ownerOf(context), workerId, resourceType },
-        request.config as JsonObject | undefined,
+        { config: request.config as JsonObject | undefined, secrets },
         graceMs,
         signal,
       );

@@ -5,6 +5,7 @@ import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { Prepared } from "../sandboxes/warm-pool.ts";
+import type { SessionSecrets } from "./session.ts";
 
 /**
  * A type of session, such as `bash`: it initializes a {@link SessionBackend}
@@ -25,6 +26,8 @@ export interface SessionType {
   readonly tools: readonly Tool[];
   /** The spec of a sandbox that is made for it, as far as the engine can give it; the rest is the server's default. */
   readonly sandbox: RequestedSpec;
+  /** Whether {@link SessionHost.secrets} come to something. Undefined: no session of it may have any. */
+  readonly takesSecrets?: boolean;
   /**
    * Refuses a config that does not fit where the session is to live, before anything is made. Undefined: each fits.
    * @throws `INVALID_ARGUMENT`.
@@ -67,6 +70,8 @@ export interface SessionHost extends SessionHome {
   readonly sandbox: LeasedSandbox;
   /** The sandbox as managers know it. */
   readonly name: SandboxName;
+  /** Undefined: none but the sandbox's. */
+  readonly secrets: SessionSecrets | undefined;
 }
 
 /** The stateful thing of a session inside its sandbox: a shell, an interpreter. Calls on it come one after the other. */

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
-import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
@@ -8,7 +8,7 @@ import type { Prepared } from "../sandboxes/warm-pool.ts";
 import type { PrestartedBackend, SessionBackend, SessionHost, SessionType } from "./backend.ts";
 import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
 import type { SessionKey } from "./registry.ts";
-import type { RequestedSession, SessionNames } from "./session.ts";
+import type { RequestedSession, SessionNames, SessionSecrets } from "./session.ts";
 import type { SessionJournal } from "./store.ts";
 import { parseWith } from "./tool-catalog.ts";
 
@@ -50,6 +50,7 @@ export class SessionCreator {
   ): SessionInit {
     const config = parseConfig(type, asked.config ?? {});
     type.check?.(config, { keptDir: keptDir(asked.sandbox === undefined, asked.workspaceId) });
+    checkSecrets(type, asked.secrets);
     const customName = asked.customName || customNameOf(config);
     return {
       ...this.#namer.next(owner, workerId, type.name, customName),
@@ -62,6 +63,7 @@ export class SessionCreator {
       ttlMs: asked.ttlMs ?? this.#parts.defaultTtlMs,
       temporary,
       createTimeMs: this.#parts.clock.wallMs(),
+      secrets: asked.secrets,
     };
   }
 
@@ -102,7 +104,7 @@ export class SessionCreator {
     signal: AbortSignal,
     prestarted?: PrestartedBackend,
   ): Promise<SessionBackend> {
-    const { type, config, workerId, sessionId, workspaceId } = record.init;
+    const { type, config, workerId, sessionId, workspaceId, secrets } = record.init;
     using lease = this.#parts.sandboxes.acquire(place.sandbox);
     const both = AbortSignal.any([signal, lease.signal]);
     const host: SessionHost = {
@@ -111,6 +113,7 @@ export class SessionCreator {
       sandbox: lease.sandbox,
       name: place.sandbox,
       keptDir: keptDir(place.owned, workspaceId),
+      secrets,
     };
     const backend =
       (await adoptOrCleanUp(prestarted, host, config, both)) ?? (await type.initialize(host, config, both));
@@ -192,6 +195,12 @@ async function adoptOrCleanUp(
 /** The custom name in a config; empty where it has none. */
 export function customNameOf({ custom_name: name }: JsonObject): string {
   return typeof name === "string" ? name : "";
+}
+
+/** Refuses secrets that would come to nothing. @throws `INVALID_ARGUMENT`. */
+export function checkSecrets({ name, takesSecrets }: SessionType, secrets: SessionSecrets | undefined): void {
+  if (secrets === undefined || takesSecrets) return;
+  throw invalidArgument("secrets", `sessions of the type ${name} take none. Leave it out.`);
 }
 
 /** @throws `INVALID_ARGUMENT`. */

@@ -1,7 +1,6 @@
 import { within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import type { JsonObject } from "../base/json.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
@@ -9,7 +8,7 @@ import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionBackend } from "./backend.ts";
-import { customNameOf, parseConfig, SessionCreator } from "./create.ts";
+import { checkSecrets, customNameOf, parseConfig, SessionCreator } from "./create.ts";
 import { SessionEnder } from "./end.ts";
 import { SessionExecutor, type SessionUse } from "./execute.ts";
 import { type SessionInit, SessionRecord, sessionLost } from "./record.ts";
@@ -196,18 +195,19 @@ export class SessionManager {
   /**
    * Ends the worker's session of a type, where there is one, and creates another
    * in its place: same custom name, workspace or sandbox and time to live.
-   * @param config undefined: as it is. A custom name in it replaces the old one.
+   * @param changed what is undefined in it stays as it is. A custom name in the config replaces the old one.
    * @throws `INVALID_ARGUMENT`, before anything is touched.
    */
   async reinitialize(
     key: SessionKey,
-    config: JsonObject | undefined,
+    { config, secrets }: Pick<RequestedSession, "config" | "secrets">,
     graceMs: number | undefined,
     signal: AbortSignal,
   ): Promise<Reinitialized> {
     this.#assertOpen();
     const type = this.#catalog.type("resource_type", key.resourceType);
     if (config !== undefined) parseConfig(type, config);
+    checkSecrets(type, secrets);
     return this.#locked(key, async () => {
       throwIfAborted(signal);
       const old = this.#live(key);
@@ -219,6 +219,7 @@ export class SessionManager {
         sandbox: place?.owned === false ? { sandboxId: place.sandbox.sandboxId } : undefined,
         workspaceId: init?.workspaceId ?? "",
         ttlMs: init?.ttlMs,
+        secrets: secrets ?? init?.secrets,
       };
       const next = this.#creator.init(key, type, asked, false);
       if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
@@ -301,7 +302,14 @@ export class SessionManager {
     timeoutMs: number | undefined,
   ): Promise<T> {
     const type = this.#catalog.type("tool", key.resourceType);
-    const asked = { config: {}, customName: "", sandbox: undefined, workspaceId: "", ttlMs: undefined };
+    const asked = {
+      config: {},
+      customName: "",
+      sandbox: undefined,
+      workspaceId: "",
+      ttlMs: undefined,
+      secrets: undefined,
+    };
     return this.#whileOpen(callerSignal, async (signal) => {
       const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
       const call = record.calls.begin();

@@ -5,7 +5,7 @@ import type { JsonObject } from "../base/json.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { SessionBackend, SessionType } from "./backend.ts";
-import type { SessionNames, SessionState, SessionView } from "./session.ts";
+import type { SessionNames, SessionSecrets, SessionState, SessionView } from "./session.ts";
 import type { StoredSession } from "./store.ts";
 import { SessionViews } from "./views.ts";
 
@@ -25,6 +25,8 @@ export interface SessionInit extends SessionNames {
   readonly ttlMs: number;
   readonly temporary: boolean;
   readonly createTimeMs: number;
+  /** Names, never values. */
+  readonly secrets: SessionSecrets | undefined;
 }
 
 /** Where a session lives. */

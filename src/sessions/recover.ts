@@ -58,6 +58,7 @@ function initOf(stored: StoredSession, type: SessionType): SessionInit {
     ttlMs: stored.ttlMs,
     temporary: stored.temporary,
     createTimeMs: stored.createTimeMs,
+    secrets: stored.secrets,
   };
 }
 

@@ -11,6 +11,14 @@ export interface SessionNames {
   readonly sessionId: string;
 }
 
+/** Secrets of a session, by their names. */
+export interface SessionSecrets {
+  /** Variables and the names of the secrets that are their values. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Whether the values are taken out of what its tools return. */
+  readonly redact: boolean;
+}
+
 /** A validated request for a session; what its creator left out is undefined. */
 export interface RequestedSession {
   readonly resourceType: string;
@@ -24,6 +32,8 @@ export interface RequestedSession {
   readonly workspaceId: string;
   /** Undefined: the server's default. */
   readonly ttlMs: number | undefined;
+  /** Undefined: none of its own. */
+  readonly secrets: SessionSecrets | undefined;
 }
 
 /** A snapshot of a session: what clients see. Times are wall milliseconds. */
@@ -46,6 +56,7 @@ export interface SessionView {
   readonly expireTimeMs: number | undefined;
   /** Under way or waiting for their turn. */
   readonly activeCalls: number;
+  readonly secrets: SessionSecrets | undefined;
 }
 
 /** The outcome of a call for one session. */

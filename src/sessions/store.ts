@@ -2,6 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Database } from "../state/database.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
+import type { SessionSecrets } from "./session.ts";
 
 /** A session as it is kept over a restart. Times are wall milliseconds. */
 export interface StoredSession {
@@ -27,6 +28,8 @@ export interface StoredSession {
   readonly temporary: boolean;
   /** Whether it was ready to be used; where not, no client knows it. */
   readonly initialized: boolean;
+  /** Names, never values. */
+  readonly secrets?: SessionSecrets | undefined;
 }
 
 /** When a session was last used: in wall time, and in service time. */

@@ -2,6 +2,7 @@ import type { BigIntStats } from "node:fs";
 import { stat } from "node:fs/promises";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import { parseTokenFileAside } from "./parse-aside.ts";
 import { readPrivateFile } from "./private-file.ts";
 import { parseTokenFile, TokenFileError, type TokenTable } from "./token-file.ts";
 
@@ -29,6 +30,7 @@ export class LiveTokens {
   #problem: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<void> = Promise.resolve();
+  readonly #stopping = new AbortController();
 
   private constructor(path: string, table: TokenTable, version: string, logger: Logger) {
     this.#path = path;
@@ -69,6 +71,7 @@ export class LiveTokens {
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
+    this.#stopping.abort();
     await this.#looking;
   }
 
@@ -88,11 +91,14 @@ export class LiveTokens {
     this.#seen = version;
     if (!rests || version === this.#read) return;
     this.#read = version;
+    const { signal } = this.#stopping;
     try {
-      this.#table = await readTokenFile(this.#path);
+      const { text } = await readPrivateFile(this.#path);
+      this.#table = await parseTokenFileAside(text, this.#path, signal);
       this.#problem = undefined;
       this.#log("tokens read again");
     } catch (error) {
+      if (signal.aborted) return;
       this.#problem = error instanceof Error ? error.message : String(error);
       this.#logger.error(
         { problem: this.#problem },

@@ -15,7 +15,7 @@ export class TokenFileError extends Error {
   }
 }
 
-/** The largest file, in bytes, and how much may be in it: the service reads it on its event loop. */
+/** The largest file, in bytes, and how much may be in it. */
 export const MAX_FILE_BYTES = 1 << 20;
 const MAX_TOKENS = 4000;
 const MAX_TENANTS = 1000;

@@ -2,6 +2,7 @@ import { forEachConcurrently } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
@@ -22,6 +23,8 @@ export interface WorkspaceManagerParts {
   readonly store: WorkspaceStore;
   readonly directories: WorkspaceDirectories;
   readonly mounts: WorkspaceMounts;
+  /** Of files that are written into workspaces. */
+  readonly names: TemporaryNames;
   readonly quota: WorkspaceQuota;
   readonly sweep: WorkspaceSweep;
   readonly users: WorkspaceSandboxes;
@@ -176,7 +179,8 @@ export class WorkspaceManager {
   /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async *export(name: WorkspaceName, signal: AbortSignal): AsyncGenerator<Buffer> {
     await this.#parts.workspaces.findWhole(name);
-    yield* this.#parts.directories.export(name, signal);
+    const { directories, names } = this.#parts;
+    yield* directories.export(name, (path) => names.hides(path), signal);
   }
 
   /**

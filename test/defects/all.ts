@@ -6,6 +6,7 @@ import { EGRESS_DEFECTS } from "./egress.ts";
 import { FILE_DEFECTS } from "./files.ts";
 import { HARDENING_DEFECTS } from "./hardening.ts";
 import { HOST_DEFECTS } from "./host.ts";
+import { HOSTILE_DEFECTS } from "./hostile.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
@@ -26,6 +27,7 @@ export const DEFECTS: readonly Defect[] = [
   ...FILE_DEFECTS,
   ...HARDENING_DEFECTS,
   ...HOST_DEFECTS,
+  ...HOSTILE_DEFECTS,
   ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,

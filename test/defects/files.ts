@@ -2,6 +2,11 @@ import type { Defect } from "./defect.ts";
 
 const BUSY_TREE = "test/integration/workspaces/busy-tree.test.ts";
 
+const UNDER_WAY = {
+  file: "test/integration/files/under-way.test.ts",
+  title: "the file that a write makes before it takes its place is shown by nothing",
+};
+
 /** Those of files: archives, listings, what a lost service leaves behind. */
 export const FILE_DEFECTS: readonly Defect[] = [
   {
@@ -92,5 +97,15 @@ export const FILE_DEFECTS: readonly Defect[] = [
       file: "test/integration/workspaces/left-behind.test.ts",
       title: "what a write left is removed at the next start, and nothing else",
     },
+  },
+  {
+    name: "a listing shows what a write has under way",
+    changes: [{ file: "src/files/listings.ts", from: "      if (this.#isHidden(name)) continue;\n", to: "" }],
+    test: UNDER_WAY,
+  },
+  {
+    name: "an archive holds what a write has under way",
+    changes: [{ file: "src/files/tar/restate.ts", from: "if (!isLeftOut) yield item;", to: "yield item;" }],
+    test: UNDER_WAY,
   },
 ];

@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const SECRETS = "test/integration/secrets/secrets.test.ts";
 const REDACTOR = "test/unit/processes/redactor.test.ts";
+const SESSIONS = "test/integration/secrets/sessions.test.ts";
 const LEAKS = "test/integration/secrets/leaks.test.ts";
 const NOWHERE = "a known secret reaches neither log, audit, events, metrics, errors nor the store";
 
@@ -83,6 +84,82 @@ export const SECRET_DEFECTS: readonly Defect[] = [
       file: SECRETS,
       title: "is put into a command's environment by its name, and a changed one from the next command on",
     },
+  },
+  {
+    name: "output of sessions is not redacted",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter.ts",
+        from: "redactSecrets: secrets?.redact ?? false",
+        to: "redactSecrets: false",
+      },
+    ],
+    test: {
+      file: SESSIONS,
+      title: "is taken out of what bash writes, wherever that is divided, and out of its directory",
+    },
+  },
+  {
+    name: "what a session holds back of its output is lost",
+    changes: [
+      { file: "src/sessions/types/interpreter-process.ts", from: "      redacted?.end();\n", to: "" },
+    ],
+    test: {
+      file: SESSIONS,
+      title: "is taken out of what bash writes, wherever that is divided, and out of its directory",
+    },
+  },
+  {
+    name: "what an interpreter says that does not start shows its secrets",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "const heard = this.#redaction?.output(hear);",
+        to: "const heard = signal.aborted ? this.#redaction?.output(hear) : undefined;",
+      },
+    ],
+    test: { file: LEAKS, title: NOWHERE },
+  },
+  {
+    name: "a secret is passed on as a literal",
+    changes: [
+      {
+        file: "src/processes/redaction.ts",
+        from: "new Redactor(this.#quoted)",
+        to: "new Redactor(this.#quoted.slice(0, 1))",
+      },
+    ],
+    test: { file: SESSIONS, title: "is taken out of what Python returns, also as its literal" },
+  },
+  {
+    name: "a session that is reinitialized loses its secrets",
+    changes: [{ file: "src/sessions/manager.ts", from: "secrets: secrets ?? init?.secrets", to: "secrets" }],
+    test: { file: SESSIONS, title: "stays when the session is reinitialized, unless others are given" },
+  },
+  {
+    name: "the sandbox's secrets go before what a session sets itself",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter.ts",
+        from: "...withoutVariables(sandbox.spec.secretEnv, config.env ?? {})",
+        to: "...withoutVariables(sandbox.spec.secretEnv, {})",
+      },
+    ],
+    test: {
+      file: SESSIONS,
+      title: "goes before the sandbox's, and what the session sets itself before both of the sandbox's",
+    },
+  },
+  {
+    name: "a session takes secrets that it never has",
+    changes: [
+      {
+        file: "src/sessions/create.ts",
+        from: "if (secrets === undefined || takesSecrets) return;",
+        to: "if (secrets === undefined || takesSecrets || name !== undefined) return;",
+      },
+    ],
+    test: { file: SESSIONS, title: "is refused where it comes to nothing, before anything ends" },
   },
   {
     name: "commands are stored in clear",

@@ -14,14 +14,21 @@ export interface SecurityCase {
   /** The first alone would do; others prove it elsewhere. */
   readonly tests: readonly TestName[];
   /**
-   * Names of defects: the defence removed, with which one of its tests was seen to fail. Empty where several defences
-   * stand behind one another, so that no small change brings the case back, and where nobody has done it yet.
+   * Names of defects: the defence removed, with which one of its tests was seen to fail. Empty where there is a
+   * {@link reason}.
    */
   readonly defects: readonly string[];
+  /** Why no small change brings the case back: which defences stand behind one another. */
+  readonly reason?: string;
 }
 
 function hostile(about: string, tests: readonly TestName[], ...defects: string[]): SecurityCase {
   return { about, tests, defects };
+}
+
+/** A case that no small change brings back. @param reason why not */
+function layered(about: string, tests: readonly TestName[], reason: string): SecurityCase {
+  return { about, tests, defects: [], reason };
 }
 
 const at = (file: string, title: string, row?: string): TestName => ({ file, title, ...(row && { row }) });
@@ -30,6 +37,7 @@ const HARDENING = "contract/engine/hardening-suite.ts";
 const ESCAPE = "integration/engine/bubblewrap/escape.test.ts";
 const DOCKER = "integration/engine/docker/hardening.test.ts";
 const EGRESS = "integration/engine/docker/egress.test.ts";
+const RULES = "unit/engine/docker/egress-rules.test.ts";
 const DOMAINS = "integration/egress/domains.test.ts";
 const EXEC = "integration/processes/exec-cases.test.ts";
 const BASH = "integration/sessions/bash-hostile.test.ts";
@@ -75,35 +83,67 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [at(HARDENING, "there are no devices but the harmless ones")],
       "containers get a device of the host",
     ),
-    hostile("a container engine's socket", [at(HARDENING, "no socket of a container engine is in sight")]),
-    hostile("a mount of /", [at(HARDENING, "%s as a mount", "the whole machine")]),
-    hostile("a mount by ..", [at(HARDENING, "%s as a mount", "a way up")]),
-    hostile("a mount of the Docker socket", [at(HARDENING, "%s as a mount", "a container engine's socket")]),
+    hostile(
+      "a container engine's socket",
+      [at(HARDENING, "no socket of a container engine is in sight")],
+      "containers get the engine's socket",
+    ),
+    hostile(
+      "a mount of /",
+      [at(HARDENING, "%s as a mount", "the whole machine")],
+      "the whole machine may be mounted",
+    ),
+    hostile(
+      "a mount by ..",
+      [at(HARDENING, "%s as a mount", "a way up")],
+      "a mount may lead up to the whole machine",
+    ),
+    layered(
+      "a mount of the Docker socket",
+      [at(HARDENING, "%s as a mount", "a container engine's socket")],
+      "Four checks stand behind one another: the allowed roots, the hidden sockets, directories alone, and the descriptor that is opened of a directory and mounted.",
+    ),
     hostile(
       "a mount of a symbolic link out of the allowed root",
       [at(HARDENING, "%s as a mount", "a link out of what is allowed")],
       "any directory may be mounted",
     ),
-    hostile("the working directory /proc/self/fd/8", [
-      at(HARDENING, "the working directory %s leads nowhere", "/proc/self/fd/8"),
-    ]),
-    hostile("environment and descriptors of the service", [
-      at(HARDENING, "environments and descriptors show nothing of the service"),
-      at(ESCAPE, "what holds the service's data, environment and descriptors is not to be seen"),
-    ]),
+    layered(
+      "the working directory /proc/self/fd/8",
+      [at(HARDENING, "the working directory %s leads nowhere", "/proc/self/fd/8")],
+      "Docker never gets a caller's directory: a shell in the container enters it, whose /proc shows its own descriptors alone. Commands are refused it before, and what starts containers has closed its own.",
+    ),
+    hostile(
+      "environment and descriptors of the service",
+      [
+        at(HARDENING, "environments and descriptors show nothing of the service"),
+        at(ESCAPE, "what holds the service's data, environment and descriptors is not to be seen"),
+      ],
+      "containers have a variable of the service",
+    ),
     hostile(
       "a set-user-id file in a mounted directory",
       [at(HARDENING, "a set-user-id file planted in a mounted directory has no effect")],
       "containers may gain privileges",
     ),
-    hostile("the metadata address and private ranges", [at(EGRESS, "does not reach %s, and fails at once")]),
-    hostile("the host, its gateway address and the service's port", [
-      at(EGRESS, "does not reach the machine, by any of its addresses"),
-    ]),
-    hostile("sibling sandboxes", [
-      at(EGRESS, "does not reach a sibling"),
-      at(ESCAPE, "no process of the host or of another sandbox can be seen or signaled"),
-    ]),
+    hostile(
+      "the metadata address and private ranges",
+      [at(EGRESS, "does not reach %s, and fails at once"), at(RULES, "where there are none")],
+      "egress: the metadata address is not rejected",
+    ),
+    hostile(
+      "the host, its gateway address and the service's port",
+      [at(EGRESS, "does not reach the machine, by any of its addresses"), at(RULES, "where there are none")],
+      "egress: the machine itself is in reach",
+    ),
+    layered(
+      "sibling sandboxes",
+      [
+        at(EGRESS, "does not reach a sibling"),
+        at(ESCAPE, "no process of the host or of another sandbox can be seen or signaled"),
+      ],
+      "Docker keeps its bridge's containers apart, and the rejected private ranges hold the bridge's own addresses.",
+    ),
     hostile(
       "IPv6",
       [at(EGRESS, "has no IPv6, and cannot get it")],
@@ -136,15 +176,21 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a shell that is killed counts as out of memory because a program of it was",
       "an earlier kill for want of memory is blamed on what is found after a restart",
     ),
-    hostile("a disk that is full", [
-      at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone"),
-    ]),
-    hostile("five sandboxes of one tenant at their bounds", [
-      at(
-        "integration/tenants/noisy-neighbours.alone.test.ts",
-        "five sandboxes of one tenant at their bounds leave another tenant's commands alone",
-      ),
-    ]),
+    layered(
+      "a disk that is full",
+      [at(ESCAPE, "a fork bomb, a full disk and a flood of output leave the neighbour alone")],
+      "The file system in memory has a size, and what is in it counts as memory, which control groups bound.",
+    ),
+    layered(
+      "five sandboxes of one tenant at their bounds",
+      [
+        at(
+          "integration/tenants/noisy-neighbours.alone.test.ts",
+          "five sandboxes of one tenant at their bounds leave another tenant's commands alone",
+        ),
+      ],
+      "Without one of its bounds the others and the kernel's scheduler still leave a neighbour its time.",
+    ),
     hostile(
       "a flood of output",
       [
@@ -196,9 +242,11 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "an archive is unpacked through links that it made",
     ),
-    hostile("a FIFO, a device or a directory where a file is due", [
-      at(KINDS, "where a file is due, %s is refused at once"),
-    ]),
+    layered(
+      "a FIFO, a device or a directory where a file is due",
+      [at(KINDS, "where a file is due, %s is refused at once")],
+      "A script looks at what is there before it opens it, Berth at the kind that the open file has, and a write goes to a file beside, which takes the place of a regular file alone.",
+    ),
     hostile(
       "a tar with .. or absolute names",
       [
@@ -243,18 +291,26 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "an archive may have any number of entries",
     ),
-    hostile("names that are not UTF-8, of 255 bytes, with newlines or dashes", [
-      at(
-        "integration/files/names.test.ts",
-        "every name is written, listed, read, moved and removed as it is",
-      ),
-    ]),
-    hostile("a client that dies amid an upload", [
-      at(FILES, "in the middle of an upload leaves the old content and nothing else"),
-    ]),
-    hostile("two writers of one path", [
-      at("integration/files/transfer.test.ts", "of writers at the same time, one is there whole"),
-    ]),
+    hostile(
+      "names that are not UTF-8, of 255 bytes, with newlines or dashes",
+      [
+        at(
+          "integration/files/names.test.ts",
+          "every name is written, listed, read, moved and removed as it is",
+        ),
+      ],
+      "a name ends at a newline",
+    ),
+    hostile(
+      "a client that dies amid an upload",
+      [at(FILES, "in the middle of an upload leaves the old content and nothing else")],
+      "an upload that breaks off takes the place of the old content",
+    ),
+    layered(
+      "two writers of one path",
+      [at("integration/files/transfer.test.ts", "of writers at the same time, one is there whole")],
+      "Each writer has a file of its own, a mark at the end of what it wrote, and one rename. Writers that shared a file would find the other's mark, fail, and leave the old content.",
+    ),
   ],
   "exec and sessions": [
     hostile(
@@ -266,23 +322,46 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "part of a nonce passes for a marker",
     ),
-    hostile("a nonce that a command finds out", [
-      at(EXEC, "the nonce is nowhere a command can read it by the way"),
-    ]),
-    hostile("closed stdout", [at(BASH, "%s", "closed stdout and stderr"), at(EXEC, "%s ends with code %i")]),
-    hostile("an unterminated quote or here document", [
-      at(BASH, "%s", "an unterminated quote"),
-      at(EXEC, "%s is the command's own error", "an unterminated here document"),
-    ]),
-    hostile("exit 3, set -e; false, a function named like a builtin", [
-      at(EXEC, "%s ends with code %i"),
-      at(BASH, "%s", "set -e; false"),
-    ]),
-    hostile("kill -9 $$", [at(EXEC, "%s is told as signal %i", "kill -9 $$"), at(BASH, "%s", "kill -9 $$")]),
-    hostile("exec sleep", [
-      at(EXEC, "exec sleep: what takes the shell's place ends as the command"),
-      at(BASH, "%s", "exec sleep"),
-    ]),
+    hostile(
+      "a nonce that a command finds out",
+      [at(EXEC, "the nonce is nowhere a command can read it by the way")],
+      "a command has most of its shell's nonce in its environment",
+    ),
+    layered(
+      "closed stdout",
+      [at(BASH, "%s", "closed stdout and stderr"), at(EXEC, "%s ends with code %i")],
+      "A call's redirections end with it, and the marks of its end go to descriptors that it does not have: either alone would do.",
+    ),
+    hostile(
+      "an unterminated quote or here document",
+      [
+        at(BASH, "%s", "an unterminated quote"),
+        at(EXEC, "%s is the command's own error", "an unterminated here document"),
+      ],
+      "a session's shell reads commands as its own input",
+    ),
+    hostile(
+      "exit 3, set -e; false, a function named like a builtin",
+      [
+        at(EXEC, "%s ends with code %i"),
+        at(BASH, "%s", "set -e; false"),
+        at(BASH, "a function named %s", "printf"),
+      ],
+      "a function takes the place of the printf that tells a command's end",
+    ),
+    hostile(
+      "kill -9 $$",
+      [at(EXEC, "%s is told as signal %i", "kill -9 $$"), at(BASH, "%s", "kill -9 $$")],
+      "a shell that killed itself is given the next command",
+    ),
+    layered(
+      "exec sleep",
+      [
+        at(EXEC, "exec sleep: what takes the shell's place ends as the command"),
+        at(BASH, "%s", "exec sleep"),
+      ],
+      "A command is a child of its lane's shell, and a session's shell is known to have ended by its process, whatever took the shell's place: nothing has to notice it.",
+    ),
     hostile(
       "cat and read at the end of stdin",
       [
@@ -299,13 +378,17 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "an end that waits behind what nobody wants is not waited for",
     ),
-    hostile("a child that ignores SIGTERM", [
-      at("unit/processes/ends.test.ts", "kills a process that ignores SIGTERM"),
-      at(
-        "integration/processes/command-timeout.test.ts",
-        "a command that ignores SIGTERM is killed after a grace",
-      ),
-    ]),
+    hostile(
+      "a child that ignores SIGTERM",
+      [
+        at("unit/processes/ends.test.ts", "kills a process that ignores SIGTERM"),
+        at(
+          "integration/processes/command-timeout.test.ts",
+          "a command that ignores SIGTERM is killed after a grace",
+        ),
+      ],
+      "what ignores SIGTERM is not killed",
+    ),
     hostile(
       "a client that disconnects",
       [
@@ -317,10 +400,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "a start runs although its caller has gone before it reached the engine",
     ),
-    hostile("binary, ANSI, split UTF-8", [
-      at(EXEC, "binary, terminal sequences and split UTF-8 come byte for byte, as they were written"),
-    ]),
-    hostile("a line of 100 MiB", [at(EXEC, "a line of ${longLine} MiB comes whole")]),
+    hostile(
+      "binary, ANSI, split UTF-8",
+      [at(EXEC, "binary, terminal sequences and split UTF-8 come byte for byte, as they were written")],
+      "output passes as text",
+    ),
+    layered(
+      "a line of 100 MiB",
+      [at(EXEC, "a line of ${longLine} MiB comes whole")],
+      "Nothing on the way of output looks for lines, so that there is no bound of them to take away.",
+    ),
     hostile(
       "late output of one command in the next",
       [
@@ -400,15 +489,21 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "pages of any origin may call",
     ),
-    hostile("a form that a page posts", [
-      at("integration/rpc/bad-input/port.test.ts", "a form that a web page could post"),
-    ]),
-    hostile("more streams than the limit", [
-      at(
-        "integration/server/listener.test.ts",
-        "a client is told how many calls it may make at once, and waits with more",
-      ),
-    ]),
+    layered(
+      "a form that a page posts",
+      [at("integration/rpc/bad-input/port.test.ts", "a form that a web page could post")],
+      "Berth refuses the type of its content, and so do the codecs of the library behind it; the Origin is checked before both.",
+    ),
+    hostile(
+      "more streams than the limit",
+      [
+        at(
+          "integration/server/listener.test.ts",
+          "a client is told how many calls it may make at once, and waits with more",
+        ),
+      ],
+      "a connection has any number of calls at once",
+    ),
     hostile(
       "more connections than the limit, and idle ones",
       [
@@ -417,11 +512,15 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "connections are few",
     ),
-    hostile("headers that come slowly, or do not end", [
-      at(ATTACKS, SERVED, "600 connections whose headers come slowly"),
-      at(ATTACKS, SERVED, "headers that do not end"),
-      at("integration/server/listener.test.ts", "headers that do not end cost the connection"),
-    ]),
+    hostile(
+      "headers that come slowly, or do not end",
+      [
+        at(ATTACKS, SERVED, "600 connections whose headers come slowly"),
+        at(ATTACKS, SERVED, "headers that do not end"),
+        at("integration/server/listener.test.ts", "headers that do not end cost the connection"),
+      ],
+      "nothing looks for headers that come slowly",
+    ),
     hostile(
       "a reader that stops",
       [
@@ -446,17 +545,23 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
   ],
   lifecycle: [
-    hostile("SIGKILL at every failpoint, then a restart", [
-      at(CRASHES, "at %s"),
-      at(CRASHES, "every failpoint is in a scenario"),
-      at(
-        "integration/restart/run-crash-points.test.ts",
-        "a service killed at %s: the run is as it were without",
-      ),
-    ]),
-    hostile("a start that fails after the create", [
-      at("integration/sandboxes/create-leaves-nothing.test.ts", "a user that the image does not have"),
-    ]),
+    hostile(
+      "SIGKILL at every failpoint, then a restart",
+      [
+        at(CRASHES, "at %s"),
+        at(CRASHES, "every failpoint is in a scenario"),
+        at(
+          "integration/restart/run-crash-points.test.ts",
+          "a service killed at %s: the run is as it were without",
+        ),
+      ],
+      "a command that a crash cut short is run again by its retry",
+    ),
+    layered(
+      "a start that fails after the create",
+      [at("integration/sandboxes/create-leaves-nothing.test.ts", "a user that the image does not have")],
+      "The engine removes the container by its name where any step fails, and each minute the reconciler removes what belongs to nothing.",
+    ),
     hostile(
       "a removal that fails",
       [
@@ -467,12 +572,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "a removal that failed waits for somebody to ask again",
     ),
-    hostile("dockerd restarts", [
-      at(
-        "integration/restart/docker-restart.test.ts",
-        "a Docker that is killed under load and $keeps: the service stays up and says what became of each sandbox",
-      ),
-    ]),
+    layered(
+      "dockerd restarts",
+      [
+        at(
+          "integration/restart/docker-restart.test.ts",
+          "a Docker that is killed under load and $keeps: the service stays up and says what became of each sandbox",
+        ),
+      ],
+      "Calls, the stream of events and the comparison after a lost connection each find what became of a sandbox.",
+    ),
     hostile(
       "docker rm -f from outside",
       [
@@ -483,15 +592,21 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "what was removed counts as lost where its event comes late",
     ),
-    hostile("an image that is missing", [
-      at("integration/sandboxes/create-leaves-nothing.test.ts", "an image that cannot be had"),
-    ]),
-    hostile("a full disk under the state", [
-      at(
-        "integration/restart/disk-full.test.ts",
-        "a full disk refuses creates with what to do; reads, commands and deletes work; nothing is broken after",
-      ),
-    ]),
+    layered(
+      "an image that is missing",
+      [at("integration/sandboxes/create-leaves-nothing.test.ts", "an image that cannot be had")],
+      "Nothing is made before the image is there, and one catch, for whatever failed, gives back what was reserved.",
+    ),
+    hostile(
+      "a full disk under the state",
+      [
+        at(
+          "integration/restart/disk-full.test.ts",
+          "a full disk refuses creates with what to do; reads, commands and deletes work; nothing is broken after",
+        ),
+      ],
+      "a full disk under the state is reported as Berth's own failure",
+    ),
     hostile(
       "more creates than the limit",
       [
@@ -506,18 +621,26 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "there are places for any number of sandboxes",
     ),
-    hostile("delete during exec", [
-      at(DELETE, "a delete ends what runs longer than the grace and reports it"),
-    ]),
-    hostile("double delete", [
-      at(DELETE, "deletes of one sandbox at the same time all return when it is gone"),
-    ]),
-    hostile("SIGTERM during create", [
-      at("integration/service/shutdown.test.ts", "SIGTERM during creates leaves no container"),
-    ]),
-    hostile("two services on one daemon", [
-      at(RESTART, "two services on one daemon leave each other's alone"),
-    ]),
+    hostile(
+      "delete during exec",
+      [at(DELETE, "a delete ends what runs longer than the grace and reports it")],
+      "operations are not told that their sandbox was deleted",
+    ),
+    layered(
+      "double delete",
+      [at(DELETE, "deletes of one sandbox at the same time all return when it is gone")],
+      "A delete joins the one under way; one that did not would wait for its lock, and find the sandbox gone.",
+    ),
+    layered(
+      "SIGTERM during create",
+      [at("integration/service/shutdown.test.ts", "SIGTERM during creates leaves no container")],
+      "The stop aborts creates, each of which removes what it made; then it deletes every sandbox that is not gone, which aborts creates too.",
+    ),
+    layered(
+      "two services on one daemon",
+      [at(RESTART, "two services on one daemon leave each other's alone")],
+      "One filter, by the instance's label, keeps them apart. Without it the probe itself would remove the sandboxes of every other service on the daemon.",
+    ),
     hostile(
       "request ids across a restart",
       [at(RESTART, "answers a request id as before, and makes nothing twice")],
@@ -560,8 +683,10 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "references are kept in memory, and on the disk a while later",
     ),
-    hostile("a link planted where a directory was", [
-      at(REFERENCES, "in place of a workspace's directory breaks that one alone, and is not followed"),
-    ]),
+    hostile(
+      "a link planted where a directory was",
+      [at(REFERENCES, "in place of a workspace's directory breaks that one alone, and is not followed")],
+      "a link in the place of a workspace's directory is followed",
+    ),
   ],
 };

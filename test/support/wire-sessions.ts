@@ -38,6 +38,7 @@ export interface WireSession {
   readonly expire_time: Timestamp | null;
   readonly active_calls: number;
   readonly owner: string;
+  readonly secrets: { readonly env: Readonly<Record<string, string>>; readonly redact: boolean } | null;
 }
 
 export interface SessionResult {

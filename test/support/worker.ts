@@ -124,12 +124,17 @@ export class Worker {
     return items;
   }
 
-  /** Replaces the session of a type. */
-  reinitialize(type: string, config?: Params): Promise<SessionAnswers["SessionService/ReinitializeSession"]> {
+  /** Replaces the session of a type. @param more fields of the request. */
+  reinitialize(
+    type: string,
+    config?: Params,
+    more: Request = {},
+  ): Promise<SessionAnswers["SessionService/ReinitializeSession"]> {
     return this.#client.call("SessionService/ReinitializeSession", {
       worker_id: this.id,
       resource_type: type,
       ...(config && { config: toStruct(config) }),
+      ...more,
     });
   }
 

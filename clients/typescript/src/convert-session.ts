@@ -33,6 +33,7 @@ export function sessionInfo(session: Session): SessionInfo {
     expireTime: date(session.expireTime),
     activeCalls: session.activeCalls,
     owner,
+    secrets: session.secrets && { env: session.secrets.env, redact: session.secrets.redact },
   };
 }
 

@@ -268,6 +268,16 @@ export interface SessionInfo {
   readonly expireTime: Date | undefined;
   readonly activeCalls: number;
   readonly owner: string;
+  /** Undefined where it was made without. */
+  readonly secrets: SessionSecrets | undefined;
+}
+
+/** Secrets in the environment of a "bash", "python" or "code" session. */
+export interface SessionSecrets {
+  /** Variables with the names of the service's secrets that are their values. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Whether those values are replaced by "[redacted]" in what tools return. Default false. */
+  readonly redact?: boolean;
 }
 
 /** A session that is asked for. */
@@ -282,6 +292,7 @@ export interface SessionResource {
   readonly workspaceId?: string;
   /** How long it lives after its last call or refresh. Default 300,000. */
   readonly ttlMs?: number;
+  readonly secrets?: SessionSecrets;
 }
 
 /** What a call did to one session. */

@@ -9,6 +9,7 @@ import type {
   SessionInfo,
   SessionResource,
   SessionResult,
+  SessionSecrets,
   ToolCall,
   ToolOutput,
   ToolResult,
@@ -139,15 +140,16 @@ export class Worker implements AsyncDisposable {
   }
 
   /**
-   * Puts a new session in the place of one. `config` replaces all settings; undefined keeps them. A session that could
+   * Puts a new session in the place of one. `config` replaces all settings, `secrets` all secrets; undefined keeps them. A session that could
    * not be made is status FAILED with an `error`; the old one is gone then.
    */
   async reinitialize(
     resourceType: string,
     config?: JsonObject,
-    { signal }: CallSettings = {},
+    { secrets, signal }: CallSettings & { readonly secrets?: SessionSecrets } = {},
   ): Promise<Reinitialized> {
-    const request = { ...this.#request(), resourceType, ...(config && { config }) };
+    const settings = { ...(config && { config }), ...(secrets && { secrets }) };
+    const request = { ...this.#request(), resourceType, ...settings };
     const call = (options: object) => this.#connection.sessions.reinitializeSession(request, options);
     return reinitialized(await this.#connection.again(call, signal));
   }

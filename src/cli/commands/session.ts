@@ -17,9 +17,12 @@ import type { Tone } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import {
+  addSecretFlags,
   collect,
   flagValue,
   jsonObject,
+  keyValues,
+  type SecretFlags,
   toolParams,
   type WorkerFlags,
   workerCommand,
@@ -32,7 +35,7 @@ import { type ListCall, type ListFlags, type ListKind, listAction, listCommand }
 import { everyPage } from "../list/pages.ts";
 import { viewCommand } from "./session-view.ts";
 
-interface CreateFlags extends WorkerFlags {
+interface CreateFlags extends WorkerFlags, SecretFlags {
   readonly config?: string;
   readonly sandbox?: string;
   readonly workspace?: string;
@@ -40,9 +43,14 @@ interface CreateFlags extends WorkerFlags {
 }
 
 interface EndFlags extends WorkerFlags {
-  readonly config?: string;
   readonly grace?: string;
 }
+
+interface ResetFlags extends EndFlags, SecretFlags {
+  readonly config?: string;
+}
+
+const SECRETS_OF = "what tools return";
 
 /** `berth session …`: the sessions of workers. */
 export function sessionCommand(host: CommandHost): Command {
@@ -63,7 +71,7 @@ export function sessionCommand(host: CommandHost): Command {
 }
 
 function createCommand(host: CommandHost): Command {
-  return workerCommand("create")
+  return addSecretFlags(workerCommand("create"), SECRETS_OF)
     .description("Makes a session of each type for a worker, and prints their ids.")
     .option("--config <json>", "their settings, as the type's schema says")
     .option("--sandbox <id>", "the sandbox to live in (default: one of its own)")
@@ -79,6 +87,7 @@ function createCommand(host: CommandHost): Command {
       examples(
         "berth session create bash",
         "berth session create -w ann python --ttl 2h",
+        "berth session create bash --secret-env TOKEN=npm-token --redact-secrets",
         "berth session create vm screen_size:='[1280,800]'",
       ),
     )
@@ -92,6 +101,7 @@ function createCommand(host: CommandHost): Command {
         const config = { ...given, ...toolParams(settings) };
         const common = {
           config: flags.config === undefined && settings.length === 0 ? undefined : config,
+          secrets: secretsOf(flags),
           sandboxId: flags.sandbox,
           workspaceId: flags.workspace,
           ttl: flagValue("--ttl", flags.ttl, (text) => durationFromMs(parseDuration(text))),
@@ -151,7 +161,7 @@ function lsCommand(host: CommandHost): Command {
 }
 
 function resetCommand(host: CommandHost): Command {
-  return graceOption(workerCommand("reset"))
+  return addSecretFlags(graceOption(workerCommand("reset")), SECRETS_OF)
     .description("Ends the worker's session of a type, makes another in its place, and prints its id.")
     .option("--config <json>", "its settings (default: those it had)")
     .argument("<type>", "the type")
@@ -160,11 +170,13 @@ function resetCommand(host: CommandHost): Command {
       examples("berth session reset bash", "berth session reset -w ann python --grace 5s"),
     )
     .action(
-      host.action(async (resourceType: string, flags: EndFlags) => {
+      host.action(async (resourceType: string, flags: ResetFlags) => {
+        const secrets = secretsOf(flags);
         const config = flags.config === undefined ? undefined : jsonObject("--config", flags.config);
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { io, interrupts } = host;
-          const request = { workerId: workerOf(flags, io.env), resourceType, config, grace: graceOf(flags) };
+          const workerId = workerOf(flags, io.env);
+          const request = { workerId, resourceType, config, secrets, grace: graceOf(flags) };
           const answer = await client.sessions.reinitializeSession(request, { signal: interrupts.signal });
           const { failure, newSessionId } = answer;
           if (flags.json) await writeJson(io.stdout, messageJson(ReinitializeSessionResponseSchema, answer));
@@ -204,6 +216,12 @@ function graceOption(command: Command): Command {
 
 function graceOf({ grace }: EndFlags) {
   return flagValue("--grace", grace, (text) => durationFromMs(parseDuration(text, { minMs: 0 })));
+}
+
+/** Undefined where no flag is about them. */
+function secretsOf({ secretEnv, redactSecrets }: SecretFlags) {
+  if (secretEnv === undefined && redactSecrets === undefined) return undefined;
+  return { env: keyValues("--secret-env", secretEnv), redact: redactSecrets };
 }
 
 /** Prints the ids of what went well, and what went wrong. */

@@ -10,19 +10,46 @@ const CHUNK_BYTES = 256 * 1024;
 /** Where the holes of a file are smaller in total, they are written as zeros, which every tar reads. */
 const MIN_HOLE_BYTES = 1024 * 1024;
 
+/** How a tar is rewritten. */
+interface RestateOptions {
+  /** The tool's owner, for the error for a tar that cannot be parsed. */
+  readonly whose: string;
+  /** Says of a name whether the entry is left out, with hard links to it. */
+  readonly isHidden: (name: ByteString) => boolean;
+}
+
 /**
  * Rewrites a tar that any tool made of the directory `.` in the standard dialect,
  * with names relative to the directory.
- * @param whose names the tool's owner in the error for a tar that cannot be parsed.
- * @throws `UNSUPPORTED` for such a tar.
+ * @throws `UNSUPPORTED` for a tar that cannot be parsed.
  */
-export function restateTar(chunks: AsyncIterable<Uint8Array>, whose: string): AsyncGenerator<Buffer> {
-  return restateItems(readTar(chunks), whose);
+export function restateTar(
+  chunks: AsyncIterable<Uint8Array>,
+  options: RestateOptions,
+): AsyncGenerator<Buffer> {
+  return restateItems(readTar(chunks), options);
 }
 
 /** {@link restateTar} of items that were already read. */
-export function restateItems(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {
-  return gather(restate(items, whose), CHUNK_BYTES);
+export function restateItems(
+  items: AsyncIterable<TarItem>,
+  { whose, isHidden }: RestateOptions,
+): AsyncGenerator<Buffer> {
+  return gather(restate(shown(items, isHidden), whose), CHUNK_BYTES);
+}
+
+async function* shown(
+  items: AsyncIterable<TarItem>,
+  isHidden: RestateOptions["isHidden"],
+): AsyncGenerator<TarItem> {
+  let isLeftOut = false;
+  for await (const item of items) {
+    if (item.type === "entry") {
+      const { name, kind, linkName } = item.entry;
+      isLeftOut = isHidden(name) || (kind === "hard-link" && isHidden(linkName));
+    }
+    if (!isLeftOut) yield item;
+  }
 }
 
 async function* restate(items: AsyncIterable<TarItem>, whose: string): AsyncGenerator<Buffer> {

@@ -2,6 +2,7 @@ import { posix } from "node:path";
 import { type BerthError, invalidArgument } from "../../base/errors.ts";
 import type { OutputStream, TerminalSize } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import type { Redaction } from "../redaction.ts";
 
 /** A command to run in a sandbox. */
 export interface JobRequest {
@@ -13,6 +14,8 @@ export interface JobRequest {
   readonly secretEnv?: Readonly<Record<string, string>>;
   /** Whether the values of its secrets are taken out of its output. */
   readonly redactSecrets?: boolean;
+  /** Takes what redacts its secrets, where there are any, before it starts: for output that a protocol divides. */
+  readonly onSecrets?: (redaction: Redaction) => void;
   /** Absolute. */
   readonly workingDir: string;
   /** Empty: the engine's default. */
@@ -98,6 +101,14 @@ export interface JobRunner {
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;
+}
+
+/** Variables of a sandbox without those that what runs in it sets itself. */
+export function withoutVariables<T>(
+  variables: Readonly<Record<string, T>>,
+  own: Readonly<Record<string, unknown>>,
+): Record<string, T> {
+  return Object.fromEntries(Object.entries(variables).filter(([name]) => !Object.hasOwn(own, name)));
 }
 
 /**

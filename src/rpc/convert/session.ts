@@ -11,13 +11,20 @@ import {
   type ToolCallResultSchema,
   type ToolMetaSchema,
   ViewSessionResponseSchema,
+  type SessionSecrets as WireSecrets,
 } from "../../../gen/ts/berth/v1/session_pb.js";
 import { BerthError, invalidArgument } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
 import type { Logger } from "../../base/logger.ts";
 import { internalError, toConnectError } from "../../server/error-conversion.ts";
 import { withEncoding } from "../../server/framing.ts";
-import type { RequestedSession, SessionResult, SessionState, SessionView } from "../../sessions/session.ts";
+import type {
+  RequestedSession,
+  SessionResult,
+  SessionSecrets,
+  SessionState,
+  SessionView,
+} from "../../sessions/session.ts";
 import type { BatchResult, ToolMeta, ToolReport } from "../../sessions/tool-runner.ts";
 import type { ViewEvent } from "../../sessions/viewer.ts";
 import {
@@ -27,6 +34,7 @@ import {
   msToDuration,
   msToTimestamp,
   optionalCallerId,
+  secretReferences,
 } from "../validate/fields.ts";
 import { encodeChunk } from "./file.ts";
 import { toWireStatus } from "./process.ts";
@@ -73,8 +81,14 @@ export function fromWireResource(field: string, resource: SessionResource): Requ
     customName,
     workspaceId,
     ttlMs: ttl(`${field}.ttl`, resource.ttl),
+    secrets: fromWireSecrets(`${field}.secrets`, resource.secrets),
     sandbox: sandboxId === undefined ? undefined : { sandboxId, ...(generation > 0 && { generation }) },
   };
+}
+
+/** Reads which secrets a session is to have. @param field of the request, for errors. */
+export function fromWireSecrets(field: string, secrets: WireSecrets | undefined): SessionSecrets | undefined {
+  return secrets && { env: secretReferences(`${field}.env`, secrets.env), redact: secrets.redact };
 }
 
 function ttl(field: string, duration: Duration | undefined): number | undefined {
@@ -91,6 +105,7 @@ export function toWireSession(view: SessionView): MessageInitShape<typeof Sessio
     ...view,
     status: STATES[view.state],
     config: view.config as WireObject,
+    secrets: view.secrets && { env: { ...view.secrets.env }, redact: view.secrets.redact },
     ttl: msToDuration(view.ttlMs),
     createTime: msToTimestamp(view.createTimeMs),
     lastUsedTime: msToTimestamp(view.lastUsedTimeMs),

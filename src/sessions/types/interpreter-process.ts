@@ -4,6 +4,7 @@ import type { Logger } from "../../base/logger.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import type { ProcessControl, Shells } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/record.ts";
+import type { Redaction } from "../../processes/redaction.ts";
 import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
@@ -36,6 +37,10 @@ export interface InterpreterLanguage {
 export interface InterpreterPlace {
   readonly sessionId: string;
   readonly env: Readonly<Record<string, string>>;
+  /** Variables with names of secrets; over `env`. */
+  readonly secretEnv: Readonly<Record<string, string>>;
+  /** Whether their values are taken out of what executions write. */
+  readonly redactSecrets: boolean;
   readonly workingDir: string;
 }
 
@@ -85,6 +90,8 @@ export class InterpreterProcess {
   readonly #sandbox: LeasedSandbox;
   readonly #place: InterpreterPlace;
   readonly #job: Job;
+  /** Undefined: it has no secrets. */
+  readonly #redaction: Redaction | undefined;
   readonly #held: OutputChannel[] = [];
   #channel: OutputChannel;
   #channelHeld = false;
@@ -106,12 +113,14 @@ export class InterpreterProcess {
     sandbox: LeasedSandbox,
     place: InterpreterPlace,
     job: Job,
+    redaction: Redaction | undefined,
   ) {
     this.#host = host;
     this.#language = language;
     this.#sandbox = sandbox;
     this.#place = place;
     this.#job = job;
+    this.#redaction = redaction;
     this.#channel = new OutputChannel(job, language.pipes);
     job.end.then((end) => {
       this.#end = end;
@@ -132,11 +141,15 @@ export class InterpreterProcess {
   ): Promise<InterpreterProcess> {
     let started: InterpreterProcess | undefined;
     const early: [OutputStream, Buffer][] = [];
-    const { env, workingDir } = place;
+    const { env, secretEnv, workingDir } = place;
+    let redaction: Redaction | undefined;
+    const onSecrets = (found: Redaction): void => {
+      redaction = found;
+    };
     const job = await host.runner.start(
       sandbox,
       {
-        ...{ argv: language.argv, env, secretEnv: sandbox.spec.secretEnv, workingDir },
+        ...{ argv: language.argv, env, secretEnv, onSecrets, workingDir },
         ...{ user: sandbox.user, stdin: true, terminal: undefined },
       },
       (stream, chunk) => {
@@ -145,7 +158,7 @@ export class InterpreterProcess {
       },
       signal,
     );
-    started = new InterpreterProcess(host, language, sandbox, place, job);
+    started = new InterpreterProcess(host, language, sandbox, place, job, redaction);
     try {
       await started.#boot(early, signal);
       return started;
@@ -160,6 +173,11 @@ export class InterpreterProcess {
     return this.#end === undefined && this.#closing === undefined;
   }
 
+  /** Takes secrets out of a text that it returned, where that was asked for. */
+  redacted(text: string): string {
+    return this.#place.redactSecrets && this.#redaction ? this.#redaction.text(text) : text;
+  }
+
   /** Runs code, one execution at a time. @throws `SESSION_LOST` where it ran out of memory, else the engine's error where it was lost. */
   async run(code: string, bounds: ExecutionBounds): Promise<ExecutionOutcome> {
     const channel = await this.#freeChannel(bounds.stop).catch(async (error: unknown) => {
@@ -168,18 +186,23 @@ export class InterpreterProcess {
       if (this.#emptying !== undefined && bounds.stop.aborted) await this.close(false);
       throw error;
     });
-    const execution = new Execution((stream, chunk) => {
+    const pass = (stream: OutputStream, chunk: Buffer): void => {
       const wait = bounds.output(stream, chunk);
       if (wait === undefined) return;
       channel.job.pause();
       wait.then(() => {
         if (channel.taker !== undefined) channel.job.resume();
       });
-    });
+    };
+    // Not the job's whole output: what may begin a secret is held back, and an end must not be.
+    const redacted = this.#place.redactSecrets ? this.#redaction?.output(pass) : undefined;
+    const execution = new Execution(redacted?.data ?? pass);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     try {
       this.#write(this.#language.run(code, execution.nonce, channel));
-      return await this.#follow(execution, channel, bounds.stop);
+      const outcome = await this.#follow(execution, channel, bounds.stop);
+      redacted?.end();
+      return outcome;
     } finally {
       channel.taker = undefined;
     }
@@ -202,9 +225,12 @@ export class InterpreterProcess {
 
   async #boot(early: readonly [OutputStream, Buffer][], signal: AbortSignal): Promise<void> {
     let said = "";
-    const execution = new Execution((_, chunk) => {
+    const hear = (_: OutputStream, chunk: Buffer): void => {
       said = (said + chunk.toString()).slice(-500);
-    });
+    };
+    // It goes into an error, which never has a secret.
+    const heard = this.#redaction?.output(hear);
+    const execution = new Execution(heard?.data ?? hear);
     const channel = this.#channel;
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     for (const [stream, chunk] of early) execution.data(stream, chunk);
@@ -214,6 +240,7 @@ export class InterpreterProcess {
       execution.end,
       this.#job.end.then((end) => {
         execution.flush();
+        heard?.end();
         return startFailure(this.#language.argv[0] ?? "", end, said);
       }),
     ]);

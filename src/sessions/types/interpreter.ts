@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { abortError } from "../../base/errors.ts";
 import type { JsonObject } from "../../base/json.ts";
-import { resolveWorkingDir } from "../../processes/shell/job.ts";
+import { resolveWorkingDir, withoutVariables } from "../../processes/shell/job.ts";
 import type { Attachment, SessionBackend, SessionHost, ToolCall } from "../backend.ts";
 import { CollectedOutput } from "./collected-output.ts";
 import { baseConfig, cwdConfig, envConfig } from "./common.ts";
@@ -27,7 +27,7 @@ export interface Executed {
 export function startInterpreter(
   host: InterpreterHost,
   language: InterpreterLanguage,
-  { sandbox, sessionId }: SessionHost,
+  { sandbox, sessionId, secrets }: SessionHost,
   config: z.output<typeof interpreterConfig>,
   env: Readonly<Record<string, string>>,
   signal: AbortSignal,
@@ -35,6 +35,8 @@ export function startInterpreter(
   const place = {
     sessionId,
     env: { ...sandbox.spec.env, ...env, ...config.env },
+    secretEnv: { ...withoutVariables(sandbox.spec.secretEnv, config.env ?? {}), ...secrets?.env },
+    redactSecrets: secrets?.redact ?? false,
     workingDir: resolveWorkingDir(sandbox.spec.workingDir, config.cwd),
   };
   return InterpreterProcess.start(host, language, sandbox, place, signal);
@@ -54,6 +56,11 @@ export abstract class InterpreterBackend implements SessionBackend {
 
   cleanup(sandboxEnds: boolean): Promise<void> {
     return this.#process.close(sandboxEnds);
+  }
+
+  /** Takes secrets out of what it returns beside its output, where that was asked for. */
+  protected redacted(text: string): string {
+    return this.#process.redacted(text);
   }
 
   protected async execute(code: string, call: ToolCall): Promise<Executed> {

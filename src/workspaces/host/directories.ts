@@ -1,5 +1,6 @@
 import { chmod, lstat, mkdir, readdir, rename, rmdir } from "node:fs/promises";
 import path from "node:path";
+import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
@@ -174,9 +175,13 @@ export class WorkspaceDirectories {
     return onDisk(() => sweepDirectory(this.#tools, directory, isLeftBehind, signal));
   }
 
-  /** Streams the directory as a tar. */
-  export(name: WorkspaceName, signal: AbortSignal): AsyncIterable<Buffer> {
-    return exportDirectory(this.#tools, this.#layout.pathOf(name), signal);
+  /** Streams the directory as a tar, without what `isHidden` accepts. */
+  export(
+    name: WorkspaceName,
+    isHidden: (name: ByteString) => boolean,
+    signal: AbortSignal,
+  ): AsyncIterable<Buffer> {
+    return exportDirectory(this.#tools, this.#layout.pathOf(name), isHidden, signal);
   }
 
   /** Takes a tar, checks it and unpacks it, not into the workspace yet. @throws `ARCHIVE_REJECTED`. */

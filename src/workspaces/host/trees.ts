@@ -1,5 +1,6 @@
 import { rename } from "node:fs/promises";
 import path from "node:path";
+import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import { complaintsOf, LAST_CODE_OF_TAR, restateTar } from "../../files/tar/restate.ts";
 import { codeOf } from "./disk-errors.ts";
@@ -80,13 +81,17 @@ export async function measureDirectory(
   }
 }
 
-/** Streams a directory that sandboxes write to as a tar of the standard dialect. Follows no link, opens no FIFO. */
+/**
+ * Streams a directory that sandboxes write to as a tar of the standard dialect, without what `isHidden` accepts.
+ * Follows no link, opens no FIFO.
+ */
 export async function* exportDirectory(
   tools: Tools,
   directory: string,
+  isHidden: (name: ByteString) => boolean,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  yield* restateTar(archive(tools, directory, signal), "the server");
+  yield* restateTar(archive(tools, directory, signal), { whose: "the server", isHidden });
 }
 
 async function* archive(tools: Tools, directory: string, signal: AbortSignal): AsyncGenerator<Buffer> {

@@ -54,12 +54,14 @@ async function certificate(name: string): Promise<void> {
 beforeAll(async () => {
   directory = await mkdtemp(path.join(tmpdir(), "berth-python-"));
   await Promise.all([certificate("own"), certificate("other")]);
+  const secrets = path.join(directory, "secrets.yaml");
+  await writeFile(secrets, "secrets: {key: hunter22}", { mode: 0o600 });
   const tls = {
     BERTH_TLS_CERT: path.join(directory, "own.pem"),
     BERTH_TLS_KEY: path.join(directory, "own.key"),
   };
   [service, secure] = await Promise.all([
-    ServeProcess.start([], { BERTH_ENGINE: "bubblewrap" }),
+    ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", BERTH_SECRETS: secrets }),
     ServeProcess.start([], { BERTH_ENGINE: "bubblewrap", ...tls }),
   ]);
 });

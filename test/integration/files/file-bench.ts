@@ -234,7 +234,7 @@ export async function refusal(work: Promise<unknown> | AsyncIterable<unknown>): 
     if (error instanceof BerthError) return error;
     throw error;
   }
-  throw new Error("the operation was not refused");
+  throw new Error("the call did not fail");
 }
 
 /** The images that sandboxes are tried on: coreutils and dash, busybox; as root and as somebody else. */

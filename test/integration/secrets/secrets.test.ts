@@ -5,6 +5,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { Berth } from "../../../clients/typescript/src/node.ts";
 import { startTestApp, type TestApp } from "../../support/app.ts";
 import { type Client, failureOf } from "../../support/client.ts";
+import { writeSecrets } from "../../support/secrets.ts";
 import { newDataDir, type TestSettings } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
 
@@ -15,12 +16,8 @@ afterEach(async () => {
 
 const directory = mkdtempSync(path.join(newDataDir(), "secrets-"));
 
-function secretsFile(secrets: Readonly<Record<string, string>>, name = "secrets.yaml"): string {
-  const file = path.join(directory, name);
-  writeFileSync(`${file}.new`, JSON.stringify({ secrets }), { mode: 0o600 });
-  renameSync(`${file}.new`, file);
-  return file;
-}
+const secretsFile = (secrets: Readonly<Record<string, string>>): string =>
+  writeSecrets(path.join(directory, "secrets.yaml"), secrets);
 
 async function serve(settings: TestSettings): Promise<TestApp> {
   const running = await startTestApp({ engine: "bubblewrap", ...settings });

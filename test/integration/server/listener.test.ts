@@ -136,7 +136,8 @@ describe("slow clients", () => {
     const { socket, closed, received } = await rawConnection(t.port);
     socket.write(`POST ${PATH} HTTP/1.1\r\nhost: localhost\r\n`);
     const drip = setInterval(() => socket.write("x: y\r\n"), 50);
-    await closed;
+    const tooLate = sleep(SOON_MS, "open", { ref: false });
+    expect(await Promise.race([closed.then(() => "closed"), tooLate])).toBe("closed");
     clearInterval(drip);
     // What is still on its way to a server that closes makes the reset overtake the answer.
     expect(received()).toMatch(/^(HTTP\/1.1 408|$)/);
@@ -235,7 +236,7 @@ test("a client is told how many calls it may make at once, and waits with more",
   const calls = Array.from({ length: 8 }, () =>
     client.unary(getStats, {}, { header: { "x-test": "sleep 100" } }),
   );
-  await eventually(() => t.record.unary === 3);
+  await eventually(() => t.record.unary >= 3);
   await sleep(50);
   expect(t.record.unary).toBe(3);
   await Promise.all(calls);

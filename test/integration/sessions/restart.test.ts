@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestApp } from "../../support/app.ts";
+import { writeSecrets } from "../../support/secrets.ts";
 import { Worker } from "../../support/worker.ts";
 
 let dataDir = "";
@@ -14,10 +15,15 @@ afterAll(() => rm(dataDir, { recursive: true, force: true }));
 
 // Sandboxes of bubblewrap end with the service, so there it has only the second half.
 test("over a restart a session goes on in its sandbox, begun anew; one without its sandbox says that it is lost", async () => {
-  const first = await startTestApp({ dataDir, leaveSandboxes: true });
+  const secrets = writeSecrets(path.join(dataDir, "secrets.yaml"), { key: "hush" });
+  const first = await startTestApp({ dataDir, secrets, leaveSandboxes: true });
   const stays = new Worker(first.client, "stays");
   const lost = new Worker(first.client, "lost");
-  const { session } = await stays.create("bash", { env: { GREETING: "hi" } });
+  const { session } = await stays.create(
+    "bash",
+    { env: { GREETING: "hi" } },
+    { secrets: { env: { S: "key" }, redact: true } },
+  );
   await stays.create("files", undefined, { sandbox_id: session?.sandbox_id });
   const gone = (await lost.create("bash")).session;
   await stays.bash("x=1; echo kept > file");
@@ -26,13 +32,13 @@ test("over a restart a session goes on in its sandbox, begun anew; one without i
   first.client.close();
   await first.app.stop();
 
-  const second = await startTestApp({ dataDir, instance: first.instance });
+  const second = await startTestApp({ dataDir, secrets, instance: first.instance });
   try {
     const again = new Worker(second.client, "stays");
     expect((await again.list()).map(({ session_id: id }) => id)).toContain(session?.session_id);
-    const answer = await again.execute("bash:run", { command: "cat file; echo [$x] $GREETING" });
+    const answer = await again.execute("bash:run", { command: "cat file; echo [$x] $GREETING ${#S} $S" });
     expect(answer).toMatchObject({
-      data: { stdout: "kept\n[] hi\n", session_restarted: true },
+      data: { stdout: "kept\n[] hi 4 [redacted]\n", session_restarted: true },
       meta: { session_id: session?.session_id, temporary_session: false },
     });
     expect(await again.bash("true")).toMatchObject({ session_restarted: false });

@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import { chmod, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import https from "node:https";
 import path from "node:path";
@@ -11,6 +12,10 @@ import { eventually } from "../../support/eventually.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { newDataDir, testSettings } from "../../support/settings.ts";
 import { clientWith, TokensFile } from "../../support/tokens.ts";
+import { followTurns } from "../../support/turns.ts";
+
+/** As many as a file may hold. */
+const MAX_TOKENS = 4000;
 
 const open: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -160,6 +165,44 @@ describe("a change of the file", () => {
       expect(await isIn(client)).toBe(true);
     },
   );
+
+  test("to as many tokens as there may be holds the event loop for no more than 100 ms", {
+    timeout: 60_000,
+  }, async () => {
+    const file = new TokensFile();
+    const token = await file.add("acme");
+    const running = await serve(file.path);
+    const client = connect(running, token);
+    const text = await readFile(file.path, "utf8");
+    const more = Array.from({ length: MAX_TOKENS - 1 }, (_, at) => {
+      const id = `many${at.toString(36).padStart(6, "0")}`;
+      return `  - id: ${id}\n    tenant: acme\n    scope: user\n    sha256: ${hash("sha256", id)}\n`;
+    });
+    const large = `${file.path}.large`;
+    const read = (tokens: number) =>
+      running.log.lines.some(
+        ({ message, fields }) => message === "tokens read again" && fields.tokens === tokens,
+      );
+    // Before the first reload, what it takes to load is not there yet; the second time, it is.
+    for (const left of [0, 1]) {
+      await writeFile(large, text + more.slice(left).join(""), { mode: 0o600 });
+      const turns = followTurns();
+      await rename(large, file.path);
+      try {
+        await eventually(() => read(MAX_TOKENS - left), { timeoutMs: 20_000 });
+      } finally {
+        const longest = Math.max(...turns());
+        expect(longest).toBeLessThan(100);
+      }
+    }
+    expect(await isIn(client)).toBe(true);
+    await writeFile(large, `${text}${more.join("")}nonsense`, { mode: 0o600 });
+    await rename(large, file.path);
+    await eventually(() => running.log.errors.length === 1, { timeoutMs: 20_000 });
+    const line = text.split("\n").length + more.length * 4;
+    expect(String(running.log.errors[0]?.fields.problem)).toContain(`${file.path}:${line}:`);
+    expect(await isIn(client)).toBe(true);
+  });
 
   test("is taken up however it comes: by a rename, in place, and behind symbolic links", {
     timeout: 60_000,

@@ -15,7 +15,7 @@ test("cases have names of their own, in every area", () => {
   for (const list of Object.values(SECURITY_CASES)) expect(list.length).toBeGreaterThan(0);
 });
 
-describe.each(cases)("$name", ({ tests, defects }) => {
+describe.each(cases)("$name", ({ tests, defects, reason }) => {
   test("is proven by tests that exist", () => {
     expect(tests.length).toBeGreaterThan(0);
     for (const { file, title, row } of tests) {
@@ -29,7 +29,9 @@ describe.each(cases)("$name", ({ tests, defects }) => {
     }
   });
 
-  test("was seen to fail without its defence, where that is named", () => {
+  test("was seen to fail without its defence, or says why that cannot be", () => {
     for (const name of defects) expect(known, name).toContain(name);
+    if (defects.length === 0) expect(reason, "name a defect, or the reason why there is none").toMatch(/\w/);
+    else expect(reason).toBeUndefined();
   });
 });

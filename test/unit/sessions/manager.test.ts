@@ -148,7 +148,7 @@ describe("create", () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     const asked = { resourceType: "shell", config: undefined, customName: "", workspaceId: "" };
-    const more = { ...asked, sandbox: undefined, ttlMs: undefined };
+    const more = { ...asked, sandbox: undefined, ttlMs: undefined, secrets: undefined };
     const bob = await bench.sessions.create(OWNER, "bob", [more], never);
     const stranger = await bench.sessions.create("somebody else", WORKER, [more], never);
     expect([...bob, ...stranger].map(({ status }) => status)).toEqual(["CREATED", "CREATED"]);
@@ -302,7 +302,7 @@ describe("reinitialize", () => {
   const reinitialize = (
     bench: SessionBench,
     config?: { readonly [name: string]: string | number | boolean },
-  ) => bench.sessions.reinitialize(keyOf("shell"), config, undefined, never);
+  ) => bench.sessions.reinitialize(keyOf("shell"), { config, secrets: undefined }, undefined, never);
 
   test("replaces a session by one of the same name, config and time to live", async () => {
     const bench = await SessionBench.start();

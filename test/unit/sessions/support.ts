@@ -253,6 +253,7 @@ export class SessionBench {
       sandbox: undefined,
       workspaceId: "",
       ttlMs: undefined,
+      secrets: undefined,
       ...more,
     }));
     return this.sessions.create(OWNER, WORKER, asked, signal);

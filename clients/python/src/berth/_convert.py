@@ -344,6 +344,9 @@ def session(given: session_pb2.Session) -> types.SessionInfo:
         expire_time=time(given.expire_time),
         active_calls=given.active_calls,
         owner=given.owner,
+        secrets=types.SessionSecrets(dict(given.secrets.env), given.secrets.redact)
+        if given.HasField("secrets")
+        else None,
     )
 
 
@@ -356,7 +359,13 @@ def resource_message(given: types.SessionResource) -> session_pb2.SessionResourc
         sandbox_id=given.sandbox_id,
         workspace_id=given.workspace_id,
         ttl=duration(given.ttl),
+        secrets=secrets_message(given.secrets),
     )
+
+
+def secrets_message(given: types.SessionSecrets | None) -> session_pb2.SessionSecrets | None:
+    """The secrets that a session is to have, for the wire."""
+    return None if given is None else session_pb2.SessionSecrets(env=given.env, redact=given.redact)
 
 
 def session_results(given: Sequence[session_pb2.SessionResult]) -> list[types.SessionResult]:

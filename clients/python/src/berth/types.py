@@ -393,6 +393,18 @@ class SessionInfo:
     expire_time: datetime | None
     active_calls: int
     owner: str
+    #: None where it was made without.
+    secrets: SessionSecrets | None = None
+
+
+@dataclass(frozen=True)
+class SessionSecrets:
+    """Secrets in the environment of a "bash", "python" or "code" session."""
+
+    #: Variables with the names of the service's secrets that are their values.
+    env: Mapping[str, str]
+    #: Whether those values are replaced by "[redacted]" in what tools return.
+    redact: bool = False
 
 
 @dataclass(frozen=True)
@@ -409,6 +421,7 @@ class SessionResource:
     workspace_id: str = ""
     #: Seconds it lives after its last call or refresh. Default 300.
     ttl: float | None = None
+    secrets: SessionSecrets | None = None
 
 
 @dataclass(frozen=True)

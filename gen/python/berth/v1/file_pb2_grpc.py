@@ -138,8 +138,8 @@ class FileServiceServicer(object):
 
     def ListDirectory(self, request, context):
         """ListDirectory lists the entries of a directory in byte order of their names,
-        "." and ".." left out. Entries that come or go between two pages may be
-        missed; none is listed twice.
+        "." and ".." left out, and so is what a write has under way. Entries that
+        come or go between two pages may be missed; none is listed twice.
 
         Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
         (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.

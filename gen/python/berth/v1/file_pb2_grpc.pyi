@@ -64,8 +64,8 @@ class FileServiceStub:
     """
     ListDirectory: _grpc.UnaryUnaryMultiCallable[_file_pb2.ListDirectoryRequest, _file_pb2.ListDirectoryResponse]
     """ListDirectory lists the entries of a directory in byte order of their names,
-    "." and ".." left out. Entries that come or go between two pages may be
-    missed; none is listed twice.
+    "." and ".." left out, and so is what a write has under way. Entries that
+    come or go between two pages may be missed; none is listed twice.
 
     Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
     (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.
@@ -222,8 +222,8 @@ class FileServiceAsyncStub(FileServiceStub):
     """
     ListDirectory: _aio.UnaryUnaryMultiCallable[_file_pb2.ListDirectoryRequest, _file_pb2.ListDirectoryResponse]  # type: ignore[assignment]
     """ListDirectory lists the entries of a directory in byte order of their names,
-    "." and ".." left out. Entries that come or go between two pages may be
-    missed; none is listed twice.
+    "." and ".." left out, and so is what a write has under way. Entries that
+    come or go between two pages may be missed; none is listed twice.
 
     Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
     (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.
@@ -389,8 +389,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_file_pb2.ListDirectoryResponse, _abc.Awaitable[_file_pb2.ListDirectoryResponse]]:
         """ListDirectory lists the entries of a directory in byte order of their names,
-        "." and ".." left out. Entries that come or go between two pages may be
-        missed; none is listed twice.
+        "." and ".." left out, and so is what a write has under way. Entries that
+        come or go between two pages may be missed; none is listed twice.
 
         Errors: INVALID_ARGUMENT for a bad page size or token; NOT_FOUND
         (FILE_NOT_FOUND); FAILED_PRECONDITION (FILE_KIND) when it is not a directory.

@@ -97,6 +97,66 @@ SESSION_RESULT_STATUS_FAILED: SessionResultStatus.ValueType  # 7
 Global___SessionResultStatus: _TypeAlias = SessionResultStatus  # noqa: Y015
 
 @_typing.final
+class SessionSecrets(_message.Message):
+    """SessionSecrets gives a session secrets of the server by their names: "bash"
+    and "python" sessions have them in the environment of the interpreter, "code"
+    sessions in that of every program. Other types take none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ENV_FIELD_NUMBER: _builtins.int
+    REDACT_FIELD_NUMBER: _builtins.int
+    redact: _builtins.bool
+    """Whether the values of the secrets in its environment, the sandbox's among
+    them, are replaced by "[redacted]" in what tools return: in output, also as
+    it comes, and in texts such as results, tracebacks and directories, but not
+    in pictures. Output that may be the beginning of a secret is held back until
+    it is known. Default false.
+    """
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables whose values are secrets of the server: the variable's
+        name, and the name of the secret. Over the config's env and the sandbox's
+        own. The value is put in when the interpreter starts, also when it is
+        restarted, and stored nowhere.
+        """
+
+    def __init__(
+        self,
+        *,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        redact: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["env", b"env", "redact", b"redact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionSecrets: _TypeAlias = SessionSecrets  # noqa: Y015
+
+@_typing.final
 class SessionResource(_message.Message):
     """SessionResource asks for one session."""
 
@@ -109,6 +169,7 @@ class SessionResource(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     resource_type: _builtins.str
     """The type: "bash", "python", "vm", "browser", "files", or another that
     ListTools names. Required.
@@ -139,6 +200,10 @@ class SessionResource(_message.Message):
         --session-ttl (300 s). At most 24 days.
         """
 
+    @_builtins.property
+    def secrets(self) -> Global___SessionSecrets:
+        """Secrets in its environment. Default: those of its sandbox, not redacted."""
+
     def __init__(
         self,
         *,
@@ -149,10 +214,11 @@ class SessionResource(_message.Message):
         generation: _builtins.int = ...,
         workspace_id: _builtins.str = ...,
         ttl: _duration_pb2.Duration | None = ...,
+        secrets: Global___SessionSecrets | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "secrets", b"secrets", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "custom_name", b"custom_name", "generation", b"generation", "resource_type", b"resource_type", "sandbox_id", b"sandbox_id", "ttl", b"ttl", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "custom_name", b"custom_name", "generation", b"generation", "resource_type", b"resource_type", "sandbox_id", b"sandbox_id", "secrets", b"secrets", "ttl", b"ttl", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -179,6 +245,7 @@ class Session(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     ACTIVE_CALLS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Its id: its name, "_" and 8 hexadecimal digits."""
     name: _builtins.str
@@ -223,6 +290,12 @@ class Session(_message.Message):
         view is open.
         """
 
+    @_builtins.property
+    def secrets(self) -> Global___SessionSecrets:
+        """Which secrets are in its environment: their names. Unset where it was made
+        without.
+        """
+
     def __init__(
         self,
         *,
@@ -241,10 +314,11 @@ class Session(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         active_calls: _builtins.int = ...,
         owner: _builtins.str = ...,
+        secrets: Global___SessionSecrets | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "create_time", b"create_time", "expire_time", b"expire_time", "last_used_time", b"last_used_time", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "create_time", b"create_time", "expire_time", b"expire_time", "last_used_time", b"last_used_time", "secrets", b"secrets", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_calls", b"active_calls", "config", b"config", "create_time", b"create_time", "custom_name", b"custom_name", "expire_time", b"expire_time", "last_used_time", b"last_used_time", "name", b"name", "owner", b"owner", "resource_type", b"resource_type", "sandbox_id", b"sandbox_id", "session_id", b"session_id", "status", b"status", "ttl", b"ttl", "worker_id", b"worker_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_calls", b"active_calls", "config", b"config", "create_time", b"create_time", "custom_name", b"custom_name", "expire_time", b"expire_time", "last_used_time", b"last_used_time", "name", b"name", "owner", b"owner", "resource_type", b"resource_type", "sandbox_id", b"sandbox_id", "secrets", b"secrets", "session_id", b"session_id", "status", b"status", "ttl", b"ttl", "worker_id", b"worker_id", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -912,6 +986,7 @@ class ReinitializeSessionRequest(_message.Message):
     RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
     GRACE_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; see CreateSandboxRequest. Optional."""
     worker_id: _builtins.str
@@ -922,7 +997,8 @@ class ReinitializeSessionRequest(_message.Message):
     def config(self) -> _struct_pb2.Struct:
         """The settings to have; they replace all present ones. Unset: the present ones.
         A custom_name in it is the new one. What else the session was created with
-        (custom name, sandbox_id, workspace and TTL) stays as it is.
+        (custom name, sandbox_id, workspace and TTL) stays as it is; for secrets, see
+        there.
         """
 
     @_builtins.property
@@ -930,6 +1006,10 @@ class ReinitializeSessionRequest(_message.Message):
         """How long calls under way may still run before they are ended. Unset: the
         server's default (5 s). Zero ends them at once.
         """
+
+    @_builtins.property
+    def secrets(self) -> Global___SessionSecrets:
+        """The secrets to have; they replace all present ones. Unset: the present ones."""
 
     def __init__(
         self,
@@ -939,10 +1019,11 @@ class ReinitializeSessionRequest(_message.Message):
         resource_type: _builtins.str = ...,
         config: _struct_pb2.Struct | None = ...,
         grace: _duration_pb2.Duration | None = ...,
+        secrets: Global___SessionSecrets | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "grace", b"grace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "grace", b"grace", "secrets", b"secrets"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "grace", b"grace", "request_id", b"request_id", "resource_type", b"resource_type", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "grace", b"grace", "request_id", b"request_id", "resource_type", b"resource_type", "secrets", b"secrets", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -105,8 +105,9 @@ class SessionServiceServicer(object):
         resource that fails is reported in its result and the others go on: the call
         itself then still succeeds.
 
-        A result's failure is INVALID_ARGUMENT for an unknown type or a bad config;
-        NOT_FOUND (SANDBOX_NOT_FOUND, WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
+        A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
+        or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+        WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
         (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
         as SandboxService.CreateSandbox.
 
@@ -129,7 +130,8 @@ class SessionServiceServicer(object):
         metadata. The next call then starts another one in the same sandbox.
 
         Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-        have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
+        have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
+        restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
         RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
         session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
         ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
@@ -203,8 +205,9 @@ class SessionServiceServicer(object):
         When the new session cannot be made, the response says why, with status
         FAILED; the old one is gone and no session of the type remains.
 
-        Errors: INVALID_ARGUMENT for an unknown type or a bad config, before the old
-        session is touched; ALREADY_EXISTS (REQUEST_ID_REUSED).
+        Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
+        type takes none of, before the old session is touched; ALREADY_EXISTS
+        (REQUEST_ID_REUSED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,8 +55,9 @@ class SessionServiceStub:
     resource that fails is reported in its result and the others go on: the call
     itself then still succeeds.
 
-    A result's failure is INVALID_ARGUMENT for an unknown type or a bad config;
-    NOT_FOUND (SANDBOX_NOT_FOUND, WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
+    A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
+    or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+    WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
     (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
     as SandboxService.CreateSandbox.
 
@@ -75,7 +76,8 @@ class SessionServiceStub:
     metadata. The next call then starts another one in the same sandbox.
 
     Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-    have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
+    have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
+    restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
     RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
     session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
     ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
@@ -129,8 +131,9 @@ class SessionServiceStub:
     When the new session cannot be made, the response says why, with status
     FAILED; the old one is gone and no session of the type remains.
 
-    Errors: INVALID_ARGUMENT for an unknown type or a bad config, before the old
-    session is touched; ALREADY_EXISTS (REQUEST_ID_REUSED).
+    Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
+    type takes none of, before the old session is touched; ALREADY_EXISTS
+    (REQUEST_ID_REUSED).
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """ListSessions lists sessions that have not expired, newest first. Temporary
@@ -181,8 +184,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     resource that fails is reported in its result and the others go on: the call
     itself then still succeeds.
 
-    A result's failure is INVALID_ARGUMENT for an unknown type or a bad config;
-    NOT_FOUND (SANDBOX_NOT_FOUND, WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
+    A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
+    or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+    WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
     (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
     as SandboxService.CreateSandbox.
 
@@ -201,7 +205,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     metadata. The next call then starts another one in the same sandbox.
 
     Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-    have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
+    have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
+    restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
     RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
     session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
     ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
@@ -255,8 +260,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     When the new session cannot be made, the response says why, with status
     FAILED; the old one is gone and no session of the type remains.
 
-    Errors: INVALID_ARGUMENT for an unknown type or a bad config, before the old
-    session is touched; ALREADY_EXISTS (REQUEST_ID_REUSED).
+    Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
+    type takes none of, before the old session is touched; ALREADY_EXISTS
+    (REQUEST_ID_REUSED).
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """ListSessions lists sessions that have not expired, newest first. Temporary
@@ -310,8 +316,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         resource that fails is reported in its result and the others go on: the call
         itself then still succeeds.
 
-        A result's failure is INVALID_ARGUMENT for an unknown type or a bad config;
-        NOT_FOUND (SANDBOX_NOT_FOUND, WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
+        A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
+        or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+        WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
         (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
         as SandboxService.CreateSandbox.
 
@@ -336,7 +343,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         metadata. The next call then starts another one in the same sandbox.
 
         Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-        have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
+        have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
+        restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
         RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
         session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
         ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
@@ -420,8 +428,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         When the new session cannot be made, the response says why, with status
         FAILED; the old one is gone and no session of the type remains.
 
-        Errors: INVALID_ARGUMENT for an unknown type or a bad config, before the old
-        session is touched; ALREADY_EXISTS (REQUEST_ID_REUSED).
+        Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
+        type takes none of, before the old session is touched; ALREADY_EXISTS
+        (REQUEST_ID_REUSED).
         """
 
     @_abc_1.abstractmethod

@@ -14,6 +14,42 @@ import type { ExitStatus, Keepalive, OutputStream } from "./process_pb.js";
 export declare const file_berth_v1_session: GenFile;
 
 /**
+ * SessionSecrets gives a session secrets of the server by their names: "bash"
+ * and "python" sessions have them in the environment of the interpreter, "code"
+ * sessions in that of every program. Other types take none.
+ *
+ * @generated from message berth.v1.SessionSecrets
+ */
+export declare type SessionSecrets = Message<"berth.v1.SessionSecrets"> & {
+  /**
+   * Environment variables whose values are secrets of the server: the variable's
+   * name, and the name of the secret. Over the config's env and the sandbox's
+   * own. The value is put in when the interpreter starts, also when it is
+   * restarted, and stored nowhere.
+   *
+   * @generated from field: map<string, string> env = 1;
+   */
+  env: { [key: string]: string };
+
+  /**
+   * Whether the values of the secrets in its environment, the sandbox's among
+   * them, are replaced by "[redacted]" in what tools return: in output, also as
+   * it comes, and in texts such as results, tracebacks and directories, but not
+   * in pictures. Output that may be the beginning of a secret is held back until
+   * it is known. Default false.
+   *
+   * @generated from field: bool redact = 2;
+   */
+  redact: boolean;
+};
+
+/**
+ * Describes the message berth.v1.SessionSecrets.
+ * Use `create(SessionSecretsSchema)` to create a new message.
+ */
+export declare const SessionSecretsSchema: GenMessage<SessionSecrets>;
+
+/**
  * SessionResource asks for one session.
  *
  * @generated from message berth.v1.SessionResource
@@ -73,6 +109,13 @@ export declare type SessionResource = Message<"berth.v1.SessionResource"> & {
    * @generated from field: google.protobuf.Duration ttl = 7;
    */
   ttl?: Duration | undefined;
+
+  /**
+   * Secrets in its environment. Default: those of its sandbox, not redacted.
+   *
+   * @generated from field: berth.v1.SessionSecrets secrets = 8;
+   */
+  secrets?: SessionSecrets | undefined;
 };
 
 /**
@@ -193,6 +236,14 @@ export declare type Session = Message<"berth.v1.Session"> & {
    * @generated from field: string owner = 15;
    */
   owner: string;
+
+  /**
+   * Which secrets are in its environment: their names. Unset where it was made
+   * without.
+   *
+   * @generated from field: berth.v1.SessionSecrets secrets = 16;
+   */
+  secrets?: SessionSecrets | undefined;
 };
 
 /**
@@ -921,7 +972,8 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
   /**
    * The settings to have; they replace all present ones. Unset: the present ones.
    * A custom_name in it is the new one. What else the session was created with
-   * (custom name, sandbox_id, workspace and TTL) stays as it is.
+   * (custom name, sandbox_id, workspace and TTL) stays as it is; for secrets, see
+   * there.
    *
    * @generated from field: google.protobuf.Struct config = 4;
    */
@@ -934,6 +986,13 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
    * @generated from field: google.protobuf.Duration grace = 5;
    */
   grace?: Duration | undefined;
+
+  /**
+   * The secrets to have; they replace all present ones. Unset: the present ones.
+   *
+   * @generated from field: berth.v1.SessionSecrets secrets = 6;
+   */
+  secrets?: SessionSecrets | undefined;
 };
 
 /**
@@ -1572,8 +1631,9 @@ export declare const SessionService: GenService<{
    * resource that fails is reported in its result and the others go on: the call
    * itself then still succeeds.
    *
-   * A result's failure is INVALID_ARGUMENT for an unknown type or a bad config;
-   * NOT_FOUND (SANDBOX_NOT_FOUND, WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
+   * A result's failure is INVALID_ARGUMENT for an unknown type, a bad config
+   * or secrets that the type takes none of; NOT_FOUND (SANDBOX_NOT_FOUND,
+   * WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
    * (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED) or
    * as SandboxService.CreateSandbox.
    *
@@ -1599,7 +1659,8 @@ export declare const SessionService: GenService<{
    * metadata. The next call then starts another one in the same sandbox.
    *
    * Errors: INVALID_ARGUMENT for bad params, or a bare name that several tools
-   * have; NOT_FOUND (TOOL_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
+   * have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND where an interpreter is
+   * restarted and a secret of it is gone); ALREADY_EXISTS (REQUEST_ID_REUSED);
    * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT for a temporary
    * session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary session);
    * ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
@@ -1688,8 +1749,9 @@ export declare const SessionService: GenService<{
    * When the new session cannot be made, the response says why, with status
    * FAILED; the old one is gone and no session of the type remains.
    *
-   * Errors: INVALID_ARGUMENT for an unknown type or a bad config, before the old
-   * session is touched; ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Errors: INVALID_ARGUMENT for an unknown type, a bad config or secrets that the
+   * type takes none of, before the old session is touched; ALREADY_EXISTS
+   * (REQUEST_ID_REUSED).
    *
    * @generated from rpc berth.v1.SessionService.ReinitializeSession
    */

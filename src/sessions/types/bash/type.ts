@@ -39,6 +39,7 @@ export function bashType(host: InterpreterHost): SessionType {
     config: interpreterConfig,
     tools: [run],
     sandbox: {},
+    takesSecrets: true,
     initialize: async (place, given, signal) => {
       const config = given as z.output<typeof interpreterConfig>;
       return new Bash(await startInterpreter(host, BASH, place, config, {}, signal));
@@ -58,7 +59,7 @@ class Bash extends InterpreterBackend {
       {
         ...data,
         exit_code: exitCode,
-        cwd: this.#cwd,
+        cwd: this.redacted(this.#cwd),
         timed_out: timedOut,
         session_lost: outcome.kind === "gone",
         session_restarted: call.restarted,

@@ -62,7 +62,10 @@ export function browserType(host: BrowserHost, desktopImage: string): SessionTyp
     prestart: async (sandbox, signal) => {
       const { owner, sandboxId, generation } = sandbox;
       const name = { owner, sandboxId, generation };
-      const place = { workerId: "", sessionId: "warm pool", sandbox, name, keptDir: undefined };
+      const place = {
+        ...{ workerId: "", sessionId: "warm pool", sandbox, name },
+        ...{ keptDir: undefined, secrets: undefined },
+      };
       const browser = await start(place, browserConfig.parse({}), signal);
       const within = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS)]);
       await browser.warmUp(within).catch(async (error: unknown) => {

@@ -48,6 +48,7 @@ export function codeType(processes: ProcessManager): SessionType {
     config: baseConfig,
     tools: [execute],
     sandbox: {},
+    takesSecrets: true,
     initialize: async (host) => new Code(processes, host),
   };
 }
@@ -76,6 +77,8 @@ class Code implements SessionBackend {
         sandbox: this.#host.name,
         command: { kind: "argv", args: INTERPRETERS[language] },
         env: {},
+        secretEnv: this.#host.secrets?.env ?? {},
+        redactSecrets: this.#host.secrets?.redact ?? false,
         workingDir: undefined,
         user: undefined,
         timeoutMs: call.timeoutMs,

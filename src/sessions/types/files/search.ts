@@ -33,10 +33,13 @@ export interface FoundLine {
 export class Search {
   readonly #processes: ProcessManager;
   readonly #host: SessionHost;
+  readonly #isHidden: (path: string) => boolean;
 
-  constructor(processes: ProcessManager, host: SessionHost) {
+  /** @param isHidden says of a path whether no search finds it */
+  constructor(processes: ProcessManager, host: SessionHost, isHidden: (path: string) => boolean) {
     this.#processes = processes;
     this.#host = host;
+    this.#isHidden = isHidden;
   }
 
   /**
@@ -52,7 +55,8 @@ export class Search {
     let found: string[] = [];
     for await (const bytes of slices(output, [NUL], call)) {
       const path = bytes.toString();
-      if (path !== "" && glob.matches(relativeTo(directory, path))) found.push(path);
+      if (path === "" || this.#isHidden(path)) continue;
+      if (glob.matches(relativeTo(directory, path))) found.push(path);
       // More are neither shown nor counted; to sort few at a time does not take long.
       if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
     }
@@ -87,7 +91,7 @@ export class Search {
         file = part.toString();
         continue;
       }
-      if (wanted !== undefined && !wanted(file)) continue;
+      if (this.#isHidden(file) || (wanted !== undefined && !wanted(file))) continue;
       const colon = part.indexOf(":");
       found.push({
         path: file,

@@ -120,7 +120,7 @@ class Files implements SessionBackend {
 
   constructor(files: FileManager, processes: ProcessManager, host: SessionHost) {
     this.#files = files;
-    this.#search = new Search(processes, host);
+    this.#search = new Search(processes, host, (path) => files.isTemporary(path));
     this.#workspace = new Workspace(files, host);
   }
 

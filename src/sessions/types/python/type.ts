@@ -40,6 +40,7 @@ export function pythonType(host: InterpreterHost): SessionType {
     config: interpreterConfig,
     tools: [run],
     sandbox: {},
+    takesSecrets: true,
     initialize: async (place, given, signal) => {
       const config = given as z.output<typeof interpreterConfig>;
       // Without a screen, a figure is drawn into memory.
@@ -54,7 +55,13 @@ class Python extends InterpreterBackend {
     const { outcome, data, attachments } = await this.execute(code, call);
     const timedOut = outcome.interrupted;
     const lost = outcome.kind === "gone";
-    const { result, error, plots } = answerTo(outcome);
+    const { plots, ...texts } = answerTo(outcome);
+    const result = texts.result && this.redacted(texts.result);
+    const error = texts.error && {
+      name: this.redacted(texts.error.name),
+      value: this.redacted(texts.error.value),
+      traceback: this.redacted(texts.error.traceback),
+    };
     const more = {
       attachments: [...attachments, ...plots.map(plotOf)],
       programFailed: error !== null,

@@ -18,6 +18,7 @@ from berth.types import (
     SessionInfo,
     SessionResource,
     SessionResult,
+    SessionSecrets,
     ToolCall,
     ToolInfo,
     ToolOutput,
@@ -173,14 +174,21 @@ class AsyncWorker:
         return _convert.session_results(answer.results)
 
     async def reinitialize(
-        self, resource_type: str, config: Mapping[str, Json] | None = None
+        self,
+        resource_type: str,
+        config: Mapping[str, Json] | None = None,
+        *,
+        secrets: SessionSecrets | None = None,
     ) -> Reinitialized:
-        """Puts a new session in the place of one. `config` replaces all settings; None keeps them.
+        """Puts a new session in the place of one. `config` replaces all settings, `secrets` all secrets; None keeps them.
 
         A session that could not be made is status FAILED with an `error`; the old one is gone then.
         """
         request = session_pb2.ReinitializeSessionRequest(
-            worker_id=self.worker_id, resource_type=resource_type, config=_convert.struct(config)
+            worker_id=self.worker_id,
+            resource_type=resource_type,
+            config=_convert.struct(config),
+            secrets=_convert.secrets_message(secrets),
         )
         answer = await self._transport.retried(self._transport.stubs.sessions.ReinitializeSession, request)
         return _convert.reinitialized(answer)

@@ -1,0 +1,55 @@
+import type { OutputStream } from "../engine/port.ts";
+import { Redactor } from "./redactor.ts";
+
+/** Output that passes a {@link Redaction}. */
+export interface RedactedOutput {
+  /** Takes the next bytes of a stream. */
+  data(stream: OutputStream, chunk: Buffer): void;
+  /** Passes on what was held back, at the end of both streams. */
+  end(): void;
+}
+
+/** The values of secrets, to be taken out of what those write that have them. */
+export class Redaction {
+  readonly #forms: readonly Buffer[];
+  readonly #quoted: readonly Buffer[];
+
+  /** @param values none of them empty */
+  constructor(values: readonly string[]) {
+    // A terminal writes another end of a line.
+    this.#forms = distinct(values.flatMap((value) => [value, value.replace(/\r?\n/g, "\r\n")]));
+    this.#quoted = distinct(values.flatMap((value) => [value, ...quotedForms(value)]));
+  }
+
+  /** Redacts output, however its chunks are divided. @param pass takes what is left, never an empty chunk. */
+  output(pass: (stream: OutputStream, chunk: Buffer) => void): RedactedOutput {
+    const streams = { stdout: new Redactor(this.#forms), stderr: new Redactor(this.#forms) };
+    const passOn = (stream: OutputStream, chunk: Buffer): void => {
+      if (chunk.length > 0) pass(stream, chunk);
+    };
+    return {
+      data: (stream, chunk) => passOn(stream, streams[stream].push(chunk)),
+      end: () => {
+        passOn("stdout", streams.stdout.end());
+        passOn("stderr", streams.stderr.end());
+      },
+    };
+  }
+
+  /** Redacts a whole text, also where it shows a value as a literal of a program. */
+  text(text: string): string {
+    const redactor = new Redactor(this.#quoted);
+    return Buffer.concat([redactor.push(Buffer.from(text)), redactor.end()]).toString();
+  }
+}
+
+/** What stands between the quotes of a literal: `"` or `'` is escaped or not, as the quotes are. */
+function quotedForms(value: string): string[] {
+  const escapes: Record<string, string> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+  const literal = value.replace(/[\\\n\r\t]/g, (sign) => escapes[sign] ?? sign);
+  return [literal, literal.replaceAll("'", "\\'"), literal.replaceAll('"', '\\"')];
+}
+
+function distinct(forms: readonly string[]): Buffer[] {
+  return [...new Set(forms)].map((form) => Buffer.from(form));
+}

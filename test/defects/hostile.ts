@@ -1,0 +1,201 @@
+import type { Change, Defect } from "./defect.ts";
+
+const DOCKER = "test/contract/engine/docker.test.ts";
+const CONTAINER = "src/engine/docker/container-config.ts";
+const RULES = "test/unit/engine/docker/egress-rules.test.ts";
+const FIREWALL = "src/engine/docker/egress.ts";
+const EXEC = "test/integration/processes/exec-cases.test.ts";
+const BASH = "test/integration/sessions/bash-hostile.test.ts";
+const SHELL = "src/sessions/types/bash/type.ts";
+const LISTENER = "test/integration/server/listener.test.ts";
+
+function defect(name: string, test: Defect["test"], ...changes: Change[]): Defect {
+  return { name, changes, test };
+}
+
+const change = (file: string, from: string, to: string): Change => ({ file, from, to });
+
+const ANY_MOUNT = change(
+  "src/engine/mounts.ts",
+  "!roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)",
+  "roots.length + sockets.length < 0",
+);
+
+/** Of what an attacker may try, where no other area has the defence. */
+export const HOSTILE_DEFECTS: readonly Defect[] = [
+  defect(
+    "containers get the engine's socket",
+    { file: DOCKER, title: "no socket of a container engine is in sight" },
+    change(
+      CONTAINER,
+      "        ...facts.mounts.map(bindMount),\n",
+      '        ...facts.mounts.map(bindMount),\n        { Type: "bind", Source: "/var/run/docker.sock", Target: "/run/docker.sock", ReadOnly: true },\n',
+    ),
+  ),
+  defect(
+    "the whole machine may be mounted",
+    { file: DOCKER, title: "%s as a mount", row: "the whole machine" },
+    ANY_MOUNT,
+  ),
+  defect(
+    "a mount may lead up to the whole machine",
+    { file: DOCKER, title: "%s as a mount", row: "a way up" },
+    ANY_MOUNT,
+  ),
+  defect(
+    "containers have a variable of the service",
+    { file: DOCKER, title: "environments and descriptors show nothing of the service" },
+    change(CONTAINER, "    Env: env,\n", "    Env: [...env, `NODE_VERSION=${process.version}`],\n"),
+  ),
+  defect(
+    "egress: the metadata address is not rejected",
+    { file: RULES, title: "where there are none" },
+    change(FIREWALL, "NOT_PUBLIC_IPV4.map((range)", "NOT_PUBLIC_IPV4.slice(0, 4).map((range)"),
+  ),
+  defect(
+    "egress: the machine itself is in reach",
+    { file: RULES, title: "where there are none" },
+    change(FIREWALL, '  { chain: "INPUT", rule: `-i ${EGRESS_BRIDGE} ${REJECT}` },\n', ""),
+  ),
+  defect(
+    "a name ends at a newline",
+    {
+      file: "test/integration/files/names.test.ts",
+      title: "every name is written, listed, read, moved and removed as it is",
+    },
+    change(
+      "src/files/list.ts",
+      "find . -mindepth 1 -maxdepth 1 -print0\\n",
+      "find . -mindepth 1 -maxdepth 1 -print | tr '\\\\n' '\\\\0'\\n",
+    ),
+  ),
+  defect(
+    "an upload that breaks off takes the place of the old content",
+    {
+      file: "test/integration/rpc/file-service.test.ts",
+      title: "in the middle of an upload leaves the old content and nothing else",
+    },
+    change("src/files/write.ts", 'nonce, "cat", checkMark(nonce))', 'nonce, "cat", "")'),
+    change(
+      "src/files/write.ts",
+      '    await op.abandon(running, script(assign("p", path), FOLLOW_LINKS, `rm -f "\\${p%/*}/${nonce}"\\n`));\n',
+      "    running.closeStdin();\n    await running.ended;\n",
+    ),
+  ),
+  defect(
+    "a command has most of its shell's nonce in its environment",
+    { file: EXEC, title: "the nonce is nowhere a command can read it by the way" },
+    change(
+      "src/processes/shell/script.ts",
+      "unset PWD OLDPWD SHLVL n;",
+      "export M=00\\${n#??};unset PWD OLDPWD SHLVL n;",
+    ),
+  ),
+  defect(
+    "a session's shell reads commands as its own input",
+    { file: BASH, title: "%s", row: "an unterminated quote" },
+    change(
+      SHELL,
+      '`${code}\\n${delimiter}\\n${end(nonce, "E$?", channel)}`',
+      '`${delimiter}\\n${code}\\n${end(nonce, "E$?", channel)}`',
+    ),
+  ),
+  defect(
+    "a function takes the place of the printf that tells a command's end",
+    { file: BASH, title: "a function named %s", row: "printf" },
+    change(SHELL, "return `builtin printf '%s%s;' ${nonce}", "return `printf '%s%s;' ${nonce}"),
+  ),
+  defect(
+    "a shell that killed itself is given the next command",
+    { file: BASH, title: "%s", row: "kill -9 $$" },
+    change(
+      "src/sessions/types/interpreter-process.ts",
+      "return this.#end === undefined && this.#closing === undefined;",
+      "return this.#closing === undefined;",
+    ),
+  ),
+  defect(
+    "what ignores SIGTERM is not killed",
+    {
+      file: "test/integration/processes/command-timeout.test.ts",
+      title: "a command that ignores SIGTERM is killed after a grace",
+    },
+    change("src/engine/outside/control.ts", "this.#send(doomed, SIGKILL)", "this.#send(doomed, SIGTERM)"),
+  ),
+  defect(
+    "output passes as text",
+    {
+      file: EXEC,
+      title: "binary, terminal sequences and split UTF-8 come byte for byte, as they were written",
+    },
+    change(
+      "src/processes/shell/markers.ts",
+      "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copied",
+      '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copied',
+    ),
+  ),
+  defect(
+    "a connection has any number of calls at once",
+    {
+      file: LISTENER,
+      title: "a client is told how many calls it may make at once, and waits with more",
+    },
+    change(
+      "src/server/listener.ts",
+      "maxConcurrentStreams: limits.maxConcurrentStreams,",
+      "maxConcurrentStreams: 1000,",
+    ),
+  ),
+  defect(
+    "nothing looks for headers that come slowly",
+    { file: LISTENER, title: "headers that do not end cost the connection" },
+    change("src/server/listener.ts", 'this.#http1.emit("listening");', ""),
+  ),
+  defect(
+    "a command that a crash cut short is run again by its retry",
+    { file: "test/integration/restart/crash-points.test.ts", title: "at %s", row: "exec.started" },
+    change(
+      "src/processes/manager.ts",
+      "begin(starting, () => progress.begin(id))",
+      "begin(starting, () => {})",
+    ),
+  ),
+  defect(
+    "a full disk under the state is reported as Berth's own failure",
+    {
+      file: "test/integration/restart/disk-full.test.ts",
+      title:
+        "a full disk refuses creates with what to do; reads, commands and deletes work; nothing is broken after",
+    },
+    change(
+      "src/state/database.ts",
+      '"NO_SPACE",\n        "The disk of the server',
+      '"INTERNAL",\n        "The disk of the server',
+    ),
+  ),
+  defect(
+    "operations are not told that their sandbox was deleted",
+    {
+      file: "test/integration/sandboxes/delete.test.ts",
+      title: "a delete ends what runs longer than the grace and reports it",
+    },
+    change("src/sandboxes/delete.ts", "      record.leases.abortAll(deleted);\n", ""),
+  ),
+  defect(
+    "a link in the place of a workspace's directory is followed",
+    {
+      file: "test/integration/workspaces/references.test.ts",
+      title: "in place of a workspace's directory breaks that one alone, and is not followed",
+    },
+    change(
+      "src/workspaces/host/directories.ts",
+      "import { chmod, lstat, mkdir, readdir, rename, rmdir }",
+      "import { chmod, lstat, mkdir, readdir, rename, rmdir, stat }",
+    ),
+    change(
+      "src/workspaces/host/directories.ts",
+      "if ((await lstat(directory)).isDirectory()) return undefined;",
+      "if ((await stat(directory)).isDirectory()) return undefined;",
+    ),
+  ),
+];
