@@ -6,9 +6,11 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 # shellcheck source=scripts/kubernetes/settings.sh
 . "$root/scripts/kubernetes/settings.sh"
 
-mount --make-rshared /
 # This machine's view of processes, for their ids there.
 mount --bind /proc "$STATE/proc"
+mount --make-rshared /
+# Else the mount over /proc would appear here as well.
+mount --make-private "$STATE/proc"
 mount -t proc proc /proc
 # What Kubernetes, containerd and network plugins write at fixed places goes to places of their own.
 mount -t tmpfs -o mode=755 tmpfs /run

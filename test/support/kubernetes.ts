@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
+import { eventually } from "./eventually.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../scripts/kubernetes.sh", import.meta.url));
 
@@ -30,9 +31,27 @@ export function berthKubeconfig(): string {
   return variable("KUBECONFIG");
 }
 
-/** The id of the process of a part on this machine. It changes when the part starts again, a second after its end. */
-export function clusterPartPid(part: ClusterPart): number {
-  return Number(readFileSync(path.join(variable("BERTH_KUBERNETES_STATE"), "pids", part), "utf8"));
+/**
+ * The id of the process of a part on this machine, undefined while it does not run. It starts again a second after its
+ * end, under another id.
+ */
+export function clusterPartPid(part: ClusterPart): number | undefined {
+  const pid = readFileSync(path.join(variable("BERTH_KUBERNETES_STATE"), "pids", part), "utf8").trim();
+  try {
+    // Of an ended process the id may be another's, which no test is to kill.
+    const groups = readFileSync(`/proc/${pid}/cgroup`, "utf8");
+    return groups.includes(":/berth-kubernetes/node\n") ? Number(pid) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Kills a part of the cluster; returns once it has started again. */
+export async function killClusterPart(part: ClusterPart): Promise<void> {
+  const killed = clusterPartPid(part);
+  if (killed === undefined) throw new Error(`${part} does not run`);
+  process.kill(killed, "SIGKILL");
+  await eventually(() => ![killed, undefined].includes(clusterPartPid(part)), { timeoutMs: 30_000 });
 }
 
 /** What kubectl wrote. Rejects with its error. */
