@@ -9,6 +9,8 @@
 #   down      ends it and leaves nothing but what was built
 #   status    what runs
 #   env       variables for a shell: eval "$(scripts/kubernetes.sh env)"
+#   load      takes images of the Docker daemon in, beside berth/base, berth/test and
+#             berth/busybox: scripts/kubernetes.sh load IMAGE...
 #   kubectl   runs kubectl as the administrator: scripts/kubernetes.sh kubectl get pods -A
 #   --yes     install what is missing (root on Debian or Ubuntu) without asking;
 #             the same as CI=true in the environment
@@ -29,6 +31,11 @@ command=${1-}
 case $command in
   -h | --help) usage; exit 0 ;;
   kubectl) admin "$@"; exit ;;
+  load)
+    node_pid >/dev/null || fail "The cluster is down. Type: $0 up"
+    load "$@" || fail "The node did not take $*. See above."
+    exit
+    ;;
   build | up | down | status | env) take_only_yes "$@" ;;
   *) fail "$0: which command? (try --help)" ;;
 esac

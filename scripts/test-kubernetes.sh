@@ -24,6 +24,7 @@ if ! scripts/kubernetes.sh env >/dev/null 2>&1; then
   trap 'exit 130' INT
   trap 'exit 143' TERM
 fi
+scripts/helm.sh >/dev/null
 scripts/kubernetes.sh up
 variables=$(scripts/kubernetes.sh env)
 eval "$variables"

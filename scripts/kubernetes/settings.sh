@@ -28,6 +28,18 @@ admin() {
   KUBECONFIG=$STATE/admin.kubeconfig "$HYPERKUBE" kubectl "$@"
 }
 
+# load IMAGE...: takes images of the Docker daemon into the node.
+load() {
+  # Not a pipe, whose end hides how docker ended.
+  images=$(mktemp "$STATE/images.XXXXXX")
+  docker save --output "$images" "$@" && import <"$images" || { rm -f -- "$images"; return 1; }
+  rm -f -- "$images"
+}
+
+import() {
+  ctr --address "$CONTAINERD" --namespace k8s.io images import - >/dev/null
+}
+
 # Prints the id of the node's first process, if it runs: not that of another process with the same id.
 node_pid() {
   read -r pid start 2>/dev/null <"$STATE/node.pid" || return 1

@@ -133,12 +133,9 @@ ip link set "$INTERFACE" up
 ip route add "$POD_CIDR" via "$NODE_IP"
 
 wait_for 60 containerd ctr --address "$CONTAINERD" version
-import() {
-  ctr --address "$CONTAINERD" --namespace k8s.io images import - >/dev/null
-}
 import <"$PAUSE"
 # shellcheck disable=SC2086
-docker save $IMAGES | import &
+load $IMAGES &
 images=$!
 wait_for 120 "the API server" admin get --raw /readyz
 # What the API server may ask of the kubelet.
