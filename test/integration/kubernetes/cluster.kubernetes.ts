@@ -6,7 +6,7 @@ const PREFIX = `cluster-${process.pid}`;
 const LABEL = "berth.dev/test-cluster";
 
 /** A pod that waits, as Berth's service account may create one. */
-function pod(name: string, image: string, claim?: string): string {
+function pod(name: string, image: string, claim?: string, more: object = {}): string {
   return JSON.stringify({
     apiVersion: "v1",
     kind: "Pod",
@@ -14,6 +14,7 @@ function pod(name: string, image: string, claim?: string): string {
     spec: {
       restartPolicy: "Never",
       automountServiceAccountToken: false,
+      ...more,
       terminationGracePeriodSeconds: 0,
       containers: [
         {
@@ -63,6 +64,21 @@ describe("the cluster", () => {
     const name = image.replace("/", "-");
     await start(pod(name, `${image}:latest`));
     expect(await exec(name, "echo $((6 * 7))")).toBe("42\n");
+  });
+
+  test("gives a pod the rights of its service account, at the address of the API server's Service", async () => {
+    const account = { serviceAccountName: "berth", automountServiceAccountToken: true };
+    await start(pod("inside", "berth/test:latest", undefined, account));
+    const program = `
+import json, os, ssl, urllib.request
+files = "/var/run/secrets/kubernetes.io/serviceaccount/"
+address = "https://" + os.environ["KUBERNETES_SERVICE_HOST"] + "/api/v1/namespaces/berth/pods"
+request = urllib.request.Request(address, headers={"authorization": "Bearer " + open(files + "token").read()})
+with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=files + "ca.crt")) as answer:
+    print([pod["metadata"]["name"] for pod in json.load(answer)["items"]])
+`;
+    const names = await asBerth(["exec", `${PREFIX}-inside`, "--", "python3", "-c", program]);
+    expect(names).toContain(`${PREFIX}-inside`);
   });
 
   test("has volumes, which it clones and removes with their claims", async () => {
