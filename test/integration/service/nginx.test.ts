@@ -76,7 +76,7 @@ describe("deploy/nginx.conf, before two services", () => {
       const places = await placesOf(tenant);
       expect(places.toSorted()).toEqual([0, 1]);
       first += places[0] ?? 0;
-      expect(await through(tenant, 1).output(sandboxOf(tenant), "echo here")).toBe("here\n");
+      await expect(through(tenant, 1).output(sandboxOf(tenant), "echo here")).resolves.toBe("here\n");
     }
     expect(first).toBeGreaterThan(0);
     expect(first).toBeLessThan(TENANTS.length);
@@ -98,7 +98,8 @@ describe("deploy/nginx.conf, before two services", () => {
     for (const tenant of TENANTS) {
       const header = { "berth-tenant": tenant };
       const admin = keep(clientWith(nginx.address, operator, header, credentials));
-      expect((await admin.getSandbox(sandboxOf(tenant))).sandbox_id).toBe(sandboxOf(tenant));
+      const found = admin.getSandbox(sandboxOf(tenant));
+      await expect(found).resolves.toMatchObject({ sandbox_id: sandboxOf(tenant) });
       const stranger = keep(clientWith(nginx.address, tokenOf("tenant-0"), header, credentials));
       if (tenant !== "tenant-0") {
         const failure = await failureOf(stranger.getSandbox(sandboxOf(tenant)));
