@@ -18,7 +18,13 @@ if (process.argv.includes("--yes")) ENVIRONMENT.CI = "true";
 if (process.argv.includes("--full")) ENVIRONMENT.BERTH_TEST_FULL = "1";
 
 ensureDependencies();
-for (const script of ["test-tools.sh", "docker.sh", "base-image.sh --desktop --test", "busybox-image.sh"]) {
+for (const script of [
+  "test-tools.sh",
+  "docker.sh",
+  "base-image.sh --desktop --test",
+  "busybox-image.sh",
+  "nginx.sh",
+]) {
   const [name, ...options] = script.split(" ");
   if (run(`scripts/${name}`, options) !== 0) {
     fail("The tests need this. Fix it as described above, or let npm do it: npm test -- --yes");

@@ -1,6 +1,7 @@
 import { ATTACK_DEFECTS } from "./attacks.ts";
 import { AUDIT_DEFECTS } from "./audit.ts";
 import type { Defect } from "./defect.ts";
+import { DEPLOY_DEFECTS } from "./deploy.ts";
 import { DOCKER_DEFECTS } from "./docker.ts";
 import { EGRESS_DEFECTS } from "./egress.ts";
 import { FILE_DEFECTS } from "./files.ts";
@@ -22,6 +23,7 @@ import { WORKSPACE_DEFECTS } from "./workspaces.ts";
 export const DEFECTS: readonly Defect[] = [
   ...ATTACK_DEFECTS,
   ...AUDIT_DEFECTS,
+  ...DEPLOY_DEFECTS,
   ...DOCKER_DEFECTS,
   ...EGRESS_DEFECTS,
   ...FILE_DEFECTS,

@@ -84,8 +84,12 @@ export class Client {
   readonly #grpc: grpc.Client;
 
   /** @param address `host:port` */
-  constructor(address: string, options: grpc.ClientOptions = {}) {
-    this.#grpc = new grpc.Client(address, grpc.credentials.createInsecure(), {
+  constructor(
+    address: string,
+    options: grpc.ClientOptions = {},
+    credentials = grpc.credentials.createInsecure(),
+  ) {
+    this.#grpc = new grpc.Client(address, credentials, {
       // Clients of the same address share connections otherwise, also between tests.
       "grpc.use_local_subchannel_pool": 1,
       "grpc.max_receive_message_length": 64 * 1024 * 1024,

@@ -22,7 +22,12 @@ export class TokensFile {
 }
 
 /** A client that calls with a token. */
-export function clientWith(address: string, token: string, more: Readonly<Record<string, string>> = {}) {
+export function clientWith(
+  address: string,
+  token: string,
+  more: Readonly<Record<string, string>> = {},
+  credentials?: grpc.ChannelCredentials,
+): Client {
   const interceptor: grpc.Interceptor = (options, nextCall) =>
     new grpc.InterceptingCall(nextCall(options), {
       start: (metadata, listener, next) => {
@@ -31,5 +36,5 @@ export function clientWith(address: string, token: string, more: Readonly<Record
         next(metadata, listener);
       },
     });
-  return new Client(address, { interceptors: [interceptor] });
+  return new Client(address, { interceptors: [interceptor] }, credentials);
 }

@@ -90,6 +90,8 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "docs/how-to/add-an-engine.md": "how-to.test.ts",
   "docs/how-to/add-an-rpc.md": "how-to.test.ts",
   "docs/how-to/add-credentials.md": "egress/credentials.test.ts, without the internet",
+  "docs/how-to/install-on-kubernetes.md":
+    "pushes to a registry; kubernetes/chart.kubernetes.ts has the chart",
   "docs/interop.md": "installs the clients of seven languages, for minutes",
   "docs/benchmarks.md": "measures for minutes",
   "docs/soak.md": "measures for minutes",

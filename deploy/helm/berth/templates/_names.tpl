@@ -1,0 +1,45 @@
+{{- define "berth.name" -}}
+{{- if contains "berth" .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}{{ printf "%s-berth" .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "berth.replicas" -}}
+{{ include "berth.name" . }}-replicas
+{{- end -}}
+
+{{- define "berth.sandboxNamespace" -}}
+{{ .Values.sandboxes.namespace | default (printf "%s-sandboxes" (include "berth.name" .)) }}
+{{- end -}}
+
+{{- define "berth.selector" -}}
+app.kubernetes.io/name: berth
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "berth.labels" -}}
+{{ include "berth.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{/* Every name by which clients in the cluster reach the port, as JSON. */}}
+{{- define "berth.hosts" -}}
+{{- $namespace := .Release.Namespace -}}
+{{- $names := list -}}
+{{- range $service := list (include "berth.name" .) -}}
+{{- $names = append $names $service -}}
+{{- $names = append $names (printf "%s.%s" $service $namespace) -}}
+{{- $names = append $names (printf "%s.%s.svc" $service $namespace) -}}
+{{- $names = append $names (printf "%s.%s.svc.cluster.local" $service $namespace) -}}
+{{- end -}}
+{{- range $index := until (int .Values.replicas) -}}
+{{- $replica := printf "%s-%d.%s" (include "berth.name" $) $index (include "berth.replicas" $) -}}
+{{- $names = append $names $replica -}}
+{{- $names = append $names (printf "%s.%s" $replica $namespace) -}}
+{{- $names = append $names (printf "%s.%s.svc" $replica $namespace) -}}
+{{- $names = append $names (printf "%s.%s.svc.cluster.local" $replica $namespace) -}}
+{{- end -}}
+{{- concat $names .Values.allowHosts | toJson -}}
+{{- end -}}

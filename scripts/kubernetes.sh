@@ -1,0 +1,94 @@
+#!/bin/sh
+# A Kubernetes cluster of one node for tests: etcd, API server, controller
+# manager, scheduler, kubelet and containerd, in namespaces of their own on this
+# machine, as root.
+#
+# Usage: scripts/kubernetes.sh COMMAND [--yes]
+#   build     builds it with Go into ~/.cache/berth/kubernetes: ten minutes or more, once
+#   up        brings it up, with the namespace berth as deploy/kubernetes has it
+#   down      ends it and leaves nothing but what was built
+#   status    what runs
+#   env       variables for a shell: eval "$(scripts/kubernetes.sh env)"
+#   load      takes images of the Docker daemon in, beside berth/base, berth/test and
+#             berth/busybox: scripts/kubernetes.sh load IMAGE...
+#   kubectl   runs kubectl as the administrator: scripts/kubernetes.sh kubectl get pods -A
+#   --yes     install what is missing (root on Debian or Ubuntu) without asking;
+#             the same as CI=true in the environment
+#
+# A test may kill what is in /tmp/berth-kubernetes/pids, a file with an id for
+# each of containerd, etcd, apiserver, controller-manager, scheduler, kubelet and
+# provisioner. A second later it starts again, or once there is no file
+# /tmp/berth-kubernetes/hold/NAME.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+# shellcheck source=scripts/kubernetes/settings.sh
+. "$root/scripts/kubernetes/settings.sh"
+
+command=${1-}
+[ $# = 0 ] || shift
+case $command in
+  -h | --help) usage; exit 0 ;;
+  kubectl) admin "$@"; exit ;;
+  load)
+    node_pid >/dev/null || fail "The cluster is down. Type: $0 up"
+    load "$@" || fail "The node did not take $*. See above."
+    exit
+    ;;
+  build | up | down | status | env) take_only_yes "$@" ;;
+  *) fail "$0: which command? (try --help)" ;;
+esac
+
+need_root() {
+  [ "$(id -u)" = 0 ] || fail "A cluster on this machine takes root. Type:" "  sudo $0 $command"
+}
+
+build() {
+  # Without the lock, which a daemon that it starts would keep.
+  "$root/scripts/docker.sh" >&2 9>&-
+  command -v openssl >/dev/null || install_packages "openssl is not installed, and makes certificates" openssl
+  command -v iptables >/dev/null || install_packages "iptables is not installed" iptables
+  "$root/scripts/kubernetes/build.sh" >&2
+}
+
+export CI="$agreed"
+case $command in
+  status)
+    node_pid >/dev/null || fail "The cluster is down."
+    for file in "$STATE"/pids/*; do echo "${file##*/} $(cat "$file")"; done
+    admin get nodes,pods --all-namespaces
+    exit
+    ;;
+  env)
+    node_pid >/dev/null || fail "The cluster is down. Type: $0 up"
+    echo "export KUBECONFIG=$STATE/berth.kubeconfig BERTH_KUBERNETES_ADMIN=$STATE/admin.kubeconfig" \
+      "BERTH_KUBERNETES_STATE=$STATE"
+    exit
+    ;;
+esac
+
+need_root
+mkdir -p "$CACHE"
+exec 9>"$CACHE/lock"
+flock 9
+case $command in
+  build) build ;;
+  up)
+    if node_pid >/dev/null && [ -e "$STATE/ready" ]; then
+      echo "The cluster is up."
+      exit
+    fi
+    build
+    "$root/scripts/base-image.sh" --test >&2
+    "$root/scripts/busybox-image.sh" >&2
+    "$root/scripts/kubernetes/down.sh"
+    "$root/scripts/kubernetes/up.sh"
+    : >"$STATE/ready"
+    echo "The cluster is up. For its variables: eval \"\$($0 env)\""
+    ;;
+  down)
+    "$root/scripts/kubernetes/down.sh"
+    echo "The cluster is down."
+    ;;
+esac

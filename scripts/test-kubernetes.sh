@@ -1,0 +1,31 @@
+#!/bin/sh
+# npm run test:kubernetes: what needs a Kubernetes cluster, on one node that
+# scripts/kubernetes.sh brings up and takes down. A cluster that is up already
+# stays up. Everything after -- goes to vitest.
+#
+# Usage: scripts/test-kubernetes.sh [--yes] [-- OPTION...]
+#   --yes  install what is missing without asking; the same as CI=true
+set -eu
+cd -- "$(dirname -- "$0")/.."
+. scripts/common.sh
+while [ $# -gt 0 ]; do
+  case $1 in
+    --) shift; break ;;
+    --yes) agreed=true ;;
+    -h | --help) usage; exit 0 ;;
+    *) fail "$0: unknown option $1 (try --help)" ;;
+  esac
+  shift
+done
+export CI="$agreed"
+PATH=$PWD/node_modules/.bin:$PATH
+if ! scripts/kubernetes.sh env >/dev/null 2>&1; then
+  trap 'scripts/kubernetes.sh down' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+fi
+scripts/helm.sh >/dev/null
+scripts/kubernetes.sh up
+variables=$(scripts/kubernetes.sh env)
+eval "$variables"
+vitest run --config test/kubernetes.config.ts "$@"

@@ -1,0 +1,47 @@
+import type { Defect } from "./defect.ts";
+
+const NGINX = "test/integration/service/nginx.test.ts";
+const LOST = "a replica that is gone: its tenants are told to retry, others go on, and it comes back";
+
+/** Defects in what operators deploy. */
+export const DEPLOY_DEFECTS: readonly Defect[] = [
+  {
+    name: "nginx sends two tokens of a tenant to different replicas",
+    changes: [
+      { file: "deploy/nginx.conf", from: "hash $tenant consistent;", to: "hash $token_id consistent;" },
+    ],
+    test: {
+      file: NGINX,
+      title: "a tenant is on one replica, whichever of its tokens calls, and both have tenants",
+    },
+  },
+  {
+    name: "nginx sends an admin to its own tenant's replica, whichever tenant it names",
+    changes: [
+      { file: "deploy/nginx.conf", from: "default $http_berth_tenant;", to: "default $token_tenant;" },
+    ],
+    test: { file: NGINX, title: "an admin reaches a tenant by the header berth-tenant; others may not" },
+  },
+  {
+    name: "nginx sends the tenants of a lost replica to another, which does not know them",
+    changes: [
+      {
+        file: "deploy/nginx.conf",
+        from: "grpc_next_upstream off;",
+        to: "grpc_next_upstream error non_idempotent;",
+      },
+    ],
+    test: { file: NGINX, title: LOST },
+  },
+  {
+    name: "nginx tells gRPC clients of a lost replica nothing that gRPC knows",
+    changes: [
+      {
+        file: "deploy/nginx.conf",
+        from: '"~^application/grpc($|[+;])" /unavailable/grpc;',
+        to: '"~^application/grpc($|[+;])" /unavailable/text;',
+      },
+    ],
+    test: { file: NGINX, title: LOST },
+  },
+];

@@ -1,0 +1,219 @@
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parse, parseAllDocuments } from "yaml";
+import { kubectl } from "../../support/kubernetes.ts";
+
+const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+const CHART = `${ROOT}deploy/helm/berth`;
+const VERSION = ["--kube-version", "1.34.4"];
+const NAMESPACE = `chart-${process.pid}`;
+const SANDBOXES = `${NAMESPACE}-sandboxes`;
+
+interface Resource {
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string };
+  readonly rules?: unknown;
+  readonly data?: Readonly<Record<string, string>>;
+  readonly spec?: unknown;
+}
+
+/** What Helm writes. */
+async function helm(...args: readonly string[]): Promise<string> {
+  const { stdout: program } = await promisify(execFile)(`${ROOT}scripts/helm.sh`);
+  const env = { ...process.env, KUBECONFIG: process.env.BERTH_KUBERNETES_ADMIN };
+  return (await promisify(execFile)(program.trim(), args, { env })).stdout;
+}
+
+const set = (values: Readonly<Record<string, string>>): string[] =>
+  Object.entries(values).flatMap(([key, value]) => ["--set", `${key}=${value}`]);
+
+function template(values: Readonly<Record<string, string>> = {}): Promise<string> {
+  return helm("template", "one", CHART, `--namespace=${NAMESPACE}`, ...VERSION, ...set(values));
+}
+
+async function resources(values?: Readonly<Record<string, string>>): Promise<Resource[]> {
+  return parseAllDocuments(await template(values)).map((document) => document.toJS());
+}
+
+function named(all: readonly Resource[], kind: string, name = "one-berth"): Resource {
+  const found = all.find((one) => one.kind === kind && one.metadata.name === name);
+  if (found === undefined) throw new Error(`the chart has no ${kind} ${name}`);
+  return found;
+}
+
+const optionsOf = (all: readonly Resource[]): Record<string, unknown> =>
+  JSON.parse(named(all, "ConfigMap").data?.["config.json"] ?? "");
+
+/** Whether the service account of the release `two` may do this. */
+async function permitted(verb: string, resource: string, namespace: string): Promise<boolean> {
+  const spec = {
+    user: `system:serviceaccount:${NAMESPACE}:two-berth`,
+    resourceAttributes: { verb, resource, namespace },
+  };
+  const review = { apiVersion: "authorization.k8s.io/v1", kind: "SubjectAccessReview", spec };
+  const answer = await kubectl(["create", "--filename=-", "--output=json"], {
+    input: JSON.stringify(review),
+  });
+  return JSON.parse(answer).status.allowed;
+}
+
+const TLS = { "tls.secret": "berth-tls" };
+const SHARED = { "sandboxes.namespace": SANDBOXES, "sandboxes.createNamespace": "false" };
+const MANY = {
+  ...TLS,
+  ...SHARED,
+  replicas: "3",
+  "imagePullSecrets[0]": "registry",
+  "allowHosts[0]": "berth.example.com",
+  "options.max-sandboxes": "7",
+  "data.storageClass": "local",
+  "service.type": "LoadBalancer",
+  "nodeSelector.disk": "fast",
+  "tolerations[0].key": "berth",
+  "podAnnotations.note": "here",
+  "serviceAccount.annotations.note": "here",
+};
+
+beforeAll(async () => {
+  for (const name of [NAMESPACE, SANDBOXES]) {
+    await kubectl(["create", "namespace", name]);
+  }
+});
+afterAll(async () => {
+  await kubectl(["delete", "namespace", NAMESPACE, SANDBOXES]);
+});
+
+describe("deploy/helm/berth", () => {
+  test("passes helm lint", async () => {
+    expect(await helm("lint", "--strict", ...VERSION, CHART)).toContain("0 chart(s) failed");
+  });
+
+  test.each([
+    ["with the least", SHARED],
+    ["with everything", MANY],
+  ])("the API server takes it %s", async (_, values) => {
+    const answer = await kubectl(["apply", "--dry-run=server", "--validate=strict", "--filename=-"], {
+      input: await template(values),
+    });
+    for (const kind of ["statefulset.apps", "role.rbac", "poddisruptionbudget.policy", "service"]) {
+      expect(answer).toContain(`${kind}`);
+    }
+  });
+
+  test("is installed, and removed but for the sandboxes' namespace", async () => {
+    const [release, own] = ["two", "two-berth-sandboxes"];
+    // Without a replica: the objects alone.
+    const where = `--namespace=${NAMESPACE}`;
+    await helm("install", release, CHART, where, ...set({ replicas: "0" }));
+    try {
+      const label = "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/enforce}";
+      expect(await kubectl(["get", "namespace", own, "--output", label])).toBe("baseline");
+      const bindings = await kubectl(["get", "rolebindings", `--namespace=${own}`, "--output=name"]);
+      expect(bindings.trim()).toBe("rolebinding.rbac.authorization.k8s.io/two-berth");
+      expect(await permitted("create", "pods", own)).toBe(true);
+      expect(await permitted("create", "pods", NAMESPACE)).toBe(false);
+      expect(await permitted("get", "secrets", NAMESPACE)).toBe(false);
+      await helm("uninstall", release, where);
+      expect(await kubectl(["get", "statefulsets,services,roles", where, "--output=name"])).toBe("");
+      expect(await kubectl(["get", "namespace", own, "--output=name"])).toBe(`namespace/${own}\n`);
+    } finally {
+      await kubectl(["delete", "namespace", own, "--ignore-not-found"]);
+    }
+  });
+
+  test("its pod keeps to the PodSecurity level restricted", async () => {
+    await kubectl(["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted"]);
+    const { template } = named(await resources(MANY), "StatefulSet").spec as {
+      readonly template: { readonly spec: object };
+    };
+    const create = (changes: object): Promise<string> =>
+      kubectl(["create", "--dry-run=server", "--filename=-"], {
+        input: JSON.stringify({
+          apiVersion: "v1",
+          kind: "Pod",
+          metadata: { name: "one-berth-0", namespace: NAMESPACE },
+          spec: {
+            ...template.spec,
+            // Those that the StatefulSet and the release make.
+            serviceAccountName: "default",
+            volumes: ["data", "tmp", "config", "tokens", "tls"].map((name) => ({ name, emptyDir: {} })),
+            ...changes,
+          },
+        }),
+      });
+    expect(await create({})).toContain("pod/one-berth-0 created");
+    await expect(create({ securityContext: {} })).rejects.toThrow('violates PodSecurity "restricted');
+  });
+
+  test("gives the rights of deploy/kubernetes/rbac.yaml", async () => {
+    const documents = parseAllDocuments(readFileSync(`${ROOT}deploy/kubernetes/rbac.yaml`, "utf8"));
+    const role = documents.map((document) => document.toJS() as Resource).find(({ kind }) => kind === "Role");
+    expect(role?.rules).toBeDefined();
+    expect(named(await resources(), "Role").rules).toEqual(role?.rules);
+  });
+
+  test("configures the service: its own options, names and tokens; values go before them", async () => {
+    const plain = optionsOf(await resources());
+    expect(plain).toMatchObject({ engine: "kubernetes", namespace: "one-berth-sandboxes", insecure: true });
+    expect(plain["allow-host"]).toContain(`one-berth-0.one-berth-replicas.${NAMESPACE}.svc.cluster.local`);
+
+    const many = optionsOf(await resources(MANY));
+    expect(many).toMatchObject({
+      "max-sandboxes": 7,
+      namespace: SANDBOXES,
+      "tls-cert": "/etc/berth/tls/tls.crt",
+    });
+    expect(many).not.toHaveProperty("insecure");
+    expect(many["allow-host"]).toEqual(
+      expect.arrayContaining(["berth.example.com", "one-berth-2.one-berth-replicas"]),
+    );
+  });
+
+  test("has a monitor where one is wanted, with an admin's token", async () => {
+    expect((await resources()).map(({ kind }) => kind)).not.toContain("ServiceMonitor");
+    const values = {
+      "serviceMonitor.enabled": "true",
+      "serviceMonitor.tokenSecret.name": "admin-token",
+      ...TLS,
+    };
+    const all = await resources(values);
+    const { selector, endpoints } = named(all, "ServiceMonitor").spec as {
+      readonly selector: { readonly matchLabels: Readonly<Record<string, string>> };
+      readonly endpoints: readonly object[];
+    };
+    expect(endpoints).toEqual([
+      {
+        port: "berth",
+        path: "/metrics",
+        interval: "30s",
+        scheme: "https",
+        authorization: { credentials: { name: "admin-token", key: "token" } },
+      },
+    ]);
+    const chosen = all.filter(
+      ({ kind, metadata }) =>
+        kind === "Service" &&
+        Object.entries(selector.matchLabels).every(
+          ([key, value]) => (metadata as { labels?: Record<string, string> }).labels?.[key] === value,
+        ),
+    );
+    expect(chosen.map(({ metadata }) => metadata.name)).toEqual(["one-berth-replicas"]);
+  });
+
+  test.each([
+    ["a misspelled value", { replica: "2" }, "replica"],
+    ["no tokens", { "tokens.secret": "" }, "tokens"],
+    ["a monitor without a token", { "serviceMonitor.enabled": "true" }, "tokenSecret.name"],
+  ])("refuses %s", async (_, values, named) => {
+    await expect(template(values)).rejects.toThrow(named);
+  });
+
+  test("documents every value", () => {
+    const schema = JSON.parse(readFileSync(`${CHART}/values.schema.json`, "utf8"));
+    const values = parse(readFileSync(`${CHART}/values.yaml`, "utf8"));
+    expect(Object.keys(schema.properties).filter((key) => key !== "global")).toEqual(Object.keys(values));
+  });
+});

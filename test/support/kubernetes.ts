@@ -1,0 +1,72 @@
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { eventually } from "./eventually.ts";
+
+const SCRIPT = fileURLToPath(new URL("../../scripts/kubernetes.sh", import.meta.url));
+
+/** The namespace of deploy/kubernetes. */
+export const NAMESPACE = "berth";
+
+/** Parts of the cluster that a test may kill. */
+export type ClusterPart =
+  | "apiserver"
+  | "containerd"
+  | "controller-manager"
+  | "etcd"
+  | "kubelet"
+  | "scheduler";
+
+function variable(name: string): string {
+  const value = process.env[name];
+  if (value === undefined)
+    throw new Error(`${name} is not set: start these tests by npm run test:kubernetes`);
+  return value;
+}
+
+/** The kubeconfig of the service account `berth`, with the rights of deploy/kubernetes/rbac.yaml. */
+export function berthKubeconfig(): string {
+  return variable("KUBECONFIG");
+}
+
+/**
+ * The id of the process of a part on this machine, undefined while it does not run. It starts again a second after its
+ * end, under another id.
+ */
+export function clusterPartPid(part: ClusterPart): number | undefined {
+  const pid = readFileSync(path.join(variable("BERTH_KUBERNETES_STATE"), "pids", part), "utf8").trim();
+  try {
+    // Of an ended process the id may be another's, which no test is to kill.
+    const groups = readFileSync(`/proc/${pid}/cgroup`, "utf8");
+    return groups.includes(":/berth-kubernetes/node\n") ? Number(pid) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Kills a part of the cluster; returns once it has started again. */
+export async function killClusterPart(part: ClusterPart): Promise<void> {
+  const killed = clusterPartPid(part);
+  if (killed === undefined) throw new Error(`${part} does not run`);
+  process.kill(killed, "SIGKILL");
+  await eventually(() => ![killed, undefined].includes(clusterPartPid(part)), { timeoutMs: 30_000 });
+}
+
+/** What kubectl wrote. Rejects with its error. */
+export async function kubectl(
+  args: readonly string[],
+  options: { readonly as?: "admin" | "berth"; readonly input?: string } = {},
+): Promise<string> {
+  const kubeconfig = variable(options.as === "berth" ? "KUBECONFIG" : "BERTH_KUBERNETES_ADMIN");
+  const child = spawn(SCRIPT, ["kubectl", `--kubeconfig=${kubeconfig}`, ...args], { stdio: "pipe" });
+  child.stdin.end(options.input ?? "");
+  const [stdout, stderr, code] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    new Promise<number | null>((resolve) => child.on("close", resolve)),
+  ]);
+  if (code !== 0) throw new Error(`kubectl ${args.join(" ")} ended with ${code}: ${stderr}`);
+  return stdout;
+}
