@@ -25,7 +25,9 @@ if ! scripts/kubernetes.sh env >/dev/null 2>&1; then
   trap 'exit 143' TERM
 fi
 scripts/helm.sh >/dev/null
+scripts/service-image.sh
 scripts/kubernetes.sh up
+scripts/kubernetes.sh load berth/service:latest
 variables=$(scripts/kubernetes.sh env)
 eval "$variables"
 vitest run --config test/kubernetes.config.ts "$@"

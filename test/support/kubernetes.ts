@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
@@ -52,6 +52,16 @@ export async function killClusterPart(part: ClusterPart): Promise<void> {
   if (killed === undefined) throw new Error(`${part} does not run`);
   process.kill(killed, "SIGKILL");
   await eventually(() => ![killed, undefined].includes(clusterPartPid(part)), { timeoutMs: 30_000 });
+}
+
+/** Kills a part of the cluster, which stays away until the end of the scope that uses this. */
+export function holdClusterPart(part: ClusterPart): Disposable {
+  const killed = clusterPartPid(part);
+  if (killed === undefined) throw new Error(`${part} does not run`);
+  const hold = path.join(variable("BERTH_KUBERNETES_STATE"), "hold", part);
+  writeFileSync(hold, "");
+  process.kill(killed, "SIGKILL");
+  return { [Symbol.dispose]: () => rmSync(hold) };
 }
 
 /** What kubectl wrote. Rejects with its error. */

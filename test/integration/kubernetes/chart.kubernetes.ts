@@ -4,7 +4,9 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
+import { eventually } from "../../support/eventually.ts";
 import { kubectl } from "../../support/kubernetes.ts";
+import { TokensFile } from "../../support/tokens.ts";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 const CHART = `${ROOT}deploy/helm/berth`;
@@ -18,6 +20,15 @@ interface Resource {
   readonly rules?: unknown;
   readonly data?: Readonly<Record<string, string>>;
   readonly spec?: unknown;
+}
+
+interface PodTemplate {
+  readonly template: {
+    readonly spec: {
+      readonly containers: readonly Readonly<Record<string, unknown>>[];
+      readonly volumes: readonly { readonly name: string }[];
+    };
+  };
 }
 
 /** What Helm writes. */
@@ -126,9 +137,7 @@ describe("deploy/helm/berth", () => {
 
   test("its pod keeps to the PodSecurity level restricted", async () => {
     await kubectl(["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted"]);
-    const { template } = named(await resources(MANY), "StatefulSet").spec as {
-      readonly template: { readonly spec: object };
-    };
+    const { template } = named(await resources(MANY), "StatefulSet").spec as PodTemplate;
     const create = (changes: object): Promise<string> =>
       kubectl(["create", "--dry-run=server", "--filename=-"], {
         input: JSON.stringify({
@@ -146,6 +155,72 @@ describe("deploy/helm/berth", () => {
       });
     expect(await create({})).toContain("pod/one-berth-0 created");
     await expect(create({ securityContext: {} })).rejects.toThrow('violates PodSecurity "restricted');
+  });
+
+  test("its pod reads the tokens and keeps data in its volume, as an ordinary user", async () => {
+    const tokens = new TokensFile();
+    await tokens.add("acme");
+    const within = `--namespace=${NAMESPACE}`;
+    await kubectl(["create", "secret", "generic", "berth-tokens", within, `--from-file=${tokens.path}`]);
+    const data = {
+      apiVersion: "v1",
+      kind: "PersistentVolumeClaim",
+      metadata: { name: "data", namespace: NAMESPACE },
+      spec: { accessModes: ["ReadWriteOnce"], resources: { requests: { storage: "1Gi" } } },
+    };
+    const { template } = named(await resources(SHARED), "StatefulSet").spec as PodTemplate;
+    const [container] = template.spec.containers;
+    const { livenessProbe, readinessProbe, startupProbe, ...rest } = container ?? {};
+    expect([livenessProbe, readinessProbe, startupProbe]).not.toContain(undefined);
+    const program = `
+      id -u
+      berth token ls --tokens /etc/berth/tokens/tokens.yaml
+      # It ends where it looks for an engine, with its data directory made.
+      berth serve --engine auto --data-dir /var/lib/berth/data || echo "ended with $?"
+      stat --format '%a %u %n' /var/lib/berth/data/berth.db
+      touch /file || touch /tmp/file && echo "only /tmp is written"
+    `;
+    const pod = {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name: "probe", namespace: NAMESPACE },
+      spec: {
+        ...template.spec,
+        serviceAccountName: "default",
+        restartPolicy: "Never",
+        containers: [
+          {
+            ...rest,
+            imagePullPolicy: "Never",
+            resources: {},
+            command: ["/bin/sh", "-c", program],
+            args: [],
+          },
+        ],
+        volumes: [
+          ...template.spec.volumes.filter(({ name }) => name !== "config"),
+          { name: "config", emptyDir: {} },
+          { name: "data", persistentVolumeClaim: { claimName: "data" } },
+        ],
+      },
+    };
+    for (const input of [data, pod]) {
+      await kubectl(["create", "--filename=-"], { input: JSON.stringify(input) });
+    }
+    const phase = ["get", "pod", "probe", within, "--output=jsonpath={.status.phase}"];
+    await eventually(async () => ["Succeeded", "Failed"].includes(await kubectl(phase)), {
+      timeoutMs: 60_000,
+    });
+    const log = await kubectl(["logs", "probe", within]);
+    for (const text of [
+      "1000\n",
+      "acme",
+      "ended with 1\n",
+      "600 1000 /var/lib/berth/data/berth.db",
+      "only /tmp is",
+    ]) {
+      expect(log).toContain(text);
+    }
   });
 
   test("gives the rights of deploy/kubernetes/rbac.yaml", async () => {

@@ -1,6 +1,12 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { eventually } from "../../support/eventually.ts";
-import { killClusterPart, kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+import {
+  clusterPartPid,
+  holdClusterPart,
+  killClusterPart,
+  kubectl,
+  NAMESPACE,
+} from "../../support/kubernetes.ts";
 
 const PREFIX = `cluster-${process.pid}`;
 const LABEL = "berth.dev/test-cluster";
@@ -101,13 +107,28 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
     );
   });
 
-  test("starts a killed part again, and its pods live on", async () => {
-    await start(pod("survivor", "berth/busybox:latest"));
-    await killClusterPart("kubelet");
-    // The new kubelet answers an exec once it serves.
-    const answer = await eventually(() => exec("survivor", "echo alive").catch(() => undefined), {
-      timeoutMs: 60_000,
-    });
-    expect(answer).toBe("alive\n");
+  const PARTS = ["apiserver", "containerd", "etcd", "kubelet"] as const;
+  test.each(PARTS)("starts a killed %s again, and pods live on", async (part) => {
+    await start(pod(part, "berth/busybox:latest"));
+    await exec(part, "echo kept >/tmp/file");
+    await killClusterPart(part);
+    expect(await onceBack(() => exec(part, "cat /tmp/file"))).toBe("kept\n");
+  });
+
+  test("keeps a killed part away as long as a test wants", async () => {
+    const version = (): Promise<string> => asBerth(["version", "--request-timeout=5s"]);
+    {
+      using _held = holdClusterPart("apiserver");
+      // Twice as long as a part takes that nobody holds.
+      const until = performance.now() + 2000;
+      while (performance.now() < until) await expect(version()).rejects.toThrow("kubectl version");
+      expect(clusterPartPid("apiserver")).toBeUndefined();
+    }
+    expect(await onceBack(version)).toContain("Server Version");
   });
 });
+
+/** The first answer, once the cluster serves again. */
+function onceBack(ask: () => Promise<string>): Promise<string> {
+  return eventually(() => ask().catch(() => undefined), { timeoutMs: 60_000 });
+}
