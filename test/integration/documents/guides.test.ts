@@ -92,6 +92,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "docs/how-to/add-credentials.md": "egress/credentials.test.ts, without the internet",
   "docs/interop.md": "installs the clients of seven languages, for minutes",
   "docs/benchmarks.md": "measures for minutes",
+  "docs/performance.md": "measures for minutes",
   "docs/soak.md": "measures for minutes",
 };
 
