@@ -90,6 +90,10 @@ export interface Upload<I extends DescMethod["input"], O extends DescMethod["out
   readonly answer: Promise<MessageShape<O>>;
 }
 
-function pathOf(method: { readonly name: string; readonly parent: { readonly typeName: string } }): string {
+/** Where a method is called: `/package.Service/Method`. */
+export function pathOf(method: {
+  readonly name: string;
+  readonly parent: { readonly typeName: string };
+}): string {
   return `/${method.parent.typeName}/${method.name}`;
 }

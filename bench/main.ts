@@ -6,6 +6,7 @@ import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
 import { browser } from "./rows/browser.ts";
 import { connect } from "./rows/connect.ts";
+import { cpu } from "./rows/cpu.ts";
 import { createCold } from "./rows/create.ts";
 import { createBubblewrap } from "./rows/create-bubblewrap.ts";
 import { createWarm } from "./rows/create-warm.ts";
@@ -38,6 +39,7 @@ const ROWS: readonly Row[] = [
   execLatency,
   execOutput,
   execThroughput,
+  cpu,
   sessions,
   desktop,
   browser,

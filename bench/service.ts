@@ -25,11 +25,16 @@ export class BenchService {
     this.client = new BenchClient(address);
   }
 
-  static async start(image: string, options: readonly string[] = []): Promise<BenchService> {
+  /** @param node options of Node itself. */
+  static async start(
+    image: string,
+    options: readonly string[] = [],
+    node: readonly string[] = [],
+  ): Promise<BenchService> {
     const dataDir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
     const main = new URL("../src/main.ts", import.meta.url).pathname;
     const args = [main, "serve", "--listen", "127.0.0.1:0", "--default-image", image, "--data-dir", dataDir];
-    const child = spawn(process.execPath, [...args, "--log-level", "error", ...options], {
+    const child = spawn(process.execPath, [...node, ...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     child.once("exit", () => rmSync(dataDir, { recursive: true, force: true }));

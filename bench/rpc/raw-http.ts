@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import http from "node:http";
 import http2 from "node:http2";
+import { END_STREAM, enveloped, Frames } from "./frames.ts";
 
 /** A protocol as a client without a library speaks it. */
 export interface Dialect {
@@ -9,10 +10,6 @@ export interface Dialect {
   readonly protocol: "grpc" | "connect";
   readonly codec: "proto" | "json";
 }
-
-/** Flags (one byte) and length (four) in front of every message of a stream. */
-const PREFIX_BYTES = 5;
-const END_STREAM = 2;
 
 /**
  * Calls methods that stream their answers, with no more than HTTP: what a client
@@ -31,9 +28,7 @@ export class RawHttpClient {
 
   /** Calls a method; `take` gets each message. Rejects unless the call ends well. */
   async stream(path: string, message: Uint8Array, take: (message: Buffer) => void): Promise<void> {
-    const prefix = Buffer.alloc(PREFIX_BYTES);
-    prefix.writeUInt32BE(message.length, 1);
-    const body = Buffer.concat([prefix, message]);
+    const body = enveloped(message);
     const { version, protocol, codec } = this.#dialect;
     const headers = {
       "content-type": protocol === "grpc" ? "application/grpc+proto" : `application/connect+${codec}`,
@@ -92,31 +87,4 @@ async function connect(origin: string): Promise<http2.ClientHttp2Session> {
   await once(session, "connect");
   session.setLocalWindowSize(8 * MIB);
   return session;
-}
-
-/** Splits a body into its messages. */
-class Frames {
-  readonly #take: (flags: number, frame: Buffer) => void;
-  #chunks: Buffer[] = [];
-  #bytes = 0;
-  #wanted = PREFIX_BYTES;
-
-  constructor(take: (flags: number, frame: Buffer) => void) {
-    this.#take = take;
-  }
-
-  push(chunk: Buffer): void {
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
-    if (this.#bytes < this.#wanted) return;
-    let rest = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks);
-    for (;;) {
-      this.#wanted = rest.length < PREFIX_BYTES ? PREFIX_BYTES : PREFIX_BYTES + rest.readUInt32BE(1);
-      if (rest.length < this.#wanted) break;
-      this.#take(rest[0] ?? 0, rest.subarray(PREFIX_BYTES, this.#wanted));
-      rest = rest.subarray(this.#wanted);
-    }
-    this.#chunks = [rest];
-    this.#bytes = rest.length;
-  }
 }

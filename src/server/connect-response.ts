@@ -48,7 +48,8 @@ abstract class ConnectResponse extends DirectResponse {
     this.#ended = true;
     for (const piece of pieces) writeResponse(this.response, piece);
     this.wake();
-    if (this.#request.complete) this.response.end();
+    // Who streams requests may go on for long after a refusal.
+    if (this.#request.complete || callOf(this.context).streamsRequests) this.response.end();
     else void requestEnd(this.#request).then(() => this.response.end());
   }
 

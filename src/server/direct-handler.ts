@@ -14,6 +14,7 @@ import { contentTypeOf, type HttpRequest, type HttpResponse } from "./http-messa
 import { jsonPieces } from "./json-text.ts";
 import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 import { assertEnveloped, check, IGNORE_UNKNOWN_HEADER } from "./request-messages.ts";
+import { requestMessages } from "./request-stream.ts";
 import type { Route } from "./routes.ts";
 
 /** What {@link serveDirectly} needs beside the call. */
@@ -35,19 +36,20 @@ interface Wire {
 }
 
 /**
- * The wire of a request that {@link serveDirectly} serves: of a method that takes one message, uncompressed, in plain
- * gRPC with protobuf or in Connect. Undefined: the library serves it.
+ * The wire of a request that {@link serveDirectly} serves: uncompressed, in plain gRPC with protobuf or in Connect, of
+ * a method that does not stream both ways. A stream of requests has to be protobuf. Undefined: the library serves it.
  */
 export function directWire(route: Route, request: HttpRequest): Wire | undefined {
   const { kind } = route.spec;
-  if ((kind !== "unary" && kind !== "server_streaming") || request.method !== "POST") return undefined;
+  if (kind === "bidi_streaming" || request.method !== "POST") return undefined;
   const { headers } = request;
   const type = contentTypeOf(request);
   if (type === "application/grpc" || type === "application/grpc+proto") {
     return request.httpVersionMajor === 2 && isPlain(headers["grpc-encoding"]) ? grpcWire(route) : undefined;
   }
   const connect = parseContentType(type);
-  if (connect === undefined || connect.stream !== (kind === "server_streaming")) return undefined;
+  if (connect === undefined || connect.stream !== (kind !== "unary")) return undefined;
+  if (kind === "client_streaming" && !connect.binary) return undefined;
   const encoding = headers[connect.stream ? "connect-content-encoding" : "content-encoding"];
   if (!isPlain(encoding)) return undefined;
   const codec = codecOf(route, connect.binary, headers[IGNORE_UNKNOWN_HEADER]);
@@ -75,6 +77,12 @@ export async function serveDirectly(
   });
   try {
     await admit(context);
+    if (route.spec.kind === "client_streaming") {
+      const messages = requestMessages(route, call, request, { errors, receiving, queue });
+      call.handlerReached = true;
+      response.complete(wire.encode(await route.spec.impl(messages, context)));
+      return;
+    }
     const message = await wire.read(request, receiving.open());
     call.handlerReached = true;
     if (route.spec.kind === "unary") {

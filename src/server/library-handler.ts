@@ -1,9 +1,7 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { createContextValues } from "@connectrpc/connect";
 import { universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
-import { untilAborted } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
 import { getMessage } from "./get-request.ts";
@@ -18,6 +16,7 @@ import {
 } from "./http-message.ts";
 import { asConnectStream, enveloped, toJsonLines, wantsJsonLines } from "./json-lines.ts";
 import type { ReceiveBudget } from "./limits.ts";
+import { requestBytes } from "./request-bytes.ts";
 import {
   ACCEPTED_ENCODING,
   checkedMessages,
@@ -27,13 +26,6 @@ import {
   requestFormat,
 } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
-
-/**
- * A Node client that cancels a stream over HTTP/2 ends it first as if it were
- * whole, and resets it a moment later. Berth waits this long for the reset, so that
- * half an upload does not pass for a whole one.
- */
-const RESET_GRACE_MS = 10;
 
 /** What {@link serveByLibrary} needs beside the call. */
 interface LibraryOptions {
@@ -142,36 +134,6 @@ async function* requestBody(
 
 async function* one(bytes: () => Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes();
-}
-
-async function* requestBytes(
-  route: Route,
-  call: Call,
-  request: HttpRequest,
-  { receiving, queue }: Pick<LibraryOptions, "receiving" | "queue">,
-): AsyncGenerator<Uint8Array> {
-  const account = receiving.open();
-  let size = 0;
-  // Destroying the request would take its connection along, and with it the error response.
-  const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
-  try {
-    for (;;) {
-      const { done, value } = await untilAborted(chunks.next(), call.signal);
-      if (done) break;
-      // Of a stream of messages, the library never holds more than the one that is coming.
-      account.charge(Math.min(size + value.length, route.readMaxBytes) - Math.min(size, route.readMaxBytes));
-      size += value.length;
-      // Before it is admitted, the library reads nothing.
-      await queue?.again(call);
-      yield value;
-    }
-    if (call.streamsRequests && request.httpVersionMajor === 2) {
-      await untilAborted(sleep(RESET_GRACE_MS), call.signal);
-    }
-  } finally {
-    account.close();
-    void chunks.return?.().catch(() => {});
-  }
 }
 
 async function* responseBody(

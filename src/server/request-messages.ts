@@ -184,7 +184,7 @@ async function readAll(body: AsyncIterable<Uint8Array>, maxBytes: number): Promi
 }
 
 /** Bytes that have come, in the pieces in which they came until some are taken. */
-class Pending {
+export class Pending {
   #chunks: Uint8Array[] = [];
   size = 0;
 
@@ -196,16 +196,21 @@ class Pending {
   /** The first bytes, if so many have come. */
   peek(length: number): Buffer | undefined {
     if (this.size < length) return undefined;
-    if ((this.#chunks[0]?.length ?? 0) < length) this.#chunks = [Buffer.concat(this.#chunks)];
-    return asBuffer(this.#chunks[0]).subarray(0, length);
+    const [first] = this.#chunks;
+    if (first !== undefined && first.length >= length) return asBuffer(first).subarray(0, length);
+    return Buffer.concat(this.#chunks, length);
   }
 
-  /** Removes the first bytes, which have come. */
+  /** Removes the first bytes, which have come. They are copied only where they came in several pieces. */
   take(length: number): Buffer {
-    const all = this.#chunks.length === 1 ? asBuffer(this.#chunks[0]) : Buffer.concat(this.#chunks);
-    this.#chunks = length < this.size ? [all.subarray(length)] : [];
+    let count = 0;
+    let bytes = 0;
+    for (; bytes < length; count++) bytes += this.#chunks[count]?.length ?? 0;
+    const taken = this.#chunks.splice(0, count);
+    const last = asBuffer(taken.at(-1));
+    if (bytes > length) this.#chunks.unshift(last.subarray(last.length - (bytes - length)));
     this.size -= length;
-    return all.subarray(0, length);
+    return taken.length === 1 ? last.subarray(0, length) : Buffer.concat(taken, length);
   }
 }
 

@@ -83,6 +83,20 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: { file: "test/integration/rpc/hostile-input.test.ts", title: "in gRPC and in JSON, of any method" },
   },
   {
+    name: "an upload that is refused keeps what it held of the memory for requests",
+    changes: [
+      {
+        file: "src/server/request-bytes.ts",
+        from: 'call.signal.addEventListener("abort", account.close, { once: true });',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/server/protocols.test.ts",
+      title: "an upload that is refused halfway holds none of its bytes",
+    },
+  },
+  {
     name: "a glob is matched by an engine that goes back",
     changes: [
       {

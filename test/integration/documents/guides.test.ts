@@ -94,6 +94,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
     "pushes to a registry; kubernetes/chart.kubernetes.ts has the chart",
   "docs/interop.md": "installs the clients of seven languages, for minutes",
   "docs/benchmarks.md": "measures for minutes",
+  "docs/performance.md": "measures for minutes",
   "docs/soak.md": "measures for minutes",
 };
 

@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { ReceiveBudget } from "../../../src/server/limits.ts";
 import { eventually, startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS, type TransportSetup } from "../../support/server/transports.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
@@ -31,14 +32,16 @@ async function collect<T>(stream: AsyncIterable<T>): Promise<T[]> {
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
   async function connect(setup: TransportSetup = {}) {
-    const server = await startTestServer();
+    const receiving = new ReceiveBudget(512 * 1024 * 1024);
+    const server = await startTestServer({ receiving });
     const transport = transportTo(server.url, setup);
     return {
       ...server,
+      receiving,
       sandboxes: createClient(SandboxService, transport),
       processes: createClient(ProcessService, transport),
       upload: (values: AsyncIterable<{ value: Uint8Array<ArrayBuffer> }>, options: CallOptions = {}) =>
-        transport.stream(uploadMethod, options.signal, undefined, undefined, values),
+        transport.stream(uploadMethod, options.signal, undefined, options.headers, values),
       async [Symbol.asyncDispose]() {
         transport[Symbol.dispose]();
         await server[Symbol.asyncDispose]();
@@ -238,6 +241,18 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
       code: "Unimplemented",
       message: expect.stringContaining("gzip"),
     });
+  });
+
+  test("an upload that is refused halfway holds none of its bytes", async () => {
+    await using t = await connect();
+    const values = async function* () {
+      for (let index = 0; index < 3; index++) yield { value: new Uint8Array(1000) };
+    };
+    const options = { headers: { "x-test": "fail SANDBOX_NOT_FOUND" } };
+    const failure = await failureOf(t.upload(values(), options).then(({ message }) => collect(message)));
+    expect(failure).toMatchObject({ code: "NotFound", detail: { reason: ErrorReason.SANDBOX_NOT_FOUND } });
+    await eventually(() => t.receiving.heldBytes === 0).catch(() => {});
+    expect(t.receiving.heldBytes).toBe(0);
   });
 
   test("an upload whose client goes ends with an error in its handler", async () => {

@@ -97,10 +97,15 @@ export function testRoutes(record: HandlerRecord): Routes {
         }
       },
     });
-    router.rpc(uploadMethod, async (requests) => {
+    router.rpc(uploadMethod, async (requests, context) => {
       record.uploaded = 0;
       try {
-        for await (const { value } of requests) record.uploaded += value.length;
+        const messages = requests[Symbol.asyncIterator]();
+        for (let next = await messages.next(); !next.done; next = await messages.next()) {
+          record.uploaded += next.value.value.length;
+          // What fails here leaves the rest unread, and the iterator open.
+          await obey(context);
+        }
       } catch (error) {
         record.uploadError = error;
         throw error;

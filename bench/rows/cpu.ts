@@ -1,0 +1,73 @@
+import { readFileSync } from "node:fs";
+import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import type { BenchContext, Figure, Row } from "../row.ts";
+import type { BenchService } from "../service.ts";
+import { quantile } from "../stats.ts";
+
+const TRUE = ["true"];
+const ROUNDS = 7;
+/** How many calls a round makes of each: the kernel counts processor time in steps of 10 ms. */
+const CALLS = 400;
+/** Processor time of a process is counted in hundredths of a second. */
+const MS_PER_TICK = 10;
+
+/** What the service computes for an Exec of `true`, against a unary call of its own, in turn. */
+export const cpu: Row = {
+  name: "cpu",
+  limitSeconds: 300,
+  run: async (context) => [await figure(context, 1, 2), await figure(context, 16, 1.3)],
+};
+
+/** @param most how many times what the unary call takes. */
+async function figure(context: BenchContext, atOnce: number, most: number): Promise<Figure> {
+  const { start, scale, progress } = context;
+  const service = await start();
+  const id = await service.create();
+  const exec = () => service.exec(id, TRUE);
+  const unary = () => service.client.unary(SandboxService.method.getStats, {});
+  const calls = Math.max(100, Math.round(CALLS * scale));
+  const ms = { exec: [] as number[], unary: [] as number[] };
+  for (let round = -1; round < ROUNDS; round++) {
+    const each = {
+      exec: await perCall(service, calls, atOnce, exec),
+      unary: await perCall(service, calls, atOnce, unary),
+    };
+    // The first warms up.
+    if (round < 0) continue;
+    ms.exec.push(each.exec);
+    ms.unary.push(each.unary);
+    progress(`${atOnce} at once, round ${round + 1} of ${ROUNDS}`);
+  }
+  await service.stop();
+  const p50 = quantile(ms.exec, 0.5);
+  const rawP50 = quantile(ms.unary, 0.5);
+  return {
+    name: `CPU of the service for an Exec of true, ${atOnce} at once, against a unary call`,
+    ...{ unit: "ms", p50, rawP50, ratio: rawP50 / p50 },
+    ...{ goal: `≤ ${most} × the unary call`, reached: p50 <= most * rawP50 },
+  };
+}
+
+async function perCall(
+  { pid }: BenchService,
+  calls: number,
+  atOnce: number,
+  call: () => Promise<unknown>,
+): Promise<number> {
+  const before = cpuMs(pid);
+  let left = calls;
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      while (left-- > 0) await call();
+    }),
+  );
+  return (cpuMs(pid) - before) / calls;
+}
+
+/** Processor time that a process has taken, in user and kernel. */
+function cpuMs(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  // The name before it may contain anything.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) * MS_PER_TICK;
+}
