@@ -87,6 +87,8 @@ export async function serveDirectly(
     call.handlerReached = true;
     if (route.spec.kind === "unary") {
       const result = await route.spec.impl(message, context);
+      // A long answer takes the event loop for milliseconds.
+      await queue?.again(call);
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {

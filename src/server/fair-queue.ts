@@ -15,7 +15,7 @@ interface Bounds {
 }
 
 /** Most calls: what takes longer than its turn waits for a sandbox, or moves much data. */
-const LIGHT: Bounds = { alone: 32, together: 4, turnMs: 20 };
+const LIGHT: Bounds = { alone: 32, together: 2, turnMs: 10 };
 /** Calls that keep the engine and all CPUs at work until they end. */
 const HEAVY: Bounds = { alone: 32, together: 2, turnMs: 1000 };
 
@@ -43,11 +43,11 @@ interface Tenant {
 
 /**
  * Shares the event loop and the engine between tenants. An admitted call has a
- * turn, which ends with the call, and after 20 ms at most; a stream that moves
- * data after that waits for another turn. While several tenants call, each has a
- * few places for its turns; its other calls wait, and the next begins only after
- * the event loop has looked for what came from others. So what a tenant asks for
- * at once keeps itself waiting, and nobody else.
+ * turn, which ends with the call, and after 10 ms at most; a stream that moves
+ * data after that waits for another turn, and so does an answer. While several
+ * tenants call, each has few places for its turns; its other calls wait, and the
+ * next begins only after the event loop has looked for what came from others. So
+ * what a tenant asks for at once keeps itself waiting, and nobody else.
  */
 export class FairQueue implements CallObserver {
   readonly #heavyMethods: ReadonlySet<string>;

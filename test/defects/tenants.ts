@@ -51,7 +51,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/fair-queue.test.ts",
-      title: "beside another tenant few are in their turn, and the other's call never waits",
+      title: "beside another tenant one is in its turn, and the other's call never waits",
     },
   },
   {

@@ -4,6 +4,9 @@ import os from "node:os";
 import { clientWith } from "../tokens.ts";
 import { FLOODS, type FloodName } from "./floods.ts";
 
+/** What it does, it does over so many connections. Floods of connections are another test's. */
+const CONNECTIONS = 4;
+
 /** What a {@link Flooder} is told. */
 interface Task {
   readonly name: FloodName;
@@ -53,10 +56,10 @@ if (process.send !== undefined && process.argv[1] === new URL(import.meta.url).p
   process.once("message", ({ name, address, token, sandboxId }: Task) => {
     const { width, again } = FLOODS[name];
     let count = 0;
-    for (let one = 0; one < width; one++) void repeat();
+    const clients = Array.from({ length: CONNECTIONS }, () => clientWith(address, token));
+    for (let one = 0; one < width; one++) void repeat(clients[one % CONNECTIONS]);
 
-    async function repeat(): Promise<void> {
-      const client = clientWith(address, token);
+    async function repeat(client = clientWith(address, token)): Promise<void> {
       for (;;) {
         await again(client, sandboxId);
         process.send?.(++count);
