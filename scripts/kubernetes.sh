@@ -30,7 +30,8 @@ command=${1-}
 [ $# = 0 ] || shift
 case $command in
   -h | --help) usage; exit 0 ;;
-  kubectl) admin "$@"; exit ;;
+  # Who ends this ends kubectl.
+  kubectl) KUBECONFIG=$STATE/admin.kubeconfig exec "$HYPERKUBE" kubectl "$@" ;;
   load)
     node_pid >/dev/null || fail "The cluster is down. Type: $0 up"
     load "$@" || fail "The node did not take $*. See above."

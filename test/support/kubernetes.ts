@@ -10,6 +10,9 @@ const SCRIPT = fileURLToPath(new URL("../../scripts/kubernetes.sh", import.meta.
 /** The namespace of deploy/kubernetes. */
 export const NAMESPACE = "berth";
 
+/** A part that is killed meanwhile may leave kubectl waiting for good. */
+const KUBECTL_TIMEOUT_MS = 60_000;
+
 /** Parts of the cluster that a test may kill. */
 export type ClusterPart =
   | "apiserver"
@@ -70,7 +73,11 @@ export async function kubectl(
   options: { readonly as?: "admin" | "berth"; readonly input?: string } = {},
 ): Promise<string> {
   const kubeconfig = variable(options.as === "berth" ? "KUBECONFIG" : "BERTH_KUBERNETES_ADMIN");
-  const child = spawn(SCRIPT, ["kubectl", `--kubeconfig=${kubeconfig}`, ...args], { stdio: "pipe" });
+  const child = spawn(SCRIPT, ["kubectl", `--kubeconfig=${kubeconfig}`, ...args], {
+    stdio: "pipe",
+    timeout: KUBECTL_TIMEOUT_MS,
+    killSignal: "SIGKILL",
+  });
   child.stdin.end(options.input ?? "");
   const [stdout, stderr, code] = await Promise.all([
     text(child.stdout),
