@@ -257,7 +257,7 @@ export class ForkedState implements ProcessState {
   }
 
   async exitCode(outputEnded: Promise<void>, signal?: AbortSignal): Promise<number> {
-    const gone = outputEnded.then(() => this.#untilWaiterIsGone());
+    const gone = outputEnded.then(() => this.#untilWaiterIsGone(signal));
     gone.catch(() => {});
     const answer = await untilAborted(Promise.race([this.#answer, gone]), signal);
     if (answer?.kind === "exited") return answer.code;
@@ -278,10 +278,10 @@ export class ForkedState implements ProcessState {
   }
 
   /** Resolves when the shell that waits for the process has ended, and its answer has not come. */
-  async #untilWaiterIsGone(): Promise<void> {
+  async #untilWaiterIsGone(signal: AbortSignal | undefined): Promise<void> {
     const { zygote, findContainer } = this.#parts;
     for (let pauseMs = LATE_ANSWER_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
-      await sleep(pauseMs, undefined, { ref: false });
+      await sleep(pauseMs, undefined, { ref: false, signal });
       if (this.#hasAnswer) return;
       await findContainer();
       // A process may close its output long before it ends. Without a zygote nobody knows.
