@@ -186,10 +186,13 @@ describe("a zygote", () => {
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, pidsLimit: 24 } }));
     const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: false }, NOBODY_LISTENS);
     await eventually(async () => (await engine.usage(ref)).pids >= 24, POLL);
+    const beforeRaw = performance.now();
+    await rawExec(docker.getContainer(ref), ["true"]);
     const startedAt = performance.now();
     // The daemon's need no place.
     expect(await whose(engine, ref)).toBe("daemon");
-    expect(performance.now() - startedAt).toBeLessThan(1_500);
+    // What the daemon itself takes depends on the machine's load.
+    expect(performance.now() - startedAt).toBeLessThan(startedAt - beforeRaw + 1_500);
     full.close();
     await eventually(async () => (await whose(engine, ref).catch(() => "")) === "zygote", POLL);
     await engine.remove(ref);
