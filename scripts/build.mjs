@@ -2,15 +2,17 @@
 // npm run build: writes the program to dist/, as it is in the package: main.js, which loads the file of a command when it
 // is called, and beside it the files that the program reads. An earlier dist/ is replaced as a whole.
 //
+//   node scripts/build.mjs DIR    to DIR in place of dist/; what is installed is found from there through DIR/..
+//
 // Development dependencies become part of these files, so that a start reads few of them; dependencies are installed.
 import { cpSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { build } from "rolldown";
 import { ROOT } from "./dependencies.mjs";
 
-const DIST = path.join(ROOT, "dist");
-/** Beside it: what is built refers to files by their place relative to dist/. */
-const FRESH = path.join(ROOT, "dist.new");
+const DIST = path.resolve(process.argv[2] ?? path.join(ROOT, "dist"));
+/** Beside it: what is built refers to files by their place relative to it. */
+const FRESH = `${DIST}.new`;
 const { dependencies } = JSON.parse(readFileSync(path.join(ROOT, "package.json"), "utf8"));
 // Clients call through it: it is a dependency for those who use the generated code.
 const { "@bufbuild/protobuf": _, ...installed } = dependencies;

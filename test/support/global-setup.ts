@@ -1,12 +1,17 @@
-import { rm } from "node:fs/promises";
+import { execFile } from "node:child_process";
+import { mkdir, rm, symlink } from "node:fs/promises";
+import path from "node:path";
+import { promisify } from "node:util";
 import { randomBase32 } from "../../src/base/ids.ts";
 import { docker, removeContainers } from "./docker.ts";
-import { dataDirs, instancePrefix } from "./settings.ts";
+import { dataDirs, instancePrefix, packageDir } from "./settings.ts";
+
+const ROOT = path.join(import.meta.dirname, "../..");
 
 /**
  * Says once, before hundreds of tests do, that the daemon is missing; marks the
  * containers of this test run, and takes those away that a worker which died
- * left behind.
+ * left behind; builds the program that tests start.
  */
 export default async function setup(): Promise<() => Promise<void>> {
   try {
@@ -15,10 +20,25 @@ export default async function setup(): Promise<() => Promise<void>> {
     throw new Error("The tests need a Docker daemon. Run them with: npm test", { cause: error });
   }
   // Each project that has tests in the run comes here.
-  process.env.BERTH_TEST_RUN ??= randomBase32(8);
+  if (process.env.BERTH_TEST_RUN === undefined) {
+    process.env.BERTH_TEST_RUN = randomBase32(8);
+    await buildProgram().catch(async (error) => {
+      await rm(dataDirs(), { recursive: true, force: true });
+      throw error;
+    });
+  }
   return async () => {
     await rm(dataDirs(), { recursive: true, force: true });
     const count = await removeContainers(instancePrefix());
     if (count > 0) throw new Error(`${count} containers of this test run were left behind.`);
   };
+}
+
+async function buildProgram(): Promise<void> {
+  await mkdir(packageDir(), { recursive: true });
+  // What the program looks for beside its folder.
+  for (const name of ["package.json", "node_modules"])
+    await symlink(path.join(ROOT, name), path.join(packageDir(), name));
+  const build = path.join(ROOT, "scripts/build.mjs");
+  await promisify(execFile)(process.execPath, [build, path.join(packageDir(), "dist")]);
 }

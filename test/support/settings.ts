@@ -76,6 +76,11 @@ export function dataDirs(): string {
   return path.join(tmpdir(), `berth-${instancePrefix()}data`);
 }
 
+/** A folder that looks to the built program as its package does: global-setup.ts makes it. */
+export function packageDir(): string {
+  return path.join(dataDirs(), "package");
+}
+
 /** What the instances of this test run begin with. */
 export function instancePrefix(): string {
   return `test-${process.env.BERTH_TEST_RUN ?? "alone"}-`;

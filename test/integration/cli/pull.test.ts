@@ -1,15 +1,12 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { buffer } from "node:stream/consumers";
-import { fileURLToPath } from "node:url";
 import { stripVTControlCharacters } from "node:util";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { containersOf, docker } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
-import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
+import { endOf, MAIN, runProgram, ServeProcess } from "../../support/program.ts";
 import { TestRegistry } from "../engine/docker/registry.ts";
-
-const MAIN = fileURLToPath(new URL("../../../src/main.ts", import.meta.url));
 
 let service: ServeProcess;
 beforeAll(async () => {
