@@ -2,11 +2,11 @@
 const FULL = process.env.BERTH_TEST_FULL === "1";
 
 /**
- * How many cases a suite of many runs.
+ * How much a suite runs, such as the number of its cases.
  * @param full what `npm run test:full` runs: the figure that is claimed.
  * @param quick what the ordinary run takes: enough to find a defect that is not rare, within seconds.
  */
-export function scaled(full: number, quick: number): number {
+export function scaled<T>(full: T, quick: T): T {
   return FULL ? full : quick;
 }
 

@@ -7,9 +7,13 @@ import { expect, test } from "vitest";
 import { type Snippet, snippetsOf } from "../../support/documents.ts";
 import { eventually } from "../../support/eventually.ts";
 import { environmentOfUser } from "../../support/run-document.ts";
+import { scaled } from "../../support/scale.ts";
 
 const run = promisify(execFile);
 const root = path.join(import.meta.dirname, "../../..");
+
+/** Parts of the unit tests. The ordinary run takes these; the full one takes all, as the guides say. */
+const UNIT_TESTS = "test/unit/config test/unit/engine test/unit/rpc test/unit/sandboxes test/unit/sessions";
 
 /** What a reader does with a snippet that is not shell. */
 type Edit = (checkout: Checkout, text: string) => Promise<void>;
@@ -119,8 +123,10 @@ async function followShell(checkout: Checkout, { place, text }: Snippet): Promis
   for (const line of text.replaceAll("\\\n", "").trimEnd().split("\n")) {
     // Whatever of the contract a new engine does not fulfil yet takes its time to fail.
     if (line.endsWith("# all of them")) continue;
+    // Of the unit tests, which run anyway, those that read what the guides change.
+    const chosen = line.replace(/npm run test:unit$/, scaled("$&", `$& -- ${UNIT_TESTS}`));
     if (line.startsWith("bin/berth serve")) await checkout.serve(line);
-    else await checkout.shell(line, place);
+    else await checkout.shell(chosen, place);
   }
 }
 
