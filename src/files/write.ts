@@ -143,13 +143,12 @@ function replaceScript(
 
 /**
  * Only a complete upload ends with the marker: the end of stdin alone may be a
- * broken connection or server. The marker is cut off, and the content is synced
- * to the disk.
+ * broken connection or server. The marker is cut off.
  */
 function checkMark(nonce: string): string {
   return (
     `s=$(tail -c ${MARK_BYTES} "$t"); case $s in ${nonce}\\ *) ;; *) give_up tail ${EXIT.incomplete};; esac\n` +
-    `set -- \${s#* }; dd if=/dev/null of="$t" bs=1 seek=$1 conv=fsync || give_up dd\n`
+    `set -- \${s#* }; dd if=/dev/null of="$t" bs=1 seek=$1 || give_up dd\n`
   );
 }
 
