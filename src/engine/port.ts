@@ -225,6 +225,8 @@ export interface EngineSandbox {
 export interface EngineSandboxEnd {
   readonly exitCode: number;
   readonly outOfMemory: boolean;
+  /** Why, in the engine's words, where that is more than the two above: an eviction, a lost node. */
+  readonly cause?: string;
 }
 
 /** Something that happened to a sandbox, whether Berth caused it or not. */

@@ -3,7 +3,7 @@ import type { OutputStream } from "../../engine/port.ts";
 import { ShellGoneError, workingDirMissing } from "./errors.ts";
 import type { JobEnd, JobOutput, JobRequest } from "./job.ts";
 import type { Lane, LaneTask } from "./lane.ts";
-import { MarkerScanner } from "./markers.ts";
+import { MarkerScanner } from "../../base/markers.ts";
 import { jobText } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
 

@@ -5,7 +5,7 @@ import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } 
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { shellGone } from "./errors.ts";
 import type { Leader } from "./job.ts";
-import { MarkerScanner, newNonce } from "./markers.ts";
+import { MarkerScanner, newNonce } from "../../base/markers.ts";
 import {
   askCommand,
   LANE_BOOT,

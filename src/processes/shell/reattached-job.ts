@@ -5,7 +5,7 @@ import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
 import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
-import { MarkerScanner, newNonce } from "./markers.ts";
+import { MarkerScanner, newNonce } from "../../base/markers.ts";
 import { endFromEngine } from "./shell-job.ts";
 
 /** How often Berth checks whether it still runs. */

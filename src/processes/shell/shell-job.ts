@@ -4,7 +4,7 @@ import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/po
 import { signalOf } from "../record.ts";
 import { noProcesses, tooSlow } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
-import { MarkerScanner, newMarkerNonce } from "./markers.ts";
+import { MarkerScanner, newMarkerNonce } from "../../base/markers.ts";
 
 /** How long a shell may take to start a job. */
 export const START_TIMEOUT_MS = 30_000;

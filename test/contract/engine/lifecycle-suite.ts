@@ -299,7 +299,7 @@ export function lifecycleSuite(subject: Subject): void {
     expect(info.version).toMatch(/^\d+\./);
     expect(info.cpus).toBeGreaterThan(0);
     expect(info.memoryBytes).toBeGreaterThan(1 << 28);
-    expect(info.capabilities.pidsLimit).toBe(true);
+    expect(info.capabilities.pidsLimit).toBe(subject.pidsLimit ?? true);
     expect(info.capabilities.pause).toBe(subject.exceptions.pause === undefined);
     expect(info.capabilities.memoryLimit).toBe(subject.exceptions.memory === undefined);
   });

@@ -9,7 +9,7 @@ import { parseDomainRule } from "../../../src/egress/domains.ts";
 import { Demux } from "../../../src/engine/docker/daemon.ts";
 import { isWithin, resolvePath } from "../../../src/files/path.ts";
 import { readTar } from "../../../src/files/tar/tar-reader.ts";
-import { MarkerScanner } from "../../../src/processes/shell/markers.ts";
+import { MarkerScanner } from "../../../src/base/markers.ts";
 import { Decompressor } from "../../../src/server/decompressor.ts";
 import { readMessage } from "../../../src/server/framing.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
