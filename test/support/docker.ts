@@ -1,6 +1,7 @@
 import { PassThrough } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import Dockerode from "dockerode";
+import { commandLine, podOf, processesOfContainer } from "./kubernetes.ts";
 
 /** The daemon, with nothing of Berth between. */
 export const docker = new Dockerode();
@@ -65,6 +66,13 @@ export async function rawExec(
   const [out, err] = await Promise.all([buffer(stdout), buffer(stderr)]);
   const { ExitCode: exitCode } = await exec.inspect();
   return { stdout: out, stderr: err, exitCode: exitCode ?? -1 };
+}
+
+/** Command lines of a sandbox's processes, as the host sees them; zombies are left out. */
+export async function processesOf(instance: string, sandboxId: string): Promise<string[]> {
+  if (process.env.BERTH_TEST_ENGINE !== "kubernetes")
+    return processesIn(await containerOf(instance, sandboxId));
+  return processesOfContainer((await podOf(sandboxId)).container).map(commandLine);
 }
 
 /** Command lines of the processes in a container, as the host sees them; zombies are left out. */

@@ -22,7 +22,7 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     secrets: undefined,
     allowHosts: [],
     corsOrigins: [],
-    engine: "docker",
+    engine: process.env.BERTH_TEST_ENGINE === "kubernetes" ? "kubernetes" : "docker",
     dockerHost: undefined,
     rootfs: undefined,
     kubeconfig: process.env.KUBECONFIG,

@@ -1,6 +1,6 @@
 import { describe, expect } from "vitest";
-import { failure } from "../../integration/engine/docker/support.ts";
-import { openEngine, signalMain, spec } from "../../integration/engine/kubernetes/support.ts";
+import { failure, spec } from "../../integration/engine/docker/support.ts";
+import { openEngine, signalMain } from "../../integration/engine/kubernetes/support.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
@@ -12,6 +12,7 @@ const subject: Subject = {
   ...{ engine, stranger, spec, signalMain, user: "nobody", pidsLimit: false },
   // The first process is the pod's, in a container of its own.
   idleProcesses: 1,
+  processesEach: 2,
   exceptions: {
     pause: {
       reason: "Kubernetes cannot pause a pod",

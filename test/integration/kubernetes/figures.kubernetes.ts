@@ -3,20 +3,10 @@ import { Api } from "../../../src/engine/kubernetes/api.ts";
 import { ExecSocket } from "../../../src/engine/kubernetes/exec-socket.ts";
 import { useApp } from "../../support/app.ts";
 import { eventually } from "../../support/eventually.ts";
-import { berthKubeconfig, kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+import { berthKubeconfig, kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { percentile } from "../../support/percentile.ts";
 
 const service = useApp({ engine: "kubernetes", kubeconfig: berthKubeconfig() });
-
-/** The pod of a sandbox. */
-async function podOf(sandboxId: string): Promise<string> {
-  const pods = JSON.parse(await kubectl(["get", "pods", `--namespace=${NAMESPACE}`, "--output=json"]));
-  const pod = pods.items.find(
-    ({ metadata }: { metadata: { annotations?: Record<string, string> } }) =>
-      metadata.annotations?.["berth.dev/sandbox-id"] === sandboxId,
-  );
-  return pod.metadata.name;
-}
 
 async function timed(act: () => Promise<unknown>): Promise<number> {
   const began = performance.now();
@@ -37,7 +27,7 @@ describe("what the engine kubernetes takes, in turn with Kubernetes itself", () 
     const { client } = service;
     const { sandbox_id: id } = await client.createSandbox({});
     const api = await Api.open({ kubeconfig: berthKubeconfig() });
-    const pod = await podOf(id);
+    const { name: pod } = await podOf(id);
     for (let i = 0; i < 100; i++) await client.run(id, ["true"]);
     const lane: number[] = [];
     const raw: number[] = [];
