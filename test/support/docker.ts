@@ -75,6 +75,16 @@ export async function processesOf(instance: string, sandboxId: string): Promise<
   return processesOfContainer((await podOf(sandboxId)).container).map(commandLine);
 }
 
+/** The host's ids of a sandbox's processes; zombies are left out. */
+export async function pidsOf(instance: string, sandboxId: string): Promise<number[]> {
+  if (process.env.BERTH_TEST_ENGINE === "kubernetes")
+    return processesOfContainer((await podOf(sandboxId)).container).map(Number);
+  const { Processes: rows } = await (await containerOf(instance, sandboxId)).top({
+    ps_args: "-eo pid,stat,args",
+  });
+  return (rows as string[][]).filter(([, state]) => !state?.startsWith("Z")).map(([pid]) => Number(pid));
+}
+
 /** Command lines of the processes in a container, as the host sees them; zombies are left out. */
 export async function processesIn(container: Dockerode.Container): Promise<string[]> {
   const { Processes: rows } = await container.top({ ps_args: "-eo pid,stat,args" });
