@@ -139,6 +139,8 @@ export interface EngineInfo {
   /** Whether a sandbox may have another image than the default one. */
   readonly images: boolean;
   readonly capabilities: EngineCapabilities;
+  /** Whether sandboxes with the network NONE reach the engine's own network, as its operator knows. Default false. */
+  readonly openNetwork?: boolean;
   /** CPUs of the engine's machine. */
   readonly cpus: number;
   /** Bytes of memory of the engine's machine. */

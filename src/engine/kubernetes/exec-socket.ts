@@ -115,9 +115,9 @@ export class ExecSocket {
     if (this.#writes === 0) this.#sendEnd();
   }
 
-  /** Nobody reads input any more: writers give up. */
+  /** Nobody reads input any more: writers give up, and what waits in the pod for its end goes on. */
   abandonStdin(): void {
-    this.#stdinClosed = true;
+    this.#sendEnd();
     this.#wake();
   }
 

@@ -40,6 +40,7 @@ export async function readInfo(
       egressDomains: false,
       systemCallFilter: true,
     },
+    openNetwork: options.networkPolicy === "open",
     ...room,
   };
 }

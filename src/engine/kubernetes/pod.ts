@@ -119,9 +119,9 @@ export function probePod(name: string, image: string, command: readonly string[]
 
 /**
  * The main process: a read that SIGTERM ends at once, and which needs no further process. Where somebody attaches to
- * the pod and leaves, its input ends; then it sleeps.
+ * the pod and leaves, its input ends; then it stops itself.
  */
-const MAIN = "while read -r x; do :; done; while :; do sleep 3600; done";
+const MAIN = "while read -r x; do :; done; while :; do kill -STOP $$; done";
 
 const HARDENED: V1Container["securityContext"] = {
   allowPrivilegeEscalation: false,

@@ -15,16 +15,12 @@ import {
 import type { Api } from "./api.ts";
 import { quoted } from "./errors.ts";
 import { ExecSocket, type ExecStatus, exitCodeIn } from "./exec-socket.ts";
-import { SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts";
+import { END_BYTE, SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts";
 
 /** How long a pod may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
 /** How soon after a terminal's end its process must be seen to be gone. A kubelet or a runtime that died takes longer to come back. */
 const PROOF_MS = 1_500;
-/** More input than this may keep Kubernetes from reporting the end of who did not read it. */
-const UNREAD_STDIN_BYTES = 64 * 1024;
-/** How long the end of the output may take then, after the process's own. */
-const HUNG_MS = 2_000;
 
 /** A process to start in a pod. */
 export interface SpawnStart {
@@ -124,7 +120,6 @@ class PodProcess implements SpawnedProcess {
   #socket: ExecSocket | undefined;
   #pid = 0;
   #hasEnded = false;
-  #stdinBytes = 0;
   /** Undefined once its end was called. */
   #sink: OutputSink | undefined;
   /** What came before the caller had the process. */
@@ -139,7 +134,7 @@ class PodProcess implements SpawnedProcess {
     // What comes before the start is a terminal's echo, or a shell's complaint.
     this.#startScanner = new MarkerScanner(nonces.startNonce, () => {});
     const scanner = (stream: OutputStream) =>
-      new MarkerScanner(nonces.endNonce, (chunk) => this.#pass(stream, chunk));
+      new MarkerScanner(`${END_BYTE}${nonces.endNonce}`, (chunk) => this.#pass(stream, chunk));
     this.#endScanners = { stdout: scanner("stdout"), stderr: scanner("stderr") };
     this.#started.promise.catch(() => {});
     this.#code.promise.catch(() => {});
@@ -179,7 +174,6 @@ class PodProcess implements SpawnedProcess {
   async writeStdin(data: Uint8Array): Promise<void> {
     const socket = this.#socket;
     if (!this.#start.request.stdin || !socket?.writable) throw stdinClosed();
-    this.#stdinBytes += data.length;
     await socket.write(data);
     if (this.#hasEnded || !socket.writable) throw stdinClosed();
   }
@@ -260,12 +254,6 @@ class PodProcess implements SpawnedProcess {
     this.#hasEnded = true;
     this.#code.resolve(code);
     this.#socket?.abandonStdin();
-    if (this.#stdinBytes < UNREAD_STDIN_BYTES) return;
-    const hung = setTimeout(() => {
-      this.#endSink();
-      this.#socket?.terminate();
-    }, HUNG_MS).unref();
-    void this.#silent.promise.then(() => clearTimeout(hung));
   }
 
   async #close(status: ExecStatus | undefined): Promise<void> {
@@ -375,8 +363,10 @@ export async function runPlain(
 /** Why an exec failed that Kubernetes accepted, in its words; undefined where it has none. */
 export function startError(status: ExecStatus | undefined): BerthError | undefined {
   const message = status?.message ?? "";
+  console.error("STATUS", JSON.stringify(status));
   if (status === undefined || status.status === "Success" || status.reason === "NonZeroExitCode")
     return undefined;
+  const cause = new Error(message);
   // A runtime fails like this when the pod's control group allows it no process or no memory.
   if (
     /resource temporarily unavailable|cannot allocate|procready|signal: killed|cannot fork/i.test(message)
@@ -384,13 +374,14 @@ export function startError(status: ExecStatus | undefined): BerthError | undefin
     return new BerthError(
       "TOO_MANY_OPERATIONS",
       "The process could not be started: the sandbox has reached its limit of processes or memory.",
-      { retryAfterMs: 1000 },
+      { retryAfterMs: 1000, cause },
     );
   }
   if (/not running|not found|completed pod|stopped/i.test(message)) {
-    return new BerthError("SANDBOX_TERMINATED", "The sandbox's pod is gone or no longer runs.");
+    return new BerthError("SANDBOX_TERMINATED", "The sandbox's pod is gone or no longer runs.", { cause });
   }
   return new BerthError("ENGINE_UNAVAILABLE", `Kubernetes could not start the process: ${quoted(message)}`, {
     retryAfterMs: 1000,
+    cause,
   });
 }

@@ -15,6 +15,10 @@ export const SPAWN = `${RUN_DIR}/spawn`;
 /** The exit code of {@link SPAWN} where nothing broke: one that no broken connection reports. */
 export const SPAWN_EXIT = 42;
 
+/** What precedes the nonce of the end: a byte that stands in no text, so that no prompt is held back as its beginning. */
+export const END_BYTE = "\x1e";
+const END_BYTE_OCTAL = "\\036";
+
 /** A tty takes lines of 4,095 bytes at most. */
 const LINE_BYTES = 1_000;
 
@@ -68,7 +72,7 @@ exec "$@"
  * - how many arguments precede the program, then `NAME=VALUE...`, `--` and the arguments.
  *
  * It reports on stdout: `<start>U;` for a user that is not there, or what {@link BECOME} reports; and when the process
- * itself has ended, `<end>E<code>;` on both streams, which no dying kubelet can do. With a terminal it becomes the
+ * itself has ended, `\x1e<end>E<code>;` on both streams, which no dying kubelet can do. With a terminal it becomes the
  * process, which has to lead the terminal's session; then only Kubernetes reports the end.
  */
 const SPAWN_SCRIPT = `${LOOK_UP_USER}BERTHZ_NL='
@@ -85,12 +89,19 @@ shift 7
 while [ "$1" != -- ]; do command export "$1"; shift; done
 shift
 set -- "$BERTHZ_UID" "$BERTHZ_GID" "$BERTHZ_GID$BERTHZ_GROUPS" /bin/sh -c ${quote(BECOME)} sh "$BERTHZ_START" "$BERTHZ_SPECIAL" "$@"
+if [ "$BERTHZ_UID" != 0 ]; then
+  exec 5<&0 6>&1 7>&2
+  chown "$BERTHZ_UID" /proc/$$/fd/5 /proc/$$/fd/6 /proc/$$/fd/7 >/dev/null 2>&1
+  exec 5<&- 6>&- 7>&-
+fi
 [ ! "$BERTHZ_TTY" ] || exec ${ENTRY} "$@"
 exec 3>&2 2>/dev/null
 if [ "$BERTHZ_STDIN" ]; then ${ENTRY} "$@" 2>&3 3>&-; else ${ENTRY} "$@" 2>&3 3>&- </dev/null; fi
 BERTHZ_E=$?
-printf '%sE%s;' "$BERTHZ_END" $BERTHZ_E
-printf '%sE%s;' "$BERTHZ_END" $BERTHZ_E >&3
+printf '${END_BYTE_OCTAL}%sE%s;' "$BERTHZ_END" $BERTHZ_E
+printf '${END_BYTE_OCTAL}%sE%s;' "$BERTHZ_END" $BERTHZ_E >&3
+exec >/dev/null 3>&-
+[ ! "$BERTHZ_STDIN" ] || cat || while read -r BERTHZ_L; do :; done
 exit ${SPAWN_EXIT}
 `;
 
