@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import Dockerode from "dockerode";
-import { commandLine, podOf, processesOfContainer } from "./kubernetes.ts";
+import { commandLine, kubectlOutput, NAMESPACE, podOf, processesOfContainer } from "./kubernetes.ts";
 
 /** The daemon, with nothing of Berth between. */
 export const docker = new Dockerode();
@@ -66,6 +66,27 @@ export async function rawExec(
   const [out, err] = await Promise.all([buffer(stdout), buffer(stderr)]);
   const { ExitCode: exitCode } = await exec.inspect();
   return { stdout: out, stderr: err, exitCode: exitCode ?? -1 };
+}
+
+/** Runs a command in a sandbox with nothing of Berth between, in a directory. */
+export async function rawRun(
+  instance: string,
+  sandboxId: string,
+  argv: readonly string[],
+  workingDir: string,
+): Promise<RawResult> {
+  if (process.env.BERTH_TEST_ENGINE !== "kubernetes")
+    return rawExec(await containerOf(instance, sandboxId), argv, { workingDir });
+  const { name } = await podOf(sandboxId);
+  const entered = ["sh", "-c", 'cd "$0" && exec "$@"', workingDir, ...argv];
+  const { stdout, stderr } = await kubectlOutput([
+    "exec",
+    name,
+    `--namespace=${NAMESPACE}`,
+    "--",
+    ...entered,
+  ]);
+  return { stdout: Buffer.from(stdout), stderr: Buffer.from(stderr), exitCode: 0 };
 }
 
 /** Command lines of a sandbox's processes, as the host sees them; zombies are left out. */

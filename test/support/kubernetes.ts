@@ -107,11 +107,21 @@ export function holdClusterPart(part: ClusterPart): Disposable {
   return { [Symbol.dispose]: () => rmSync(hold) };
 }
 
+interface KubectlOptions {
+  readonly as?: "admin" | "berth";
+  readonly input?: string;
+}
+
 /** What kubectl wrote. Rejects with its error. */
-export async function kubectl(
+export async function kubectl(args: readonly string[], options: KubectlOptions = {}): Promise<string> {
+  return (await kubectlOutput(args, options)).stdout;
+}
+
+/** What kubectl wrote on both streams. Rejects with its error. */
+export async function kubectlOutput(
   args: readonly string[],
-  options: { readonly as?: "admin" | "berth"; readonly input?: string } = {},
-): Promise<string> {
+  options: KubectlOptions = {},
+): Promise<{ readonly stdout: string; readonly stderr: string }> {
   const kubeconfig = variable(options.as === "berth" ? "KUBECONFIG" : "BERTH_KUBERNETES_ADMIN");
   const child = spawn(SCRIPT, ["kubectl", `--kubeconfig=${kubeconfig}`, ...args], {
     stdio: "pipe",
@@ -125,5 +135,5 @@ export async function kubectl(
     new Promise<number | null>((resolve) => child.on("close", resolve)),
   ]);
   if (code !== 0) throw new Error(`kubectl ${args.join(" ")} ended with ${code}: ${stderr}`);
-  return stdout;
+  return { stdout, stderr };
 }

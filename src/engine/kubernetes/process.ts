@@ -1,4 +1,5 @@
 import { EventEmitter } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import { MarkerScanner, newNonce } from "../../base/markers.ts";
@@ -15,10 +16,14 @@ import {
 import type { Api } from "./api.ts";
 import { quoted } from "./errors.ts";
 import { ExecSocket, type ExecStatus, exitCodeIn } from "./exec-socket.ts";
-import { END_BYTE, SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts";
+import { END_BYTE, endCommand, SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts";
 
 /** How long a pod may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
+/** How often a slow process is asked for its end. */
+const FIRST_LOOK_MS = 250;
+const MAX_LOOK_MS = 8_000;
+const LOOK_TIMEOUT_MS = 10_000;
 /** How soon after a terminal's end its process must be seen to be gone. A kubelet or a runtime that died takes longer to come back. */
 const PROOF_MS = 1_500;
 
@@ -62,7 +67,6 @@ export async function spawnInPod(start: SpawnStart): Promise<SpawnedProcess> {
     const { stdin, env = {}, argv } = request;
     void socket.write(spawnText({ ...nonces, user, terminal, stdin, setsHome, env, argv }));
     if (request.input) void spawned.writeStdin(request.input).catch(() => {});
-    if (!stdin && !terminal) socket.closeStdin();
     const limit = AbortSignal.timeout(START_TIMEOUT_MS);
     const report = await untilAborted(
       spawned.started,
@@ -110,6 +114,7 @@ class PodProcess implements SpawnedProcess {
   readonly #start: SpawnStart;
   readonly #terminal: boolean;
   readonly #started = Promise.withResolvers<StartReport>();
+  readonly #startNonce: string;
   readonly #code = Promise.withResolvers<number>();
   readonly #silent = Promise.withResolvers<void>();
   readonly #output = new Output(() => this.#socket);
@@ -120,6 +125,10 @@ class PodProcess implements SpawnedProcess {
   #socket: ExecSocket | undefined;
   #pid = 0;
   #hasEnded = false;
+  /** Callers of {@link wait}. */
+  #waiters = 0;
+  #isSlow = false;
+  #isLooking = false;
   /** Undefined once its end was called. */
   #sink: OutputSink | undefined;
   /** What came before the caller had the process. */
@@ -130,6 +139,7 @@ class PodProcess implements SpawnedProcess {
   constructor(start: SpawnStart, nonces: { readonly endNonce: string; readonly startNonce: string }) {
     this.#start = start;
     this.#sink = start.sink;
+    this.#startNonce = nonces.startNonce;
     this.#terminal = start.request.terminal !== undefined;
     // What comes before the start is a terminal's echo, or a shell's complaint.
     this.#startScanner = new MarkerScanner(nonces.startNonce, () => {});
@@ -156,18 +166,21 @@ class PodProcess implements SpawnedProcess {
   pause(): void {
     if (this.#closed) return;
     this.#stopDrain();
+    this.#isSlow = true;
     this.#socket?.pause();
   }
 
   resume(): void {
     if (this.#closed) return;
     this.#stopDrain();
+    this.#isSlow = false;
     this.#socket?.resume();
   }
 
   trickle(): void {
     if (this.#closed) return;
     this.#stopDrain();
+    this.#isSlow = true;
     this.#stopDrain = this.#start.leftovers.drain(this.#output);
   }
 
@@ -182,6 +195,26 @@ class PodProcess implements SpawnedProcess {
     if (this.#start.request.stdin) this.#socket?.closeStdin();
   }
 
+  /** Asks for the exit code while somebody waits for it, and the streams are read too slowly to bring it. */
+  async #lookForEnd(): Promise<void> {
+    if (this.#isLooking || this.#terminal) return;
+    this.#isLooking = true;
+    const { api, pod } = this.#start;
+    for (
+      let pauseMs = FIRST_LOOK_MS;
+      this.#waiters > 0 && !this.#hasEnded;
+      pauseMs = Math.min(pauseMs * 2, MAX_LOOK_MS)
+    ) {
+      await sleep(pauseMs, undefined, { ref: false });
+      if (!this.#isSlow || this.#hasEnded) continue;
+      const limit = AbortSignal.timeout(LOOK_TIMEOUT_MS);
+      const outcome = await runPlain(api, pod, endCommand(this.#startNonce), limit).catch(() => undefined);
+      const code = /^(\d+);$/.exec(outcome?.stdout ?? "")?.[1];
+      if (code !== undefined) this.#onEnd(Number(code));
+    }
+    this.#isLooking = false;
+  }
+
   async resize(size: TerminalSize): Promise<void> {
     if (!this.#terminal || this.#hasEnded) {
       throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.");
@@ -189,8 +222,14 @@ class PodProcess implements SpawnedProcess {
     this.#socket?.resize(size);
   }
 
-  wait(signal?: AbortSignal): Promise<number> {
-    return untilAborted(this.#code.promise, signal);
+  async wait(signal?: AbortSignal): Promise<number> {
+    this.#waiters++;
+    void this.#lookForEnd();
+    try {
+      return await untilAborted(this.#code.promise, signal);
+    } finally {
+      this.#waiters--;
+    }
   }
 
   /** Keeps reading: the mark of the end is in the output. */
@@ -363,7 +402,6 @@ export async function runPlain(
 /** Why an exec failed that Kubernetes accepted, in its words; undefined where it has none. */
 export function startError(status: ExecStatus | undefined): BerthError | undefined {
   const message = status?.message ?? "";
-  console.error("STATUS", JSON.stringify(status));
   if (status === undefined || status.status === "Success" || status.reason === "NonZeroExitCode")
     return undefined;
   const cause = new Error(message);

@@ -72,8 +72,11 @@ exec "$@"
  * - how many arguments precede the program, then `NAME=VALUE...`, `--` and the arguments.
  *
  * It reports on stdout: `<start>U;` for a user that is not there, or what {@link BECOME} reports; and when the process
- * itself has ended, `\x1e<end>E<code>;` on both streams, which no dying kubelet can do. With a terminal it becomes the
- * process, which has to lead the terminal's session; then only Kubernetes reports the end.
+ * itself has ended, `\x1e<end>E<code>;` on both streams, which no dying kubelet can do. Then it waits for the end of its
+ * own stdin: input that nobody reads would keep Kubernetes from reporting the end. Until then the code is in a file too
+ * ({@link endCommand}), for services that read the streams slowly or not at all.
+ *
+ * With a terminal it becomes the process, which has to lead the terminal's session; then only Kubernetes reports the end.
  */
 const SPAWN_SCRIPT = `${LOOK_UP_USER}BERTHZ_NL='
 '
@@ -98,12 +101,19 @@ fi
 exec 3>&2 2>/dev/null
 if [ "$BERTHZ_STDIN" ]; then ${ENTRY} "$@" 2>&3 3>&-; else ${ENTRY} "$@" 2>&3 3>&- </dev/null; fi
 BERTHZ_E=$?
+printf '%s;' $BERTHZ_E >${RUN_DIR}/$BERTHZ_START
 printf '${END_BYTE_OCTAL}%sE%s;' "$BERTHZ_END" $BERTHZ_E
 printf '${END_BYTE_OCTAL}%sE%s;' "$BERTHZ_END" $BERTHZ_E >&3
-exec >/dev/null 3>&-
-[ ! "$BERTHZ_STDIN" ] || cat || while read -r BERTHZ_L; do :; done
+# A runtime closes stdin once nobody has the outputs any more.
+cat >/dev/null || while read -r BERTHZ_L; do :; done
+rm -f ${RUN_DIR}/$BERTHZ_START
 exit ${SPAWN_EXIT}
 `;
+
+/** Prints the exit code of a process that has ended, with a `;`; nothing while it runs. */
+export function endCommand(startNonce: string): string[] {
+  return ["/bin/sh", "-c", `read -r c <${RUN_DIR}/${startNonce}; printf %s "$c"`];
+}
 
 /** A process for {@link SPAWN} to start. */
 export interface SpawnText {

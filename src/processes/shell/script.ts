@@ -131,7 +131,8 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  * - `F` looks for a job's program.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
  * - `G` gathers into $k, as "pid:start ", what is of session $p, descends from
- *   something gathered or holds the pipes of $p; `L` succeeds when such an
+ *   something gathered or holds the pipes of $p, but for what the engine started
+ *   (no parent in the container), which may hold them to report the end; `L` succeeds when such an
  *   entry still lives. The start time distinguishes a pid from its later reuse.
  *
  * A lane's shell has no parent in the container, or one that the engine started:
@@ -177,6 +178,7 @@ G() { o=1
       [ "\${20}" ] || continue
       case $k in *" $q:\${20} "*) continue; esac
       case $1 in [ZX]) continue; esac
+      [ $q = $p ] || [ "$2" != 0 ] || continue
       [ $q = $p ] || [ "$4" = $p ] || case $k in *" $2:"*) :;; *) H;; esac || continue
       k="$k$q:\${20} " o=1
     done
