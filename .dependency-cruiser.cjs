@@ -116,13 +116,13 @@ module.exports = {
       name: "engines-apart",
       comment: "An engine knows no other engine; what several share lies beside them.",
       severity: "error",
-      from: { path: "^src/engine/(docker|bubblewrap)/" },
-      to: { path: "^src/engine/(docker|bubblewrap)/", pathNot: "^src/engine/$1/" },
+      from: { path: "^src/engine/(docker|bubblewrap|kubernetes)/" },
+      to: { path: "^src/engine/(docker|bubblewrap|kubernetes)/", pathNot: "^src/engine/$1/" },
     },
     onlyFrom(
       "engines-named-once",
-      "^src/engine/(docker|bubblewrap)/",
-      "^src/engine/(docker|bubblewrap|choose\\.ts)",
+      "^src/engine/(docker|bubblewrap|kubernetes)/",
+      "^src/engine/(docker|bubblewrap|kubernetes|choose\\.ts)",
       "Only engine/choose.ts names concrete engines.",
     ),
     onlyFrom(
@@ -136,6 +136,12 @@ module.exports = {
       "node_modules/dockerode",
       "^src/engine/docker/",
       "dockerode never leaves its engine.",
+    ),
+    onlyFrom(
+      "kubernetes-stays-home",
+      "node_modules/@kubernetes",
+      "^src/engine/kubernetes/",
+      "Kubernetes' client never leaves its engine.",
     ),
     onlyFrom(
       "wire-at-the-edge",

@@ -27,7 +27,7 @@ fi
 scripts/helm.sh >/dev/null
 scripts/service-image.sh
 scripts/kubernetes.sh up
-scripts/kubernetes.sh load berth/service:latest
+scripts/kubernetes.sh load berth/service:latest berth/bash:latest
 variables=$(scripts/kubernetes.sh env)
 eval "$variables"
 vitest run --config test/kubernetes.config.ts "$@"

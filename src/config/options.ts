@@ -56,6 +56,14 @@ export type OptionGroup = "Port" | "Engine" | "Sandboxes" | "Tenants" | "Command
 /** The types of sessions that can be kept started. */
 const WARM_SESSION_TYPES = ["vm", "browser"];
 
+/** A taint of nodes that pods tolerate, in Kubernetes' own form. */
+interface Toleration {
+  readonly key: string;
+  readonly operator: "Exists" | "Equal";
+  readonly value?: string;
+  readonly effect?: string;
+}
+
 const LEVELS: Readonly<Record<string, IsolationLevel>> = {
   container: "CONTAINER",
   "user-kernel": "USER_KERNEL",
@@ -119,7 +127,7 @@ export const CONFIG_OPTIONS = {
   engine: value("Engine", "engine", {
     placeholder: "NAME",
     fallback: "auto",
-    help: "What runs the sandboxes: auto, docker or bubblewrap. auto takes docker where it answers, else bubblewrap.",
+    help: "What runs the sandboxes: auto, docker, bubblewrap or kubernetes. auto takes docker where it answers, else bubblewrap.",
     read: readEngine,
   }),
   dockerRequired: toggle(
@@ -154,6 +162,54 @@ export const CONFIG_OPTIONS = {
     placeholder: "NAME=LEVEL",
     help: "An OCI runtime that sandboxes may ask for, and how it isolates: container, user-kernel or virtual-machine.",
     read: readRuntimes,
+  }),
+  kubeconfig: value("Engine", "kubeconfig", {
+    placeholder: "FILE",
+    fallback: {
+      ...UNSET,
+      shown: "the service account of Berth's own pod, else $KUBECONFIG or ~/.kube/config",
+    },
+    help: "How the engine kubernetes reaches its cluster.",
+    read: readPath,
+  }),
+  namespace: value("Engine", "namespace", {
+    placeholder: "NAME",
+    fallback: { ...UNSET, shown: "that of the kubeconfig or the service account" },
+    help: "Namespace of the sandboxes' pods. Who may create pods there may use whatever they mount, so give Berth one of its own.",
+    read: readKubernetesName,
+  }),
+  nodeSelector: list("Engine", "node-selector", {
+    placeholder: "LABEL=VALUE",
+    help: "Pods go to nodes with this label.",
+    read: (texts) => Object.fromEntries(texts.map(parseKeyValue)),
+  }),
+  tolerations: list("Engine", "toleration", {
+    placeholder: "KEY[=VALUE][:EFFECT]",
+    help: "Pods may go to nodes with this taint.",
+    read: (texts) => texts.map(readToleration),
+  }),
+  runtimeClass: value("Engine", "runtime-class", {
+    placeholder: "NAME",
+    fallback: { ...UNSET, shown: "the cluster's" },
+    help: "Runtime class of pods; --allow-runtime says how it isolates.",
+    read: readKubernetesName,
+  }),
+  imagePullSecrets: list("Engine", "image-pull-secret", {
+    placeholder: "NAME",
+    help: "A secret of the namespace by which nodes pull images.",
+    read: (names) => names.map(readKubernetesName),
+  }),
+  podTemplate: value("Engine", "pod-template", {
+    placeholder: "FILE",
+    fallback: UNSET,
+    help: "A pod in YAML or JSON. Its fields hold where Berth sets none: annotations, affinity, a priority class, sidecars.",
+    read: readPath,
+  }),
+  networkPolicy: value("Engine", "network-policy", {
+    placeholder: "enforced|open",
+    fallback: UNSET,
+    help: "Whether the cluster enforces NetworkPolicy, which NONE and EGRESS need. open: it does not, and every sandbox reaches what pods reach. Without it, Berth refuses the network NONE.",
+    read: (text) => parseWord(text, ["enforced", "open"] as const),
   }),
   egressCredentials: value("Engine", "egress-credentials", {
     placeholder: "FILE",
@@ -472,8 +528,30 @@ function readOrigin(text: string): string {
   return url.origin;
 }
 
-function readEngine(text: string): "auto" | "docker" | "bubblewrap" {
-  return parseWord(text, ["auto", "docker", "bubblewrap"] as const);
+function readEngine(text: string): "auto" | "docker" | "bubblewrap" | "kubernetes" {
+  return parseWord(text, ["auto", "docker", "bubblewrap", "kubernetes"] as const);
+}
+
+function readKubernetesName(text: string): string {
+  if (!/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(text)) {
+    throw new ValueError(`"${text}" is not a name of Kubernetes: lower case letters, digits, "-" and "."`);
+  }
+  return text;
+}
+
+function readToleration(text: string): Toleration {
+  const [, key = "", hasValue, value = "", effect] = /^([^=:]*)(=([^:]*))?(?::(.*))?$/.exec(text) ?? [];
+  const effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+  if (key === "" || (effect !== undefined && !effects.includes(effect))) {
+    throw new ValueError(
+      `"${text}" is not of the form KEY[=VALUE][:EFFECT]; effects are ${effects.join(", ")}`,
+    );
+  }
+  return {
+    key,
+    ...(hasValue === undefined ? { operator: "Exists" as const } : { operator: "Equal" as const, value }),
+    ...(effect !== undefined && { effect }),
+  };
 }
 
 function readDockerHost(text: string): string {

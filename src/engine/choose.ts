@@ -7,13 +7,16 @@ import { DELEGATE, missingLimits } from "./bubblewrap/info.ts";
 import { pipesDirectory } from "./docker/container-pipes.ts";
 import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
+import { diagnoseKubernetes } from "./kubernetes/diagnose.ts";
+import { KubernetesEngine, type KubernetesEngineOptions } from "./kubernetes/engine.ts";
+import { readTemplate } from "./kubernetes/template.ts";
 import type { Engine, IsolationLevel } from "./port.ts";
 import { describeIsolation } from "./port.ts";
 
 /** The settings that choose and set up an engine. */
 export interface EngineSettings {
   /** `auto`: Docker where it answers, else bubblewrap. */
-  readonly engine: "auto" | "docker" | "bubblewrap";
+  readonly engine: "auto" | "docker" | "bubblewrap" | "kubernetes";
   /** Whether `auto` may not fall back to bubblewrap. */
   readonly dockerRequired: boolean;
   /** The image of sandboxes that name none; with bubblewrap, which has no images, the name of the machine's own system. */
@@ -21,6 +24,16 @@ export interface EngineSettings {
   readonly dockerHost: string | undefined;
   /** Root file system of bubblewrap's sandboxes; undefined: the machine's own. */
   readonly rootfs: string | undefined;
+  /** Default: as the client library finds one. */
+  readonly kubeconfig: string | undefined;
+  readonly namespace: string | undefined;
+  readonly nodeSelector: Readonly<Record<string, string>>;
+  readonly tolerations: KubernetesEngineOptions["tolerations"];
+  readonly runtimeClass: string | undefined;
+  readonly imagePullSecrets: readonly string[];
+  /** A file. */
+  readonly podTemplate: string | undefined;
+  readonly networkPolicy: KubernetesEngineOptions["networkPolicy"];
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   /** The service's data directory. */
@@ -40,9 +53,12 @@ export async function chooseEngine(
   instance: string,
   logger: Logger,
 ): Promise<Engine> {
-  if (settings.engine === "bubblewrap" && settings.dockerRequired) {
-    throw new BerthError("INVALID_ARGUMENT", "--engine bubblewrap and --docker-required exclude each other.");
+  const { engine: name } = settings;
+  if ((name === "bubblewrap" || name === "kubernetes") && settings.dockerRequired) {
+    throw new BerthError("INVALID_ARGUMENT", `--engine ${name} and --docker-required exclude each other.`);
   }
+  if (name === "kubernetes")
+    return KubernetesEngine.open(await kubernetesOptions(settings, instance, logger));
   if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
   const docker = new DockerEngine(dockerOptions(settings, instance, logger));
   if (settings.engine === "docker") return docker;
@@ -89,6 +105,10 @@ export async function diagnoseEngines(
   const { defaults, desktopImage, rootfs = "/" } = settings;
   const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), defaults.image, desktopImage);
   const bubblewrap = async () => [...(await diagnoseBubblewrap(rootfs)), ...(await programs(rootfs))];
+  if (settings.engine === "kubernetes") {
+    const options = await kubernetesOptions(settings, "doctor", SILENT);
+    return diagnoseKubernetes(options, defaults.image);
+  }
   if (settings.engine === "bubblewrap") return bubblewrap();
   if (settings.engine === "docker" || settings.dockerRequired) return docker();
   const [answers, withDocker, without] = await Promise.all([dockerAnswers(settings), docker(), bubblewrap()]);
@@ -152,6 +172,20 @@ function dockerOptions(settings: EngineSettings, instance: string, logger: Logge
     allowedHostPaths: settings.allowHostPaths,
     allowedRuntimes: settings.allowRuntimes,
     pipesDir: pipesDirectory(settings.dataDir, instance),
+  };
+}
+
+async function kubernetesOptions(
+  settings: EngineSettings,
+  instance: string,
+  logger: Logger,
+): Promise<KubernetesEngineOptions> {
+  const { kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = settings;
+  const { podTemplate, networkPolicy, allowRuntimes: allowedRuntimes } = settings;
+  const template = podTemplate === undefined ? undefined : await readTemplate(podTemplate);
+  return {
+    ...{ instance, logger, kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets },
+    ...{ template, networkPolicy, allowedRuntimes },
   };
 }
 

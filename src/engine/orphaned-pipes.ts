@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import type { Readable } from "node:stream";
 
 /** How many ended processes' pipes stay open while something they left behind holds them. */
 export interface OrphanedPipesBounds {
@@ -14,6 +13,14 @@ const SHARE_OF_DESCRIPTORS = 1 / 8;
 /** Pipes that close within this time were not left behind. */
 const SETTLE_MS = 1_000;
 
+/** A stream of output, as far as a slow drain needs it. */
+export interface Drainable {
+  on(event: "data", listener: () => void): unknown;
+  off(event: "data", listener: () => void): unknown;
+  pause(): unknown;
+  resume(): unknown;
+}
+
 /** Pipes of a process that nobody listens to any more. */
 interface OrphanedPipe {
   /** Settles, never rejects, when nobody holds them any more. */
@@ -25,7 +32,7 @@ interface OrphanedPipe {
 /** Takes over a sandbox's pipes once nobody listens to them. */
 export interface Leftovers {
   /** Reads a stream slowly, until the returned function is called. */
-  drain(stream: Readable): () => void;
+  drain(stream: Drainable): () => void;
   /** Keeps pipes open until they are silent, or others need their place. */
   keep(pipes: OrphanedPipe): void;
 }
@@ -115,7 +122,7 @@ const STREAMS_A_TURN = 32;
  */
 export class SlowDrain {
   /** Streams that have had their turn, in order. */
-  readonly #waiting = new Set<Readable>();
+  readonly #waiting = new Set<Drainable>();
   readonly #turnMs: number;
   #timer: NodeJS.Timeout | undefined;
 
@@ -125,13 +132,14 @@ export class SlowDrain {
   }
 
   /** Reads a stream until the returned function is called, which leaves it paused or flowing. */
-  start(stream: Readable): () => void {
+  start(stream: Drainable): () => void {
     const onData = (): void => {
       stream.pause();
       this.#waiting.add(stream);
       this.#timer ??= setInterval(() => this.#turn(), this.#turnMs).unref();
     };
-    stream.on("data", onData).resume();
+    stream.on("data", onData);
+    stream.resume();
     return () => {
       stream.off("data", onData);
       this.#waiting.delete(stream);

@@ -139,6 +139,8 @@ export interface EngineInfo {
   /** Whether a sandbox may have another image than the default one. */
   readonly images: boolean;
   readonly capabilities: EngineCapabilities;
+  /** Whether sandboxes with the network NONE reach the engine's own network, as its operator knows. Default false. */
+  readonly openNetwork?: boolean;
   /** CPUs of the engine's machine. */
   readonly cpus: number;
   /** Bytes of memory of the engine's machine. */
@@ -225,6 +227,8 @@ export interface EngineSandbox {
 export interface EngineSandboxEnd {
   readonly exitCode: number;
   readonly outOfMemory: boolean;
+  /** Why, in the engine's words, where that is more than the two above: an eviction, a lost node. */
+  readonly cause?: string;
 }
 
 /** Something that happened to a sandbox, whether Berth caused it or not. */

@@ -39,6 +39,8 @@ export interface ControlParts {
 const SHOW_MS = 1_000;
 /** How long shells may take, beyond the grace, to end a tree that is not seen from outside. */
 const INSIDE_KILL_MS = 800;
+/** How long they may take in all, however short the grace: the first of a user may have to start. */
+const INSIDE_ALL_MS = 2_800;
 /** How long a shell may take to count the kernel's kills. */
 const COUNT_MS = 1_000;
 
@@ -142,7 +144,7 @@ export class ProcessControl {
         if ((await ask(killCommand(job.pid))) === "y") return;
         throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
       },
-      AbortSignal.timeout(Math.ceil(graceMs + INSIDE_KILL_MS)),
+      AbortSignal.timeout(Math.max(Math.ceil(graceMs + INSIDE_KILL_MS), INSIDE_ALL_MS)),
     );
   }
 

@@ -389,7 +389,7 @@ export class SandboxManager {
   }
 
   #view(record: SandboxRecord): SandboxView {
-    return record.view(this.#engine.name, this.#monitor.info.isolation);
+    return record.view(this.#engine.name, this.#monitor.info);
   }
 
   #orLost(signal: AbortSignal): AbortSignal {

@@ -1,6 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
-import type { EngineSandbox, IsolationLevel } from "../engine/port.ts";
+import type { EngineInfo, EngineSandbox } from "../engine/port.ts";
 import type { Place } from "./capacity.ts";
 import { LeaseBook, type LeasedSandbox } from "./lease.ts";
 import type { SandboxSpec, SandboxView, Termination, TerminationCause } from "./sandbox.ts";
@@ -141,7 +141,7 @@ export class SandboxRecord {
     };
   }
 
-  view(engineName: string, isolation: IsolationLevel): SandboxView {
+  view(engineName: string, { isolation, openNetwork = false }: EngineInfo): SandboxView {
     const { phase } = this;
     const expiry = this.expiry();
     return {
@@ -157,6 +157,7 @@ export class SandboxRecord {
       expireTimeMs: expiry && this.#clock.wallMs() + expiry.inMs,
       activeOperations: this.leases.count,
       termination: phase.state === "TERMINATED" ? phase.termination : undefined,
+      networkOpen: openNetwork && this.spec.network === "NONE",
     };
   }
 }

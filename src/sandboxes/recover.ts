@@ -202,9 +202,10 @@ export class Reconciler implements EngineFollower {
     this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
-  #ended(record: SandboxRecord, { exitCode, outOfMemory }: EngineSandboxEnd): void {
+  #ended(record: SandboxRecord, { exitCode, outOfMemory, cause }: EngineSandboxEnd): void {
     if (outOfMemory)
       this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process: out of memory.");
+    else if (cause !== undefined) this.#lost(record, "EXITED", `${cause.replace(/\.$/, "")}.`);
     else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
   }
 

@@ -73,6 +73,8 @@ export interface SandboxView {
   readonly expireTimeMs: number | undefined;
   readonly activeOperations: number;
   readonly termination: Termination | undefined;
+  /** Whether it reaches the engine's own network although its spec says NONE. */
+  readonly networkOpen: boolean;
 }
 
 /** What happened to a sandbox. */

@@ -129,7 +129,7 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
       title: "binary, terminal sequences and split UTF-8 come byte for byte, as they were written",
     },
     change(
-      "src/processes/shell/markers.ts",
+      "src/base/markers.ts",
       "    if (at > 0) this.#onData(bytes.subarray(0, at));\n    // Copied",
       '    if (at > 0) this.#onData(Buffer.from(bytes.toString("utf8", 0, at)));\n    // Copied',
     ),

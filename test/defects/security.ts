@@ -57,7 +57,7 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
       title: "what a lane writes",
     },
     change(
-      "src/processes/shell/markers.ts",
+      "src/base/markers.ts",
       "bytes.indexOf(this.#nonce);",
       "bytes.indexOf(this.#nonce.subarray(0, 4));",
     ),

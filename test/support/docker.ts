@@ -1,6 +1,7 @@
 import { PassThrough } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import Dockerode from "dockerode";
+import { commandLine, kubectlOutput, NAMESPACE, podOf, processesOfContainer } from "./kubernetes.ts";
 
 /** The daemon, with nothing of Berth between. */
 export const docker = new Dockerode();
@@ -65,6 +66,44 @@ export async function rawExec(
   const [out, err] = await Promise.all([buffer(stdout), buffer(stderr)]);
   const { ExitCode: exitCode } = await exec.inspect();
   return { stdout: out, stderr: err, exitCode: exitCode ?? -1 };
+}
+
+/** Runs a command in a sandbox with nothing of Berth between, in a directory. */
+export async function rawRun(
+  instance: string,
+  sandboxId: string,
+  argv: readonly string[],
+  workingDir: string,
+): Promise<RawResult> {
+  if (process.env.BERTH_TEST_ENGINE !== "kubernetes")
+    return rawExec(await containerOf(instance, sandboxId), argv, { workingDir });
+  const { name } = await podOf(sandboxId);
+  const entered = ["sh", "-c", 'cd "$0" && exec "$@"', workingDir, ...argv];
+  const { stdout, stderr } = await kubectlOutput([
+    "exec",
+    name,
+    `--namespace=${NAMESPACE}`,
+    "--",
+    ...entered,
+  ]);
+  return { stdout: Buffer.from(stdout), stderr: Buffer.from(stderr), exitCode: 0 };
+}
+
+/** Command lines of a sandbox's processes, as the host sees them; zombies are left out. */
+export async function processesOf(instance: string, sandboxId: string): Promise<string[]> {
+  if (process.env.BERTH_TEST_ENGINE !== "kubernetes")
+    return processesIn(await containerOf(instance, sandboxId));
+  return processesOfContainer((await podOf(sandboxId)).container).map(commandLine);
+}
+
+/** The host's ids of a sandbox's processes; zombies are left out. */
+export async function pidsOf(instance: string, sandboxId: string): Promise<number[]> {
+  if (process.env.BERTH_TEST_ENGINE === "kubernetes")
+    return processesOfContainer((await podOf(sandboxId)).container).map(Number);
+  const { Processes: rows } = await (await containerOf(instance, sandboxId)).top({
+    ps_args: "-eo pid,stat,args",
+  });
+  return (rows as string[][]).filter(([, state]) => !state?.startsWith("Z")).map(([pid]) => Number(pid));
 }
 
 /** Command lines of the processes in a container, as the host sees them; zombies are left out. */

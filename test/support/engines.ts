@@ -1,5 +1,7 @@
 import type { TestSettings } from "./settings.ts";
 
+export type EngineName = "docker" | "bubblewrap" | "kubernetes";
+
 /**
  * The engines, for suites that hold on each. The whole of a file's tests goes
  * into one block, with a service of its own:
@@ -14,8 +16,11 @@ import type { TestSettings } from "./settings.ts";
  * no network. It ends with the service. A test that cannot hold there goes into
  * a block for `docker` alone, beside a word about why.
  */
-export const ENGINES: readonly { readonly name: "docker" | "bubblewrap"; readonly settings: TestSettings }[] =
-  [
-    { name: "docker", settings: { engine: "docker" } },
-    { name: "bubblewrap", settings: { engine: "bubblewrap" } },
-  ];
+export const ENGINES: readonly { readonly name: EngineName; readonly settings: TestSettings }[] =
+  // npm run test:kubernetes
+  process.env.BERTH_TEST_ENGINE === "kubernetes"
+    ? [{ name: "kubernetes", settings: { engine: "kubernetes" } }]
+    : [
+        { name: "docker", settings: { engine: "docker" } },
+        { name: "bubblewrap", settings: { engine: "bubblewrap" } },
+      ];

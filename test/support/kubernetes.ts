@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
@@ -12,6 +12,46 @@ export const NAMESPACE = "berth";
 
 /** A part that is killed meanwhile may leave kubectl waiting for good. */
 const KUBECTL_TIMEOUT_MS = 60_000;
+
+/** The pod of a sandbox. */
+export async function podOf(
+  sandboxId: string,
+): Promise<{ readonly name: string; readonly container: string }> {
+  const { items } = JSON.parse(
+    await kubectl(["get", "pods", `--namespace=${NAMESPACE}`, "--output=json"]),
+  ) as {
+    items: {
+      metadata: { name: string; annotations?: Record<string, string> };
+      status: { containerStatuses?: { name: string; containerID: string }[] };
+    }[];
+  };
+  const pod = items.find(({ metadata }) => metadata.annotations?.["berth.dev/sandbox-id"] === sandboxId);
+  const main = pod?.status.containerStatuses?.find(({ name }) => name === "main");
+  if (pod === undefined || main === undefined) throw new Error(`no pod of ${sandboxId} runs`);
+  return { name: pod.metadata.name, container: main.containerID.replace("containerd://", "") };
+}
+
+/** This machine's ids of a container's processes: the cluster's node is this machine. Zombies are left out. */
+export function processesOfContainer(container: string): string[] {
+  return readdirSync("/proc").filter((pid) => {
+    try {
+      if (!/^\d+$/.test(pid) || !readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(container))
+        return false;
+      return !/\) Z/.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** Command line of a process; empty where it has ended. */
+export function commandLine(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trimEnd();
+  } catch {
+    return "";
+  }
+}
 
 /** Parts of the cluster that a test may kill. */
 export type ClusterPart =
@@ -67,11 +107,21 @@ export function holdClusterPart(part: ClusterPart): Disposable {
   return { [Symbol.dispose]: () => rmSync(hold) };
 }
 
+interface KubectlOptions {
+  readonly as?: "admin" | "berth";
+  readonly input?: string;
+}
+
 /** What kubectl wrote. Rejects with its error. */
-export async function kubectl(
+export async function kubectl(args: readonly string[], options: KubectlOptions = {}): Promise<string> {
+  return (await kubectlOutput(args, options)).stdout;
+}
+
+/** What kubectl wrote on both streams. Rejects with its error. */
+export async function kubectlOutput(
   args: readonly string[],
-  options: { readonly as?: "admin" | "berth"; readonly input?: string } = {},
-): Promise<string> {
+  options: KubectlOptions = {},
+): Promise<{ readonly stdout: string; readonly stderr: string }> {
   const kubeconfig = variable(options.as === "berth" ? "KUBECONFIG" : "BERTH_KUBERNETES_ADMIN");
   const child = spawn(SCRIPT, ["kubectl", `--kubeconfig=${kubeconfig}`, ...args], {
     stdio: "pipe",
@@ -85,5 +135,5 @@ export async function kubectl(
     new Promise<number | null>((resolve) => child.on("close", resolve)),
   ]);
   if (code !== 0) throw new Error(`kubectl ${args.join(" ")} ended with ${code}: ${stderr}`);
-  return stdout;
+  return { stdout, stderr };
 }

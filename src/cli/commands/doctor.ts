@@ -32,7 +32,11 @@ const CHECKED: readonly (keyof Config)[] = [
     "dockerRequired",
     "dockerHost",
     "rootfs",
+    "kubeconfig",
+    "namespace",
+    "nodeSelector",
   ] as const),
+  ...(["tolerations", "runtimeClass", "imagePullSecrets", "podTemplate", "networkPolicy"] as const),
   ...(["allowRuntimes", "defaultImage", "desktopImage", "dataDir"] as const),
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes"] as const),
 ];

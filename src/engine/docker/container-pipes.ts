@@ -8,10 +8,10 @@ import { promisify } from "node:util";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { undumpableLibrary } from "../undumpable.ts";
+import { userEntry } from "../user-entry.ts";
 import { type Attempt, CircuitBreaker } from "./circuit-breaker.ts";
 import { type ClaimedPipes, LeftPipes } from "./left-pipes.ts";
 import { PIPES_TARGET, type PipeNames, type PipePaths, pathsIn } from "./named-pipes.ts";
-import { userEntry } from "./user-entry.ts";
 import { Zygote } from "./zygote.ts";
 import { ZYGOTE_FILES, ZYGOTE_SCRIPT } from "./zygote-script.ts";
 

@@ -1,3 +1,4 @@
+import { LOOK_UP_USER } from "../user-lookup.ts";
 import { PIPES_TARGET } from "./named-pipes.ts";
 
 /** The zygote's files, in a container's directory of pipes. */
@@ -33,9 +34,7 @@ const OPEN_PIPES =
  *   from ending the shell.
  *   The first answer is `p<pid>`, of the shell that waits.
  * - `K id pid`, a request: answers `y` or `n`, whether there is such a process.
- * - `D text` fails unless a text is a number, written plainly.
- * - `U user` looks a user up in the container's own files as Docker does
- *   (https://github.com/moby/sys/blob/main/user/user.go, `GetExecUser`). What is not plain fails, and Docker decides.
+ * - `D` and `U` look a user up. What is not plain fails, and Docker decides.
  * - `R text` answers. Without a service it waits for one.
  *
  * Answers: the exit code; `u<uid>`, the user has another uid than the pipes; `-`, the user was not found.
@@ -59,49 +58,7 @@ S() {
   R $?
 }
 R() { printf '%s %s\\n' "$BERTHZ_ID" "$1" >${inside(ZYGOTE_FILES.answers)}; }
-D() { case $1 in ''|*[!0-9]*|0?*|??????????*) return 1 ;; esac; }
-U() {
-  BERTHZ_UID= BERTHZ_GID=0 BERTHZ_GROUPS= BERTHZ_HOME=/ BERTHZ_NAME= BERTHZ_SEEN=' ' BERTHZ_GROUP=
-  case $1 in
-    *:*:*|:*|*:|[+-]*|*:[+-]*) return 1 ;;
-    *:*) BERTHZ_GROUP=\${1#*:}; set -- "\${1%%:*}" ;;
-  esac
-  case $1 in *[!0-9]*) ;; *) D "$1" || return 1; BERTHZ_UID=$1 ;; esac
-  [ -f /etc/passwd ] || [ ! -e /etc/passwd ] || return 1
-  [ ! -e /etc/passwd ] || while IFS=: read -r BERTHZ_A BERTHZ_X BERTHZ_B BERTHZ_C BERTHZ_X BERTHZ_D BERTHZ_X || [ "$BERTHZ_A" ]; do
-    [ "$BERTHZ_A$BERTHZ_B" ] || continue
-    case $BERTHZ_A$BERTHZ_D in *[[:space:]]*) return 1 ;; esac
-    D "$BERTHZ_B" && D "$BERTHZ_C" || return 1
-    if [ "$BERTHZ_UID" = "$BERTHZ_B" ] || { [ ! "$BERTHZ_UID" ] && [ "$BERTHZ_A" = "$1" ]; }; then
-      BERTHZ_UID=$BERTHZ_B BERTHZ_GID=$BERTHZ_C BERTHZ_NAME=$BERTHZ_A BERTHZ_HOME=$BERTHZ_D
-      break
-    fi
-    BERTHZ_SEEN="$BERTHZ_SEEN$BERTHZ_B "
-  done </etc/passwd
-  [ "$BERTHZ_UID" ] || return 1
-  case $BERTHZ_SEEN in *" $BERTHZ_UID "*) return 1 ;; esac
-  case $BERTHZ_GROUP in
-    '') [ "$BERTHZ_NAME" ] || return 0 ;;
-    *[!0-9]*) ;;
-    *) D "$BERTHZ_GROUP" || return 1; BERTHZ_GID=$BERTHZ_GROUP ;;
-  esac
-  [ -f /etc/group ] || [ ! -e /etc/group ] || return 1
-  [ ! -e /etc/group ] || while IFS=: read -r BERTHZ_A BERTHZ_X BERTHZ_B BERTHZ_D || [ "$BERTHZ_A" ]; do
-    [ "$BERTHZ_A$BERTHZ_B" ] || continue
-    case $BERTHZ_A$BERTHZ_D in *[[:space:]]*) return 1 ;; esac
-    D "$BERTHZ_B" || return 1
-    if [ ! "$BERTHZ_GROUP" ]; then
-      case ",$BERTHZ_D," in *",$BERTHZ_NAME,"*) BERTHZ_GROUPS=$BERTHZ_GROUPS,$BERTHZ_B ;; esac
-    elif [ "$BERTHZ_GROUP" = "$BERTHZ_A" ]; then
-      # Docker takes a number for the group of that name in part only.
-      D "$BERTHZ_GROUP" && return 1
-      BERTHZ_GID=$BERTHZ_B
-      return 0
-    fi
-  done </etc/group
-  case $BERTHZ_GROUP in *[!0-9]*) return 1 ;; esac
-}
-`;
+${LOOK_UP_USER}`;
 
 /**
  * Starts the zygote, before anything changes the environment, if the container has its files and may open them. Its

@@ -1,9 +1,9 @@
 import { BerthError } from "../../base/errors.ts";
+import { MarkerScanner } from "../../base/markers.ts";
 import type { OutputStream } from "../../engine/port.ts";
 import { ShellGoneError, workingDirMissing } from "./errors.ts";
 import type { JobEnd, JobOutput, JobRequest } from "./job.ts";
 import type { Lane, LaneTask } from "./lane.ts";
-import { MarkerScanner } from "./markers.ts";
 import { jobText } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
 

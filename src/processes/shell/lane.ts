@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { abortError, BerthError } from "../../base/errors.ts";
+import { MarkerScanner, newNonce } from "../../base/markers.ts";
 import type { Engine, OutputStream, OutsideControl, Seclusion, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { shellGone } from "./errors.ts";
 import type { Leader } from "./job.ts";
-import { MarkerScanner, newNonce } from "./markers.ts";
 import {
   askCommand,
   LANE_BOOT,

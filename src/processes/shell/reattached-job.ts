@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
+import { MarkerScanner, newNonce } from "../../base/markers.ts";
 import type { OutputStream, SpawnedProcess } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { ProcessControl } from "../control.ts";
 import { sandboxEnd } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobTrace, LeaderId } from "./job.ts";
-import { MarkerScanner, newNonce } from "./markers.ts";
 import { endFromEngine } from "./shell-job.ts";
 
 /** How often Berth checks whether it still runs. */

@@ -131,23 +131,25 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  * - `F` looks for a job's program.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
  * - `G` gathers into $k, as "pid:start ", what is of session $p, descends from
- *   something gathered or holds the pipes of $p; `L` succeeds when such an
+ *   something gathered or holds the pipes of $p, but for what the engine started
+ *   (no parent in the container), which may hold them to report the end; `L` succeeds when such an
  *   entry still lives. The start time distinguishes a pid from its later reuse.
  *
- * Where the engine's processes have a parent in the container, or the kernel
- * lacks the list of children, nothing is ever found clean, and a lane serves
- * one job.
+ * A lane's shell has no parent in the container, or one that the engine started:
+ * in the first process's session, or itself without a parent there. Where it has
+ * another, or the kernel lacks the list of children, nothing is ever found clean,
+ * and a lane serves one job.
  */
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
 I=/proc/1/task/1/children
-[ $PPID = 0 ] || { x=; read -r x </proc/$PPID/stat; set -- \${x##*) }; [ "$4" = 1 ] || I=/-; }
+[ $PPID = 0 ] || { x=; read -r x </proc/$PPID/stat; set -- \${x##*) }; [ "$4" = 1 ] || [ "$2" = 0 ] || I=/-; }
 B() { g=-; read -r g <$I; }
 T() { i=$1 x=; read -r x </proc/$i/stat; set -- \${x##*) } Z
   case $1 in [ZX]) return 0; esac
   [ $4 != $$ ] || return 1
   x=; read -r x </proc/$4/stat; set -- \${x##*) }
-  case $2 in 0) return 0;; 1) ;; *) x=; read -r x </proc/$2/stat; set -- \${x##*) }; [ "$4" != 1 ] || return 0; esac
+  case $2 in 0) return 0;; 1) ;; *) x=; read -r x </proc/$2/stat; set -- \${x##*) }; [ "$4" != 1 ] && [ "$2" != 0 ] || return 0; esac
   for f in /proc/$i/fd/*; do
     [ $f -ef /proc/self/fd/3 ] || [ $f -ef /proc/self/fd/4 ] && return 1
     [ -e $f ] || [ ! -L $f ] || return 1
@@ -176,6 +178,7 @@ G() { o=1
       [ "\${20}" ] || continue
       case $k in *" $q:\${20} "*) continue; esac
       case $1 in [ZX]) continue; esac
+      [ $q = $p ] || [ "$2" != 0 ] || continue
       [ $q = $p ] || [ "$4" = $p ] || case $k in *" $2:"*) :;; *) H;; esac || continue
       k="$k$q:\${20} " o=1
     done

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../../base/errors.ts";
+import { MarkerScanner, newMarkerNonce } from "../../base/markers.ts";
 import type { OutputStream, SpawnedProcess, TerminalSize } from "../../engine/port.ts";
 import { signalOf } from "../record.ts";
 import { noProcesses, tooSlow } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobTrace } from "./job.ts";
-import { MarkerScanner, newMarkerNonce } from "./markers.ts";
 
 /** How long a shell may take to start a job. */
 export const START_TIMEOUT_MS = 30_000;

@@ -136,6 +136,7 @@ export function toWireSandbox(view: SandboxView): WireSandbox {
     generation: BigInt(view.generation),
     engine: view.engine,
     isolation: ISOLATION[view.isolation],
+    networkOpen: view.networkOpen,
     owner: view.owner,
     createTime: msToTimestamp(view.createTimeMs),
     lastUsedTime: msToTimestamp(view.lastUsedTimeMs),

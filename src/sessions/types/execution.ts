@@ -1,5 +1,5 @@
+import { MarkerScanner, newMarkerNonce } from "../../base/markers.ts";
 import type { OutputStream } from "../../engine/port.ts";
-import { MarkerScanner, newMarkerNonce } from "../../processes/shell/markers.ts";
 
 /** The end of an execution, as the interpreter prints it. */
 export interface ExecutionEnd {

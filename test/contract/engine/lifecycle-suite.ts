@@ -261,7 +261,7 @@ export function lifecycleSuite(subject: Subject): void {
   testUnless("usage", subject, "usage reports memory, CPU time and processes", async () => {
     const { engine } = subject;
     const { ref } = await engine.create(subject.spec());
-    const { idleProcesses = 2 } = subject;
+    const { idleProcesses = 2, processesEach = 1 } = subject;
     await expect.poll(async () => (await engine.usage(ref)).pids, POLL).toBe(idleProcesses);
     const before = await engine.usage(ref);
     const program = "x = bytearray(64 << 20)\nwhile True: pass";
@@ -276,7 +276,7 @@ export function lifecycleSuite(subject: Subject): void {
     await expect
       .poll(async () => (await engine.usage(ref)).cpuNanos - before.cpuNanos, POLL)
       .toBeGreaterThan(100e6);
-    await expect.poll(async () => (await engine.usage(ref)).pids, POLL).toBe(idleProcesses + 1);
+    await expect.poll(async () => (await engine.usage(ref)).pids, POLL).toBe(idleProcesses + processesEach);
     expect((await engine.usage(ref)).memoryBytes - before.memoryBytes).toBeLessThan(128 << 20);
     spawned.close();
   });
@@ -299,7 +299,7 @@ export function lifecycleSuite(subject: Subject): void {
     expect(info.version).toMatch(/^\d+\./);
     expect(info.cpus).toBeGreaterThan(0);
     expect(info.memoryBytes).toBeGreaterThan(1 << 28);
-    expect(info.capabilities.pidsLimit).toBe(true);
+    expect(info.capabilities.pidsLimit).toBe(subject.pidsLimit ?? true);
     expect(info.capabilities.pause).toBe(subject.exceptions.pause === undefined);
     expect(info.capabilities.memoryLimit).toBe(subject.exceptions.memory === undefined);
   });

@@ -153,6 +153,22 @@ export function spawnSuite(subject: Subject): void {
       spawned.close();
     });
 
+    test("that nobody reads does not cost the end of its process", async () => {
+      for (let i = 0; i < 20; i++) {
+        const ended = Promise.withResolvers<Error | undefined>();
+        const argv = ["sh", "-c", `read -r line; exit ${i}`];
+        const sink = { data() {}, end: ended.resolve };
+        const spawned = await subject.engine.spawn(ref, { argv, stdin: true }, sink);
+        const written = spawned.writeStdin(Buffer.alloc(2_000_000, "\n")).then(
+          () => spawned.closeStdin(),
+          () => {},
+        );
+        expect(await spawned.wait()).toBe(i);
+        expect(await ended.promise).toBeUndefined();
+        await written;
+      }
+    });
+
     test("a writer waits for a reader that does not read, and fails when that is gone", async () => {
       const spawned = await subject.engine.spawn(ref, { argv: ["sleep", "1"], stdin: true }, NOBODY_LISTENS);
       const write = async () => {

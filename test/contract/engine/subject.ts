@@ -16,6 +16,10 @@ export interface Subject {
   readonly isolation?: IsolationLevel;
   /** Processes of a sandbox where nothing runs. Default: 2, the main process and the one that reaps. */
   readonly idleProcesses?: number;
+  /** Processes of a sandbox for each that is spawned. Default 1. */
+  readonly processesEach?: number;
+  /** Whether the engine limits how many processes a sandbox has. Default true. */
+  readonly pidsLimit?: boolean;
   /** Sends a signal to a sandbox's main process, past the engine. */
   signalMain(ref: string, signal: "SIGTERM" | "SIGKILL"): Promise<void>;
   /** Why the engine does otherwise, and what holds on it instead. */

@@ -1,6 +1,6 @@
 import { beforeAll, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
-import { containerOf, processesIn } from "../../support/docker.ts";
+import { processesOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { inSeconds, seconds } from "../../support/wire.ts";
 
@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 
 async function processes(): Promise<string[]> {
-  return processesIn(await containerOf(app.instance, id));
+  return processesOf(app.instance, id);
 }
 
 /** Fails where something with this argument still runs. */

@@ -1,16 +1,14 @@
 import { expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
-import { containerOf, rawExec } from "../../support/docker.ts";
+import { rawRun } from "../../support/docker.ts";
 
 const COMMAND = ["python3", "-m", "test", "-v", "test_json", "test_re", "test_textwrap"];
 
 const app = useApp();
 
-test("CPython's regression tests say through Exec what they say through docker exec", async () => {
+test("CPython's regression tests say through Exec what they say without Berth", async () => {
   const { sandbox_id: sandboxId } = await app.client.createSandbox();
-  const container = await containerOf(app.instance, sandboxId);
-
-  const raw = await rawExec(container, COMMAND, { workingDir: "/workspace" });
+  const raw = await rawRun(app.instance, sandboxId, COMMAND, "/workspace");
   const execution = app.client.exec(sandboxId, COMMAND);
   let outputs = 0;
   execution.call.on("data", ({ event }) => {

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
-import { containerOf, processesIn } from "../../support/docker.ts";
+import { processesOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { scaled } from "../../support/scale.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
@@ -109,9 +109,8 @@ describe.each(SHELL_IMAGES)("random commands under %s", (shell, image) => {
     expect(wrong).toEqual([]);
     expect(next).toBeGreaterThanOrEqual(count);
     // What is left in the sandbox once the children have gone: its first processes and shells that wait.
-    const container = await containerOf(service.instance, sandboxId);
     await eventually(async () =>
-      (await processesIn(container)).every((args) => !/sleep|tail|head|cat/.test(args)),
+      (await processesOf(service.instance, sandboxId)).every((args) => !/sleep|tail|head|cat/.test(args)),
     );
   });
 });

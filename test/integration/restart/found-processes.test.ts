@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { Store } from "../../../src/store.ts";
 import { expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
-import { containerOf, processesIn } from "../../support/docker.ts";
+import { processesOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
@@ -56,7 +56,7 @@ async function endOf(id: string) {
 }
 
 async function sleepsIn(sandboxId: string): Promise<string[]> {
-  const all = await processesIn(await containerOf(service.instance, sandboxId));
+  const all = await processesOf(service.instance, sandboxId);
   return all.filter((args) => args.startsWith("sleep 48")).sort();
 }
 

@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Client } from "../../support/client.ts";
-import { containerOf, containersOf, processesIn } from "../../support/docker.ts";
+import { containersOf, processesOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { MeasuredService, memoryOf } from "../../support/memory.ts";
 import type { ServeProcess } from "../../support/program.ts";
@@ -90,7 +90,7 @@ const STREAMS = 3;
 
 /** What the service holds beside its shells, each of which is a process and its streams. */
 async function held(): Promise<{ descriptors: number; processes: number }> {
-  const processes = (await processesIn(await containerOf(service.instance, sandboxId))).length;
+  const processes = (await processesOf(service.instance, sandboxId)).length;
   const descriptors = (await readdir(`/proc/${service.pid}/fd`)).length - processes * STREAMS;
   return { descriptors, processes };
 }

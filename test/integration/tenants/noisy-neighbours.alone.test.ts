@@ -2,7 +2,7 @@ import { performance } from "node:perf_hooks";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Client } from "../../support/client.ts";
 import { containersOf } from "../../support/docker.ts";
-import { ENGINES } from "../../support/engines.ts";
+import { ENGINES, type EngineName } from "../../support/engines.ts";
 import { eventually } from "../../support/eventually.ts";
 import { percentile } from "../../support/percentile.ts";
 import { ServeProcess } from "../../support/program.ts";
@@ -11,7 +11,7 @@ import { clientWith, TokensFile } from "../../support/tokens.ts";
 /** What a sandbox of the noisy tenant may take: without these bounds none of what follows may run. */
 const RESOURCES = { memory_bytes: 128 << 20, pids_limit: 64, cpu_millis: 1000 };
 /** Bubblewrap keeps files in memory, of which they may not take all. */
-const DISK = { docker: {}, bubblewrap: { disk_bytes: 64 << 20 } };
+const DISK: Partial<Record<EngineName, object>> = { docker: {}, bubblewrap: { disk_bytes: 64 << 20 } };
 
 /** Each goes on until its sandbox is deleted, and writes as soon as it has reached its bound. */
 const NOISE: Readonly<Record<string, readonly string[]>> = {

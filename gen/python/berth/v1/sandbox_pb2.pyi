@@ -597,6 +597,7 @@ class Sandbox(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     ACTIVE_OPERATIONS_FIELD_NUMBER: _builtins.int
     TERMINATION_FIELD_NUMBER: _builtins.int
+    NETWORK_OPEN_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """Its id: the caller's own, or "sbx_" and 20 characters of lower-case base32."""
     state: Global___SandboxState.ValueType
@@ -615,6 +616,11 @@ class Sandbox(_message.Message):
     """
     active_operations: _builtins.int
     """Operations that use it at this moment."""
+    network_open: _builtins.bool
+    """Whether it reaches the engine's own network although its network mode is
+    NETWORK_MODE_NONE: on Kubernetes, where the operator said with
+    --network-policy open that the cluster does not enforce NetworkPolicy.
+    """
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """The spec in force, defaults filled in."""
@@ -652,10 +658,11 @@ class Sandbox(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         active_operations: _builtins.int = ...,
         termination: Global___Termination | None = ...,
+        network_open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_used_time", b"last_used_time", "spec", b"spec", "termination", b"termination"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "create_time", b"create_time", "engine", b"engine", "expire_time", b"expire_time", "generation", b"generation", "isolation", b"isolation", "last_used_time", b"last_used_time", "owner", b"owner", "sandbox_id", b"sandbox_id", "spec", b"spec", "state", b"state", "termination", b"termination"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "create_time", b"create_time", "engine", b"engine", "expire_time", b"expire_time", "generation", b"generation", "isolation", b"isolation", "last_used_time", b"last_used_time", "network_open", b"network_open", "owner", b"owner", "sandbox_id", b"sandbox_id", "spec", b"spec", "state", b"state", "termination", b"termination"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -384,6 +384,15 @@ export declare type Sandbox = Message<"berth.v1.Sandbox"> & {
    * @generated from field: berth.v1.Termination termination = 12;
    */
   termination?: Termination | undefined;
+
+  /**
+   * Whether it reaches the engine's own network although its network mode is
+   * NETWORK_MODE_NONE: on Kubernetes, where the operator said with
+   * --network-policy open that the cluster does not enforce NetworkPolicy.
+   *
+   * @generated from field: bool network_open = 13;
+   */
+  networkOpen: boolean;
 };
 
 /**

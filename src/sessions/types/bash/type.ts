@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { newNonce } from "../../../processes/shell/markers.ts";
+import { newNonce } from "../../../base/markers.ts";
 import {
   defineTool,
   type SessionType,

@@ -1,7 +1,7 @@
 import { beforeAll } from "vitest";
 import { type TestApp, useApp } from "../../../support/app.ts";
 import type { Request } from "../../../support/client.ts";
-import { containerOf, processesIn } from "../../../support/docker.ts";
+import { processesOf } from "../../../support/docker.ts";
 import type { ExecutionResult } from "../../../support/execution.ts";
 
 /** A service with one sandbox, for every test of a file. */
@@ -26,7 +26,7 @@ export function useExecBench(): ExecBench {
     },
     exec: (command, more = {}) => app.client.exec(id, command, more).result,
     running: async (marker) => {
-      const all = await processesIn(await containerOf(app.instance, id));
+      const all = await processesOf(app.instance, id);
       return all.filter((line) => line.includes(marker));
     },
   };

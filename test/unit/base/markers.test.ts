@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type Found, MarkerScanner } from "../../../../src/processes/shell/markers.ts";
+import { type Found, MarkerScanner } from "../../../src/base/markers.ts";
 
 const NONCE = "0123456789abcdef0123456789abcdef";
 

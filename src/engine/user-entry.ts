@@ -1,4 +1,4 @@
-import { ELF, machineCode, staticExecutable } from "../elf.ts";
+import { ELF, machineCode, staticExecutable } from "./elf.ts";
 
 /** The exit code of {@link userEntry} where it cannot become the user or the program. */
 export const USER_ENTRY_FAILED = 125;

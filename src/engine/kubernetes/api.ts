@@ -1,0 +1,265 @@
+import { once } from "node:events";
+import type { Agent, IncomingMessage } from "node:http";
+import { request as httpRequest } from "node:http";
+import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import type { KubeConfig } from "@kubernetes/client-node";
+import { WebSocket } from "ws";
+import { untilAborted } from "../../base/async.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import { ApiError, NoAnswerError, translateError } from "./errors.ts";
+
+/** Where the API server is, and how the service proves who it is. */
+export interface ApiOptions {
+  /** A kubeconfig. Default: the service account of the pod that the service runs in, else `$KUBECONFIG` or `~/.kube/config`. */
+  readonly kubeconfig?: string | undefined;
+  /** Of the kubeconfig. Default: its current one. */
+  readonly context?: string | undefined;
+  /** Default: the context's, the service account's, else `default`. */
+  readonly namespace?: string | undefined;
+}
+
+/** One call. */
+export interface ApiCall {
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  /** Default `application/json`. */
+  readonly contentType?:
+    | "application/json"
+    | "application/merge-patch+json"
+    | "application/strategic-merge-patch+json";
+  /** Default 30 s. */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What a watch reports. */
+export interface WatchEvent<T> {
+  readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
+  readonly object: T;
+}
+
+const CALL_TIMEOUT_MS = 30_000;
+/** The API server closes a watch after this time; the next one goes on where it ended. */
+const WATCH_SECONDS = 300;
+/** A line of a watch is one object, which the API server bounds at 3 MiB or so. */
+const MAX_ANSWER_BYTES = 64 << 20;
+const EXEC_PROTOCOL = "v5.channel.k8s.io";
+const HANDSHAKE_TIMEOUT_MS = 15_000;
+/** Longer than this without a sign of life, a connection counts as broken. Also keeps proxies from closing idle ones. */
+const HEARTBEAT_MS = 20_000;
+
+/**
+ * Calls to an API server. The client library finds it and proves who the service is (KubeConfig: certificates, tokens
+ * that change, programs that make them, proxies). Its generated calls and its watch are not used: they load 10 MB of
+ * code, and neither bounds a call's time nor reports a watch's errors.
+ */
+export class Api {
+  readonly namespace: string;
+  readonly #config: KubeConfig;
+  readonly #server: URL;
+  readonly #agents = new WeakMap<Agent, Agent>();
+
+  private constructor(config: KubeConfig, server: string, namespace: string) {
+    this.#config = config;
+    this.#server = new URL(server.endsWith("/") ? server : `${server}/`);
+    this.namespace = namespace;
+  }
+
+  /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used. */
+  static async open(options: ApiOptions): Promise<Api> {
+    // Loaded where it is needed: other engines start faster without it.
+    const { KubeConfig } = await import("@kubernetes/client-node");
+    const config = new KubeConfig();
+    try {
+      if (options.kubeconfig !== undefined) config.loadFromFile(options.kubeconfig);
+      else if (process.env.KUBERNETES_SERVICE_HOST !== undefined && process.env.KUBECONFIG === undefined)
+        config.loadFromCluster();
+      else config.loadFromDefault();
+      if (options.context !== undefined) config.setCurrentContext(options.context);
+    } catch (error) {
+      throw badConfig(options.kubeconfig, (error as Error).message, error);
+    }
+    const context = config.getContextObject(config.getCurrentContext());
+    const server = config.getCurrentCluster()?.server;
+    if (context === null || server === undefined || !URL.canParse(server)) {
+      const name = JSON.stringify(config.getCurrentContext() ?? "");
+      throw badConfig(options.kubeconfig, `its context ${name} names no cluster`);
+    }
+    return new Api(config, server, options.namespace ?? context.namespace ?? "default");
+  }
+
+  /** Address of the API server. */
+  get server(): string {
+    return this.#server.origin;
+  }
+
+  /** A path below the namespace: `pods/NAME`. */
+  path(rest: string, group = "api/v1"): string {
+    return `${group}/namespaces/${encodeURIComponent(this.namespace)}/${rest}`;
+  }
+
+  /**
+   * Makes a call and returns the object of the answer.
+   * @param doing completes "Kubernetes failed while …".
+   * @throws {@link ApiError} behind a `BerthError` where the API server refuses.
+   */
+  async call<T>(method: string, path: string, doing: string, call: ApiCall = {}): Promise<T> {
+    const { signal, timeoutMs = CALL_TIMEOUT_MS, contentType = "application/json" } = call;
+    throwIfAborted(signal);
+    const late = AbortSignal.timeout(timeoutMs);
+    const ends = signal === undefined ? late : AbortSignal.any([signal, late]);
+    try {
+      const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
+      const headers = body && { "content-type": contentType, "content-length": body.length };
+      const answer = await untilAborted(this.#send(method, path, ends, headers, body), ends);
+      const said = await untilAborted(boundedText(answer), ends);
+      const { statusCode = 0 } = answer;
+      if (statusCode >= 300) throw ApiError.of(statusCode, said);
+      return JSON.parse(said) as T;
+    } catch (error) {
+      const cause = late.aborted && !signal?.aborted ? new NoAnswerError() : error;
+      throw translateError(cause, doing, signal);
+    }
+  }
+
+  /** Watches until the API server closes the stream, which it does every few minutes. */
+  async *watch<T>(
+    path: string,
+    query: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ): AsyncGenerator<WatchEvent<T>> {
+    const search = new URLSearchParams({ ...query, watch: "1", timeoutSeconds: String(WATCH_SECONDS) });
+    const doing = "watching pods";
+    const opening = AbortSignal.any([signal, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
+    let answer: IncomingMessage | undefined;
+    try {
+      answer = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
+      const { statusCode = 0 } = answer;
+      if (statusCode >= 300) throw ApiError.of(statusCode, await boundedText(answer));
+      // A machine that is gone sends no end of the stream; probes of the kernel find that out.
+      answer.socket.setKeepAlive(true, HEARTBEAT_MS);
+      const lines = createInterface({ input: answer, crlfDelay: Number.POSITIVE_INFINITY });
+      for await (const line of lines) if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
+      // readline ends quietly where the connection broke.
+      if (answer.errored) throw answer.errored;
+    } catch (error) {
+      throw translateError(error, doing, signal);
+    } finally {
+      answer?.destroy();
+    }
+  }
+
+  /**
+   * Opens the streams of a new process, or of a port.
+   * @throws as {@link call}.
+   */
+  async connect(path: string, doing: string, signal?: AbortSignal): Promise<WebSocket> {
+    throwIfAborted(signal);
+    const { agent, headers, auth } = await this.#access();
+    const url = new URL(path, this.#server);
+    url.protocol = url.protocol === "http:" ? "ws:" : "wss:";
+    const socket = new WebSocket(url, [EXEC_PROTOCOL], {
+      ...(agent && { agent }),
+      headers: auth == null ? headers : { ...headers, authorization: basic(auth) },
+      perMessageDeflate: false,
+      handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
+      // What the other end sends in one frame is bounded by its buffers of 32 KiB.
+      maxPayload: 16 << 20,
+    });
+    // An error always ends in "close", which whoever holds the socket hears.
+    socket.on("error", () => {});
+    const refused = once(socket, "unexpected-response").then(async ([, answer]: unknown[]) => {
+      const refusal = answer as IncomingMessage;
+      throw ApiError.of(refusal.statusCode ?? 0, await boundedText(refusal));
+    });
+    refused.catch(() => {});
+    try {
+      await untilAborted(Promise.race([once(socket, "open"), refused]), signal);
+    } catch (error) {
+      socket.terminate();
+      throw translateError(error, doing, signal);
+    }
+    keepAlive(socket);
+    return socket;
+  }
+
+  async #send(
+    method: string,
+    path: string,
+    signal: AbortSignal,
+    headers: Readonly<Record<string, string | number>> = {},
+    body?: Buffer,
+  ): Promise<IncomingMessage> {
+    const access = await this.#access();
+    const url = new URL(path, this.#server);
+    const send = url.protocol === "http:" ? httpRequest : httpsRequest;
+    const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+    const options = {
+      ...access,
+      method,
+      signal,
+      headers: { ...access.headers, accept: "application/json", ...headers },
+    };
+    const request = send(url, options, resolve);
+    request.on("error", reject);
+    request.end(body);
+    return promise;
+  }
+
+  async #access(): Promise<RequestOptions & { headers: Record<string, string> }> {
+    const options: RequestOptions = {};
+    await this.#config.applyToHTTPSOptions(options as never);
+    const headers: Record<string, string> = {};
+    for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = String(value);
+    const { agent } = options;
+    return { ...options, headers, ...(agent instanceof HttpsAgent && { agent: this.#keptAlive(agent) }) };
+  }
+
+  /** The library's agents make a connection for each call, which takes as long as the call. */
+  #keptAlive(agent: HttpsAgent): Agent {
+    const kept = this.#agents.get(agent) ?? new HttpsAgent({ ...agent.options, keepAlive: true });
+    this.#agents.set(agent, kept);
+    return kept;
+  }
+}
+
+function badConfig(file: string | undefined, problem: string, cause?: unknown): BerthError {
+  const name = file === undefined ? "The kubeconfig" : `The kubeconfig ${JSON.stringify(file)}`;
+  return new BerthError(
+    "INVALID_ARGUMENT",
+    `${name} cannot be used: ${problem}. Name one with --kubeconfig, or run Berth in the cluster with a service account.`,
+    { cause },
+  );
+}
+
+function basic(auth: string): string {
+  return `Basic ${Buffer.from(auth).toString("base64")}`;
+}
+
+async function boundedText(answer: IncomingMessage): Promise<string> {
+  let bytes = 0;
+  answer.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > MAX_ANSWER_BYTES)
+      answer.destroy(new Error(`an answer of more than ${MAX_ANSWER_BYTES} bytes`));
+  });
+  return text(answer);
+}
+
+/** Ends a connection whose other end has gone without a word. */
+function keepAlive(socket: WebSocket): void {
+  let isAlive = true;
+  const timer = setInterval(() => {
+    // Paused, it reads no signs of life either.
+    if (!isAlive && !socket.isPaused) return socket.terminate();
+    isAlive = socket.isPaused;
+    socket.ping();
+  }, HEARTBEAT_MS).unref();
+  const onSign = (): void => {
+    isAlive = true;
+  };
+  socket.on("pong", onSign).on("message", onSign);
+  socket.once("close", () => clearInterval(timer));
+}

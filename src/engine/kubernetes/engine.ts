@@ -1,0 +1,372 @@
+import type { Server } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { V1Pod } from "@kubernetes/client-node";
+import { within } from "../../base/async.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import { OrphanedPipes } from "../orphaned-pipes.ts";
+import type {
+  Engine,
+  EngineEvent,
+  EngineFigures,
+  EngineInfo,
+  EngineSandbox,
+  EngineSandboxSpec,
+  EngineUsage,
+  EnsureImageOptions,
+  IsolationLevel,
+  LeftProcess,
+  OutputSink,
+  Resources,
+  SpawnedProcess,
+  SpawnRequest,
+} from "../port.ts";
+import { Api, type ApiOptions } from "./api.ts";
+import { isRefusal, refusalOf } from "./errors.ts";
+import { watchEvents } from "./events.ts";
+import type { ExecStatus } from "./exec-socket.ts";
+import { ImageUsers } from "./images.ts";
+import { type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
+import {
+  CONTAINER,
+  describePod,
+  endOf,
+  newPodName,
+  type PodFacts,
+  type PodOptions,
+  parseRef,
+  podResources,
+  ROLE_LABEL,
+  refOf,
+  sandboxPod,
+} from "./pod.ts";
+import { Pods } from "./pods.ts";
+import { runPlain, spawnInPod, startError } from "./process.ts";
+import { passesShells, USAGE_COMMAND } from "./scripts.ts";
+import { setUp, untilStarted } from "./start.ts";
+
+/** Options of a {@link KubernetesEngine}. */
+export interface KubernetesEngineOptions extends ApiOptions, PodOptions {
+  /** Distinguishes this service's pods from others in the namespace. */
+  readonly instance: string;
+  readonly logger: Logger;
+  /** Runtime classes that a spec may name, with the isolation each gives; also that of `runtimeClass`. Default none. */
+  readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
+  readonly networkPolicy?: NetworkPolicyWord;
+  /** How long a sandbox may take to start, the pull of its image included. Default 2 minutes. */
+  readonly startTimeoutMs?: number;
+}
+
+const START_TIMEOUT_MS = 120_000;
+const SETUP_TIMEOUT_MS = 30_000;
+const REMOVE_TIMEOUT_MS = 60_000;
+/** How often the API server is asked whether a pod is gone; the watch says so at once. */
+const GONE_POLL_MS = 1_000;
+/** How long a failed create waits for its pod to be gone, before the removal goes on by itself. */
+const CLEAN_UP_MS = 10_000;
+/** How long the end of a pod takes to be seen, once its processes have ended. */
+const POD_END_MS = 4_000;
+
+/** The engine over a Kubernetes cluster: a sandbox is a pod. */
+export class KubernetesEngine implements Engine {
+  readonly name = "kubernetes";
+  readonly undumpable = undefined;
+  readonly #options: KubernetesEngineOptions;
+  readonly #api: Api;
+  readonly #pods: Pods;
+  readonly #images: ImageUsers;
+  readonly #orphanedPipes = new OrphanedPipes();
+  /** Pods that this engine removes just now. */
+  readonly #removing = new Set<string>();
+  #info: EngineInfo | undefined;
+
+  private constructor(options: KubernetesEngineOptions, api: Api) {
+    this.#options = options;
+    this.#api = api;
+    this.#pods = new Pods(api, options.instance, options.logger);
+    this.#images = new ImageUsers({
+      ...{ api, pods: this.#pods, facts: this.#facts("", this.#isolation) },
+      remove: (name) => this.#removeNamed(name),
+    });
+  }
+
+  /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used. */
+  static async open(options: KubernetesEngineOptions): Promise<KubernetesEngine> {
+    return new KubernetesEngine(options, await Api.open(options));
+  }
+
+  async info(signal?: AbortSignal): Promise<EngineInfo> {
+    const { networkPolicy } = this.#options;
+    this.#info = await readInfo(this.#api, { isolation: this.#isolation, networkPolicy }, signal);
+    return this.#info;
+  }
+
+  async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {
+    await this.#pods.follow(signal);
+    await this.#images.of(image, signal);
+  }
+
+  async create(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<EngineSandbox> {
+    throwIfAborted(signal);
+    requireCapabilities(spec, this.#options.networkPolicy);
+    const isolation = this.#isolationOf(spec.runtime);
+    await this.#pods.follow(signal);
+    const user = spec.user || (await this.#images.of(spec.image, signal));
+    const name = newPodName();
+    const body = sandboxPod(name, spec, this.#facts(user, isolation));
+    // A call that is given up halfway may still make the pod: it is waited for, then the pod is removed.
+    const making = this.#api.call<V1Pod>("POST", this.#api.path("pods"), "creating a pod", { body });
+    try {
+      await making;
+      throwIfAborted(signal);
+      const parts = { api: this.#api, pods: this.#pods, signal };
+      const { startTimeoutMs = START_TIMEOUT_MS } = this.#options;
+      const pod = await untilStarted({ ...parts, timeoutMs: startTimeoutMs }, name, spec.image);
+      await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, name, spec.workingDir, user);
+      throwIfAborted(signal);
+      return describePod(pod);
+    } catch (error) {
+      if (!(refusalOf(await making.then(undefined, (made: unknown) => made)) !== undefined)) {
+        await within(this.#removeNamed(name), CLEAN_UP_MS);
+      }
+      throw error;
+    }
+  }
+
+  async pause(ref: string): Promise<void> {
+    throw this.#unsupported(ref, "pause", "pause sandboxes");
+  }
+
+  async resume(ref: string): Promise<void> {
+    throw this.#unsupported(ref, "pause", "resume sandboxes");
+  }
+
+  async mount(ref: string): Promise<void> {
+    throw this.#unsupported(ref, "mounts", "mount anything in a sandbox that runs");
+  }
+
+  async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    const { name } = parseRef(ref);
+    const body = { spec: { containers: [{ name: CONTAINER, resources: podResources(resources) }] } };
+    await this.#api.call("PATCH", this.#api.path(`pods/${name}/resize`), "changing a pod's limits", {
+      ...{ body, signal },
+      contentType: "application/strategic-merge-patch+json",
+    });
+  }
+
+  async remove(ref: string, signal?: AbortSignal): Promise<void> {
+    throwIfAborted(signal);
+    const { name, uid } = parseRef(ref);
+    // No pod of this engine has such a ref.
+    if (uid === "") return;
+    this.#removing.add(ref);
+    try {
+      const timeout = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
+      const limit = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+      await this.#remove(name, uid, limit).catch((error: unknown) => {
+        throwIfAborted(signal);
+        throw timeout.aborted ? this.#removalStuck(ref, error) : error;
+      });
+    } finally {
+      this.#removing.delete(ref);
+    }
+  }
+
+  async list(signal?: AbortSignal): Promise<EngineSandbox[]> {
+    const pods = await this.#pods.list(signal);
+    return pods.filter(({ metadata }) => metadata?.labels?.[ROLE_LABEL] === "sandbox").map(describePod);
+  }
+
+  events(signal: AbortSignal): AsyncIterable<EngineEvent> {
+    return watchEvents(this.#pods, signal);
+  }
+
+  async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
+    this.#running(ref);
+    const { name } = parseRef(ref);
+    const { stdout } = await runPlain(this.#api, name, USAGE_COMMAND, signal);
+    const [memoryBytes, cpuNanos, pids] = stdout.trim().split(" ").map(Number);
+    if (
+      !pids ||
+      memoryBytes === undefined ||
+      cpuNanos === undefined ||
+      !(memoryBytes >= 0) ||
+      !(cpuNanos >= 0)
+    ) {
+      throw new BerthError("ENGINE_UNAVAILABLE", "The sandbox does not show what it uses.", {
+        retryAfterMs: 1000,
+      });
+    }
+    // The shell that reads counts too.
+    return { memoryBytes, cpuNanos, pids: pids - 1 };
+  }
+
+  async spawn(
+    ref: string,
+    request: SpawnRequest,
+    sink: OutputSink,
+    signal?: AbortSignal,
+  ): Promise<SpawnedProcess> {
+    throwIfAborted(signal);
+    await this.#pods.follow(signal);
+    const pod = this.#running(ref);
+    const ownEnv = pod.spec?.containers.find(({ name }) => name === CONTAINER)?.env ?? [];
+    const value = (text = ""): string => text.replaceAll("$$", "$");
+    // The shells on the way drop these.
+    const special = ownEnv
+      .filter(({ name }) => !passesShells(name))
+      .map((entry) => [entry.name, value(entry.value)]);
+    return spawnInPod({
+      api: this.#api,
+      pod: parseRef(ref).name,
+      user: request.user || describePod(pod).user,
+      setsHome: ownEnv.some((entry) => entry.name === "HOME" && entry.value),
+      request: { ...request, env: { ...Object.fromEntries(special), ...request.env } },
+      sink,
+      leftovers: this.#orphanedPipes.of(ref),
+      signal,
+      whyLost: (status) => this.#whyLost(ref, status),
+    });
+  }
+
+  async listen(ref: string): Promise<Server> {
+    throw this.#unsupported(ref, "egress_domains", "open ports in sandboxes, which egress_domains need");
+  }
+
+  /** Streams of an exec cannot be opened again: nobody knows how what ran has ended. */
+  async recover(left: readonly LeftProcess[]): Promise<readonly undefined[]> {
+    return left.map(() => undefined);
+  }
+
+  /** Nodes are other machines. */
+  async outside(): Promise<undefined> {
+    return undefined;
+  }
+
+  figures(): EngineFigures {
+    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0 };
+  }
+
+  async close(): Promise<void> {
+    this.#pods.close();
+  }
+
+  get #isolation(): IsolationLevel {
+    const { runtimeClass = "", allowedRuntimes } = this.#options;
+    return allowedRuntimes?.[runtimeClass] ?? "CONTAINER";
+  }
+
+  #facts(user: string, isolation: IsolationLevel): PodFacts {
+    return { ...this.#options, user, isolation };
+  }
+
+  #isolationOf(runtime: string): IsolationLevel {
+    if (runtime === "") return this.#isolation;
+    const level = this.#options.allowedRuntimes?.[runtime];
+    if (level !== undefined) return level;
+    throw new BerthError(
+      "NOT_ALLOWED",
+      `The operator does not allow the runtime class ${JSON.stringify(runtime)}.`,
+      { metadata: { runtime } },
+    );
+  }
+
+  /** The pod of a sandbox that runs, as far as is known. @throws `SANDBOX_TERMINATED` */
+  #running(ref: string): V1Pod {
+    const pod = this.#pods.get(ref);
+    if (pod !== undefined && endOf(pod) === undefined && !this.#removing.has(ref)) return pod;
+    throw terminated(pod);
+  }
+
+  async #whyLost(ref: string, status: ExecStatus | undefined): Promise<BerthError> {
+    const error = startError(status);
+    if (error !== undefined) return error;
+    if (this.#removing.has(ref)) return terminated(undefined);
+    // Where Kubernetes ended the streams, the pod itself may have ended, which is seen later.
+    const limit = AbortSignal.timeout(status === undefined ? 0 : POD_END_MS);
+    const isEnded = await this.#pods
+      .until(
+        (pod) => refOf(pod) === ref,
+        (pod) =>
+          pod === undefined || endOf(pod) !== undefined || pod.metadata?.deletionTimestamp ? true : undefined,
+        limit,
+      )
+      .catch(() => false);
+    if (isEnded) return terminated(this.#pods.get(ref));
+    return new BerthError(
+      "ENGINE_UNAVAILABLE",
+      "The connection to the process broke, so how it ended is lost. It may still run.",
+      { retryAfterMs: 1000 },
+    );
+  }
+
+  async #removeNamed(name: string): Promise<void> {
+    await this.#remove(name, undefined, AbortSignal.timeout(REMOVE_TIMEOUT_MS)).catch((error: unknown) =>
+      this.#options.logger.warn({ err: error, pod: name }, "could not remove a pod; Berth tries again later"),
+    );
+  }
+
+  /** Deletes a pod, and waits until it is gone. */
+  async #remove(name: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
+    const path = this.#api.path(`pods/${name}`);
+    // Sent even where nobody waits any more.
+    const body = uid === undefined ? {} : { preconditions: { uid } };
+    const isOther = (error: unknown): boolean => isRefusal(error, 404) || isRefusal(error, 409);
+    const isGone = async (): Promise<boolean> => {
+      const pod = await this.#api
+        .call<V1Pod>("GET", path, "looking for a pod", { signal })
+        .catch((error: unknown) => {
+          if (isRefusal(error, 404)) return undefined;
+          throw error;
+        });
+      return pod === undefined || (uid !== undefined && pod.metadata?.uid !== uid);
+    };
+    const gone = Promise.withResolvers<void>();
+    const stop = this.#pods.listen({
+      changed: (change) => {
+        if (change.gone && change.pod.metadata?.name === name) gone.resolve();
+      },
+    });
+    try {
+      await this.#api.call("DELETE", `${path}?gracePeriodSeconds=1`, "removing a pod", { body, signal });
+      for (;;) {
+        const isSeen = await Promise.race([
+          gone.promise.then(() => true),
+          sleep(GONE_POLL_MS, false, { signal, ref: false }),
+        ]);
+        if (isSeen || (await isGone())) return;
+      }
+    } catch (error) {
+      if (!isOther(error)) throw error;
+    } finally {
+      stop();
+    }
+  }
+
+  #removalStuck(ref: string, cause: unknown): BerthError {
+    const node = this.#pods.get(ref)?.spec?.nodeName;
+    const where = node === undefined ? "Its node" : `The node ${node}`;
+    return new BerthError(
+      "ENGINE_UNAVAILABLE",
+      `${where} has not ended the sandbox within ${REMOVE_TIMEOUT_MS / 1000} s. Check the node; Berth keeps retrying.`,
+      { cause, retryAfterMs: 5000 },
+    );
+  }
+
+  #unsupported(ref: string, capability: string, what: string): BerthError {
+    try {
+      this.#running(ref);
+    } catch (error) {
+      if (error instanceof BerthError) return error;
+    }
+    return new BerthError("UNSUPPORTED", `The engine kubernetes cannot ${what}.`, {
+      metadata: { capability },
+    });
+  }
+}
+
+function terminated(pod: V1Pod | undefined): BerthError {
+  const cause = pod && endOf(pod)?.cause;
+  const why = cause === undefined ? "is gone or no longer runs." : `has ended: ${cause}`;
+  return new BerthError("SANDBOX_TERMINATED", `The sandbox's pod ${why}`);
+}

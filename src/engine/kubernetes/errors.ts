@@ -1,0 +1,139 @@
+import { abortError, BerthError } from "../../base/errors.ts";
+
+/** Why a call was ended that the API server did not answer in time. */
+export class NoAnswerError extends Error {
+  override readonly name = "NoAnswerError";
+}
+
+/** The API server's refusal of a call. */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  /** A word of the API's, for instance `NotFound`; empty where the answer was none of the API server. */
+  readonly reason: string;
+
+  constructor(status: number, reason: string, message: string) {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+  }
+
+  /** Reads the `Status` object of an answer; what is none is quoted. */
+  static of(status: number, body: string): ApiError {
+    try {
+      const { reason, message } = JSON.parse(body) as { reason?: unknown; message?: unknown };
+      if (typeof message === "string")
+        return new ApiError(status, typeof reason === "string" ? reason : "", message);
+    } catch {
+      // A proxy's page, or a kubelet's plain text.
+    }
+    return new ApiError(status, "", body.trim().slice(0, 500));
+  }
+}
+
+/** Whether an error is the API server's refusal with a status. */
+export function isRefusal(error: unknown, status: number): boolean {
+  return refusalOf(error)?.status === status;
+}
+
+/** The API server's refusal behind an error. */
+export function refusalOf(error: unknown): ApiError | undefined {
+  if (error instanceof ApiError) return error;
+  return error instanceof BerthError && error.cause instanceof ApiError ? error.cause : undefined;
+}
+
+/** What kubelets and container runtimes say of a container that does not run. */
+const NOT_RUNNING =
+  /container not found|completed pod|not running|no running task|unable to upgrade connection: (pod|container)|does not have a host assigned/i;
+
+/**
+ * Converts whatever a call failed with to an error of the port. `doing`
+ * completes the sentence "Kubernetes failed while …".
+ */
+export function translateError(error: unknown, doing: string, signal?: AbortSignal): BerthError {
+  if (error instanceof BerthError) return error;
+  if (signal?.aborted) return abortError(signal);
+  if (error instanceof NoAnswerError) {
+    return unavailable(`The API server did not answer in time while ${doing}.`, error);
+  }
+  if (!(error instanceof ApiError)) return connectionError(error, doing);
+  const { status, message } = error;
+  const words = quoted(message);
+  if (status === 404 || NOT_RUNNING.test(message)) {
+    return new BerthError("SANDBOX_TERMINATED", "The sandbox's pod is gone or no longer runs.", {
+      cause: error,
+    });
+  }
+  if (status === 401) {
+    return unavailable(
+      `The API server does not accept the service's credentials. Check the kubeconfig or the service account: ${words}`,
+      error,
+    );
+  }
+  if (status === 403) return forbidden(message, error);
+  if (status === 400 || status === 422) {
+    return new BerthError("INVALID_ARGUMENT", `Kubernetes refused the request while ${doing}: ${words}`, {
+      cause: error,
+    });
+  }
+  if (status === 429) {
+    return new BerthError("TOO_MANY_OPERATIONS", `The API server has too many calls: ${words}`, {
+      cause: error,
+      retryAfterMs: 1000,
+    });
+  }
+  return unavailable(`Kubernetes failed while ${doing} (status ${status}): ${words}`, error);
+}
+
+/** What admission refuses; a right that the service lacks is the operator's matter. */
+function forbidden(message: string, cause: ApiError): BerthError {
+  const words = quoted(message);
+  if (/violates PodSecurity/i.test(message)) {
+    return new BerthError(
+      "NOT_ALLOWED",
+      `The namespace's PodSecurity level refuses the sandbox's pod: ${words}`,
+      { cause },
+    );
+  }
+  if (/exceeded quota|maximum .* usage per|failed quota/i.test(message)) {
+    return new BerthError("SANDBOX_LIMIT", `The namespace's quota leaves no room for the sandbox: ${words}`, {
+      cause,
+      retryAfterMs: 5000,
+    });
+  }
+  if (/RuntimeClass/i.test(message)) {
+    return new BerthError("UNSUPPORTED", `The cluster does not have this runtime class: ${words}`, { cause });
+  }
+  if (/cannot \w+ resource/i.test(message)) {
+    return unavailable(`The service lacks a right in the cluster; berth doctor lists them: ${words}`, cause);
+  }
+  return new BerthError("NOT_ALLOWED", `The cluster refuses the sandbox's pod: ${words}`, { cause });
+}
+
+function connectionError(error: unknown, doing: string): BerthError {
+  const { code = "", message = "" } = (error ?? {}) as { code?: string; message?: string };
+  if (code === "ECONNREFUSED")
+    return unavailable("The API server is not reachable: it refuses connections.", error);
+  if (/^(ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/.test(code)) {
+    return unavailable(
+      `The API server is not reachable (${code}). Check the address in the kubeconfig.`,
+      error,
+    );
+  }
+  if (/CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|ALTNAME/.test(code)) {
+    return unavailable(`The API server's certificate is not trusted (${code}). Check the kubeconfig.`, error);
+  }
+  if (/^exec |getaddrinfo|spawn/.test(message)) {
+    return unavailable(`The kubeconfig's program for credentials failed: ${quoted(message)}`, error);
+  }
+  return unavailable(`The connection to the API server broke while ${doing}.`, error);
+}
+
+/** A message of the cluster's, short enough for an error message. */
+export function quoted(message: string): string {
+  return message.replace(/\s+/g, " ").trim().slice(0, 500);
+}
+
+function unavailable(message: string, cause: unknown): BerthError {
+  return new BerthError("ENGINE_UNAVAILABLE", message, { cause, retryAfterMs: 1000 });
+}

@@ -1,0 +1,58 @@
+import { throwIfAborted } from "../../base/errors.ts";
+import type { EngineEvent } from "../port.ts";
+import { describePod, endOf, ROLE_LABEL, refOf } from "./pod.ts";
+import type { PodChange, Pods } from "./pods.ts";
+
+/** More than this unread is a reader that is gone; it lists again. */
+const MAX_UNREAD = 100_000;
+
+/** What happens to sandboxes, from the call on, not from the first item taken. */
+export function watchEvents(pods: Pods, signal: AbortSignal): AsyncIterable<EngineEvent> {
+  const unread: EngineEvent[] = [];
+  let lost: Error | undefined;
+  let wake = (): void => {};
+  const stop = pods.listen({
+    changed: (change) => {
+      const event = eventOf(change);
+      if (event === undefined) return;
+      if (unread.length >= MAX_UNREAD) lost ??= new Error("too many events are unread");
+      else unread.push(event);
+      wake();
+    },
+    lost: (error) => {
+      lost = error;
+      wake();
+    },
+  });
+  signal.addEventListener("abort", () => wake(), { once: true });
+  const following = pods.follow(signal);
+  following.catch(() => {});
+  return (async function* () {
+    try {
+      await following;
+      for (;;) {
+        throwIfAborted(signal);
+        const event = unread.shift();
+        if (event !== undefined) yield event;
+        else if (lost !== undefined) throw lost;
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      stop();
+    }
+  })();
+}
+
+function eventOf({ pod, before, gone }: PodChange): EngineEvent | undefined {
+  if (pod.metadata?.labels?.[ROLE_LABEL] !== "sandbox") return undefined;
+  const ref = refOf(pod);
+  const { sandboxId } = describePod(pod);
+  if (gone) return { type: "removed", ref, sandboxId };
+  // A removal ends first, and its own event follows.
+  if (pod.metadata?.deletionTimestamp !== undefined || before === undefined || endOf(before))
+    return undefined;
+  const end = endOf(pod);
+  return end && { type: "ended", ref, sandboxId, end };
+}

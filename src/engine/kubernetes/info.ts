@@ -1,0 +1,109 @@
+import type { V1NodeList, VersionInfo } from "@kubernetes/client-node";
+import { BerthError } from "../../base/errors.ts";
+import type { EngineInfo, EngineSandboxSpec, IsolationLevel } from "../port.ts";
+import type { Api } from "./api.ts";
+import { isRefusal } from "./errors.ts";
+
+/**
+ * What a sandbox with the network NONE gets. `enforced`: the operator says that the cluster's network enforces
+ * NetworkPolicy. `open`: it does not, and sandboxes may reach what pods reach. Undefined: NONE is refused.
+ */
+export type NetworkPolicyWord = "enforced" | "open" | undefined;
+
+/** A service without the right to see nodes knows no bounds; the scheduler does. */
+const UNKNOWN = { cpus: 4096, memoryBytes: 2 ** 50 };
+
+/** What the cluster is and can do. Also shows that the service may list pods. */
+export async function readInfo(
+  api: Api,
+  options: { readonly isolation: IsolationLevel; readonly networkPolicy: NetworkPolicyWord },
+  signal?: AbortSignal,
+): Promise<EngineInfo> {
+  const [version, room] = await Promise.all([
+    api.call<VersionInfo>("GET", "version", "asking for its version", { signal }),
+    largestNode(api, signal),
+    api.call("GET", `${api.path("pods")}?limit=1`, "listing pods", { signal }),
+  ]);
+  return {
+    version: version.gitVersion.replace(/^v/, ""),
+    isolation: options.isolation,
+    images: true,
+    capabilities: {
+      pause: false,
+      memoryLimit: true,
+      cpuLimit: true,
+      // The kubelet has one for all pods alike.
+      pidsLimit: false,
+      // ephemeral-storage ends the whole pod, a minute later.
+      diskLimit: false,
+      egress: options.networkPolicy === "enforced",
+      egressDomains: false,
+      systemCallFilter: true,
+    },
+    openNetwork: options.networkPolicy === "open",
+    ...room,
+  };
+}
+
+async function largestNode(api: Api, signal?: AbortSignal): Promise<{ cpus: number; memoryBytes: number }> {
+  try {
+    const { items } = await api.call<V1NodeList>("GET", "api/v1/nodes?limit=500", "listing nodes", {
+      signal,
+    });
+    if (items.length === 0) return UNKNOWN;
+    const largest = (name: string) =>
+      Math.max(...items.map(({ status }) => parseQuantity(status?.allocatable?.[name] ?? "0")));
+    return { cpus: Math.max(1, Math.floor(largest("cpu"))), memoryBytes: largest("memory") };
+  } catch (error) {
+    if (isRefusal(error, 403)) return UNKNOWN;
+    throw error;
+  }
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  "": 1,
+  m: 1e-3,
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  P: 1e15,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+  Ti: 2 ** 40,
+  Pi: 2 ** 50,
+};
+
+/** A quantity of the API's as a number; 0 for what is none (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/). */
+export function parseQuantity(text: string): number {
+  const [, digits = "0", unit = ""] = /^([0-9.]+)([a-zA-Z]*)$/.exec(text) ?? [];
+  return Number(digits) * (UNITS[unit] ?? 0);
+}
+
+/** Refuses a spec that needs what the engine cannot do. A limit of processes is accepted: every spec has one. */
+export function requireCapabilities(spec: EngineSandboxSpec, networkPolicy: NetworkPolicyWord): void {
+  const refuse = (capability: string, what: string): never => {
+    throw new BerthError("UNSUPPORTED", `The engine kubernetes cannot ${what}`, { metadata: { capability } });
+  };
+  if (spec.resources.diskBytes !== undefined) {
+    refuse(
+      "disk_limit",
+      "limit disk space: Kubernetes would end the whole sandbox instead. Leave disk_bytes unset.",
+    );
+  }
+  if (spec.mounts.length > 0)
+    refuse("mounts", "mount directories of the service's machine: nodes do not have them.");
+  if (spec.network === "EGRESS" && networkPolicy !== "enforced") {
+    refuse(
+      "egress",
+      "provide a safe network unless the operator says by --network-policy enforced that the cluster enforces NetworkPolicy. Use NONE.",
+    );
+  }
+  if (spec.network === "NONE" && networkPolicy === undefined) {
+    refuse(
+      "network_none",
+      "cut a sandbox off from the network unless the operator says by --network-policy whether the cluster enforces NetworkPolicy: enforced, or open, where sandboxes reach what pods reach.",
+    );
+  }
+}

@@ -1,0 +1,268 @@
+import { createHash, randomBytes } from "node:crypto";
+import type {
+  V1Container,
+  V1ContainerStatus,
+  V1Pod,
+  V1PodSpec,
+  V1ResourceRequirements,
+} from "@kubernetes/client-node";
+import type {
+  EngineSandbox,
+  EngineSandboxEnd,
+  EngineSandboxSpec,
+  IsolationLevel,
+  Resources,
+} from "../port.ts";
+import { RUN_DIR } from "./scripts.ts";
+
+/** The container of a sandbox's pod; a template may add others. */
+export const CONTAINER = "main";
+
+/** The label of every object of a Berth service; its value stands for the instance. */
+export const INSTANCE_LABEL = "berth.dev/instance";
+/** Whether a pod is a `sandbox`, or a `probe` of an image. */
+export const ROLE_LABEL = "berth.dev/role";
+/** What a sandbox's network is to be, for network policies: `none` or `egress`. */
+export const NETWORK_LABEL = "berth.dev/network";
+
+/** What is known of a sandbox without a store, in annotations: labels take few characters. */
+const ANNOTATION = {
+  sandboxId: "berth.dev/sandbox-id",
+  generation: "berth.dev/generation",
+  owner: "berth.dev/owner",
+  user: "berth.dev/user",
+  isolation: "berth.dev/isolation",
+} as const;
+
+/** What root inside needs to run package managers, and no more. PodSecurity's level `baseline` allows it. */
+const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
+
+/** The scheduler reserves this share of a sandbox's limits: most sandboxes are idle most of the time. */
+const RESERVED_CPU = 0.1;
+const RESERVED_MEMORY = 0.25;
+
+/** What an operator says of pods. */
+export interface PodOptions {
+  /** Labels of the nodes that take sandboxes. Default: any node. */
+  readonly nodeSelector?: Readonly<Record<string, string>> | undefined;
+  /** Taints of nodes that sandboxes tolerate. Default none. */
+  readonly tolerations?: V1PodSpec["tolerations"];
+  /** Default: the cluster's. */
+  readonly runtimeClass?: string | undefined;
+  /** Names of secrets of the namespace. Default none. */
+  readonly imagePullSecrets?: readonly string[] | undefined;
+  /** A pod whose fields hold where Berth sets none. */
+  readonly template?: V1Pod | undefined;
+}
+
+/** What {@link sandboxPod} needs beside the spec. */
+export interface PodFacts extends PodOptions {
+  readonly instance: string;
+  /** The default user of commands; empty: root. */
+  readonly user: string;
+  readonly isolation: IsolationLevel;
+}
+
+/** The value that stands for an instance in labels, which take fewer characters than an instance has. */
+export function instanceLabel(instance: string): string {
+  if (/^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$/.test(instance)) return instance;
+  return createHash("sha256").update(instance).digest("hex").slice(0, 32);
+}
+
+/** A name that no pod had before. */
+export function newPodName(): string {
+  return `berth-${BigInt(`0x${randomBytes(10).toString("hex")}`)
+    .toString(36)
+    .padStart(16, "0")}`;
+}
+
+/** A sandbox's pod with its hardening, laid over the operator's template. */
+export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFacts): V1Pod {
+  const pod = berthPod(name, "sandbox", facts, {
+    name: CONTAINER,
+    image: spec.image,
+    command: ["/bin/sh", "-c", literal(MAIN)],
+    env: Object.entries(spec.env).map(([key, value]) => ({ name: key, value: literal(value) })),
+    // The main process waits for input that never comes.
+    stdin: true,
+    securityContext: { ...HARDENED, runAsUser: 0, runAsGroup: 0 },
+    resources: podResources(spec.resources),
+    volumeMounts: [{ name: "berth", mountPath: RUN_DIR }],
+  });
+  const { metadata, spec: podSpec } = pod as Required<V1Pod>;
+  metadata.labels = { ...metadata.labels, [NETWORK_LABEL]: spec.network.toLowerCase() };
+  metadata.annotations = {
+    ...metadata.annotations,
+    [ANNOTATION.sandboxId]: spec.sandboxId,
+    [ANNOTATION.generation]: String(spec.generation),
+    [ANNOTATION.owner]: spec.owner,
+    [ANNOTATION.user]: facts.user,
+    [ANNOTATION.isolation]: facts.isolation,
+  };
+  // The scripts and the program by which processes start. In memory: a node's disk may be full.
+  const own = { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
+  podSpec.volumes = [...(podSpec.volumes ?? []), own];
+  if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
+  return pod;
+}
+
+/** A pod that runs an image's own user once, and says in its end who that is. */
+export function probePod(name: string, image: string, command: readonly string[], facts: PodFacts): V1Pod {
+  return berthPod(name, "probe", facts, {
+    name: CONTAINER,
+    image,
+    command: command.map(literal),
+    securityContext: HARDENED,
+    resources: { requests: { cpu: "10m", memory: "16Mi" }, limits: { cpu: "500m", memory: "64Mi" } },
+  });
+}
+
+/**
+ * The main process: a read that SIGTERM ends at once, and which needs no further process. Where somebody attaches to
+ * the pod and leaves, its input ends; then it stops itself.
+ */
+const MAIN = "while read -r x; do :; done; while :; do kill -STOP $$; done";
+
+const HARDENED: V1Container["securityContext"] = {
+  allowPrivilegeEscalation: false,
+  privileged: false,
+  capabilities: { drop: ["ALL"], add: CAPABILITIES },
+  seccompProfile: { type: "RuntimeDefault" },
+};
+
+function berthPod(name: string, role: string, facts: PodFacts, container: V1Container): V1Pod {
+  const { template, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = facts;
+  const { metadata, spec } = template ?? {};
+  const [own, others] = divide(spec?.containers);
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: {
+      ...(metadata?.annotations && { annotations: metadata.annotations }),
+      name,
+      labels: {
+        ...metadata?.labels,
+        "app.kubernetes.io/managed-by": "berth",
+        [INSTANCE_LABEL]: instanceLabel(facts.instance),
+        [ROLE_LABEL]: role,
+      },
+    },
+    spec: {
+      ...spec,
+      ...((nodeSelector || spec?.nodeSelector) && {
+        nodeSelector: { ...spec?.nodeSelector, ...nodeSelector },
+      }),
+      ...((tolerations || spec?.tolerations) && {
+        tolerations: [...(spec?.tolerations ?? []), ...(tolerations ?? [])],
+      }),
+      ...(runtimeClass !== undefined && { runtimeClassName: runtimeClass }),
+      ...(imagePullSecrets?.length && {
+        imagePullSecrets: imagePullSecrets.map((secret) => ({ name: secret })),
+      }),
+      restartPolicy: "Never",
+      // Of no use to code in a sandbox, or a danger.
+      automountServiceAccountToken: false,
+      enableServiceLinks: false,
+      hostNetwork: false,
+      hostPID: false,
+      hostIPC: false,
+      // The pod's first process then reaps what sandboxes leave behind, and signals end the main one.
+      shareProcessNamespace: true,
+      terminationGracePeriodSeconds: 1,
+      containers: [
+        {
+          imagePullPolicy: "IfNotPresent",
+          ...own,
+          ...container,
+          env: [...(own?.env ?? []), ...(container.env ?? [])],
+          volumeMounts: [...(own?.volumeMounts ?? []), ...(container.volumeMounts ?? [])],
+        },
+        ...others,
+      ],
+    },
+  };
+}
+
+/** The template's fields for Berth's container, and its other containers. */
+function divide(containers: readonly V1Container[] = []): [V1Container | undefined, V1Container[]] {
+  return [
+    containers.find(({ name }) => name === CONTAINER),
+    containers.filter(({ name }) => name !== CONTAINER),
+  ];
+}
+
+/** Kubernetes takes `$(NAME)` for a variable and `$$` for one `$`. */
+function literal(text: string): string {
+  return text.replaceAll("$", "$$$$");
+}
+
+/** A container's limits, and what the scheduler reserves of them. The number of processes is the kubelet's matter. */
+export function podResources({
+  memoryBytes,
+  cpuMillis,
+  diskBytes,
+}: Resources): Required<Pick<V1ResourceRequirements, "requests" | "limits">> {
+  const disk: Record<string, string> =
+    diskBytes === undefined ? {} : { "ephemeral-storage": String(diskBytes) };
+  return {
+    requests: {
+      cpu: `${Math.ceil(cpuMillis * RESERVED_CPU)}m`,
+      memory: String(Math.ceil(memoryBytes * RESERVED_MEMORY)),
+    },
+    limits: { cpu: `${cpuMillis}m`, memory: String(memoryBytes), ...disk },
+  };
+}
+
+/** A pod as the engine names it: its name and the uid that no other pod of that name has. */
+export function refOf(pod: V1Pod): string {
+  return `${pod.metadata?.name}.${pod.metadata?.uid}`;
+}
+
+/** The name and the uid in a ref. */
+export function parseRef(ref: string): { readonly name: string; readonly uid: string } {
+  const dot = ref.indexOf(".");
+  return dot < 0 ? { name: ref, uid: "" } : { name: ref.slice(0, dot), uid: ref.slice(dot + 1) };
+}
+
+/** The status of Berth's container. */
+export function containerStatus(pod: V1Pod): V1ContainerStatus | undefined {
+  return pod.status?.containerStatuses?.find(({ name }) => name === CONTAINER);
+}
+
+/** How a sandbox's main process ended, or its pod without it; undefined while it runs or has yet to start. */
+export function endOf(pod: V1Pod): EngineSandboxEnd | undefined {
+  const terminated = containerStatus(pod)?.state?.terminated;
+  const { phase, reason, message } = pod.status ?? {};
+  if (terminated === undefined && phase !== "Failed" && phase !== "Succeeded") return undefined;
+  const why = reason ?? (terminated?.reason === "Error" ? undefined : terminated?.reason);
+  const words = [why, message ?? terminated?.message].filter((text) => text).join(": ");
+  return {
+    exitCode: terminated?.exitCode ?? 137,
+    outOfMemory: terminated?.reason === "OOMKilled",
+    ...(why !== undefined && why !== "OOMKilled" && why !== "Completed" && { cause: words.slice(0, 500) }),
+  };
+}
+
+const ISOLATION_LEVELS: readonly string[] = [
+  "NAMESPACE",
+  "CONTAINER",
+  "USER_KERNEL",
+  "VIRTUAL_MACHINE",
+] satisfies IsolationLevel[];
+
+/** A sandbox as its pod shows it; missing values default to the most cautious. */
+export function describePod(pod: V1Pod): EngineSandbox {
+  const { annotations = {} } = pod.metadata ?? {};
+  const isolation = annotations[ANNOTATION.isolation] ?? "";
+  const end = endOf(pod);
+  return {
+    ref: refOf(pod),
+    sandboxId: annotations[ANNOTATION.sandboxId] ?? "",
+    generation: Number(annotations[ANNOTATION.generation] ?? 0),
+    owner: annotations[ANNOTATION.owner] ?? "",
+    state: end === undefined ? "running" : "ended",
+    isolation: ISOLATION_LEVELS.includes(isolation) ? (isolation as IsolationLevel) : "CONTAINER",
+    user: annotations[ANNOTATION.user] ?? "",
+    ...(end && { end }),
+  };
+}

@@ -1,0 +1,230 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { V1Pod, V1PodList } from "@kubernetes/client-node";
+import { untilAborted } from "../../base/async.ts";
+import { abortError, type BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { Api, WatchEvent } from "./api.ts";
+import { ApiError, isRefusal, translateError } from "./errors.ts";
+import { INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
+
+/** Pods in one answer: an answer is parsed in one go. */
+const PAGE = 250;
+const MAX_RETRY_MS = 5_000;
+/** How long a first look may take before a caller that needs it fails. */
+const FIRST_LOOK_MS = 30_000;
+
+/** What became of a pod: its last state, and whether it is gone. */
+export interface PodChange {
+  readonly pod: V1Pod;
+  readonly before: V1Pod | undefined;
+  readonly gone: boolean;
+}
+
+/** Hears of changes; `lost` where the connection broke, after which what happened meanwhile is heard when it is back. */
+export interface PodListener {
+  changed(change: PodChange): void;
+  lost?(error: BerthError): void;
+}
+
+/**
+ * The pods of an instance, as one watch keeps them: list once, then every change in order. Where the API server no
+ * longer knows the changes since the last (410), it lists again and reports the differences.
+ */
+export class Pods {
+  readonly #api: Api;
+  readonly #selector: string;
+  readonly #logger: Logger;
+  /** By ref. */
+  readonly #pods = new Map<string, V1Pod>();
+  readonly #listeners = new Set<PodListener>();
+  readonly #stop = new AbortController();
+  #following = false;
+  #isListed = false;
+  /** Settles when the pods have been listed once, or could not be. */
+  readonly #tried = Promise.withResolvers<void>();
+  #broken: BerthError | undefined;
+
+  constructor(api: Api, instance: string, logger: Logger) {
+    this.#api = api;
+    this.#selector = `${INSTANCE_LABEL}=${instanceLabel(instance)}`;
+    this.#logger = logger;
+  }
+
+  /** Why changes are not seen just now; undefined while they are. */
+  get broken(): BerthError | undefined {
+    return this.#broken;
+  }
+
+  /** Pods whose latest state is known. */
+  get all(): Iterable<V1Pod> {
+    return this.#pods.values();
+  }
+
+  /** The latest state of a pod; undefined where there is none. */
+  get(ref: string): V1Pod | undefined {
+    return this.#pods.get(ref);
+  }
+
+  /** Follows the pods from now on. @throws `ENGINE_UNAVAILABLE` where they could not be listed yet. */
+  async follow(signal?: AbortSignal): Promise<void> {
+    if (!this.#following) {
+      this.#following = true;
+      void this.#run();
+    }
+    if (this.#isListed) return;
+    const late = AbortSignal.timeout(FIRST_LOOK_MS);
+    await untilAborted(this.#tried.promise, signal === undefined ? late : AbortSignal.any([signal, late]));
+    if (!this.#isListed && this.#broken !== undefined) throw this.#broken;
+  }
+
+  /** Lists afresh. */
+  async list(signal?: AbortSignal): Promise<V1Pod[]> {
+    const { pods } = await this.#list(signal);
+    return pods;
+  }
+
+  listen(listener: PodListener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * Waits until `find` finds what it looks for in a pod's state; undefined there: the pod is gone, or not there yet.
+   * @param isPod tells the pod from others.
+   */
+  async until<T>(
+    isPod: (pod: V1Pod) => boolean,
+    find: (pod: V1Pod | undefined) => T | undefined,
+    signal?: AbortSignal,
+  ): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const look = (pod: V1Pod | undefined): void => {
+      try {
+        const found = find(pod);
+        if (found !== undefined) resolve(found);
+      } catch (error) {
+        reject(error);
+      }
+    };
+    const stop = this.listen({ changed: ({ pod, gone }) => isPod(pod) && look(gone ? undefined : pod) });
+    const onAbort = (): void => reject(signal && abortError(signal));
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      throwIfAborted(signal);
+      look([...this.#pods.values()].find(isPod));
+      return await promise;
+    } finally {
+      stop();
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  close(): void {
+    this.#stop.abort();
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    let version: string | undefined;
+    for (let retryMs = 0; !signal.aborted; ) {
+      try {
+        if (version === undefined) {
+          const { pods, resourceVersion } = await this.#list(signal);
+          this.#replace(pods);
+          version = resourceVersion;
+          this.#isListed = true;
+          this.#tried.resolve();
+        }
+        this.#broken = undefined;
+        for await (const event of this.#watch(version, signal)) {
+          retryMs = 0;
+          version = event.object.metadata?.resourceVersion ?? version;
+          this.#take(event);
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        // The API server has forgotten what happened since.
+        if (isRefusal(error, 410)) {
+          version = undefined;
+          continue;
+        }
+        this.#lose(error);
+        retryMs = Math.min(retryMs * 2 + 100, MAX_RETRY_MS);
+        await sleep(retryMs, undefined, { signal, ref: false }).catch(() => {});
+      }
+    }
+  }
+
+  async *#watch(resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent<V1Pod>> {
+    const query = { labelSelector: this.#selector, resourceVersion, allowWatchBookmarks: "true" };
+    for await (const event of this.#api.watch<V1Pod>(this.#api.path("pods"), query, signal)) yield event;
+  }
+
+  async #list(signal?: AbortSignal): Promise<{ pods: V1Pod[]; resourceVersion: string }> {
+    const pods: V1Pod[] = [];
+    let version = "";
+    for (let next: string | undefined = ""; next !== undefined; ) {
+      const query = new URLSearchParams({ labelSelector: this.#selector, limit: String(PAGE) });
+      if (next !== "") query.set("continue", next);
+      const page: V1PodList = await this.#api.call<V1PodList>(
+        "GET",
+        `${this.#api.path("pods")}?${query}`,
+        "listing pods",
+        { signal },
+      );
+      pods.push(...page.items);
+      version = page.metadata?.resourceVersion ?? "";
+      next = page.metadata?._continue ?? (page.metadata as { continue?: string } | undefined)?.continue;
+      if (next === "") next = undefined;
+    }
+    return { pods, resourceVersion: version };
+  }
+
+  #take({ type, object }: WatchEvent<V1Pod>): void {
+    switch (type) {
+      case "BOOKMARK":
+        return;
+      case "ERROR": {
+        const {
+          code = 0,
+          message = "",
+          reason = "",
+        } = object as { code?: number; message?: string; reason?: string };
+        throw new ApiError(code, reason, message);
+      }
+      case "DELETED":
+        this.#change(object, true);
+        return;
+      default:
+        this.#change(object, false);
+    }
+  }
+
+  #replace(pods: readonly V1Pod[]): void {
+    const there = new Set(pods.map(refOf));
+    for (const [ref, pod] of this.#pods) if (!there.has(ref)) this.#change(pod, true);
+    for (const pod of pods) {
+      const known = this.#pods.get(refOf(pod));
+      if (known?.metadata?.resourceVersion !== pod.metadata?.resourceVersion) this.#change(pod, false);
+    }
+  }
+
+  #change(pod: V1Pod, gone: boolean): void {
+    const ref = refOf(pod);
+    const before = this.#pods.get(ref);
+    // Of no use here, and most of a pod's bytes.
+    if (pod.metadata !== undefined) delete pod.metadata.managedFields;
+    if (gone) this.#pods.delete(ref);
+    else this.#pods.set(ref, pod);
+    for (const listener of [...this.#listeners]) listener.changed({ pod, before, gone });
+  }
+
+  #lose(error: unknown): void {
+    const lost = translateError(error, "watching pods");
+    if (this.#broken === undefined)
+      this.#logger.warn({ err: lost }, "lost sight of the pods; Berth keeps retrying");
+    this.#broken = lost;
+    this.#tried.resolve();
+    for (const listener of [...this.#listeners]) listener.lost?.(lost);
+  }
+}

@@ -1,0 +1,425 @@
+import { EventEmitter } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
+import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
+import { MarkerScanner, newNonce } from "../../base/markers.ts";
+import type { Leftovers } from "../orphaned-pipes.ts";
+import { stdinClosed } from "../pipe-streams.ts";
+import {
+  type OutputSink,
+  type OutputStream,
+  type SpawnedProcess,
+  type SpawnRequest,
+  startSignal,
+  type TerminalSize,
+} from "../port.ts";
+import type { Api } from "./api.ts";
+import { quoted } from "./errors.ts";
+import { ExecSocket, type ExecStatus, exitCodeIn } from "./exec-socket.ts";
+import { END_BYTE, endCommand, SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts";
+
+/** How long a pod may take from accepting a process to running it. */
+const START_TIMEOUT_MS = 30_000;
+/** How often a slow process is asked for its end. */
+const FIRST_LOOK_MS = 250;
+const MAX_LOOK_MS = 8_000;
+const LOOK_TIMEOUT_MS = 10_000;
+/** How soon after a terminal's end its process must be seen to be gone. A kubelet or a runtime that died takes longer to come back. */
+const PROOF_MS = 1_500;
+
+/** A process to start in a pod. */
+export interface SpawnStart {
+  readonly api: Api;
+  readonly pod: string;
+  readonly user: string;
+  readonly setsHome: boolean;
+  readonly request: SpawnRequest;
+  readonly sink: OutputSink;
+  readonly leftovers: Leftovers;
+  readonly signal: AbortSignal | undefined;
+  /** Why a process of the pod could not be started, or its end was lost. */
+  whyLost(status: ExecStatus | undefined): Promise<BerthError>;
+}
+
+/** What a pod says of a start: it runs, its user is not there, or its program cannot be run, with the exit code of a shell. */
+type StartReport = { readonly pid: number } | "unknown-user" | { readonly exitCode: string };
+
+/** Starts a process in a pod. Returns when it runs or has run. */
+export async function spawnInPod(start: SpawnStart): Promise<SpawnedProcess> {
+  const { api, pod, request, signal } = start;
+  const early = startSignal(request, signal);
+  const terminal = request.terminal !== undefined;
+  const nonces = { endNonce: newNonce(), startNonce: newNonce() };
+  const spawned = new PodProcess(start, nonces);
+  const socket = await ExecSocket.open(
+    api,
+    pod,
+    ["/bin/sh", SPAWN],
+    { stdin: true, tty: terminal },
+    spawned.events,
+    early,
+  );
+  try {
+    throwIfAborted(early);
+    spawned.attach(socket);
+    if (request.terminal) socket.resize(request.terminal);
+    const { user, setsHome } = start;
+    const { stdin, env = {}, argv } = request;
+    void socket.write(spawnText({ ...nonces, user, terminal, stdin, setsHome, env, argv }));
+    if (request.input) void spawned.writeStdin(request.input).catch(() => {});
+    const limit = AbortSignal.timeout(START_TIMEOUT_MS);
+    const report = await untilAborted(
+      spawned.started,
+      signal === undefined ? limit : AbortSignal.any([signal, limit]),
+    ).catch((error: unknown) => {
+      throw limit.aborted && !signal?.aborted ? startedLate(error) : error;
+    });
+    if (report === "unknown-user") throw unknownUser(user);
+    if ("exitCode" in report) throw notRunnable(request.argv[0] ?? "", report.exitCode);
+    return spawned;
+  } catch (error) {
+    socket.terminate();
+    throw error;
+  }
+}
+
+function startedLate(cause: unknown): BerthError {
+  return new BerthError("ENGINE_UNAVAILABLE", "The sandbox's pod did not start the process in time.", {
+    cause,
+    retryAfterMs: 1000,
+  });
+}
+
+function unknownUser(user: string): BerthError {
+  return new BerthError(
+    "INVALID_ARGUMENT",
+    `user: the sandbox has no user or group ${JSON.stringify(user)}`,
+    {
+      metadata: { field: "user" },
+    },
+  );
+}
+
+function notRunnable(program: string, exitCode: string): BerthError {
+  const why = exitCode === "126" ? "is not executable" : "is not in the sandbox";
+  return new BerthError("INVALID_ARGUMENT", `argv: ${JSON.stringify(program)} ${why}`, {
+    metadata: { field: "argv", exit_code: exitCode },
+  });
+}
+
+/** A process behind the streams of an exec. */
+class PodProcess implements SpawnedProcess {
+  /** Its streams cannot be opened again. */
+  readonly handle = undefined;
+  readonly #start: SpawnStart;
+  readonly #terminal: boolean;
+  readonly #started = Promise.withResolvers<StartReport>();
+  readonly #startNonce: string;
+  readonly #code = Promise.withResolvers<number>();
+  readonly #silent = Promise.withResolvers<void>();
+  readonly #output = new Output(() => this.#socket);
+  readonly #startScanner: MarkerScanner;
+  readonly #endScanners: Record<OutputStream, MarkerScanner>;
+  /** Streams that the mark of the end has not passed. */
+  readonly #open = new Set<OutputStream>(["stdout", "stderr"]);
+  #socket: ExecSocket | undefined;
+  #pid = 0;
+  #hasEnded = false;
+  /** Callers of {@link wait}. */
+  #waiters = 0;
+  #isSlow = false;
+  #isLooking = false;
+  /** Undefined once its end was called. */
+  #sink: OutputSink | undefined;
+  /** What came before the caller had the process. */
+  #early: (() => void)[] | undefined = [];
+  #stopDrain = (): void => {};
+  #closed = false;
+
+  constructor(start: SpawnStart, nonces: { readonly endNonce: string; readonly startNonce: string }) {
+    this.#start = start;
+    this.#sink = start.sink;
+    this.#startNonce = nonces.startNonce;
+    this.#terminal = start.request.terminal !== undefined;
+    // What comes before the start is a terminal's echo, or a shell's complaint.
+    this.#startScanner = new MarkerScanner(nonces.startNonce, () => {});
+    const scanner = (stream: OutputStream) =>
+      new MarkerScanner(`${END_BYTE}${nonces.endNonce}`, (chunk) => this.#pass(stream, chunk));
+    this.#endScanners = { stdout: scanner("stdout"), stderr: scanner("stderr") };
+    this.#started.promise.catch(() => {});
+    this.#code.promise.catch(() => {});
+  }
+
+  readonly events = {
+    data: (stream: OutputStream, chunk: Buffer): void => this.#take(stream, chunk),
+    close: (status: ExecStatus | undefined): void => void this.#close(status),
+  };
+
+  get started(): Promise<StartReport> {
+    return this.#started.promise;
+  }
+
+  attach(socket: ExecSocket): void {
+    this.#socket = socket;
+  }
+
+  pause(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#isSlow = true;
+    this.#socket?.pause();
+  }
+
+  resume(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#isSlow = false;
+    this.#socket?.resume();
+  }
+
+  trickle(): void {
+    if (this.#closed) return;
+    this.#stopDrain();
+    this.#isSlow = true;
+    this.#stopDrain = this.#start.leftovers.drain(this.#output);
+  }
+
+  async writeStdin(data: Uint8Array): Promise<void> {
+    const socket = this.#socket;
+    if (!this.#start.request.stdin || !socket?.writable) throw stdinClosed();
+    await socket.write(data);
+    if (this.#hasEnded || !socket.writable) throw stdinClosed();
+  }
+
+  closeStdin(): void {
+    if (this.#start.request.stdin) this.#socket?.closeStdin();
+  }
+
+  /** Asks for the exit code while somebody waits for it, and the streams are read too slowly to bring it. */
+  async #lookForEnd(): Promise<void> {
+    if (this.#isLooking || this.#terminal) return;
+    this.#isLooking = true;
+    const { api, pod } = this.#start;
+    for (
+      let pauseMs = FIRST_LOOK_MS;
+      this.#waiters > 0 && !this.#hasEnded;
+      pauseMs = Math.min(pauseMs * 2, MAX_LOOK_MS)
+    ) {
+      await sleep(pauseMs, undefined, { ref: false });
+      if (!this.#isSlow || this.#hasEnded) continue;
+      const limit = AbortSignal.timeout(LOOK_TIMEOUT_MS);
+      const outcome = await runPlain(api, pod, endCommand(this.#startNonce), limit).catch(() => undefined);
+      const code = /^(\d+);$/.exec(outcome?.stdout ?? "")?.[1];
+      if (code !== undefined) this.#onEnd(Number(code));
+    }
+    this.#isLooking = false;
+  }
+
+  async resize(size: TerminalSize): Promise<void> {
+    if (!this.#terminal || this.#hasEnded) {
+      throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.");
+    }
+    this.#socket?.resize(size);
+  }
+
+  async wait(signal?: AbortSignal): Promise<number> {
+    this.#waiters++;
+    void this.#lookForEnd();
+    try {
+      return await untilAborted(this.#code.promise, signal);
+    } finally {
+      this.#waiters--;
+    }
+  }
+
+  /** Keeps reading: the mark of the end is in the output. */
+  close(): void {
+    this.#endSink(canceled());
+    this.closeStdin();
+    if (this.#closed) return;
+    this.trickle();
+    this.#closed = true;
+    const destroy = (): void => this.#socket?.terminate();
+    this.#start.leftovers.keep({ silent: this.#silent.promise, destroy });
+  }
+
+  #take(stream: OutputStream, chunk: Buffer): void {
+    this.#output.emit("data", chunk);
+    if (stream === "stdout" && this.#pid === 0) {
+      const found = this.#startScanner.push(chunk);
+      if (found === undefined) return;
+      this.#onStart(found.text);
+      if (found.rest.length > 0 && this.#pid !== 0) this.#takeOutput(stream, found.rest);
+      return;
+    }
+    this.#takeOutput(stream, chunk);
+  }
+
+  #onStart(text: string): void {
+    if (text.startsWith("S")) {
+      this.#pid = Number(text.slice(1));
+      this.#started.resolve({ pid: this.#pid });
+      // The caller has the process when the microtasks of this turn are over.
+      setImmediate(() => {
+        const early = this.#early ?? [];
+        this.#early = undefined;
+        for (const pass of early) pass();
+      });
+    } else {
+      this.#started.resolve(text === "U" ? "unknown-user" : { exitCode: text.slice(1) });
+    }
+  }
+
+  #takeOutput(stream: OutputStream, chunk: Buffer): void {
+    if (this.#terminal || !this.#open.has(stream)) {
+      this.#pass(stream, chunk);
+      return;
+    }
+    const found = this.#endScanners[stream].push(chunk);
+    if (found === undefined) return;
+    this.#open.delete(stream);
+    this.#onEnd(Number(found.text.slice(1)));
+    if (found.rest.length > 0) this.#pass(stream, found.rest);
+  }
+
+  #pass(stream: OutputStream, chunk: Buffer): void {
+    if (this.#early === undefined) this.#sink?.data(stream, chunk);
+    else this.#early.push(() => this.#sink?.data(stream, chunk));
+  }
+
+  /** The process itself has ended; what it left behind may hold its streams. */
+  #onEnd(code: number): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    this.#code.resolve(code);
+    this.#socket?.abandonStdin();
+  }
+
+  async #close(status: ExecStatus | undefined): Promise<void> {
+    this.#stopDrain();
+    for (const scanner of Object.values(this.#endScanners)) scanner.flush();
+    const error = await this.#whyClosed(status);
+    this.#started.reject(error ?? startedLate(undefined));
+    if (error) this.#code.reject(error);
+    this.#hasEnded = true;
+    this.#endSink(error);
+    this.#silent.resolve();
+  }
+
+  /** Undefined where the streams ended as they should. */
+  async #whyClosed(status: ExecStatus | undefined): Promise<Error | undefined> {
+    const code = exitCodeIn(status);
+    if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);
+    if (code !== undefined) this.#code.resolve(code);
+    else if (status?.status === "Success" && (await this.#isGone())) this.#code.resolve(0);
+    else return this.#start.whyLost(status);
+    return undefined;
+  }
+
+  /** Whether the pod answers at once that it has no such process: then it was not the connection that ended. */
+  async #isGone(): Promise<boolean> {
+    const { api, pod } = this.#start;
+    const script = `[ -d /proc/${this.#pid} ] && exit 3; exit 4`;
+    return runPlain(api, pod, ["/bin/sh", "-c", script], AbortSignal.timeout(PROOF_MS)).then(
+      ({ exitCode }) => exitCode === 4,
+      () => false,
+    );
+  }
+
+  #endSink(error?: Error): void {
+    const end = (): void => {
+      const sink = this.#sink;
+      this.#sink = undefined;
+      sink?.end(error);
+    };
+    // A process that has ended already is still heard in order.
+    if (this.#early !== undefined && this.#pid !== 0) this.#early.push(end);
+    else end();
+  }
+}
+
+/** All output of a process, for a slow drain. */
+class Output extends EventEmitter {
+  readonly #socket: () => ExecSocket | undefined;
+
+  constructor(socket: () => ExecSocket | undefined) {
+    super();
+    this.#socket = socket;
+  }
+
+  pause(): this {
+    this.#socket()?.pause();
+    return this;
+  }
+
+  resume(): this {
+    this.#socket()?.resume();
+    return this;
+  }
+}
+
+/** What a short command of Berth's own printed. */
+export interface PlainOutcome {
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Undefined where it is 0, or the connection broke: let the output say that all went well. */
+  readonly exitCode: number | undefined;
+  readonly status: ExecStatus | undefined;
+}
+
+const MAX_PLAIN_CHARS = 64 * 1024;
+
+/** Runs a short command of Berth's own in a pod, as root. */
+export async function runPlain(
+  api: Api,
+  pod: string,
+  command: readonly string[],
+  signal?: AbortSignal,
+): Promise<PlainOutcome> {
+  const text = { stdout: "", stderr: "" };
+  const { promise, resolve } = Promise.withResolvers<ExecStatus | undefined>();
+  const socket = await ExecSocket.open(
+    api,
+    pod,
+    command,
+    { stdin: false, tty: false },
+    {
+      data: (stream, chunk) => {
+        text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_PLAIN_CHARS);
+      },
+      close: resolve,
+    },
+    signal,
+  );
+  try {
+    const status = await untilAborted(promise, signal);
+    return { ...text, exitCode: exitCodeIn(status), status };
+  } finally {
+    socket.terminate();
+  }
+}
+
+/** Why an exec failed that Kubernetes accepted, in its words; undefined where it has none. */
+export function startError(status: ExecStatus | undefined): BerthError | undefined {
+  const message = status?.message ?? "";
+  if (status === undefined || status.status === "Success" || status.reason === "NonZeroExitCode")
+    return undefined;
+  const cause = new Error(message);
+  // A runtime fails like this when the pod's control group allows it no process or no memory.
+  if (
+    /resource temporarily unavailable|cannot allocate|procready|signal: killed|cannot fork/i.test(message)
+  ) {
+    return new BerthError(
+      "TOO_MANY_OPERATIONS",
+      "The process could not be started: the sandbox has reached its limit of processes or memory.",
+      { retryAfterMs: 1000, cause },
+    );
+  }
+  if (/not running|not found|completed pod|stopped/i.test(message)) {
+    return new BerthError("SANDBOX_TERMINATED", "The sandbox's pod is gone or no longer runs.", { cause });
+  }
+  return new BerthError("ENGINE_UNAVAILABLE", `Kubernetes could not start the process: ${quoted(message)}`, {
+    retryAfterMs: 1000,
+    cause,
+  });
+}

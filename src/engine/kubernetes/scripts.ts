@@ -1,0 +1,250 @@
+import { quote } from "../../base/shell-quote.ts";
+import { userEntry } from "../user-entry.ts";
+import { LOOK_UP_USER } from "../user-lookup.ts";
+
+/*
+ * What Berth has shells in pods run. Plain `sh` of dash, bash and busybox, and no program of the image but that.
+ */
+
+/** A directory of a pod that only root can change, for Berth's scripts. */
+export const RUN_DIR = "/run/berth";
+const ENTRY = `${RUN_DIR}/enter`;
+/** The script by which every process starts. */
+export const SPAWN = `${RUN_DIR}/spawn`;
+
+/** The exit code of {@link SPAWN} where nothing broke: one that no broken connection reports. */
+export const SPAWN_EXIT = 42;
+
+/** What precedes the nonce of the end: a byte that stands in no text, so that no prompt is held back as its beginning. */
+export const END_BYTE = "\x1e";
+const END_BYTE_OCTAL = "\\036";
+
+/** A tty takes lines of 4,095 bytes at most. */
+const LINE_BYTES = 1_000;
+
+/** Variables that the kubelet sets in every container; they name the API server. */
+const CLUSTER_VARIABLES = [
+  "KUBERNETES_SERVICE_HOST",
+  "KUBERNETES_SERVICE_PORT",
+  "KUBERNETES_SERVICE_PORT_HTTPS",
+  "KUBERNETES_PORT",
+  "KUBERNETES_PORT_443_TCP",
+  "KUBERNETES_PORT_443_TCP_PROTO",
+  "KUBERNETES_PORT_443_TCP_PORT",
+  "KUBERNETES_PORT_443_TCP_ADDR",
+];
+
+/**
+ * Looks the program up as the user, reports `<start>S<pid>;` or `<start>X<code>;`, the exit code of a shell that finds
+ * none, and becomes the program. $1: the nonce; $2: how many of the rest are `env` with what only that sets.
+ */
+const BECOME = `BERTHZ_C=127
+F() {
+  [ -e "$1" ] || return 1
+  BERTHZ_C=126
+  [ ! -d "$1" ] && [ -x "$1" ]
+}
+P() {
+  case $1 in */*) F "$1"; return ;; esac
+  BERTHZ_P=$PATH:
+  while [ "$BERTHZ_P" ]; do
+    BERTHZ_D=\${BERTHZ_P%%:*} BERTHZ_P=\${BERTHZ_P#*:}
+    ! F "\${BERTHZ_D:-.}/$1" || return 0
+  done
+  return 1
+}
+BERTHZ_N=$1 BERTHZ_S=$2; shift 2
+BERTHZ_A=; for BERTHZ_A do [ "$BERTHZ_S" -gt 0 ] || break; BERTHZ_S=$((BERTHZ_S-1)); done
+P "$BERTHZ_A" || { printf '%sX%s;' "$BERTHZ_N" $BERTHZ_C; exit 0; }
+unset OLDPWD SHLVL
+printf '%sS%s;' "$BERTHZ_N" $$
+exec "$@"
+`;
+
+/**
+ * Starts a process, as root. Its request comes over stdin, since a command line is logged by API servers and kubelets:
+ * lines that end with an empty one, and are together a shell's `set --` with
+ *
+ * - the nonce of the end, which only this shell knows,
+ * - the nonce of the start,
+ * - the user,
+ * - `y` where the process has a terminal, `y` where it has stdin, `y` where the sandbox's environment sets HOME,
+ * - how many arguments precede the program, then `NAME=VALUE...`, `--` and the arguments.
+ *
+ * It reports on stdout: `<start>U;` for a user that is not there, or what {@link BECOME} reports; and when the process
+ * itself has ended, `\x1e<end>E<code>;` on both streams, which no dying kubelet can do. Then it waits for the end of its
+ * own stdin: input that nobody reads would keep Kubernetes from reporting the end. Until then the code is in a file too
+ * ({@link endCommand}), for services that read the streams slowly or not at all.
+ *
+ * With a terminal it becomes the process, which has to lead the terminal's session; then only Kubernetes reports the end.
+ */
+const SPAWN_SCRIPT = `${LOOK_UP_USER}BERTHZ_NL='
+'
+BERTHZ_Q= BERTHZ_L=
+while IFS= read -r BERTHZ_L && [ "$BERTHZ_L" ]; do BERTHZ_Q=$BERTHZ_Q$BERTHZ_L; done
+[ ! "$BERTHZ_L" ] && [ "$BERTHZ_Q" ] || exit 1
+eval "$BERTHZ_Q"
+unset BERTHZ_Q BERTHZ_L ${CLUSTER_VARIABLES.join(" ")}
+BERTHZ_END=$1 BERTHZ_START=$2 BERTHZ_TTY=$4 BERTHZ_STDIN=$5 BERTHZ_SETS_HOME=$6 BERTHZ_SPECIAL=$7
+U "$3" || { printf '%sU;' "$BERTHZ_START"; exit ${SPAWN_EXIT}; }
+shift 7
+[ "$BERTHZ_SETS_HOME" ] || export HOME="$BERTHZ_HOME"
+while [ "$1" != -- ]; do command export "$1"; shift; done
+shift
+set -- "$BERTHZ_UID" "$BERTHZ_GID" "$BERTHZ_GID$BERTHZ_GROUPS" /bin/sh -c ${quote(BECOME)} sh "$BERTHZ_START" "$BERTHZ_SPECIAL" "$@"
+if [ "$BERTHZ_UID" != 0 ]; then
+  exec 5<&0 6>&1 7>&2
+  chown "$BERTHZ_UID" /proc/$$/fd/5 /proc/$$/fd/6 /proc/$$/fd/7 >/dev/null 2>&1
+  exec 5<&- 6>&- 7>&-
+fi
+[ ! "$BERTHZ_TTY" ] || exec ${ENTRY} "$@"
+exec 3>&2 2>/dev/null
+if [ "$BERTHZ_STDIN" ]; then ${ENTRY} "$@" 2>&3 3>&-; else ${ENTRY} "$@" 2>&3 3>&- </dev/null; fi
+BERTHZ_E=$?
+printf '%s;' $BERTHZ_E >${RUN_DIR}/$BERTHZ_START
+printf '${END_BYTE_OCTAL}%sE%s;' "$BERTHZ_END" $BERTHZ_E
+printf '${END_BYTE_OCTAL}%sE%s;' "$BERTHZ_END" $BERTHZ_E >&3
+# A runtime closes stdin once nobody has the outputs any more.
+cat >/dev/null || while read -r BERTHZ_L; do :; done
+rm -f ${RUN_DIR}/$BERTHZ_START
+exit ${SPAWN_EXIT}
+`;
+
+/** Prints the exit code of a process that has ended, with a `;`; nothing while it runs. */
+export function endCommand(startNonce: string): string[] {
+  return ["/bin/sh", "-c", `read -r c <${RUN_DIR}/${startNonce}; printf %s "$c"`];
+}
+
+/** A process for {@link SPAWN} to start. */
+export interface SpawnText {
+  /** Known to the service and the script alone. */
+  readonly endNonce: string;
+  readonly startNonce: string;
+  readonly user: string;
+  readonly terminal: boolean;
+  readonly stdin: boolean;
+  readonly setsHome: boolean;
+  readonly env: Readonly<Record<string, string>>;
+  readonly argv: readonly string[];
+}
+
+/** What {@link SPAWN} reads. */
+export function spawnText(request: SpawnText): Buffer {
+  const { plain, special } = divideEnv(request.env);
+  // A shell would read it as an option of its own.
+  const throughEnv = special.length > 0 || request.argv[0]?.startsWith("-") === true;
+  const before = throughEnv ? ["env", "--", ...special] : [];
+  const flag = (on: boolean): string => (on ? "y" : "");
+  const { terminal, stdin, setsHome } = request;
+  const words = new Words();
+  // In two parts: a terminal echoes this, and no nonce may come before it is meant.
+  const nonces = [request.endNonce, request.startNonce].map(
+    (nonce) => `${quote(nonce.slice(0, 9))}${quote(nonce.slice(9))}`,
+  );
+  const rest = [request.user || "0", flag(terminal), flag(stdin), flag(setsHome), String(before.length)];
+  const text = [...rest, ...plain, "--", ...before, ...request.argv].map((word) => words.add(word)).join(" ");
+  const bytes = Buffer.from(`${words.assignments}set -- ${nonces.join(" ")} ${text}`);
+  const lines: Buffer[] = [];
+  for (let at = 0; at < bytes.length; at += LINE_BYTES)
+    lines.push(bytes.subarray(at, at + LINE_BYTES), NEWLINE);
+  return Buffer.concat([...lines, NEWLINE]);
+}
+
+const NEWLINE = Buffer.from("\n");
+
+/** Words for a shell, without a character that a terminal acts on. */
+class Words {
+  assignments = "";
+  #count = 0;
+
+  add(word: string): string {
+    if (!/[\x01-\x09\x0b-\x1f\x7f]/.test(word)) return quote(word).replaceAll("\n", `'"$BERTHZ_NL"'`);
+    const name = `BERTHZ_W${this.#count++}`;
+    const octal = Buffer.from(word).reduce(
+      (text, byte) =>
+        text +
+        (byte > 0x20 && byte < 0x7f && !/[\\%']/.test(String.fromCharCode(byte))
+          ? String.fromCharCode(byte)
+          : `\\${byte.toString(8).padStart(3, "0")}`),
+      "",
+    );
+    this.assignments += `${name}=$(printf '${octal}x');${name}=\${${name}%x};`;
+    return `"$${name}"`;
+  }
+}
+
+const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
+/** Names that dash, bash or busybox ash set, change, refuse or drop between their own environment and a program's. */
+const SHELLS_OWN =
+  /^(_|BERTHZ_.*|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS[124]|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT|CDPATH|MAILPATH|MAIL|MAILCHECK)$/;
+
+/** Whether a variable passes a shell unchanged. */
+export function passesShells(name: string): boolean {
+  return IDENTIFIER.test(name) && !SHELLS_OWN.test(name);
+}
+
+function divideEnv(env: Readonly<Record<string, string>>): {
+  readonly plain: string[];
+  readonly special: string[];
+} {
+  const entries = Object.entries(env).map(([name, value]) => ({ name, entry: `${name}=${value}` }));
+  return {
+    plain: entries.filter(({ name }) => passesShells(name)).map(({ entry }) => entry),
+    special: entries.filter(({ name }) => !passesShells(name)).map(({ entry }) => entry),
+  };
+}
+
+/** How {@link SETUP} reports. printf assembles them, so that no error message that quotes the script is taken for one. */
+export const SETUP_MARKERS = {
+  ready: "berth-ready",
+  unknownUser: "berth-unknown-user",
+  badWorkingDir: "berth-bad-working-dir",
+} as const;
+
+/**
+ * Runs once in a new pod, as root: writes the scripts, makes the working dir ($1) and gives it to the user ($2). What
+ * it cannot do it says on stderr.
+ */
+const SETUP = `set -u; umask 022; unset IFS
+fail() { printf 'berth-%s\\n' "$1"; exit 1; }
+printf %s ${quote(SPAWN_SCRIPT)} >${SPAWN} || exit 1
+entry() { printf "$1" >${ENTRY} && chmod 755 ${ENTRY} && ${ENTRY} 0 0 0 /bin/sh -c :; } 2>/dev/null
+entry '${octal("x64")}' || entry '${octal("arm64")}' || { echo "no program of Berth's runs on this node's processor" >&2; exit 1; }
+${LOOK_UP_USER}
+dir=$1 user=$2
+U "$user" || fail unknown-user
+if [ ! -d "$dir" ]; then
+  mkdir -p -- "$dir" || fail bad-working-dir
+  [ "$BERTHZ_UID" = 0 ] || chown -- "$BERTHZ_UID:$BERTHZ_GID" "$dir" || fail bad-working-dir
+fi
+printf 'berth-%s\\n' ready
+`;
+
+/** The argument list of the set-up of a new pod. */
+export function setupCommand(workingDir: string, user: string): string[] {
+  return ["/bin/sh", "-c", SETUP, "berth", workingDir, user || "0"];
+}
+
+/** Writes who it runs as to the file of its end, which the pod's status shows. */
+export const PROBE_COMMAND = [
+  "/bin/sh",
+  "-c",
+  'while read -r n a x; do case $n in Uid:) u=$a;; Gid:) g=$a;; esac; done </proc/self/status; printf %s "$u:$g" >/dev/termination-log',
+] as const;
+
+/** Reads how much the container uses: memory in bytes, CPU time in nanoseconds, processes, this shell included. */
+export const USAGE_COMMAND = [
+  "/bin/sh",
+  "-c",
+  `r() { read -r v <"$1"; }
+cd /sys/fs/cgroup
+if r memory/memory.usage_in_bytes; then m=$v; r cpuacct/cpuacct.usage; c=$v; r pids/pids.current; p=$v
+else r memory.current; m=$v; while read -r k v; do [ $k != usage_usec ] || c=\${v}000; done <cpu.stat; r pids.current; p=$v; fi 2>/dev/null
+printf '%s %s %s\\n' "$m" "$c" "$p"`,
+] as const;
+
+/** The program of an architecture as printf takes it. Nodes may have another than the service. */
+function octal(arch: NodeJS.Architecture): string {
+  const program = userEntry(arch) ?? Buffer.alloc(0);
+  return program.reduce((text, byte) => `${text}\\${byte.toString(8).padStart(3, "0")}`, "");
+}

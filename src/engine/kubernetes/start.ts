@@ -1,0 +1,162 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { CoreV1EventList, V1Pod } from "@kubernetes/client-node";
+import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
+import type { Api } from "./api.ts";
+import { quoted } from "./errors.ts";
+import { containerStatus, endOf } from "./pod.ts";
+import type { Pods } from "./pods.ts";
+import { runPlain } from "./process.ts";
+import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
+
+/** How often a pod's events are read while it does not start. */
+const EVENTS_MS = 2_000;
+
+/** What {@link untilStarted} needs. */
+export interface StartParts {
+  readonly api: Api;
+  readonly pods: Pods;
+  /** How long a pod may take. */
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/**
+ * Waits until a new pod's container runs, or with `ends` has run.
+ * @throws `IMAGE_UNAVAILABLE`, `UNSUPPORTED` for a runtime that its node lacks, `SANDBOX_START_FAILED` with the cause.
+ */
+export async function untilStarted(
+  { api, pods, timeoutMs, signal }: StartParts,
+  name: string,
+  image: string,
+  ends = false,
+): Promise<V1Pod> {
+  const over = new AbortController();
+  const limit = AbortSignal.timeout(timeoutMs);
+  const signals = [over.signal, limit, ...(signal ? [signal] : [])];
+  let seen: V1Pod | undefined;
+  let said = "";
+  const watchEvents = async (): Promise<never> => {
+    for (;;) {
+      await sleep(EVENTS_MS, undefined, { signal: over.signal, ref: false });
+      if (seen === undefined) continue;
+      said = await lastWarning(api, seen, over.signal).catch(() => said);
+      if (/no runtime for|RuntimeHandler .* not supported/i.test(said)) {
+        throw new BerthError("UNSUPPORTED", `The sandbox's node does not have its runtime: ${said}`);
+      }
+    }
+  };
+  const warnings = watchEvents();
+  warnings.catch(() => {});
+  try {
+    const started = pods.until(
+      (pod) => pod.metadata?.name === name,
+      (pod) => {
+        if (pod === undefined) {
+          if (seen !== undefined) throw startFailed("its pod was deleted meanwhile", "");
+          return undefined;
+        }
+        seen = pod;
+        return look(pod, image, ends);
+      },
+      AbortSignal.any(signals),
+    );
+    started.catch(() => {});
+    return await Promise.race([started, warnings]);
+  } catch (error) {
+    if (signal?.aborted) throw abortError(signal);
+    if (!limit.aborted) throw error;
+    const why = [seen && pendingCause(seen), said].filter((text) => text).join("; ");
+    throw startFailed(`it was not ready within ${timeoutMs / 1000} s`, why, pods.broken ?? error);
+  } finally {
+    over.abort();
+  }
+}
+
+/** The pod where it runs; undefined while it may yet. */
+function look(pod: V1Pod, image: string, ends: boolean): V1Pod | undefined {
+  const { running, terminated, waiting } = containerStatus(pod)?.state ?? {};
+  if (ends ? terminated?.exitCode === 0 : running !== undefined) return pod;
+  const { reason = "", message = "" } = waiting ?? {};
+  if (
+    /^(ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName|ImageInspectError|RegistryUnavailable)$/.test(
+      reason,
+    )
+  ) {
+    throw imageUnavailable(image, `${reason}: ${quoted(message)}`);
+  }
+  if (/^(CreateContainerConfigError|CreateContainerError|RunContainerError|StartError)$/.test(reason)) {
+    throw startFailed("its container could not start", quoted(message));
+  }
+  const end = endOf(pod);
+  if (end === undefined) return undefined;
+  const words = quoted(terminated?.message ?? end.cause ?? "");
+  throw startFailed("its main process ended at once. The image needs a working /bin/sh", words);
+}
+
+/** Why a pod waits: where no node takes it, the scheduler's words. */
+export function pendingCause(pod: V1Pod): string {
+  const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
+  if (scheduled?.status === "False")
+    return `${scheduled.reason ?? "not scheduled"}: ${quoted(scheduled.message ?? "")}`;
+  const { reason, message } = containerStatus(pod)?.state?.waiting ?? {};
+  return reason === undefined ? "" : `${reason}${message === undefined ? "" : `: ${quoted(message)}`}`;
+}
+
+/** The last warning among a pod's events; empty where there is none. */
+async function lastWarning(api: Api, pod: V1Pod, signal: AbortSignal): Promise<string> {
+  const query = new URLSearchParams({
+    fieldSelector: `involvedObject.uid=${pod.metadata?.uid},type=Warning`,
+    limit: "50",
+  });
+  const { items } = await api.call<CoreV1EventList>(
+    "GET",
+    `${api.path("events")}?${query}`,
+    "reading a pod's events",
+    {
+      signal,
+    },
+  );
+  const last = items.at(-1);
+  return last === undefined ? "" : quoted(`${last.reason}: ${last.message}`);
+}
+
+/** Prepares a new pod: its scripts, its working dir. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */
+export async function setUp(
+  { api, timeoutMs, signal }: StartParts,
+  pod: string,
+  workingDir: string,
+  user: string,
+): Promise<void> {
+  const limit = AbortSignal.timeout(timeoutMs);
+  const { stdout, stderr, exitCode } = await runPlain(
+    api,
+    pod,
+    setupCommand(workingDir, user),
+    signal === undefined ? limit : AbortSignal.any([signal, limit]),
+  );
+  const printed = (marker: string): boolean => stdout.split("\n").includes(marker);
+  if (printed(SETUP_MARKERS.ready)) return;
+  if (printed(SETUP_MARKERS.unknownUser))
+    throw invalidArgument("spec.user", "the image has no such user or group");
+  if (printed(SETUP_MARKERS.badWorkingDir)) throw invalidArgument("spec.working_dir", quoted(stderr));
+  if (exitCode === undefined) {
+    throw new BerthError("ENGINE_UNAVAILABLE", "The connection to the new sandbox broke.", {
+      retryAfterMs: 1000,
+    });
+  }
+  throw startFailed("it could not be set up", quoted(stderr));
+}
+
+/** The error for an image that no node can have. */
+export function imageUnavailable(image: string, words: string): BerthError {
+  return new BerthError(
+    "IMAGE_UNAVAILABLE",
+    `The image ${JSON.stringify(image)} cannot be had: ${words}. Check its name, the registry and --image-pull-secret.`,
+  );
+}
+
+/** The error for a pod that does not come up. */
+export function startFailed(problem: string, words: string, cause?: unknown): BerthError {
+  const details = words === "" ? "." : `: ${words}`;
+  return new BerthError("SANDBOX_START_FAILED", `The sandbox did not start: ${problem}${details}`, { cause });
+}

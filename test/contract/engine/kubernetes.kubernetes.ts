@@ -1,0 +1,39 @@
+import { describe, expect } from "vitest";
+import { failure, spec } from "../../integration/engine/docker/support.ts";
+import { openEngine, signalMain } from "../../integration/engine/kubernetes/support.ts";
+import { lifecycleSuite } from "./lifecycle-suite.ts";
+import { spawnSuite } from "./spawn-suite.ts";
+import type { Subject } from "./subject.ts";
+
+const { engine } = await openEngine();
+const { engine: stranger } = await openEngine();
+
+const subject: Subject = {
+  ...{ engine, stranger, spec, signalMain, user: "nobody", pidsLimit: false },
+  // The first process is the pod's, in a container of its own.
+  idleProcesses: 1,
+  processesEach: 2,
+  exceptions: {
+    pause: {
+      reason: "Kubernetes cannot pause a pod",
+      instead: async () => {
+        const { ref } = await engine.create(spec());
+        const error = await failure(engine.pause(ref), "UNSUPPORTED");
+        expect(error.metadata).toEqual({ capability: "pause" });
+        await engine.remove(ref);
+        await failure(engine.pause(ref), "SANDBOX_TERMINATED");
+        await failure(engine.usage(ref), "SANDBOX_TERMINATED");
+      },
+    },
+    pids: {
+      reason: "Kubernetes has one limit of processes for all pods of a node",
+      instead: async () => {
+        const { capabilities } = await engine.info();
+        expect(capabilities.pidsLimit).toBe(false);
+      },
+    },
+  },
+};
+
+describe("kubernetes, processes", () => spawnSuite(subject));
+describe("kubernetes, sandboxes", () => lifecycleSuite(subject));
