@@ -30,4 +30,12 @@ scripts/kubernetes.sh up
 scripts/kubernetes.sh load berth/service:latest berth/bash:latest
 variables=$(scripts/kubernetes.sh env)
 eval "$variables"
-vitest run --config test/kubernetes.config.ts "$@"
+if [ $# -gt 0 ]; then
+  vitest run --config test/kubernetes.config.ts "$@"
+  exit
+fi
+code=0
+vitest run --config test/kubernetes.config.ts || code=1
+# What holds on every engine.
+BERTH_TEST_ENGINE=kubernetes vitest run --config test/kubernetes-suites.config.ts || code=1
+exit "$code"

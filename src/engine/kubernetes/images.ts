@@ -23,7 +23,7 @@ interface ImageUsersParts {
 }
 
 /**
- * Whom an image's processes run as by default, which the API does not say: a probe's pod runs it once and reports. That
+ * The user of an image's processes, which the API does not say: a probe's pod runs it once and reports. That
  * also shows that some node can have the image.
  */
 export class ImageUsers {
@@ -53,7 +53,7 @@ export class ImageUsers {
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
       const pod = await untilStarted({ api, pods, timeoutMs: PULL_TIMEOUT_MS }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
-      if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not say whom it runs as", ids);
+      if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not report its user", ids);
       const user = ids === "0:0" ? "" : ids;
       if (this.#known.size >= MAX_IMAGES) this.#known.clear();
       this.#known.set(image, { user, at: performance.now() });

@@ -22,7 +22,7 @@ export const CONTAINER = "main";
 export const INSTANCE_LABEL = "berth.dev/instance";
 /** Whether a pod is a `sandbox`, or a `probe` of an image. */
 export const ROLE_LABEL = "berth.dev/role";
-/** What a sandbox's network is to be, for network policies: `none` or `egress`. */
+/** A sandbox's network, for network policies: `none` or `egress`. */
 export const NETWORK_LABEL = "berth.dev/network";
 
 /** What is known of a sandbox without a store, in annotations: labels take few characters. */

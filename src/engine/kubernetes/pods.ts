@@ -90,7 +90,7 @@ export class Pods {
 
   /**
    * Waits until `find` finds what it looks for in a pod's state; undefined there: the pod is gone, or not there yet.
-   * @param isPod tells the pod from others.
+   * @param isPod whether a pod is the one.
    */
   async until<T>(
     isPod: (pod: V1Pod) => boolean,

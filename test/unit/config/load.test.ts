@@ -45,6 +45,14 @@ describe("defaults", () => {
       engine: "auto",
       dockerRequired: false,
       dockerHost: undefined,
+      kubeconfig: undefined,
+      namespace: undefined,
+      nodeSelector: {},
+      tolerations: [],
+      runtimeClass: undefined,
+      imagePullSecrets: [],
+      podTemplate: undefined,
+      networkPolicy: undefined,
       instance: undefined,
       allowHostPaths: [],
       allowRuntimes: {},
@@ -124,6 +132,17 @@ describe("precedence", () => {
     ]);
   });
 
+  test("tolerations are read as Kubernetes has them", () => {
+    expect(
+      load({ toleration: ["pool", "pool=x", "pool:NoSchedule", "pool=x:NoExecute"] }).tolerations,
+    ).toEqual([
+      { key: "pool", operator: "Exists" },
+      { key: "pool", operator: "Equal", value: "x" },
+      { key: "pool", operator: "Exists", effect: "NoSchedule" },
+      { key: "pool", operator: "Equal", value: "x", effect: "NoExecute" },
+    ]);
+  });
+
   test("a list is replaced, not joined", () => {
     const lists = file({ "allow-host-path": ["/a", "/b"] });
     expect(load({ config: lists }).allowHostPaths).toEqual(["/a", "/b"]);
@@ -145,7 +164,14 @@ describe("a bad value is reported with its place and what is allowed", () => {
       [{}, { BERTH_DEFAULT_MEMORY: "1MiB" }],
       'BERTH_DEFAULT_MEMORY: "1MiB" is too little; the minimum is 6MiB.',
     ],
-    ["engine", [{ engine: "podman" }], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
+    [
+      "engine",
+      [{ engine: "podman" }],
+      '--engine: "podman" is not one of auto, docker, bubblewrap, kubernetes.',
+    ],
+    ["namespace", [{ namespace: "Berth" }], '--namespace: "Berth" is not a name of Kubernetes'],
+    ["toleration", [{ toleration: ["pool=x:Never"] }], "KEY[=VALUE][:EFFECT]"],
+    ["network policy", [{ "network-policy": "yes" }], '"yes" is not one of enforced, open.'],
     ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],
     ["runtime", [{ "allow-runtime": ["runsc"] }], '--allow-runtime: "runsc" is not of the form KEY=VALUE.'],
     [

@@ -1,0 +1,25 @@
+import { defineConfig } from "vitest/config";
+
+const processes = "test/integration/processes";
+
+// Suites of what stands on engines, over Kubernetes: npm run test:kubernetes. Those of workspaces, mounts, networks,
+// restarts and desktops are not among them, nor what counts Docker's containers.
+export default defineConfig({
+  test: {
+    include: [
+      "test/integration/sessions/{bash,bash-property,code,files,out-of-memory,python,sessions}.test.ts",
+      "test/integration/files/{archive,directories,hostile-tools,kinds,list,names,read,stat,transfer,watch,write}.test.ts",
+      `${processes}/exec/{callers,ends,input,run-command}.test.ts`,
+      `${processes}/{attach,command-timeout,concurrent-execs,cpython-regression,exec-cases,exec-property}.test.ts`,
+      `${processes}/{lost-callers,output-volume,readers}.test.ts`,
+      "test/integration/runs/{bad-input,run}.test.ts",
+    ],
+    globalSetup: ["test/support/global-setup.ts"],
+    setupFiles: ["test/support/setup.ts"],
+    pool: "forks",
+    maxWorkers: 2,
+    retry: 0,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+  },
+});
