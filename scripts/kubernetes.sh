@@ -5,6 +5,7 @@
 #
 # Usage: scripts/kubernetes.sh COMMAND [--yes]
 #   build     builds it with Go into ~/.cache/berth/kubernetes: ten minutes or more, once
+#   built     succeeds where it is built
 #   up        brings it up, with the namespace berth as deploy/kubernetes has it
 #   down      ends it and leaves nothing but what was built
 #   status    what runs
@@ -37,7 +38,7 @@ case $command in
     load "$@" || fail "The node did not take $*. See above."
     exit
     ;;
-  build | up | down | status | env) take_only_yes "$@" ;;
+  build | built | up | down | status | env) take_only_yes "$@" ;;
   *) fail "$0: which command? (try --help)" ;;
 esac
 
@@ -61,6 +62,7 @@ case $command in
     admin get nodes,pods --all-namespaces
     exit
     ;;
+  built) [ -x "$HYPERKUBE" ]; exit ;;
   env)
     node_pid >/dev/null || fail "The cluster is down. Type: $0 up"
     echo "export KUBECONFIG=$STATE/berth.kubeconfig BERTH_KUBERNETES_ADMIN=$STATE/admin.kubeconfig" \
