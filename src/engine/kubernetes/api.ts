@@ -70,7 +70,7 @@ export class Api {
   /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used. */
   static async open(options: ApiOptions): Promise<Api> {
     // Loaded where it is needed: other engines start faster without it.
-    const { KubeConfig } = await import("@kubernetes/client-node");
+    const { KubeConfig } = await import("@kubernetes/client-node/dist/config.js");
     const config = new KubeConfig();
     try {
       if (options.kubeconfig !== undefined) config.loadFromFile(options.kubeconfig);

@@ -223,6 +223,43 @@ describe("deploy/helm/berth", () => {
     }
   });
 
+  test("runs: two replicas become ready, each with sandboxes of its own, and leave none", async () => {
+    const release = "real";
+    const tokens = new TokensFile();
+    const token = await tokens.add("acme");
+    const where = `--namespace=${NAMESPACE}`;
+    await kubectl([
+      "create",
+      "secret",
+      "generic",
+      "real-tokens",
+      where,
+      `--from-file=tokens.yaml=${tokens.path}`,
+    ]);
+    const values = {
+      ...SHARED,
+      replicas: "2",
+      "tokens.secret": "real-tokens",
+      "image.pullPolicy": "Never",
+      "sandboxes.image": "berth/test:latest",
+      "options.network-policy": "open",
+      "resources.requests.cpu": "50m",
+    };
+    await helm("install", release, CHART, where, "--wait", "--timeout=120s", ...set(values));
+    const berth = (replica: number, ...args: readonly string[]): Promise<string> => {
+      const program = ["env", `BERTH_TOKEN=${token}`, "BERTH_ADDRESS=127.0.0.1:7070", "berth", ...args];
+      return kubectl(["exec", `real-berth-${replica}`, where, "--", ...program]);
+    };
+    expect(await berth(0, "run", "--", "python3", "-c", "print(6 * 7)")).toBe("42\n");
+    const id = (await berth(1, "create")).trim();
+    expect(await berth(1, "exec", id, "--", "sh", "-c", "echo $((2 * 3))")).toBe("6\n");
+    expect((await berth(1, "ls", "-q")).trim()).toBe(id);
+    expect(await berth(0, "ls", "-q")).toBe("");
+    await berth(1, "rm", id);
+    await helm("uninstall", release, where, "--wait");
+    expect(await kubectl(["get", "pods", `--namespace=${SANDBOXES}`, "--output=name"])).toBe("");
+  });
+
   test("gives the rights of deploy/kubernetes/rbac.yaml", async () => {
     const documents = parseAllDocuments(readFileSync(`${ROOT}deploy/kubernetes/rbac.yaml`, "utf8"));
     const role = documents.map((document) => document.toJS() as Resource).find(({ kind }) => kind === "Role");

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -48,11 +47,13 @@ describe("a part of the cluster that is killed", () => {
     "%s: no exit code is wrong, no byte is lost that was promised, and no pod is left",
     async (part) => {
       const { ref } = await engine.create(spec());
-      const execs = Array.from({ length: EXECS }, (_, i) => start(ref, i));
+      let over = 0;
+      const execs = Array.from({ length: EXECS }, (_, i) => start(ref, i).finally(() => over++));
       const doomed = Array.from({ length: 3 }, () =>
         engine.create(spec()).catch((error: unknown) => error as BerthError),
       );
-      await sleep(400);
+      // Some have ended, some run, some are about to start.
+      await eventually(() => over >= EXECS / 5, { timeoutMs: 60_000 });
       const killedAt = performance.now();
       await killClusterPart(part);
       const { ended, lost } = expectTruth(await Promise.all(execs));

@@ -1682,7 +1682,9 @@ export declare const FileService: GenService<{
    * header, each one after it a chunk. The content takes its place in one atomic
    * step after the last chunk: a caller that goes away, and any failure, leaves
    * the old content and no temporary file. Of two uploads to one path, one is
-   * there whole. Mode and owner are as in WriteFile.
+   * there whole. Mode and owner are as in WriteFile. As with a file that a
+   * command writes, nothing waits for the disk: after a power failure the file
+   * may be missing or empty.
    *
    * Errors: INVALID_ARGUMENT when the first message is no header, a later one no
    * chunk, or the chunks do not sum up to size_bytes; NOT_FOUND (FILE_NOT_FOUND)
