@@ -425,6 +425,11 @@ const MEANINGS: Readonly<Record<IsolationLevel, string>> = {
   VIRTUAL_MACHINE: "virtual-machine (a machine of its own, for untrusted code)",
 };
 
+/** Reads what a label says of a sandbox's isolation; what it does not say is the most cautious. */
+export function readIsolation(text: string): IsolationLevel {
+  return Object.keys(MEANINGS).includes(text) ? (text as IsolationLevel) : "CONTAINER";
+}
+
 /** An isolation level and what it is good for, in one line. */
 export function describeIsolation(level: IsolationLevel): string {
   return MEANINGS[level];

@@ -1,5 +1,11 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
-import type { EngineMount, EngineSandboxSpec, IsolationLevel, Resources } from "../port.ts";
+import {
+  type EngineMount,
+  type EngineSandboxSpec,
+  type IsolationLevel,
+  type Resources,
+  readIsolation,
+} from "../port.ts";
 import { PIPES_TARGET } from "./named-pipes.ts";
 import { setupCommand } from "./setup.ts";
 
@@ -139,13 +145,6 @@ export interface SandboxLabels {
   readonly isolation: IsolationLevel;
 }
 
-const ISOLATION_LEVELS: readonly string[] = [
-  "NAMESPACE",
-  "CONTAINER",
-  "USER_KERNEL",
-  "VIRTUAL_MACHINE",
-] satisfies IsolationLevel[];
-
 /** The label of every container of a Berth service; its value is the instance. */
 export const INSTANCE_LABEL = "berth.instance";
 
@@ -162,13 +161,12 @@ function formatLabels(labels: SandboxLabels): Record<string, string> {
 
 /** Parses what {@link formatLabels} wrote; missing values default to the most cautious. */
 export function parseLabels(labels: Readonly<Record<string, string>>): SandboxLabels {
-  const isolation = labels["berth.isolation"] ?? "";
   return {
     instance: labels[INSTANCE_LABEL] ?? "",
     sandboxId: labels["berth.sandbox_id"] ?? "",
     generation: Number(labels["berth.generation"] ?? 0),
     owner: labels["berth.owner"] ?? "",
     user: labels["berth.user"] ?? "",
-    isolation: ISOLATION_LEVELS.includes(isolation) ? (isolation as IsolationLevel) : "CONTAINER",
+    isolation: readIsolation(labels["berth.isolation"] ?? ""),
   };
 }

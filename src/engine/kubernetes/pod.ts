@@ -6,12 +6,13 @@ import type {
   V1PodSpec,
   V1ResourceRequirements,
 } from "@kubernetes/client-node";
-import type {
-  EngineSandbox,
-  EngineSandboxEnd,
-  EngineSandboxSpec,
-  IsolationLevel,
-  Resources,
+import {
+  type EngineSandbox,
+  type EngineSandboxEnd,
+  type EngineSandboxSpec,
+  type IsolationLevel,
+  type Resources,
+  readIsolation,
 } from "../port.ts";
 import { RUN_DIR } from "./scripts.ts";
 
@@ -243,17 +244,9 @@ export function endOf(pod: V1Pod): EngineSandboxEnd | undefined {
   };
 }
 
-const ISOLATION_LEVELS: readonly string[] = [
-  "NAMESPACE",
-  "CONTAINER",
-  "USER_KERNEL",
-  "VIRTUAL_MACHINE",
-] satisfies IsolationLevel[];
-
 /** A sandbox as its pod shows it; missing values default to the most cautious. */
 export function describePod(pod: V1Pod): EngineSandbox {
   const { annotations = {} } = pod.metadata ?? {};
-  const isolation = annotations[ANNOTATION.isolation] ?? "";
   const end = endOf(pod);
   return {
     ref: refOf(pod),
@@ -261,7 +254,7 @@ export function describePod(pod: V1Pod): EngineSandbox {
     generation: Number(annotations[ANNOTATION.generation] ?? 0),
     owner: annotations[ANNOTATION.owner] ?? "",
     state: end === undefined ? "running" : "ended",
-    isolation: ISOLATION_LEVELS.includes(isolation) ? (isolation as IsolationLevel) : "CONTAINER",
+    isolation: readIsolation(annotations[ANNOTATION.isolation] ?? ""),
     user: annotations[ANNOTATION.user] ?? "",
     ...(end && { end }),
   };
