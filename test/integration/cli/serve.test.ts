@@ -96,7 +96,7 @@ describe("its options", () => {
   test.each<[string[], string]>([
     [["--listen", "0.0.0.0:0"], "--listen: 0.0.0.0:0 can be reached from other machines"],
     [["--idle-timeout", "60"], '--idle-timeout: "60" has no unit; for seconds write 60s.'],
-    [["--engine", "podman"], '--engine: "podman" is not one of auto, docker, bubblewrap.'],
+    [["--engine", "podman"], '--engine: "podman" is not one of auto, docker, bubblewrap, kubernetes.'],
     [["--max-sandbox", "5"], "unknown option '--max-sandbox'\n(Did you mean --max-sandboxes?)"],
     [["--config", "/no/berth.json"], "Configuration file /no/berth.json: there is no such file."],
     [["--log-format", "xml"], '--log-format: "xml" is not one of auto, text, json.'],
