@@ -29,7 +29,11 @@ const { output } = await build({
   external: Object.keys(installed).flatMap((name) => [name, new RegExp(`^${name}/`)]),
   transform: { target: "node20" },
   // As Node does for packages in node_modules: what they call that is deprecated is nothing that an operator can change.
-  output: { dir: FRESH, format: "esm", banner: ({ isEntry }) => (isEntry ? "process.noDeprecation = true;" : "") },
+  output: {
+    dir: FRESH,
+    format: "esm",
+    banner: ({ isEntry }) => (isEntry ? "process.noDeprecation = true;" : ""),
+  },
 });
 cpSync(path.join(ROOT, "src/sessions/types/vm/driver"), path.join(FRESH, "driver"), { recursive: true });
 writeFileSync(path.join(FRESH, "LICENSES.txt"), licenses(output.flatMap(({ moduleIds = [] }) => moduleIds)));
