@@ -13,22 +13,27 @@ while [ $# -gt 0 ]; do
   case $1 in
     --) shift; break ;;
     --yes) agreed=true ;;
-    --only) shift; subjects=${1-} ;;
+    --only) subjects=${2-}; [ $# -lt 2 ] || shift ;;
     -h | --help) usage; exit 0 ;;
     *) fail "$0: unknown option $1 (try --help)" ;;
   esac
   shift
 done
 export CI="$agreed"
+# The Node that was installed with the packages.
+export PATH="$PWD/node_modules/.bin:$PATH"
+case $subjects in
+  gvisor | podman | "gvisor podman") ;;
+  *) fail "$0: --only takes gvisor or podman." ;;
+esac
 scripts/docker.sh
 scripts/base-image.sh --test
 code=0
 for subject in $subjects; do
   config=test/contract/engine/runtimes.config.ts
   case $subject in
-    gvisor) scripts/gvisor.sh && node_modules/.bin/vitest run --config "$config" gvisor "$@" || code=1 ;;
-    podman) scripts/podman.sh -- node_modules/.bin/vitest run --config "$config" podman "$@" || code=1 ;;
-    *) fail "$0: --only takes one of gvisor, podman." ;;
+    gvisor) scripts/gvisor.sh && vitest run --config "$config" gvisor "$@" || code=1 ;;
+    podman) scripts/podman.sh -- vitest run --config "$config" podman "$@" || code=1 ;;
   esac
 done
 exit "$code"
