@@ -38,6 +38,8 @@ export default defineConfig({
           include: ["test/integration/**/*.test.ts", "test/contract/**/*.test.ts"],
           exclude: [ALONE],
           globalSetup: ["test/support/global-setup.ts"],
+          // A process of its own costs each file a second of a core, and none keeps state in a module.
+          isolate: false,
           // Each file drives a service, its clients and sandboxes, and waits for them half of the time.
           maxWorkers: Math.max(2, Math.ceil(processors * 1.5)),
           sequence: { groupOrder: 1 },
