@@ -44,6 +44,11 @@ async function passes(file: string, args: readonly string[], env = environment()
   }
 }
 
+/** Runs beside each other would clean up the temporary directories of one another. */
+function pytest(name: string, marked: string): string[] {
+  return ["-m", "pytest", "-q", "-m", marked, `--basetemp=${path.join(directory, `pytest-${name}`)}`];
+}
+
 async function certificate(name: string): Promise<void> {
   const files = ["-keyout", path.join(directory, `${name}.key`), "-out", path.join(directory, `${name}.pem`)];
   const kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
@@ -76,7 +81,7 @@ describe.concurrent("the Python client", { timeout: 300_000 }, () => {
   test.each(["newest", "lowest"] as const)(
     "passes its tests with the %s grpcio and protobuf that it takes",
     async (name) => {
-      const output = await passes(await pythonOf(name), ["-m", "pytest", "-q", "-m", "not vm"]);
+      const output = await passes(await pythonOf(name), pytest(name, "not vm"));
       expect(output).toMatch(/^\d{2,} passed, \d+ deselected in /m);
     },
   );
@@ -88,7 +93,7 @@ describe.concurrent("the Python client", { timeout: 300_000 }, () => {
     });
     try {
       const env = { ...environment(), BERTH_ADDRESS: desktops.address };
-      const output = await passes(await pythonOf("newest"), ["-m", "pytest", "-q", "-m", "vm"], env);
+      const output = await passes(await pythonOf("newest"), pytest("vm", "vm"), env);
       expect(output).toMatch(/^8 passed, \d+ deselected in /m);
     } finally {
       await desktops.stop();

@@ -3,6 +3,7 @@ import { Api } from "../../../src/engine/kubernetes/api.ts";
 import { ExecSocket } from "../../../src/engine/kubernetes/exec-socket.ts";
 import { useApp } from "../../support/app.ts";
 import { eventually } from "../../support/eventually.ts";
+import { TEST_IMAGE } from "../../support/images.ts";
 import { berthKubeconfig, kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { percentile } from "../../support/percentile.ts";
 
@@ -61,6 +62,54 @@ describe("what the engine kubernetes takes, in turn with Kubernetes itself", () 
     expect(berth / kubernetes).toBeLessThan(1.1);
   });
 });
+
+describe("the warm pool", () => {
+  const warm = useApp({
+    ...{ engine: "kubernetes", kubeconfig: berthKubeconfig() },
+    warmPools: [{ image: TEST_IMAGE, count: 3 }],
+  });
+
+  test("makes a create and its first command as fast as a claim, and leaves nothing", async () => {
+    const { client } = warm;
+    const ready = async (): Promise<number> =>
+      (await client.call("SandboxService/GetStats")).warm_pools[0]?.ready ?? 0;
+    const creates: number[] = [];
+    const commands: number[] = [];
+    const later: number[] = [];
+    for (let i = 0; i < 8; i++) {
+      await eventually(async () => (await ready()) === 3, { timeoutMs: 60_000 });
+      let id = "";
+      creates.push(await timed(async () => ({ sandbox_id: id } = await client.createSandbox({}))));
+      commands.push(await timed(() => client.run(id, ["true"])));
+      for (let j = 0; j < 5; j++) later.push(await timed(() => client.run(id, ["true"])));
+      await client.deleteSandbox(id);
+    }
+    const [create, first, next] = [creates, commands, later].map((times) => percentile(times, 0.5));
+    console.info(
+      `create from the pool, p50: ${create?.toFixed(1)} ms, its first command ${first?.toFixed(1)}, later ones ${next?.toFixed(1)}`,
+    );
+    expect(create).toBeLessThan(50);
+    expect(first).toBeLessThan(3 * (next ?? 0));
+  });
+});
+
+test("a hundred sandboxes run on the one node", async () => {
+  const { client } = service;
+  const began = performance.now();
+  const made = await Promise.allSettled(
+    Array.from({ length: 100 }, () =>
+      client.createSandbox({ resources: { memory_bytes: 64 << 20, cpu_millis: 100 } }),
+    ),
+  );
+  const ids = made.flatMap((one) => (one.status === "fulfilled" ? [one.value.sandbox_id] : []));
+  const seconds = (performance.now() - began) / 1000;
+  const failures = made.flatMap((one) => (one.status === "rejected" ? [String(one.reason)] : []));
+  expect(failures).toEqual([]);
+  const numbers = await Promise.all(ids.map((id, i) => client.output(id, `echo ${i}`)));
+  expect(numbers).toEqual(ids.map((_, i) => `${i}\n`));
+  console.info(`100 sandboxes: made in ${seconds.toFixed(1)} s`);
+  await Promise.all(ids.map((id) => client.deleteSandbox(id)));
+}, 600_000);
 
 /** Creates a pod by the API, and waits until it is ready. */
 async function barePod(name: string): Promise<void> {
