@@ -23,7 +23,8 @@ import { reportedTitle } from "../test/defects/defect.ts";
 import { ENVIRONMENT, ensureDependencies, fail, ROOT } from "./dependencies.mjs";
 
 /** How a test fails that noticed the defect, also within `expect.poll`; any other failure proves nothing. */
-const NOTICED = /^(AssertionError|Error: (the call did not fail|promise (rejected|resolved) |expected .+ to ))/;
+const NOTICED =
+  /^(AssertionError|Error: (the call did not fail|promise (rejected|resolved) |expected .+ to ))/;
 
 ensureDependencies();
 const wanted = process.argv.slice(2);
