@@ -66,7 +66,8 @@ export class Reconciler implements EngineFollower {
     ended.sort((a, b) => endedLast(stored[a] as StoredSandbox) - endedLast(stored[b] as StoredSandbox));
     for (const i of ended) registry.retire(records[i] as SandboxRecord);
     const present = await engine.list();
-    for (const record of records) this.#settle(record, present);
+    const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
+    for (const record of records) this.#settle(record, present, byRef);
   }
 
   onEvent(event: EngineEvent): void {
@@ -129,7 +130,11 @@ export class Reconciler implements EngineFollower {
   }
 
   /** Brings a sandbox of an earlier run to the state that the engine reports. */
-  #settle(record: SandboxRecord, present: readonly EngineSandbox[]): void {
+  #settle(
+    record: SandboxRecord,
+    present: readonly EngineSandbox[],
+    byRef: ReadonlyMap<string, EngineSandbox>,
+  ): void {
     const { phase } = record;
     switch (phase.state) {
       case "CREATING":
@@ -137,7 +142,7 @@ export class Reconciler implements EngineFollower {
         break;
       case "RUNNING":
       case "PAUSED":
-        this.#recoverLive(record, phase, present);
+        this.#recoverLive(record, phase, byRef.get(phase.engine.ref));
         break;
       case "DELETING":
         this.#end(record, phase.termination);
@@ -149,10 +154,9 @@ export class Reconciler implements EngineFollower {
   #recoverLive(
     record: SandboxRecord,
     phase: Extract<Phase, { state: "RUNNING" | "PAUSED" }>,
-    present: readonly EngineSandbox[],
+    found: EngineSandbox | undefined,
   ): void {
     const { journal, observer, logger } = this.#parts;
-    const found = present.find(({ ref }) => ref === phase.engine.ref);
     if (found === undefined || found.state === "ended") {
       this.#compare(phase.engine.ref, found, true);
       return;

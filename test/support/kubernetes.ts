@@ -74,6 +74,11 @@ export function berthKubeconfig(): string {
   return variable("KUBECONFIG");
 }
 
+/** The kubeconfig of the cluster's administrator. */
+export function adminKubeconfig(): string {
+  return variable("BERTH_KUBERNETES_ADMIN");
+}
+
 /**
  * The id of the process of a part on this machine, undefined while it does not run. It starts again a second after its
  * end, under another id.

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { V1Pod, V1PodList } from "@kubernetes/client-node";
+import type { V1ContainerStatus, V1Pod, V1PodList } from "@kubernetes/client-node";
 import { untilAborted } from "../../base/async.ts";
 import { abortError, type BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Api, WatchEvent } from "./api.ts";
 import { ApiError, isRefusal, translateError } from "./errors.ts";
-import { INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
+import { CONTAINER, INSTANCE_LABEL, instanceLabel, refOf } from "./pod.ts";
 
 /** Pods in one answer: an answer is parsed in one go. */
 const PAGE = 250;
@@ -155,9 +155,9 @@ export class Pods {
     }
   }
 
-  async *#watch(resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent<V1Pod>> {
+  #watch(resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent<V1Pod>> {
     const query = { labelSelector: this.#selector, resourceVersion, allowWatchBookmarks: "true" };
-    for await (const event of this.#api.watch<V1Pod>(this.#api.path("pods"), query, signal)) yield event;
+    return this.#api.watch<V1Pod>(this.#api.path("pods"), query, signal);
   }
 
   async #list(signal?: AbortSignal): Promise<{ pods: V1Pod[]; resourceVersion: string }> {
@@ -172,7 +172,7 @@ export class Pods {
         "listing pods",
         { signal },
       );
-      pods.push(...page.items);
+      pods.push(...page.items.map(essence));
       version = page.metadata?.resourceVersion ?? "";
       next = page.metadata?._continue ?? (page.metadata as { continue?: string } | undefined)?.continue;
       if (next === "") next = undefined;
@@ -193,10 +193,10 @@ export class Pods {
         throw new ApiError(code, reason, message);
       }
       case "DELETED":
-        this.#change(object, true);
+        this.#change(essence(object), true);
         return;
       default:
-        this.#change(object, false);
+        this.#change(essence(object), false);
     }
   }
 
@@ -212,8 +212,6 @@ export class Pods {
   #change(pod: V1Pod, gone: boolean): void {
     const ref = refOf(pod);
     const before = this.#pods.get(ref);
-    // Of no use here, and most of a pod's bytes.
-    if (pod.metadata !== undefined) delete pod.metadata.managedFields;
     if (gone) this.#pods.delete(ref);
     else this.#pods.set(ref, pod);
     for (const listener of [...this.#listeners]) listener.changed({ pod, before, gone });
@@ -227,4 +225,33 @@ export class Pods {
     this.#tried.resolve();
     for (const listener of [...this.#listeners]) listener.lost?.(lost);
   }
+}
+
+/** What the engine reads of a pod: the tenth of it that is kept for each of thousands. */
+function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
+  const { name, uid, resourceVersion, labels, annotations, deletionTimestamp } = metadata;
+  const { phase, reason, message, conditions, containerStatuses } = status;
+  const main = spec?.containers.find((container) => container.name === CONTAINER);
+  const statusOfMain = containerStatuses?.find((one) => one.name === CONTAINER);
+  return {
+    metadata: {
+      ...{ name, uid, resourceVersion, labels, annotations },
+      ...(deletionTimestamp !== undefined && { deletionTimestamp }),
+    },
+    spec: {
+      ...{ nodeName: spec?.nodeName },
+      containers: main === undefined ? [] : [{ name: CONTAINER, env: main.env }],
+    },
+    status: {
+      ...{ phase, reason, message },
+      // Of those that hold there is nothing more to say.
+      conditions: conditions?.map(({ type, status: holds, reason: why, message: words }) => ({
+        ...{ type, status: holds },
+        ...(why !== undefined && { reason: why, message: words }),
+      })),
+      containerStatuses: statusOfMain && [
+        { name: CONTAINER, ready: statusOfMain.ready, state: statusOfMain.state } as V1ContainerStatus,
+      ],
+    },
+  } as V1Pod;
 }

@@ -1,8 +1,10 @@
+import { within } from "../../base/async.ts";
 import { abortError, BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { Engine } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Lane, type LaneOwner } from "./lane.ts";
+import type { Turns } from "./turns.ts";
 
 /** How many lanes a sandbox has. */
 export interface LanePoolSettings {
@@ -16,6 +18,8 @@ export interface LanePoolSettings {
 
 /** Lanes opened at the same time; more would only slow the engine down. */
 const OPENING_AT_ONCE = 4;
+/** How long a lane that is opened ahead of need counts among those of all sandboxes. */
+const TURN_MS = 1_000;
 const FIRST_RECHECK_MS = 200;
 const MAX_RECHECK_MS = 10_000;
 /** One lane for each of this many processes that the sandbox may have. */
@@ -31,6 +35,7 @@ export class LanePool implements LaneOwner {
   readonly #sandbox: LeasedSandbox;
   readonly #settings: LanePoolSettings;
   readonly #logger: Logger;
+  readonly #turns: Turns;
   readonly #closing = new AbortController();
   /** Used from the end, so that lanes not needed grow old at the front. */
   readonly #idle: { readonly lane: Lane; readonly since: number }[] = [];
@@ -39,9 +44,19 @@ export class LanePool implements LaneOwner {
   readonly #rechecks = new Map<Lane, NodeJS.Timeout>();
   readonly #max: number;
   #opening = 0;
+  /** Gives up the turn that the pool waits for to open a lane ahead of need. */
+  #dropTurn: (() => void) | undefined;
   #shrinkTimer: NodeJS.Timeout | undefined;
 
-  constructor(engine: Engine, sandbox: LeasedSandbox, settings: LanePoolSettings, logger: Logger) {
+  /** @param turns of all sandboxes, to open lanes ahead of need. */
+  constructor(
+    engine: Engine,
+    sandbox: LeasedSandbox,
+    settings: LanePoolSettings,
+    logger: Logger,
+    turns: Turns,
+  ) {
+    this.#turns = turns;
     this.#engine = engine;
     this.#sandbox = sandbox;
     this.#settings = settings;
@@ -120,6 +135,7 @@ export class LanePool implements LaneOwner {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new BerthError("SANDBOX_TERMINATED", "The sandbox has ended."));
     clearTimeout(this.#shrinkTimer);
+    this.#dropTurn?.();
     for (const lane of [...this.#all]) lane.discard();
     this.#turnAway();
   }
@@ -140,17 +156,31 @@ export class LanePool implements LaneOwner {
     return this.#opening > 0 || this.#renewing > 0;
   }
 
-  /** Opens lanes for those that wait, and to have the spare ones. */
+  /** Opens lanes for those that wait at once, and the spare ones when it is the sandbox's turn. */
   #refill(): void {
     if (this.#closing.signal.aborted) return;
-    const wanted = this.#settings.spare + this.#waiters.length - this.#idle.length - this.#renewing;
-    while (this.#opening < Math.min(wanted, OPENING_AT_ONCE) && this.#all.size + this.#opening < this.#max)
-      this.#open();
+    while (this.#isWanted(this.#waiters.length)) void this.#open();
+    if (this.#dropTurn !== undefined || !this.#isWanted(this.#waiters.length + this.#settings.spare)) return;
+    this.#dropTurn = this.#turns.take(async () => {
+      this.#dropTurn = undefined;
+      if (this.#closing.signal.aborted || !this.#isWanted(this.#waiters.length + this.#settings.spare))
+        return;
+      const opened = this.#open();
+      this.#refill();
+      // A sandbox whose shells do not start keeps no turn from others.
+      await within(opened, TURN_MS);
+    });
   }
 
-  #open(): void {
+  /** Whether a further lane should be opened to have so many. */
+  #isWanted(lanes: number): boolean {
+    const wanted = Math.min(lanes - this.#idle.length - this.#renewing, OPENING_AT_ONCE);
+    return this.#opening < wanted && this.#all.size + this.#opening < this.#max;
+  }
+
+  #open(): Promise<void> {
     this.#opening++;
-    Lane.open(this.#engine, this.#sandbox, this.#sandbox.user, this, this.#closing.signal)
+    return Lane.open(this.#engine, this.#sandbox, this.#sandbox.user, this, this.#closing.signal)
       .then(
         (lane) => {
           this.#opening--;

@@ -11,10 +11,13 @@ import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
 import { signalCommand } from "./script.ts";
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
+import { Turns } from "./turns.ts";
 
 /** Longer commands run as plain jobs: shells read them slowly. */
 const MAX_TEXT = 32 * 1024;
 const SIGKILL = 9;
+/** Lanes opened ahead of need at the same time: a service that starts may find thousands of sandboxes. */
+const OPENING_AHEAD = 16;
 const READY_ANSWER_MS = 500;
 /** How often a shell that has not started its job is checked. */
 const STUCK_MS = 250;
@@ -41,6 +44,7 @@ export class Lanes implements JobRunner, Shells {
   readonly #logger: Logger;
   readonly #giveUp: ControlParts["giveUp"];
   readonly #ready = new Map<string, ReadyShells>();
+  readonly #turns = new Turns(OPENING_AHEAD);
 
   constructor(
     engine: Engine,
@@ -60,7 +64,7 @@ export class Lanes implements JobRunner, Shells {
   open(sandbox: LeasedSandbox): void {
     if (this.#ready.has(sandbox.ref)) return;
     const ready = {
-      lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger),
+      lanes: new LanePool(this.#engine, sandbox, this.#settings, this.#logger, this.#turns),
       forStdin: new PrestartedShells(this.#engine, sandbox, this.#logger),
     };
     this.#ready.set(sandbox.ref, ready);

@@ -1,0 +1,50 @@
+import { expect, onTestFinished, test } from "vitest";
+import type { Engine } from "../../../../src/engine/port.ts";
+import { LanePool } from "../../../../src/processes/shell/lane-pool.ts";
+import { Turns } from "../../../../src/processes/shell/turns.ts";
+import type { LeasedSandbox } from "../../../../src/sandboxes/lease.ts";
+import { eventually } from "../../../support/eventually.ts";
+import { MemoryLog } from "../../../support/memory-log.ts";
+
+/** Opens pools of sandboxes whose shells never start. */
+function open(count: number, turns: Turns) {
+  const spawned: string[] = [];
+  const engine = {
+    outside: async () => undefined,
+    spawn: (ref: string, _request: unknown, _sink: unknown, signal: AbortSignal) => {
+      spawned.push(ref);
+      return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    },
+  } as unknown as Engine;
+  const settings = { spare: 1, max: 16, idleMs: 60_000 };
+  const pools = Array.from({ length: count }, (_, i) => {
+    const spec = { resources: { pidsLimit: 512 } };
+    const sandbox = { ref: `ref-${i}`, sandboxId: `sbx-${i}`, user: "", spec } as LeasedSandbox;
+    return new LanePool(engine, sandbox, settings, new MemoryLog(), turns);
+  });
+  onTestFinished(() => {
+    for (const pool of pools) pool.close();
+  });
+  return { spawned, pools };
+}
+
+test("lanes that nobody waits for are opened a few at a time, over all sandboxes", async () => {
+  const { spawned, pools } = open(100, new Turns(16));
+  expect(spawned).toHaveLength(16);
+  // A command of a sandbox whose turn has not come gets its lane at once.
+  const late = pools[99];
+  const wanted = late?.take(AbortSignal.timeout(60_000));
+  expect(spawned.slice(16)).toEqual(["ref-99"]);
+  // Shells that do not start keep nobody from a turn for long.
+  await eventually(() => spawned.length >= 32, { timeoutMs: 10_000 });
+  late?.close();
+  expect(await wanted).toBeUndefined();
+});
+
+test("a sandbox that ends gives up its turn", async () => {
+  const { spawned, pools } = open(3, new Turns(1));
+  pools[1]?.close();
+  pools[0]?.close();
+  await eventually(() => spawned.length > 1);
+  expect(spawned).toEqual(["ref-0", "ref-2"]);
+});
