@@ -310,7 +310,10 @@ export class KubernetesEngine implements Engine {
   async #remove(name: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
     const path = this.#api.path(`pods/${name}`);
     // Sent even where nobody waits any more.
-    const body = uid === undefined ? {} : { preconditions: { uid } };
+    const known = uid === undefined ? undefined : this.#pods.get(`${name}.${uid}`);
+    // A lost node confirms no removal. Should it come back, its kubelet ends what is not a pod any more.
+    const gracePeriodSeconds = known && endOf(known)?.lostNode !== undefined ? 0 : 1;
+    const body = { gracePeriodSeconds, ...(uid !== undefined && { preconditions: { uid } }) };
     const isOther = (error: unknown): boolean => isRefusal(error, 404) || isRefusal(error, 409);
     const isGone = async (): Promise<boolean> => {
       const pod = await this.#api
@@ -328,7 +331,7 @@ export class KubernetesEngine implements Engine {
       },
     });
     try {
-      await this.#api.call("DELETE", `${path}?gracePeriodSeconds=1`, "removing a pod", { body, signal });
+      await this.#api.call("DELETE", path, "removing a pod", { body, signal });
       for (;;) {
         const isSeen = await Promise.race([
           gone.promise.then(() => true),
@@ -366,7 +369,9 @@ export class KubernetesEngine implements Engine {
 }
 
 function terminated(pod: V1Pod | undefined): BerthError {
-  const cause = pod && endOf(pod)?.cause;
+  const { cause, lostNode } = (pod && endOf(pod)) ?? {};
   const why = cause === undefined ? "is gone or no longer runs." : `has ended: ${cause}`;
-  return new BerthError("SANDBOX_TERMINATED", `The sandbox's pod ${why}`);
+  return new BerthError("SANDBOX_TERMINATED", `The sandbox's pod ${why}`, {
+    ...(lostNode !== undefined && { metadata: { node: lostNode } }),
+  });
 }
