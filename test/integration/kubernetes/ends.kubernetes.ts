@@ -9,6 +9,7 @@ import { kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { newDataDir } from "../../support/settings.ts";
 import type { Sandbox } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
+import { spec } from "../engine/docker/support.ts";
 import { openEngine } from "../engine/kubernetes/support.ts";
 
 const WITHIN = { timeoutMs: 120_000 };
@@ -91,6 +92,18 @@ describe("a sandbox that Kubernetes ends", () => {
     expect(await ended(id)).toMatchObject({ termination: { cause: "TERMINATION_CAUSE_OUT_OF_MEMORY" } });
     await exec.result;
   });
+});
+
+test("the template's deadline holds without Berth, whose sandbox then says so", async () => {
+  const template = { kind: "Pod", spec: { activeDeadlineSeconds: 4, containers: [] } };
+  const { engine } = await openEngine({ template });
+  const { ref } = await engine.create(spec());
+  const found = await eventually(
+    async () => (await engine.list()).find((one) => one.ref === ref && one.state === "ended"),
+    WITHIN,
+  );
+  expect(found.end?.cause).toContain("DeadlineExceeded");
+  await engine.remove(ref);
 });
 
 describe("a node that no kubelet serves", async () => {
