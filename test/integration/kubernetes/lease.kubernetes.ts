@@ -9,8 +9,12 @@ import { newDataDir, newInstance } from "../../support/settings.ts";
 const ENV = { BERTH_ENGINE: "kubernetes", BERTH_NETWORK_POLICY: "open", BERTH_LOG_FORMAT: "json" };
 const instances: string[] = [];
 
-function serve(settings: Pick<ServeSettings, "instance" | "dataDir">): Promise<ServeProcess> {
-  return ServeProcess.start([], ENV, settings);
+const services: ServeProcess[] = [];
+
+async function serve(settings: Pick<ServeSettings, "instance" | "dataDir">): Promise<ServeProcess> {
+  const service = await ServeProcess.start([], ENV, settings);
+  services.push(service);
+  return service;
 }
 
 function instance(): string {
@@ -35,6 +39,7 @@ async function readiness(service: ServeProcess): Promise<readonly [number, strin
 }
 
 afterAll(async () => {
+  await Promise.all(services.map((service) => service.dispose()));
   for (const name of instances) {
     const pods = ["delete", "pods", `--namespace=${NAMESPACE}`, `--selector=berth.dev/instance=${name}`];
     await kubectl(pods);
