@@ -28,8 +28,15 @@ const NOTICED =
 
 ensureDependencies();
 const wanted = process.argv.slice(2);
-const defects = DEFECTS.filter(({ name }) => wanted.every((text) => name.includes(text)));
-if (defects.length === 0) fail("No defect matches.");
+const matching = DEFECTS.filter(({ name }) => wanted.every((text) => name.includes(text)));
+/** Whether a test needs the cluster of scripts/kubernetes.sh. */
+const isOnCluster = (file) => file.endsWith(".kubernetes.ts");
+const hasCluster = process.env.BERTH_KUBERNETES_STATE !== undefined;
+const defects = matching.filter(({ test }) => hasCluster || !isOnCluster(test.file));
+if (matching.length === 0) fail("No defect matches.");
+const leftOut = matching.length - defects.length;
+if (defects.length === 0)
+  fail('These need a cluster. Type: scripts/kubernetes.sh up; eval "$(scripts/kubernetes.sh env)"');
 
 const copy = mkdtempSync(path.join(tmpdir(), "berth-defects-"));
 // Some tests run the program as an ordinary user.
@@ -55,6 +62,7 @@ try {
 console.table(results);
 const missed = results.filter(({ noticed }) => !noticed).length;
 console.log(`${results.length - missed} noticed, ${missed} missed`);
+if (leftOut > 0) console.log(`${leftOut} left out, which need a cluster: see scripts/kubernetes.sh`);
 process.exitCode = missed > 0 ? 1 : 0;
 
 /** Tracked and new files that are not ignored, as they are in the working tree. */
@@ -114,7 +122,8 @@ function runTests(file, titles) {
   const report = path.join(copy, "report.json");
   rmSync(report, { force: true });
   const pattern = `(${titles.map((title) => title.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})$`;
-  const args = ["run", file, "-t", pattern, "--reporter=json", `--outputFile=${report}`];
+  const config = isOnCluster(file) ? ["--config", "test/kubernetes.config.ts"] : [];
+  const args = ["run", ...config, file, "-t", pattern, "--reporter=json", `--outputFile=${report}`];
   const { stdout, stderr } = spawnSync("node", ["node_modules/vitest/vitest.mjs", ...args], {
     cwd: copy,
     env: ENVIRONMENT,

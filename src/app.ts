@@ -364,7 +364,7 @@ function createServer(
     metrics,
     health: {
       isServing: () => monitor.available,
-      reason: () => `The engine ${engine.name} does not answer.`,
+      reason: () => `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
       warning: () => warningsOf(tokens, secrets, audit),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },

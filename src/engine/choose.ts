@@ -9,6 +9,7 @@ import { diagnoseDocker } from "./docker/diagnose.ts";
 import { DockerEngine, type DockerEngineOptions } from "./docker/engine.ts";
 import { diagnoseKubernetes } from "./kubernetes/diagnose.ts";
 import { KubernetesEngine, type KubernetesEngineOptions } from "./kubernetes/engine.ts";
+import { holderOf } from "./kubernetes/holder.ts";
 import { readTemplate } from "./kubernetes/template.ts";
 import type { Engine, IsolationLevel } from "./port.ts";
 import { describeIsolation } from "./port.ts";
@@ -58,7 +59,10 @@ export async function chooseEngine(
     throw new BerthError("INVALID_ARGUMENT", `--engine ${name} and --docker-required exclude each other.`);
   }
   if (name === "kubernetes")
-    return KubernetesEngine.open(await kubernetesOptions(settings, instance, logger));
+    return KubernetesEngine.open({
+      ...(await kubernetesOptions(settings, instance, logger)),
+      holder: await holderOf(settings.dataDir),
+    });
   if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
   const docker = new DockerEngine(dockerOptions(settings, instance, logger));
   if (settings.engine === "docker") return docker;

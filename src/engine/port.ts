@@ -229,6 +229,8 @@ export interface EngineSandboxEnd {
   readonly outOfMemory: boolean;
   /** Why, in the engine's words, where that is more than the two above: an eviction, a lost node. */
   readonly cause?: string;
+  /** The node it ran on, where that is lost: its processes may run on, unseen. */
+  readonly lostNode?: string;
 }
 
 /** Something that happened to a sandbox, whether Berth caused it or not. */

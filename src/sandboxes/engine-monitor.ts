@@ -35,6 +35,7 @@ export class EngineMonitor {
   readonly #stop = new AbortController();
   readonly #listeners = new Set<() => void>();
   #info: EngineInfo;
+  #trouble: unknown;
   /** Aborted while the engine does not answer. */
   #lost = new AbortController();
 
@@ -57,6 +58,13 @@ export class EngineMonitor {
   /** Whether the engine answered last time. */
   get available(): boolean {
     return !this.#lost.signal.aborted;
+  }
+
+  /** Why the engine did not answer last time, in a sentence for the operator; empty where that is not known. */
+  get trouble(): string {
+    return this.#trouble instanceof BerthError && this.#trouble.reason !== "CANCELED"
+      ? this.#trouble.message
+      : "";
   }
 
   /** A signal that is aborted with `ENGINE_UNAVAILABLE` as soon as the engine is known not to answer, or already is. */
@@ -97,7 +105,10 @@ export class EngineMonitor {
         this.#setAvailable(true);
         retryMs = FIRST_RETRY_MS;
         const pings = this.#ping(follower, watch);
-        pings.catch(() => round.abort());
+        pings.catch((error: unknown) => {
+          this.#trouble = error;
+          round.abort();
+        });
         for (let item = await next; !item.done; item = await next) {
           follower.onEvent(item.value);
           next = events.next();
@@ -105,6 +116,7 @@ export class EngineMonitor {
         }
       } catch (error) {
         if (signal.aborted) return;
+        this.#trouble = error;
         this.#logger.warn({ err: error }, "the engine does not answer; retrying");
       } finally {
         round.abort();

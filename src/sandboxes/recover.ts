@@ -206,18 +206,25 @@ export class Reconciler implements EngineFollower {
     this.#lost(record, "REMOVED_EXTERNALLY", "Its container was removed outside Berth.");
   }
 
-  #ended(record: SandboxRecord, { exitCode, outOfMemory, cause }: EngineSandboxEnd): void {
-    if (outOfMemory)
+  #ended(record: SandboxRecord, { exitCode, outOfMemory, cause, lostNode }: EngineSandboxEnd): void {
+    if (lostNode !== undefined)
+      this.#lost(record, "ENGINE_LOST", `Its node ${lostNode} was lost.`, { node: lostNode });
+    else if (outOfMemory)
       this.#lost(record, "OUT_OF_MEMORY", "The kernel killed its main process: out of memory.");
     else if (cause !== undefined) this.#lost(record, "EXITED", `${cause.replace(/\.$/, "")}.`);
     else this.#lost(record, "EXITED", `Its main process ended with code ${exitCode}.`);
   }
 
-  #lost(record: SandboxRecord, cause: TerminationCause, message: string): void {
+  #lost(
+    record: SandboxRecord,
+    cause: TerminationCause,
+    message: string,
+    facts: Readonly<Record<string, string>> = {},
+  ): void {
     const { state } = record.phase;
     if (state !== "RUNNING" && state !== "PAUSED") return;
     const ended = new BerthError("SANDBOX_TERMINATED", `The sandbox ended: ${message}`, {
-      metadata: { cause },
+      metadata: { cause, ...facts },
     });
     record.leases.abortAll(ended);
     this.#end(record, { cause, message });

@@ -16,7 +16,7 @@ const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => 
 const ENTRIES = new Set([
   ...[...filesOf(DATABASE), ...filesOf(LOCK)],
   KEY,
-  ...["transcripts", "pipes", "workspaces", "shared"],
+  ...["holder", "transcripts", "pipes", "workspaces", "shared"],
 ]);
 const FILE_MODE = 0o600;
 

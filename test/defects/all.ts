@@ -8,6 +8,7 @@ import { FILE_DEFECTS } from "./files.ts";
 import { HARDENING_DEFECTS } from "./hardening.ts";
 import { HOST_DEFECTS } from "./host.ts";
 import { HOSTILE_DEFECTS } from "./hostile.ts";
+import { KUBERNETES_DEFECTS } from "./kubernetes.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
 import { RUN_DEFECTS } from "./runs.ts";
@@ -30,6 +31,7 @@ export const DEFECTS: readonly Defect[] = [
   ...HARDENING_DEFECTS,
   ...HOST_DEFECTS,
   ...HOSTILE_DEFECTS,
+  ...KUBERNETES_DEFECTS,
   ...PIPE_DEFECTS,
   ...PROCESS_DEFECTS,
   ...RUN_DEFECTS,

@@ -21,6 +21,7 @@ interface Right {
 const RIGHTS: readonly Right[] = [
   { group: "", resource: "pods", verbs: ["create", "get", "list", "watch", "delete"] },
   { group: "", resource: "pods/exec", verbs: ["get", "create"] },
+  { group: "coordination.k8s.io", resource: "leases", verbs: ["create", "get", "update"] },
   { group: "", resource: "events", verbs: ["list"], without: "errors do not say why a pod does not start" },
   { group: "", resource: "pods/resize", verbs: ["patch"], without: "limits of sandboxes cannot change" },
 ];
@@ -160,6 +161,7 @@ async function diagnosePod(engine: KubernetesEngine, api: Api, image: string): P
 function fixOf(error: BerthError, namespace: string): string {
   switch (error.reason) {
     case "NOT_ALLOWED":
+      if (error.message.includes("LimitRange")) return `kubectl --namespace ${namespace} describe limitrange`;
       return `kubectl label namespace ${namespace} pod-security.kubernetes.io/enforce=baseline --overwrite`;
     case "SANDBOX_LIMIT":
       return `kubectl --namespace ${namespace} describe resourcequota`;

@@ -27,6 +27,7 @@ import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
 import { type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
+import { InstanceLease } from "./lease.ts";
 import {
   CONTAINER,
   describePod,
@@ -53,6 +54,8 @@ export interface KubernetesEngineOptions extends ApiOptions, PodOptions {
   /** Runtime classes that a spec may name, with the isolation each gives; also that of `runtimeClass`. Default none. */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
   readonly networkPolicy?: NetworkPolicyWord;
+  /** Who takes the lease on the instance. Default: nobody does, and others may have the instance too. */
+  readonly holder?: string;
   /** How long a sandbox may take to start, the pull of its image included. Default 2 minutes. */
   readonly startTimeoutMs?: number;
 }
@@ -78,11 +81,13 @@ export class KubernetesEngine implements Engine {
   readonly #orphanedPipes = new OrphanedPipes();
   /** Pods that this engine removes just now. */
   readonly #removing = new Set<string>();
+  readonly #lease: InstanceLease | undefined;
   #info: EngineInfo | undefined;
 
-  private constructor(options: KubernetesEngineOptions, api: Api) {
+  private constructor(options: KubernetesEngineOptions, api: Api, lease: InstanceLease | undefined) {
     this.#options = options;
     this.#api = api;
+    this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
     this.#images = new ImageUsers({
       ...{ api, pods: this.#pods, facts: this.#facts("", this.#isolation) },
@@ -90,24 +95,33 @@ export class KubernetesEngine implements Engine {
     });
   }
 
-  /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used. */
-  static async open(options: KubernetesEngineOptions): Promise<KubernetesEngine> {
-    return new KubernetesEngine(options, await Api.open(options));
+  /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used, or an instance that another service has. */
+  static async open(options: KubernetesEngineOptions, signal?: AbortSignal): Promise<KubernetesEngine> {
+    const api = await Api.open(options);
+    const { holder, instance, logger } = options;
+    const lease =
+      holder === undefined
+        ? undefined
+        : await InstanceLease.acquire({ api, holder, instance, logger }, signal);
+    return new KubernetesEngine(options, api, lease);
   }
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
+    this.#lease?.assertHeld();
     const { networkPolicy } = this.#options;
     this.#info = await readInfo(this.#api, { isolation: this.#isolation, networkPolicy }, signal);
     return this.#info;
   }
 
   async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {
+    this.#lease?.assertHeld();
     await this.#pods.follow(signal);
     await this.#images.of(image, signal);
   }
 
   async create(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<EngineSandbox> {
     throwIfAborted(signal);
+    this.#lease?.assertHeld();
     requireCapabilities(spec, this.#options.networkPolicy);
     const isolation = this.#isolationOf(spec.runtime);
     await this.#pods.follow(signal);
@@ -159,6 +173,7 @@ export class KubernetesEngine implements Engine {
     const { name, uid } = parseRef(ref);
     // No pod of this engine has such a ref.
     if (uid === "") return;
+    this.#lease?.assertHeld();
     this.#removing.add(ref);
     try {
       const timeout = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
@@ -249,6 +264,7 @@ export class KubernetesEngine implements Engine {
 
   async close(): Promise<void> {
     this.#pods.close();
+    await this.#lease?.release();
   }
 
   get #isolation(): IsolationLevel {
@@ -310,7 +326,10 @@ export class KubernetesEngine implements Engine {
   async #remove(name: string, uid: string | undefined, signal: AbortSignal): Promise<void> {
     const path = this.#api.path(`pods/${name}`);
     // Sent even where nobody waits any more.
-    const body = uid === undefined ? {} : { preconditions: { uid } };
+    const known = uid === undefined ? undefined : this.#pods.get(`${name}.${uid}`);
+    // A lost node confirms no removal. Should it come back, its kubelet ends what is not a pod any more.
+    const gracePeriodSeconds = known && endOf(known)?.lostNode !== undefined ? 0 : 1;
+    const body = { gracePeriodSeconds, ...(uid !== undefined && { preconditions: { uid } }) };
     const isOther = (error: unknown): boolean => isRefusal(error, 404) || isRefusal(error, 409);
     const isGone = async (): Promise<boolean> => {
       const pod = await this.#api
@@ -328,7 +347,7 @@ export class KubernetesEngine implements Engine {
       },
     });
     try {
-      await this.#api.call("DELETE", `${path}?gracePeriodSeconds=1`, "removing a pod", { body, signal });
+      await this.#api.call("DELETE", path, "removing a pod", { body, signal });
       for (;;) {
         const isSeen = await Promise.race([
           gone.promise.then(() => true),
@@ -366,7 +385,9 @@ export class KubernetesEngine implements Engine {
 }
 
 function terminated(pod: V1Pod | undefined): BerthError {
-  const cause = pod && endOf(pod)?.cause;
+  const { cause, lostNode } = (pod && endOf(pod)) ?? {};
   const why = cause === undefined ? "is gone or no longer runs." : `has ended: ${cause}`;
-  return new BerthError("SANDBOX_TERMINATED", `The sandbox's pod ${why}`);
+  return new BerthError("SANDBOX_TERMINATED", `The sandbox's pod ${why}`, {
+    ...(lostNode !== undefined && { metadata: { node: lostNode } }),
+  });
 }

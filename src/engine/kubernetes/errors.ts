@@ -95,7 +95,14 @@ function forbidden(message: string, cause: ApiError): BerthError {
       { cause },
     );
   }
-  if (/exceeded quota|maximum .* usage per|failed quota/i.test(message)) {
+  if (/(maximum|minimum) \S+ usage per/i.test(message)) {
+    return new BerthError(
+      "NOT_ALLOWED",
+      `The namespace's LimitRange refuses the sandbox's limits. Ask for others: ${words}`,
+      { cause },
+    );
+  }
+  if (/exceeded quota|failed quota/i.test(message)) {
     return new BerthError("SANDBOX_LIMIT", `The namespace's quota leaves no room for the sandbox: ${words}`, {
       cause,
       retryAfterMs: 5000,

@@ -1,5 +1,6 @@
 import { throwIfAborted } from "../../base/errors.ts";
 import type { EngineEvent } from "../port.ts";
+import { disruptionOf } from "./disruption.ts";
 import { describePod, endOf, ROLE_LABEL, refOf } from "./pod.ts";
 import type { PodChange, Pods } from "./pods.ts";
 
@@ -50,9 +51,9 @@ function eventOf({ pod, before, gone }: PodChange): EngineEvent | undefined {
   const ref = refOf(pod);
   const { sandboxId } = describePod(pod);
   if (gone) return { type: "removed", ref, sandboxId };
+  if (before === undefined || endOf(before)) return undefined;
   // A removal ends first, and its own event follows.
-  if (pod.metadata?.deletionTimestamp !== undefined || before === undefined || endOf(before))
-    return undefined;
+  if (pod.metadata?.deletionTimestamp !== undefined && disruptionOf(pod) === undefined) return undefined;
   const end = endOf(pod);
   return end && { type: "ended", ref, sandboxId, end };
 }

@@ -14,6 +14,7 @@ import {
   type Resources,
   readIsolation,
 } from "../port.ts";
+import { disruptionOf } from "./disruption.ts";
 import { RUN_DIR } from "./scripts.ts";
 
 /** The container of a sandbox's pod; a template may add others. */
@@ -230,17 +231,25 @@ export function containerStatus(pod: V1Pod): V1ContainerStatus | undefined {
   return pod.status?.containerStatuses?.find(({ name }) => name === CONTAINER);
 }
 
-/** How a sandbox's main process ended, or its pod without it; undefined while it runs or has yet to start. */
+/**
+ * How a sandbox's main process ended, or its pod without it; undefined while it runs or has yet to start. One that
+ * Kubernetes ends has ended: nothing keeps it any more.
+ */
 export function endOf(pod: V1Pod): EngineSandboxEnd | undefined {
   const terminated = containerStatus(pod)?.state?.terminated;
   const { phase, reason, message } = pod.status ?? {};
+  const disruption = disruptionOf(pod);
+  if (disruption !== undefined)
+    return { exitCode: terminated?.exitCode ?? 137, outOfMemory: false, ...disruption };
   if (terminated === undefined && phase !== "Failed" && phase !== "Succeeded") return undefined;
   const why = reason ?? (terminated?.reason === "Error" ? undefined : terminated?.reason);
   const words = [why, message ?? terminated?.message].filter((text) => text).join(": ");
   return {
     exitCode: terminated?.exitCode ?? 137,
     outOfMemory: terminated?.reason === "OOMKilled",
-    ...(why !== undefined && why !== "OOMKilled" && why !== "Completed" && { cause: words.slice(0, 500) }),
+    ...(why !== undefined &&
+      why !== "OOMKilled" &&
+      why !== "Completed" && { cause: words.slice(0, 500).trim() }),
   };
 }
 

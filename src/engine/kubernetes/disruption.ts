@@ -1,0 +1,48 @@
+import type { V1Pod } from "@kubernetes/client-node";
+import type { EngineSandboxEnd } from "../port.ts";
+
+/** Words of Kubernetes for a pod that it ends, as a condition of the type DisruptionTarget has them. */
+const CAUSES: Readonly<Record<string, string>> = {
+  DeletionByTaintManager: "evicted for a taint of",
+  EvictionByEvictionAPI: "evicted by an operator from",
+  PreemptionByScheduler: "ended for a pod of higher priority on",
+  TerminationByKubelet: "ended by",
+};
+
+/**
+ * Why Kubernetes ends a pod by itself; undefined where it does not. Without the right to see nodes: what happens to a
+ * node stands in its pods too.
+ */
+export function disruptionOf(pod: V1Pod): Pick<EngineSandboxEnd, "cause" | "lostNode"> | undefined {
+  const node = pod.spec?.nodeName;
+  const target = condition(pod, "DisruptionTarget");
+  const { reason = "", message = "" } = target?.status === "True" ? target : {};
+  if (node === undefined) return undefined;
+  if (isNodeLost(pod, reason)) return { cause: `node ${node} was lost`, lostNode: node };
+  const what = CAUSES[reason];
+  // An eviction may be withdrawn until the pod is being deleted.
+  const ends = pod.metadata?.deletionTimestamp !== undefined || isOver(pod);
+  if (what === undefined || !ends) return undefined;
+  const words = pod.status?.message || message;
+  return { cause: `${what} the node ${node}${words === "" ? "" : `: ${words}`}`.slice(0, 500).trim() };
+}
+
+function isNodeLost(pod: V1Pod, reason: string): boolean {
+  if (pod.status?.reason === "NodeLost") return true;
+  // The node's object is gone, or an operator has marked it as out of service.
+  if (reason === "DeletionByPodGC") return true;
+  return reason === "DeletionByTaintManager" && isNodeSilent(pod);
+}
+
+/** Whether the node does not answer: no kubelet takes a pod for not ready whose containers are. */
+function isNodeSilent(pod: V1Pod): boolean {
+  return condition(pod, "Ready")?.status === "False" && condition(pod, "ContainersReady")?.status === "True";
+}
+
+function isOver({ status }: V1Pod): boolean {
+  return status?.phase === "Failed" || status?.phase === "Succeeded";
+}
+
+function condition(pod: V1Pod, wanted: string) {
+  return pod.status?.conditions?.find(({ type }) => type === wanted);
+}

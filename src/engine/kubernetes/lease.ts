@@ -1,0 +1,229 @@
+import { createHash, randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { V1Lease } from "@kubernetes/client-node";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { Api } from "./api.ts";
+import { isRefusal } from "./errors.ts";
+import { INSTANCE_LABEL, instanceLabel } from "./pod.ts";
+
+const GROUP = "apis/coordination.k8s.io/v1";
+/** Names one run of a service: its own lease of an earlier run is another's to a run that did not end. */
+const RUN_ANNOTATION = "berth.dev/run";
+
+/** How long a lease holds that nobody renews. */
+export const LEASE_SECONDS = 15;
+const RENEW_MS = 5_000;
+/** Without a renewal for this long, the holder stops: another may take the lease soon. */
+const HOLD_MS = 10_000;
+const CALL_TIMEOUT_MS = 4_000;
+const POLL_MS = 1_000;
+const PROGRESS_MS = 5_000;
+
+/** What {@link InstanceLease.acquire} needs. */
+export interface LeaseOptions {
+  readonly api: Api;
+  readonly instance: string;
+  /** Who takes it: the same for all runs of one service, of which no two run at a time. */
+  readonly holder: string;
+  readonly logger: Logger;
+}
+
+/**
+ * The right to own an instance's pods, as a Lease of the cluster: no two services have it at a time. Nobody's clock
+ * counts: a lease is over when it has not changed for its duration in the sight of whoever wants it, and its holder
+ * stops earlier, counted from before its last renewal was sent.
+ */
+export class InstanceLease {
+  readonly #options: LeaseOptions;
+  readonly #name: string;
+  readonly #run = randomUUID();
+  readonly #stop = new AbortController();
+  /** As the API server has it. */
+  #lease: V1Lease;
+  /** When the last renewal was sent, on the monotonic clock. */
+  #renewedAt = Number.NEGATIVE_INFINITY;
+  #lost: BerthError | undefined;
+  #renewing = Promise.resolve();
+
+  private constructor(options: LeaseOptions) {
+    this.#options = options;
+    this.#name = `berth-${createHash("sha256").update(options.instance).digest("hex").slice(0, 32)}`;
+    this.#lease = {
+      apiVersion: "coordination.k8s.io/v1",
+      kind: "Lease",
+      metadata: { name: this.#name, labels: { [INSTANCE_LABEL]: instanceLabel(options.instance) } },
+    };
+  }
+
+  /**
+   * Takes the lease, and keeps it until {@link release}. Waits up to its duration for another holder to go.
+   * @throws `INVALID_ARGUMENT` with the holder's name, `ENGINE_UNAVAILABLE`
+   */
+  static async acquire(options: LeaseOptions, signal?: AbortSignal): Promise<InstanceLease> {
+    const lease = new InstanceLease(options);
+    await lease.#take(signal);
+    lease.#renewing = lease.#keep();
+    return lease;
+  }
+
+  /** @throws `ENGINE_UNAVAILABLE` where another service has the lease, or may have it by now. */
+  assertHeld(): void {
+    if (this.#lost !== undefined) throw this.#lost;
+    if (performance.now() - this.#renewedAt <= HOLD_MS) return;
+    throw new BerthError(
+      "ENGINE_UNAVAILABLE",
+      `Berth could not renew its lease on the instance for ${HOLD_MS / 1000} s, and keeps retrying.`,
+      { retryAfterMs: 1000 },
+    );
+  }
+
+  /** Lets the next service have the instance at once. */
+  async release(): Promise<void> {
+    this.#stop.abort();
+    await this.#renewing;
+    if (this.#lost !== undefined) return;
+    await this.#put("", this.#lease).catch((error: unknown) =>
+      this.#options.logger.warn(
+        { err: error },
+        "could not release the lease on the instance; it ends by itself",
+      ),
+    );
+  }
+
+  async #take(signal: AbortSignal | undefined): Promise<void> {
+    const { holder, instance, logger } = this.#options;
+    const began = performance.now();
+    let seenAt = began;
+    let toldAt = Number.NEGATIVE_INFINITY;
+    let version: string | undefined;
+    for (;;) {
+      throwIfAborted(signal);
+      const found = await this.#get(signal);
+      const now = performance.now();
+      const { holderIdentity: other, leaseDurationSeconds: seconds = LEASE_SECONDS } = found?.spec ?? {};
+      if (found?.metadata?.resourceVersion !== version) seenAt = now;
+      version = found?.metadata?.resourceVersion;
+      const isFree = !other || other === holder || now - seenAt >= seconds * 1000;
+      if (isFree) {
+        if (await this.#tryPut(found)) return;
+        continue;
+      }
+      // Renewed meanwhile: it lives.
+      if (seenAt !== began && now - began >= (seconds + 1) * 1000) throw heldBy(instance, other);
+      if (now - toldAt >= PROGRESS_MS) {
+        toldAt = now;
+        logger.warn(
+          { instance, holder: other },
+          `another service has the instance; waits up to ${seconds} s for it to leave`,
+        );
+      }
+      await sleep(POLL_MS, undefined, signal && { signal }).catch(() => {});
+    }
+  }
+
+  /** Renews the lease until it is released or another has it. */
+  async #keep(): Promise<void> {
+    const { signal } = this.#stop;
+    const { logger, instance } = this.#options;
+    for (let wasHeld = true; ; ) {
+      await sleep(wasHeld ? RENEW_MS : POLL_MS, undefined, { signal, ref: false }).catch(() => {});
+      if (signal.aborted) return;
+      try {
+        await this.#renew();
+        wasHeld = true;
+      } catch (error) {
+        if (this.#lost !== undefined) {
+          logger.error(
+            { instance, err: this.#lost },
+            "lost the instance: creates and removes nothing any more",
+          );
+          return;
+        }
+        if (wasHeld)
+          logger.warn({ instance, err: error }, "could not renew the lease on the instance; retrying");
+        wasHeld = false;
+      }
+    }
+  }
+
+  async #renew(): Promise<void> {
+    const { holder, instance } = this.#options;
+    if (await this.#tryPut(this.#lease)) return;
+    const found = await this.#get();
+    const isOwn = found?.metadata?.annotations?.[RUN_ANNOTATION] === this.#run;
+    if (found !== undefined && !(isOwn && found.spec?.holderIdentity === holder)) {
+      this.#lost = takenBy(instance, found.spec?.holderIdentity ?? "");
+      throw this.#lost;
+    }
+    // Deleted, or an answer was lost.
+    if (!(await this.#tryPut(found))) throw new Error("the lease changed meanwhile");
+  }
+
+  async #get(signal?: AbortSignal): Promise<V1Lease | undefined> {
+    const { api } = this.#options;
+    const path = api.path(`leases/${this.#name}`, GROUP);
+    const limits = { timeoutMs: CALL_TIMEOUT_MS, signal };
+    return api.call<V1Lease>("GET", path, "reading a lease", limits).catch((error: unknown) => {
+      if (isRefusal(error, 404)) return undefined;
+      throw error;
+    });
+  }
+
+  /** Makes it this run's lease, if it is still as found. */
+  async #tryPut(found: V1Lease | undefined): Promise<boolean> {
+    const sentAt = performance.now();
+    try {
+      this.#lease = await this.#put(this.#options.holder, found);
+    } catch (error) {
+      if (isRefusal(error, 409) || isRefusal(error, 404)) return false;
+      throw error;
+    }
+    this.#renewedAt = sentAt;
+    return true;
+  }
+
+  async #put(holderIdentity: string, found: V1Lease | undefined): Promise<V1Lease> {
+    const { api } = this.#options;
+    const before = found?.spec;
+    // The API wants six digits of a second's fraction.
+    const now = new Date().toISOString().replace("Z", "000Z");
+    const isNew = before?.holderIdentity !== holderIdentity;
+    const { name, labels } = this.#lease.metadata ?? {};
+    const resourceVersion = found?.metadata?.resourceVersion;
+    const body = {
+      ...{ apiVersion: "coordination.k8s.io/v1", kind: "Lease" },
+      metadata: {
+        ...{ name, labels, annotations: { [RUN_ANNOTATION]: this.#run } },
+        ...(resourceVersion !== undefined && { resourceVersion }),
+      },
+      spec: {
+        holderIdentity,
+        leaseDurationSeconds: LEASE_SECONDS,
+        acquireTime: isNew ? now : before?.acquireTime,
+        renewTime: now,
+        leaseTransitions: (before?.leaseTransitions ?? 0) + (isNew ? 1 : 0),
+      },
+    };
+    const [method, rest] = found === undefined ? ["POST", "leases"] : ["PUT", `leases/${this.#name}`];
+    const call = { body, timeoutMs: CALL_TIMEOUT_MS };
+    return api.call<V1Lease>(method, api.path(rest, GROUP), "renewing the lease on the instance", call);
+  }
+}
+
+function heldBy(instance: string, holder: string): BerthError {
+  return new BerthError(
+    "INVALID_ARGUMENT",
+    `--instance: another service, ${JSON.stringify(holder)}, has the instance ${JSON.stringify(instance)} in this namespace. Stop it, or choose another instance.`,
+    { metadata: { field: "instance", holder } },
+  );
+}
+
+function takenBy(instance: string, holder: string): BerthError {
+  const who = holder === "" ? "Another service" : `Another service, ${JSON.stringify(holder)},`;
+  return new BerthError(
+    "ENGINE_UNAVAILABLE",
+    `${who} took the instance ${JSON.stringify(instance)} while this one could not renew its lease. Stop one of them and restart the other.`,
+    { metadata: { holder } },
+  );
+}
