@@ -93,8 +93,10 @@ export class InstanceLease {
 
   async #take(signal: AbortSignal | undefined): Promise<void> {
     const { holder, instance, logger } = this.#options;
-    const began = performance.now();
-    let seenAt = began;
+    /** When it was seen first, and in its latest version. */
+    let began = 0;
+    let seenAt = 0;
+    let isRenewed = false;
     let toldAt = Number.NEGATIVE_INFINITY;
     let version: string | undefined;
     for (;;) {
@@ -102,15 +104,19 @@ export class InstanceLease {
       const found = await this.#get(signal);
       const now = performance.now();
       const { holderIdentity: other, leaseDurationSeconds: seconds = LEASE_SECONDS } = found?.spec ?? {};
-      if (found?.metadata?.resourceVersion !== version) seenAt = now;
+      if (found?.metadata?.resourceVersion !== version || version === undefined) {
+        isRenewed = version !== undefined;
+        if (!isRenewed) began = now;
+        seenAt = now;
+      }
       version = found?.metadata?.resourceVersion;
       const isFree = !other || other === holder || now - seenAt >= seconds * 1000;
       if (isFree) {
         if (await this.#tryPut(found)) return;
         continue;
       }
-      // Renewed meanwhile: it lives.
-      if (seenAt !== began && now - began >= (seconds + 1) * 1000) throw heldBy(instance, other);
+      // It lives.
+      if (isRenewed && now - began >= seconds * 1000) throw heldBy(instance, other);
       if (now - toldAt >= PROGRESS_MS) {
         toldAt = now;
         logger.warn(
@@ -176,7 +182,9 @@ export class InstanceLease {
     try {
       this.#lease = await this.#put(this.#options.holder, found);
     } catch (error) {
-      if (isRefusal(error, 409) || isRefusal(error, 404)) return false;
+      const isGone = isRefusal(error, 404);
+      if (isGone && found === undefined) throw noNamespace(this.#options.api.namespace, error);
+      if (isGone || isRefusal(error, 409)) return false;
       throw error;
     }
     this.#renewedAt = sentAt;
@@ -209,6 +217,14 @@ export class InstanceLease {
     const call = { body, timeoutMs: CALL_TIMEOUT_MS };
     return api.call<V1Lease>(method, api.path(rest, GROUP), "renewing the lease on the instance", call);
   }
+}
+
+function noNamespace(namespace: string, cause: unknown): BerthError {
+  return new BerthError(
+    "ENGINE_UNAVAILABLE",
+    `The cluster has no namespace ${JSON.stringify(namespace)}. Create it, or name another with --namespace.`,
+    { cause },
+  );
 }
 
 function heldBy(instance: string, holder: string): BerthError {

@@ -37,7 +37,7 @@ function write(name: string, text: string): string {
 }
 
 async function withEngine<T>(
-  options: { kubeconfig?: string; context?: string; namespace?: string },
+  options: { kubeconfig?: string; context?: string; namespace?: string; holder?: string },
   use: (engine: KubernetesEngine) => Promise<T>,
 ): Promise<T> {
   const engine = await KubernetesEngine.open({
@@ -186,6 +186,7 @@ describe("a kubeconfig", () => {
 describe("a namespace that refuses the pod", () => {
   const namespaces: string[] = [];
   afterAll(async () => {
+    if (namespaces.length === 0) return;
     await kubectl(["delete", "namespace", "--ignore-not-found", "--wait=false", ...namespaces]);
     await kubectl(["delete", "clusterrole", "--ignore-not-found", ...namespaces]);
   });
@@ -261,6 +262,14 @@ describe("a namespace that refuses the pod", () => {
       failure(engine.info(), "ENGINE_UNAVAILABLE"),
     );
     expect(message).toContain("lacks a right");
+    const all = { kubeconfig: process.env.BERTH_KUBERNETES_ADMIN ?? "", holder: "one" };
+    const error = await withEngine({ namespace: `${PREFIX}-none`, ...all }, async () => {}).catch(
+      (thrown: unknown) => thrown,
+    );
+    expect(error).toMatchObject({
+      reason: "ENGINE_UNAVAILABLE",
+      message: expect.stringContaining(`has no namespace "${PREFIX}-none". Create it`),
+    });
   });
 });
 
