@@ -82,7 +82,8 @@ class _TerminationCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Term
     """
     TERMINATION_CAUSE_ENGINE_LOST: _TerminationCause.ValueType  # 7
     """The engine does not know it any more, and the server could not see why: the
-    daemon crashed, or the container was removed while the server was away.
+    daemon crashed, or the container was removed while the server was away. Or
+    its node was lost; the message then has the node's name.
     """
     TERMINATION_CAUSE_CREATE_FAILED: _TerminationCause.ValueType  # 8
     """It never became ready."""
@@ -114,7 +115,8 @@ engine.
 """
 TERMINATION_CAUSE_ENGINE_LOST: TerminationCause.ValueType  # 7
 """The engine does not know it any more, and the server could not see why: the
-daemon crashed, or the container was removed while the server was away.
+daemon crashed, or the container was removed while the server was away. Or
+its node was lost; the message then has the node's name.
 """
 TERMINATION_CAUSE_CREATE_FAILED: TerminationCause.ValueType  # 8
 """It never became ready."""

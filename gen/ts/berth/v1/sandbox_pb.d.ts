@@ -1650,7 +1650,8 @@ export enum TerminationCause {
 
   /**
    * The engine does not know it any more, and the server could not see why: the
-   * daemon crashed, or the container was removed while the server was away.
+   * daemon crashed, or the container was removed while the server was away. Or
+   * its node was lost; the message then has the node's name.
    *
    * @generated from enum value: TERMINATION_CAUSE_ENGINE_LOST = 7;
    */
