@@ -22,7 +22,12 @@ const RIGHTS: readonly Right[] = [
   { group: "", resource: "pods", verbs: ["create", "get", "list", "watch", "delete"] },
   { group: "", resource: "pods/exec", verbs: ["get", "create"] },
   { group: "coordination.k8s.io", resource: "leases", verbs: ["create", "get", "update"] },
-  { group: "", resource: "events", verbs: ["list"], without: "errors do not say why a pod does not start" },
+  {
+    group: "",
+    resource: "events",
+    verbs: ["list", "watch"],
+    without: "errors do not say why a pod does not start",
+  },
   { group: "", resource: "pods/resize", verbs: ["patch"], without: "limits of sandboxes cannot change" },
 ];
 

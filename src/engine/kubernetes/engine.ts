@@ -4,6 +4,7 @@ import type { V1Pod } from "@kubernetes/client-node";
 import { within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import { Turns } from "../../base/turns.ts";
 import { OrphanedPipes } from "../orphaned-pipes.ts";
 import type {
   Engine,
@@ -45,6 +46,7 @@ import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { passesShells, USAGE_COMMAND } from "./scripts.ts";
 import { setUp, untilStarted } from "./start.ts";
+import { PodWarnings } from "./warnings.ts";
 
 /** Options of a {@link KubernetesEngine}. */
 export interface KubernetesEngineOptions extends ApiOptions, PodOptions {
@@ -62,6 +64,8 @@ export interface KubernetesEngineOptions extends ApiOptions, PodOptions {
 
 const START_TIMEOUT_MS = 120_000;
 const SETUP_TIMEOUT_MS = 30_000;
+/** Each is an exec, of which API servers and kubelets take few at a time. */
+const SETUPS_AT_ONCE = 16;
 const REMOVE_TIMEOUT_MS = 60_000;
 /** How often the API server is asked whether a pod is gone; the watch says so at once. */
 const GONE_POLL_MS = 1_000;
@@ -77,8 +81,10 @@ export class KubernetesEngine implements Engine {
   readonly #options: KubernetesEngineOptions;
   readonly #api: Api;
   readonly #pods: Pods;
+  readonly #warnings: PodWarnings;
   readonly #images: ImageUsers;
   readonly #orphanedPipes = new OrphanedPipes();
+  readonly #setUps = new Turns(SETUPS_AT_ONCE);
   /** Pods that this engine removes just now. */
   readonly #removing = new Set<string>();
   readonly #lease: InstanceLease | undefined;
@@ -89,8 +95,9 @@ export class KubernetesEngine implements Engine {
     this.#api = api;
     this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
+    this.#warnings = new PodWarnings(api);
     this.#images = new ImageUsers({
-      ...{ api, pods: this.#pods, facts: this.#facts("", this.#isolation) },
+      ...{ api, pods: this.#pods, warnings: this.#warnings, facts: this.#facts("", this.#isolation) },
       remove: (name) => this.#removeNamed(name),
     });
   }
@@ -133,10 +140,11 @@ export class KubernetesEngine implements Engine {
     try {
       await making;
       throwIfAborted(signal);
-      const parts = { api: this.#api, pods: this.#pods, signal };
+      const parts = { api: this.#api, pods: this.#pods, warnings: this.#warnings, signal };
       const { startTimeoutMs = START_TIMEOUT_MS } = this.#options;
       const pod = await untilStarted({ ...parts, timeoutMs: startTimeoutMs }, name, spec.image);
-      await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, name, spec.workingDir, user);
+      const settings = { ...parts, timeoutMs: SETUP_TIMEOUT_MS };
+      await this.#setUps.run(() => setUp(settings, name, spec.workingDir, user), signal);
       throwIfAborted(signal);
       return describePod(pod);
     } catch (error) {
@@ -264,6 +272,7 @@ export class KubernetesEngine implements Engine {
 
   async close(): Promise<void> {
     this.#pods.close();
+    this.#warnings.close();
     await this.#lease?.release();
   }
 

@@ -5,6 +5,7 @@ import { containerStatus, newPodName, type PodFacts, probePod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { PROBE_COMMAND } from "./scripts.ts";
 import { startFailed, untilStarted } from "./start.ts";
+import type { PodWarnings } from "./warnings.ts";
 
 /** A tag may move. */
 const KNOWN_FOR_MS = 10 * 60_000;
@@ -17,6 +18,7 @@ const PULL_TIMEOUT_MS = 15 * 60_000;
 interface ImageUsersParts {
   readonly api: Api;
   readonly pods: Pods;
+  readonly warnings: PodWarnings;
   readonly facts: PodFacts;
   /** Removes a probe. */
   remove(name: string): Promise<void>;
@@ -46,12 +48,12 @@ export class ImageUsers {
   }
 
   async #ask(image: string): Promise<string> {
-    const { api, pods, facts, remove } = this.#parts;
+    const { api, pods, warnings, facts, remove } = this.#parts;
     const name = newPodName();
     try {
       const body = probePod(name, image, PROBE_COMMAND, facts);
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
-      const pod = await untilStarted({ api, pods, timeoutMs: PULL_TIMEOUT_MS }, name, image, true);
+      const pod = await untilStarted({ api, pods, warnings, timeoutMs: PULL_TIMEOUT_MS }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
       if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not report its user", ids);
       const user = ids === "0:0" ? "" : ids;

@@ -12,11 +12,12 @@ const GROUP = "apis/coordination.k8s.io/v1";
 const RUN_ANNOTATION = "berth.dev/run";
 
 /** How long a lease holds that nobody renews. */
-export const LEASE_SECONDS = 15;
-const RENEW_MS = 5_000;
+export const LEASE_SECONDS = 60;
+const RENEW_MS = 10_000;
 /** Without a renewal for this long, the holder stops: another may take the lease soon. */
-const HOLD_MS = 10_000;
-const CALL_TIMEOUT_MS = 4_000;
+const HOLD_MS = 45_000;
+/** An API server that is given a hundred pods at once may take longer than ten seconds for anything. */
+const CALL_TIMEOUT_MS = 20_000;
 const POLL_MS = 1_000;
 const PROGRESS_MS = 5_000;
 

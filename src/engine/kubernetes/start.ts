@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import type { CoreV1EventList, V1Pod } from "@kubernetes/client-node";
+import type { V1Pod } from "@kubernetes/client-node";
 import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
 import type { Api } from "./api.ts";
 import { quoted } from "./errors.ts";
@@ -7,14 +6,13 @@ import { containerStatus, endOf } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 import { runPlain } from "./process.ts";
 import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
-
-/** How often a pod's events are read while it does not start. */
-const EVENTS_MS = 2_000;
+import type { PodWarnings } from "./warnings.ts";
 
 /** What {@link untilStarted} needs. */
 export interface StartParts {
   readonly api: Api;
   readonly pods: Pods;
+  readonly warnings: PodWarnings;
   /** How long a pod may take. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal | undefined;
@@ -25,7 +23,7 @@ export interface StartParts {
  * @throws `IMAGE_UNAVAILABLE`, `UNSUPPORTED` for a runtime that its node lacks, `SANDBOX_START_FAILED` with the cause.
  */
 export async function untilStarted(
-  { api, pods, timeoutMs, signal }: StartParts,
+  { pods, warnings, timeoutMs, signal }: StartParts,
   name: string,
   image: string,
   ends = false,
@@ -35,18 +33,16 @@ export async function untilStarted(
   const signals = [over.signal, limit, ...(signal ? [signal] : [])];
   let seen: V1Pod | undefined;
   let said = "";
-  const watchEvents = async (): Promise<never> => {
-    for (;;) {
-      await sleep(EVENTS_MS, undefined, { signal: over.signal, ref: false });
-      if (seen === undefined) continue;
-      said = await lastWarning(api, seen, over.signal).catch(() => said);
-      if (/no runtime for|RuntimeHandler .* not supported/i.test(said)) {
-        throw new BerthError("UNSUPPORTED", `The sandbox's node does not have its runtime: ${said}`);
-      }
+  const unsupported = Promise.withResolvers<never>();
+  unsupported.promise.catch(() => {});
+  using _listening = warnings.listen(name, (words) => {
+    said = words;
+    if (/no runtime for|RuntimeHandler .* not supported/i.test(words)) {
+      unsupported.reject(
+        new BerthError("UNSUPPORTED", `The sandbox's node does not have its runtime: ${words}`),
+      );
     }
-  };
-  const warnings = watchEvents();
-  warnings.catch(() => {});
+  });
   try {
     const started = pods.until(
       (pod) => pod.metadata?.name === name,
@@ -61,7 +57,7 @@ export async function untilStarted(
       AbortSignal.any(signals),
     );
     started.catch(() => {});
-    return await Promise.race([started, warnings]);
+    return await Promise.race([started, unsupported.promise]);
   } catch (error) {
     if (signal?.aborted) throw abortError(signal);
     if (!limit.aborted) throw error;
@@ -100,24 +96,6 @@ export function pendingCause(pod: V1Pod): string {
     return `${scheduled.reason ?? "not scheduled"}: ${quoted(scheduled.message ?? "")}`;
   const { reason, message } = containerStatus(pod)?.state?.waiting ?? {};
   return reason === undefined ? "" : `${reason}${message === undefined ? "" : `: ${quoted(message)}`}`;
-}
-
-/** The last warning among a pod's events; empty where there is none. */
-async function lastWarning(api: Api, pod: V1Pod, signal: AbortSignal): Promise<string> {
-  const query = new URLSearchParams({
-    fieldSelector: `involvedObject.uid=${pod.metadata?.uid},type=Warning`,
-    limit: "50",
-  });
-  const { items } = await api.call<CoreV1EventList>(
-    "GET",
-    `${api.path("events")}?${query}`,
-    "reading a pod's events",
-    {
-      signal,
-    },
-  );
-  const last = items.at(-1);
-  return last === undefined ? "" : quoted(`${last.reason}: ${last.message}`);
 }
 
 /** Prepares a new pod: its scripts, its working dir. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */

@@ -1,10 +1,10 @@
 import { within } from "../../base/async.ts";
 import { abortError, BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
+import type { Turns } from "../../base/turns.ts";
 import type { Engine } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Lane, type LaneOwner } from "./lane.ts";
-import type { Turns } from "./turns.ts";
 
 /** How many lanes a sandbox has. */
 export interface LanePoolSettings {
@@ -45,7 +45,7 @@ export class LanePool implements LaneOwner {
   readonly #max: number;
   #opening = 0;
   /** Gives up the turn that the pool waits for to open a lane ahead of need. */
-  #dropTurn: (() => void) | undefined;
+  #dropTurn: (() => boolean) | undefined;
   #shrinkTimer: NodeJS.Timeout | undefined;
 
   /** @param turns of all sandboxes, to open lanes ahead of need. */

@@ -1,4 +1,5 @@
 import type { Logger } from "../../base/logger.ts";
+import { Turns } from "../../base/turns.ts";
 import type { Engine, OutsideControl } from "../../engine/port.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { POOL_OWNER } from "../../sandboxes/warm-pool.ts";
@@ -11,7 +12,6 @@ import { LanePool, type LanePoolSettings } from "./lane-pool.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
 import { signalCommand } from "./script.ts";
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
-import { Turns } from "./turns.ts";
 
 /** Longer commands run as plain jobs: shells read them slowly. */
 const MAX_TEXT = 32 * 1024;

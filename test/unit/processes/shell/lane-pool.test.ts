@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
+import { Turns } from "../../../../src/base/turns.ts";
 import type { Engine } from "../../../../src/engine/port.ts";
 import { LanePool } from "../../../../src/processes/shell/lane-pool.ts";
-import { Turns } from "../../../../src/processes/shell/turns.ts";
 import type { LeasedSandbox } from "../../../../src/sandboxes/lease.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { MemoryLog } from "../../../support/memory-log.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Turns } from "../../../../src/processes/shell/turns.ts";
+import { Turns } from "../../../src/base/turns.ts";
 
 /** Takes turns that end when they are told to. */
 function take(turns: Turns, count: number) {
@@ -33,4 +33,20 @@ test("a turn that is given up is nobody's", async () => {
   ends[0]?.();
   await settled();
   expect(begun).toEqual([0, 2]);
+});
+
+test("work waits for its turn, or for its caller to leave", async () => {
+  const turns = new Turns(1);
+  const first = Promise.withResolvers<string>();
+  const one = turns.run(() => first.promise);
+  const leaves = new AbortController();
+  let begun = 0;
+  const other = turns.run(async () => ++begun, leaves.signal);
+  const last = turns.run(async () => "last");
+  leaves.abort(new Error("left"));
+  await expect(other).rejects.toThrow("canceled");
+  first.resolve("first");
+  expect([await one, await last, begun]).toEqual(["first", "last", 0]);
+  await expect(turns.run(() => Promise.reject(new Error("failed")))).rejects.toThrow("failed");
+  expect(await turns.run(async () => "free again")).toBe("free again");
 });

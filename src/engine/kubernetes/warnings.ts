@@ -1,0 +1,80 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { CoreV1Event, CoreV1EventList } from "@kubernetes/client-node";
+import type { Api } from "./api.ts";
+import { ApiError, isRefusal, quoted } from "./errors.ts";
+
+const RETRY_MS = 2_000;
+/** The watch goes on for this long after the last that listened: creates come in bursts. */
+const LINGER_MS = 30_000;
+
+/**
+ * What Kubernetes warns of about pods that start, by one watch for all of them: API servers look through all events of
+ * a namespace for each list of one pod's. Without the right to see events nothing is heard.
+ */
+export class PodWarnings {
+  readonly #api: Api;
+  /** By the pod's name. */
+  readonly #listeners = new Map<string, (words: string) => void>();
+  #watching: AbortController | undefined;
+  #over: NodeJS.Timeout | undefined;
+
+  constructor(api: Api) {
+    this.#api = api;
+  }
+
+  /** Hears of warnings about a pod from now on, until the end of the scope. */
+  listen(pod: string, heard: (words: string) => void): Disposable {
+    this.#listeners.set(pod, heard);
+    clearTimeout(this.#over);
+    if (this.#watching === undefined) {
+      this.#watching = new AbortController();
+      void this.#watch(this.#watching.signal);
+    }
+    return {
+      [Symbol.dispose]: () => {
+        this.#listeners.delete(pod);
+        if (this.#listeners.size === 0) this.#over = setTimeout(() => this.close(), LINGER_MS).unref();
+      },
+    };
+  }
+
+  close(): void {
+    clearTimeout(this.#over);
+    this.#watching?.abort();
+    this.#watching = undefined;
+  }
+
+  async #watch(signal: AbortSignal): Promise<void> {
+    const path = this.#api.path("events");
+    let version: string | undefined;
+    while (!signal.aborted) {
+      try {
+        version ??= await this.#now(path, signal);
+        const query = {
+          fieldSelector: "type=Warning",
+          resourceVersion: version,
+          allowWatchBookmarks: "true",
+        };
+        for await (const { type, object } of this.#api.watch<CoreV1Event>(path, query, signal)) {
+          if (type === "ERROR") throw ApiError.of((object as { code?: number }).code ?? 0, "");
+          version = object.metadata.resourceVersion ?? version;
+          const { reason = "", message = "", involvedObject } = object;
+          if (type !== "BOOKMARK")
+            this.#listeners.get(involvedObject.name ?? "")?.(quoted(`${reason}: ${message}`));
+        }
+      } catch (error) {
+        if (isRefusal(error, 403)) return;
+        version = undefined;
+        await sleep(RETRY_MS, undefined, { signal, ref: false }).catch(() => {});
+      }
+    }
+  }
+
+  /** Where a watch begins that is to hear only of what comes. */
+  async #now(path: string, signal: AbortSignal): Promise<string> {
+    const list = await this.#api.call<CoreV1EventList>("GET", `${path}?limit=1`, "reading events", {
+      signal,
+    });
+    return list.metadata?.resourceVersion ?? "0";
+  }
+}
