@@ -27,7 +27,7 @@ export class Turns {
     const done = Promise.withResolvers<T>();
     const drop = this.take(() => work().then(done.resolve, done.reject));
     const onAbort = (): void => {
-      // Work that has begun ends as it sees fit.
+      // Work that has started ends by itself.
       if (drop()) done.reject(signal && abortError(signal));
     };
     signal?.addEventListener("abort", onAbort, { once: true });
