@@ -339,8 +339,12 @@ def test_every_reason_has_its_class() -> None:
 
 
 async def test_a_client_made_before_a_fork_says_so(address: str) -> None:
+    # A grpcio before 1.53 sometimes never comes back from os.fork() with its support for forks on, and a client
+    # made in the child hangs with it off (https://github.com/grpc/grpc/issues/31885): there the old client's
+    # error is all that the child asks for.
+    makes_its_own = tuple(int(part) for part in grpc.__version__.split(".")[:2]) >= (1, 53)
     # In a process of its own: this one has an event loop and connections.
-    program = """
+    program = f"""
 import os, sys
 from berth import Berth
 parent = Berth()
@@ -351,10 +355,12 @@ if child == 0:
         parent.sandboxes.stats()
         os._exit(1)
     except RuntimeError as error:
-        with Berth() as own:
-            own.sandboxes.stats()
+        if {makes_its_own}:
+            with Berth() as own:
+                own.sandboxes.stats()
         os._exit(0 if "before a fork" in str(error) else 2)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    running = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "true" if makes_its_own else "false"}
+    running = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environment)
     assert await running.wait() == 0
