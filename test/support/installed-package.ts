@@ -31,8 +31,10 @@ export class InstalledPackage implements Disposable {
   }
 
   static async make(): Promise<InstalledPackage> {
-    // Nothing of npm, where that runs the tests.
-    const inherited = Object.entries(process.env).filter(([name]) => !/^(npm_|NODE_|BERTH_)/.test(name));
+    // Nothing of npm, where that runs the tests; but the authorities that this machine trusts, its registry's among them.
+    const inherited = Object.entries(process.env).filter(
+      ([name]) => !/^(npm_|NODE_(?!EXTRA_CA_CERTS$)|BERTH_)/.test(name),
+    );
     const outside = (process.env.PATH ?? "").split(":").filter((place) => !place.includes("node_modules"));
     const env = { ...Object.fromEntries(inherited), PATH: outside.join(":") };
     const dir = mkdtempSync(path.join(tmpdir(), "berth-package-"));
