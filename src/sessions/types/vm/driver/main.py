@@ -16,19 +16,11 @@ import time
 import guard
 import processes
 import x11
-from processes import Failure
+from errors import Failure, Invalid
 
 START_SECONDS = 20
 # Screens that can be resized up to this without another server.
 SPARE_SIZE = (3840, 2160)
-
-
-class Invalid(Exception):
-    """A parameter that cannot be: its field, and what is wrong."""
-
-    def __init__(self, field, problem):
-        super().__init__(problem)
-        self.field = field
 
 
 class Requests:

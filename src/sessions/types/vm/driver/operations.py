@@ -5,9 +5,9 @@ import time
 
 import x11
 from clipboard import Clipboard
+from errors import Failure, Invalid
 from keyboard import Keyboard
-from main import Invalid
-from processes import BACKGROUND, CURSOR_ARROW, RESOURCES, Failure
+from processes import BACKGROUND, CURSOR_ARROW, RESOURCES
 from recorder import Recorder
 from screen import Screen
 from tree import Tree

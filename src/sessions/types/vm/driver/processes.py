@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import guard
+from errors import Failure
 
 WM_RESTARTS = 5
 # No process of a driver has a descriptor above.
@@ -47,10 +48,6 @@ _MENU = '<openbox_menu xmlns="http://openbox.org/3.4/menu"><menu id="root-menu" 
 
 # Where programs keep the font and its size to themselves, these look as on any desktop.
 RESOURCES = b"XTerm*faceName: Monospace\nXTerm*faceSize: 11\nXTerm*locale: true\nXft.dpi: %d\nXft.antialias: 1\nXft.hinting: 1\n"
-
-
-class Failure(Exception):
-    """Ends a request, or the driver, with a message for a person."""
 
 
 class Processes:

@@ -9,7 +9,7 @@ import signal
 import time
 
 import guard
-from processes import Failure
+from errors import Failure
 
 FRAMES_A_SECOND = 10
 # 250 MB an hour where the screen changes all the time. Frames are left out where that is too little.
