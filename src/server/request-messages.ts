@@ -1,5 +1,11 @@
 import { setImmediate } from "node:timers/promises";
-import { type DescField, type DescMessage, type DescMethod, ScalarType } from "@bufbuild/protobuf";
+import {
+  type DescEnum,
+  type DescField,
+  type DescMessage,
+  type DescMethod,
+  ScalarType,
+} from "@bufbuild/protobuf";
 import { compressionGzip } from "@connectrpc/connect-node";
 import { BerthError, invalidArgument } from "../base/errors.ts";
 import { hasFewValues } from "../base/json.ts";
@@ -228,8 +234,9 @@ export const IGNORE_UNKNOWN_HEADER = "berth-ignore-unknown-fields";
 const MAX_NAME = 64;
 
 /**
- * Finds a field of a JSON message that its type does not have. The parser would
- * take `{"content": …}` for a message without content, and go on with an empty one.
+ * Finds a field of a JSON message that its type does not have, or a name that its
+ * enum does not have. The parser would take `{"content": …}` for a message without
+ * content, and `{"onDisconnect": "DETACH"}` for one that leaves the default.
  */
 export function unknownField(desc: DescMessage, json: unknown): BerthError | undefined {
   return inMessage(desc, json, "");
@@ -237,7 +244,9 @@ export function unknownField(desc: DescMessage, json: unknown): BerthError | und
 
 /** What is of a wrong kind is left to the parser. */
 function inMessage(desc: DescMessage, json: unknown, path: string): BerthError | undefined {
-  // Types such as Struct and Duration have a JSON of their own.
+  if (desc.typeName === DURATION && typeof json !== "object" && !isDurationText(json))
+    return noDuration(json, path);
+  // Types such as Struct and Timestamp have a JSON of their own.
   if (desc.typeName.startsWith("google.protobuf.") || !isObject(json)) return undefined;
   const fields = fieldsOf(desc);
   for (const [name, value] of Object.entries(json)) {
@@ -250,16 +259,54 @@ function inMessage(desc: DescMessage, json: unknown, path: string): BerthError |
 }
 
 function inField(field: DescField, value: unknown, path: string): BerthError | undefined {
-  const { message } = field;
-  if (message === undefined) return undefined;
-  if (field.fieldKind === "message") return inMessage(message, value, path);
+  if (field.message === undefined && field.enum === undefined) return undefined;
   const list = field.fieldKind === "list";
+  if (!list && field.fieldKind !== "map") return inValue(field, value, path);
   if (list ? !Array.isArray(value) : !isObject(value)) return undefined;
   for (const [key, part] of Object.entries(value as object)) {
-    const found = inMessage(message, part, `${path}[${list ? key : JSON.stringify(key)}]`);
+    const found = inValue(field, part, `${path}[${list ? key : JSON.stringify(key)}]`);
     if (found !== undefined) return found;
   }
   return undefined;
+}
+
+function inValue(field: DescField, value: unknown, path: string): BerthError | undefined {
+  if (field.message !== undefined) return inMessage(field.message, value, path);
+  if (field.enum === undefined || typeof value !== "string") return undefined;
+  return field.enum.values.some(({ name }) => name === value)
+    ? undefined
+    : noSuchName(field.enum, value, path);
+}
+
+function noSuchName(
+  { typeName, values, sharedPrefix = "" }: DescEnum,
+  name: string,
+  path: string,
+): BerthError {
+  const names = values.filter(({ number }) => number !== 0).map((value) => value.name);
+  const short = (text: string): string => text.slice(text.startsWith(sharedPrefix) ? sharedPrefix.length : 0);
+  const plain = (text: string): string => short(text.replaceAll("-", "_").toLowerCase()).replaceAll("_", "-");
+  const meant = name.length > MAX_NAME ? undefined : nearest(plain(name), names.map(plain));
+  const known = names.find((candidate) => plain(candidate) === meant);
+  const advice = known === undefined ? `It has ${names.join(", ")}.` : `Did you mean "${known}"?`;
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    `${JSON.stringify(name.slice(0, MAX_NAME))} is no name of ${typeName}. ${advice}`,
+  );
+}
+
+const DURATION = "google.protobuf.Duration";
+
+function isDurationText(json: unknown): boolean {
+  return typeof json === "string" && /^-?\d+(\.\d{1,9})?s$/.test(json);
+}
+
+function noDuration(json: unknown, path: string): BerthError {
+  const text = String(JSON.stringify(json)).slice(0, MAX_NAME);
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    `${text} is no duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".`,
+  );
 }
 
 const fieldsByName = new WeakMap<DescMessage, ReadonlyMap<string, DescField>>();

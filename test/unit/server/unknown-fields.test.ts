@@ -4,7 +4,11 @@ import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WriteFileRequestSchema } from "../../../gen/ts/berth/v1/file_pb.js";
-import { CreateSandboxRequestSchema, SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import {
+  CreateSandboxRequestSchema,
+  ListSandboxesRequestSchema,
+  SandboxService,
+} from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { CreateSessionsRequestSchema } from "../../../gen/ts/berth/v1/session_pb.js";
 import { unknownField } from "../../../src/server/request-messages.ts";
 import { grpcFrame, http2Request } from "../../support/server/http.ts";
@@ -65,6 +69,46 @@ describe.each([
     ).toBeUndefined();
     expect(await call(path, JSON.stringify(message), { "Berth-Ignore-Unknown-Fields": "no" })).toBeDefined();
   });
+});
+
+describe.each([
+  ["DETACH", 'Did you mean "ON_DISCONNECT_DETACH"?'],
+  ["detach", 'Did you mean "ON_DISCONNECT_DETACH"?'],
+  ["ON_DISCONNECT_DETATCH", 'Did you mean "ON_DISCONNECT_DETACH"?'],
+  ["whatever", "It has ON_DISCONNECT_KILL, ON_DISCONNECT_DETACH."],
+])("the name %s of an enum", (onDisconnect, advice) => {
+  const message = JSON.stringify({ shell: "count 1", onDisconnect });
+
+  test("is refused with its field, and is never the default", async () => {
+    const error = await call(STREAM, message);
+    expect(error?.code).toBe("invalid_argument");
+    expect(error?.message).toContain(
+      `onDisconnect: ${JSON.stringify(onDisconnect)} is no name of berth.v1.OnDisconnect. ${advice}`,
+    );
+    expect(error?.details[0]?.debug.metadata).toEqual({ field: "onDisconnect" });
+  });
+
+  test("is ignored where the client asks for that", async () => {
+    expect(await call(STREAM, message, { "Berth-Ignore-Unknown-Fields": "true" })).toBeUndefined();
+  });
+});
+
+test("names of enums in lists are looked at; numbers and null are the parser's", () => {
+  const states = (...list: unknown[]) =>
+    unknownField(ListSandboxesRequestSchema, { states: list })?.metadata.field;
+  expect(states("SANDBOX_STATE_RUNNING", "PAUSED")).toBe("states[1]");
+  expect(states("SANDBOX_STATE_RUNNING", 3, 77, null)).toBeUndefined();
+  expect(unknownField(ListSandboxesRequestSchema, { states: "PAUSED" })).toBeUndefined();
+});
+
+test.each([5, "5m", "5", "1e3s", ""])("%j is no duration, and the error says what one is", (idleTimeout) => {
+  const error = unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } });
+  expect(error?.metadata.field).toBe("spec.idleTimeout");
+  expect(error?.message).toContain(`${JSON.stringify(idleTimeout)} is no duration. Give seconds`);
+});
+
+test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {
+  expect(unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } })).toBeUndefined();
 });
 
 test("both names of a field are known", async () => {
