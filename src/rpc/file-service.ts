@@ -72,9 +72,12 @@ const MAX_DATA_BYTES = 8 * 1024 * 1024;
 /** What a message has beside its data: paths, ids. */
 const MARGIN_BYTES = 64 * 1024;
 
+/** In JSON, where three bytes are four characters. */
+const MAX_BASE64_BYTES = Math.ceil(MAX_DATA_BYTES / 3) * 4;
+
 /** Methods whose requests may be larger than others, for the server's limits. */
 export const FILE_READ_MAX_BYTES: Readonly<Record<string, number>> = {
-  [`${FileService.typeName}/${FileService.method.writeFile.name}`]: MAX_DATA_BYTES + MARGIN_BYTES,
+  [`${FileService.typeName}/${FileService.method.writeFile.name}`]: MAX_BASE64_BYTES + MARGIN_BYTES,
 };
 
 const DEFAULT_DIRECTORY_MODE = 0o755;

@@ -17,6 +17,34 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: { file: UNKNOWN_FIELDS, title: "is refused with its name" },
   },
   {
+    name: "a name of JSON that an enum does not have is taken for its default",
+    changes: [
+      {
+        file: "src/server/request-messages.ts",
+        from: 'if (field.enum === undefined || typeof value !== "string") return undefined;',
+        to: 'if (field.enum !== undefined || typeof value !== "string") return undefined;',
+      },
+    ],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "names of enums in lists are looked at; numbers and null are the parser's",
+    },
+  },
+  {
+    name: "8 MiB of a file do not fit into JSON",
+    changes: [
+      {
+        file: "src/rpc/file-service.ts",
+        from: "MAX_BASE64_BYTES + MARGIN_BYTES",
+        to: "MAX_DATA_BYTES + MARGIN_BYTES",
+      },
+    ],
+    test: {
+      file: "test/integration/rpc/file-service.test.ts",
+      title: "8 MiB fit into one message of JSON as well, and one byte more does not",
+    },
+  },
+  {
     name: "a deadline of more than 24 days is refused",
     changes: [
       {

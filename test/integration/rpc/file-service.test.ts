@@ -103,6 +103,24 @@ describe("the main paths", () => {
     expect(part.data.equals(data)).toBe(true);
   });
 
+  test("8 MiB fit into one message of JSON as well, and one byte more does not", async () => {
+    const write = (data: Buffer) =>
+      fetch(`http://${app.app.address}/berth.v1.FileService/WriteFile`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ sandboxId, path: "json", data: data.toString("base64") }),
+      });
+    const data = randomBytes(8 * MIB + 1);
+    const written = await write(data.subarray(0, 8 * MIB));
+    expect(await written.json()).toMatchObject({ file: { sizeBytes: String(8 * MIB) } });
+    const part = await app.client.call("FileService/ReadFile", here("json"));
+    expect(part.data.equals(data.subarray(0, 8 * MIB))).toBe(true);
+    expect(await (await write(data)).json()).toMatchObject({
+      code: "resource_exhausted",
+      message: expect.stringContaining(`${8 * MIB} bytes`),
+    });
+  });
+
   test("a large file goes up and down in parts", async () => {
     const chunks = Array.from({ length: 5 }, () => randomBytes(MIB));
     const { file } = await upload(
