@@ -131,7 +131,9 @@ function kind(method: DescMethod): string {
     bidi_streaming: ", takes and answers with a stream",
   }[method.methodKind];
   const reads = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
-  return reads ? `${streams}; only reads, and is a GET as well` : streams;
+  if (!reads) return streams;
+  // Streams have no GET.
+  return method.methodKind === "unary" ? "; only reads, and is a GET as well" : `${streams}; only reads`;
 }
 
 function messageBlocks(message: DescMessage): string[] {

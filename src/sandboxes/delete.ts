@@ -95,7 +95,8 @@ export class SandboxDeleter {
     stillDue: () => boolean,
   ): Promise<void> {
     const { locks, engine, monitor, journal, clock, observer, retries } = this.#parts;
-    const deleted = new BerthError("SANDBOX_DELETED", `The sandbox was deleted: ${request.message}`, {
+    const why = request.cause === "DELETED" ? "." : `: ${request.message}`;
+    const deleted = new BerthError("SANDBOX_DELETED", `The sandbox was deleted${why}`, {
       metadata: { sandbox_id: record.sandboxId, cause: request.cause },
     });
     if (record.phase.state === "CREATING") record.phase.abort.abort(deleted);

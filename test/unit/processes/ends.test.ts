@@ -208,7 +208,7 @@ describe("the end of a sandbox", () => {
     expect(stream.status).toMatchObject({
       cause: "SANDBOX_TERMINATED",
       exitCode: -1,
-      message: "The sandbox was deleted: It was deleted.",
+      message: "The sandbox was deleted.",
     });
     const after = await bench.attach(stream.processId);
     expect(after.stdout).toBe("partial");
