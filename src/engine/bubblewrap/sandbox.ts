@@ -50,6 +50,8 @@ export class BubblewrapSandbox {
   /** Resolves when its main process has ended, and with it all others. */
   readonly ended: Promise<EngineSandboxEnd>;
   readonly #watchers = new Set<() => void>();
+  /** Kills for want of memory that were asked for, each after the end of a command that they explain. */
+  #oomKillsTold = 0;
   #phase: Phase = { state: "running" };
   #changing: Promise<void> = Promise.resolve();
   #removal: Promise<void> | undefined;
@@ -65,7 +67,7 @@ export class BubblewrapSandbox {
     this.outside = this.#openOutside();
     const startTime = startTimeOf(initPid);
     this.ended = keeper.ended.then(async (exitCode) => {
-      const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > 0 };
+      const end = { exitCode, outOfMemory: exitCode === 137 && group.oomKills() > this.#oomKillsTold };
       this.#phase = { state: "ended", end };
       this.group.thaw();
       await processGone(initPid, startTime);
@@ -173,7 +175,10 @@ export class BubblewrapSandbox {
         const [startedAt] = this.#starting.values();
         return startedAt === undefined ? 0 : performance.now() - startedAt;
       },
-      oomKills: () => (groupScoped ? group.oomKills() : undefined),
+      oomKills: () => {
+        if (groupScoped) this.#oomKillsTold = group.oomKills();
+        return groupScoped ? this.#oomKillsTold : undefined;
+      },
       isFull: async () =>
         pids === undefined
           ? isNear((await scope.pids()).length, this.#resources.pidsLimit - UNSEEN_PROCESSES)

@@ -7,8 +7,13 @@ import { translateError } from "./errors.ts";
 
 interface DaemonEvent {
   readonly Action: string;
+  /** Nanoseconds since 1970, rounded by JSON. */
+  readonly timeNano: number;
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
+
+/** A container whose last kill by the OOM killer is longer ago than this when it ends was ended by another one. */
+const OOM_TO_DIE_MS = 3_000;
 
 /** How a container ended. Undefined where it is gone or being removed. */
 type FindEnd = (containerId: string, signal: AbortSignal) => Promise<EngineSandboxEnd | undefined>;
@@ -27,7 +32,7 @@ export function watchEvents(
         filters: {
           type: ["container"],
           // The last two are Podman's words for them; what it reports is "die" and "remove".
-          event: ["die", "destroy", "died", "remove"],
+          event: ["oom", "die", "destroy", "died", "remove"],
           label: [`${INSTANCE_LABEL}=${instance}`],
         },
         abortSignal,
@@ -49,22 +54,32 @@ async function* translateEvents(
   signal: AbortSignal,
 ): AsyncGenerator<EngineEvent> {
   let stream: NodeJS.ReadableStream | undefined;
+  const oomKilledAt = new Map<string, number>();
   try {
     stream = await opening;
-    for await (const { Action: action, Actor: actor } of jsonLines<DaemonEvent>(
+    for await (const { Action: action, Actor: actor, timeNano } of jsonLines<DaemonEvent>(
       stream as AsyncIterable<Buffer>,
     )) {
       const ref = actor.ID;
       const { sandboxId } = parseLabels(actor.Attributes);
+      const timeMs = timeNano / 1e6;
       switch (action) {
+        case "oom":
+          oomKilledAt.set(ref, timeMs);
+          break;
         case "die": {
+          const sinceOomMs = timeMs - (oomKilledAt.get(ref) ?? timeMs);
+          oomKilledAt.delete(ref);
           const end = await findEnd(ref, signal);
           // A removal kills first, and its own event follows.
-          if (end) yield { type: "ended", ref, sandboxId, end };
+          if (end === undefined) break;
+          const outOfMemory = end.outOfMemory && sinceOomMs < OOM_TO_DIE_MS;
+          yield { type: "ended", ref, sandboxId, end: { ...end, outOfMemory } };
           break;
         }
         case "destroy":
         case "remove":
+          oomKilledAt.delete(ref);
           yield { type: "removed", ref, sandboxId };
           break;
       }
@@ -82,7 +97,7 @@ async function* translateEvents(
 /**
  * How a main process ended. Docker remembers for ever that the OOM killer once
  * killed some process of the container; only together with SIGKILL does that
- * explain the end of the main one.
+ * explain the end of the main one, and not where it is known to be long ago.
  */
 export function ended(exitCode: number, outOfMemorySeen: boolean): EngineSandboxEnd {
   return { exitCode, outOfMemory: outOfMemorySeen && exitCode === 137 };
