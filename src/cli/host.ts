@@ -73,7 +73,7 @@ export async function withClient(
   failureCode: number,
   work: (client: ServiceClient) => Promise<number>,
 ): Promise<number> {
-  interrupts.followOutput();
+  interrupts.followOutput(failureCode);
   const access = accessOf(flags, io.env);
   const address = parseServiceAddress(access.address ?? DEFAULT_ADDRESS);
   // Help and the like do not wait for them.

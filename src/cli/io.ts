@@ -1,5 +1,5 @@
 import type { Readable, Writable } from "node:stream";
-import { EXIT, exitCodeOf, Interrupted } from "./exit.ts";
+import { EXIT, exitCodeOf, Failed, Interrupted } from "./exit.ts";
 
 /** What the program reads and writes. */
 export interface Io {
@@ -66,6 +66,7 @@ export class Interrupts {
   readonly #io: Io;
   readonly #exit: (code: number) => void;
   #firstMs: number | undefined;
+  #failureCode: number = EXIT.failed;
 
   constructor(io: Io, exit: (code: number) => void) {
     this.#io = io;
@@ -81,8 +82,9 @@ export class Interrupts {
     return this.#abort.signal;
   }
 
-  /** From now on the program also stops when its stdout cannot be written any more. */
-  followOutput(): void {
+  /** From now on the program also stops when its stdout cannot be written any more, with this exit code where that is a failure. */
+  followOutput(failureCode: number = EXIT.failed): void {
+    this.#failureCode = failureCode;
     this.#io.stdout.on("error", this.#onOutputError);
   }
 
@@ -106,6 +108,9 @@ export class Interrupts {
   readonly #onOutputError = (error: NodeJS.ErrnoException): void => {
     if (error.code === "EPIPE")
       this.#abort.abort(new Interrupted("the output was closed", EXIT.outputClosed));
-    else this.#abort.abort(new Error(`stdout cannot be written: ${error.message}`, { cause: error }));
+    else {
+      const exitCode = this.#failureCode;
+      this.#abort.abort(new Failed(`stdout cannot be written: ${error.message}`, { exitCode, cause: error }));
+    }
   };
 }

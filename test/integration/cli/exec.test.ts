@@ -163,6 +163,16 @@ test("a sandbox that is not there: 125, and where to look", async () => {
   expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
 });
 
+test.each([
+  [125, ["exec", SANDBOX, "--", "echo", "lost"]],
+  [1, ["ls"]],
+])("output that cannot be written: %i, and a sentence", async (failed, args) => {
+  const within = ["sh", "-c", 'exec "$@" >/dev/full', "sh"];
+  const { exitCode, stderr } = await service.run(args, { within });
+  expect(stderr).toMatch(/^berth: stdout cannot be written: .*no space left.*\n$/);
+  expect(exitCode).toBe(failed);
+});
+
 test("a directory that is not there is the service's refusal, not the command's", async () => {
   const { exitCode, stderr } = await exec(["-w", "/no/such/dir"], ["true"]);
   expect(exitCode).toBe(125);
