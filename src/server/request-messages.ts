@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { setImmediate } from "node:timers/promises";
 import {
   type DescEnum,
@@ -159,11 +160,16 @@ export async function check(
   const desc = method.input;
   if (json) {
     assertFewJsonValues(message);
+    // The parser would put U+FFFD in place of other bytes, and run another command than the caller's.
+    if (!isUtf8(message)) throw new BerthError("INVALID_ARGUMENT", NOT_UTF8);
     const unknown = ignoreUnknown ? undefined : unknownField(desc, parse(message));
     if (unknown !== undefined) throw unknown;
   } else assertFewValues(desc, message);
   if (message.length > LARGE_BYTES) await setImmediate();
 }
+
+const NOT_UTF8 =
+  "The JSON is not UTF-8. Send text as UTF-8, and what is no text in a field of bytes, as base64.";
 
 /** Undefined for what is no JSON: the library says what is wrong with it. */
 function parse(message: Uint8Array): unknown {

@@ -31,6 +31,21 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "bytes of JSON that are not UTF-8 are replaced",
+    changes: [
+      {
+        file: "src/server/request-messages.ts",
+        from: 'if (!isUtf8(message)) throw new BerthError("INVALID_ARGUMENT", NOT_UTF8);',
+        to: "void isUtf8;",
+      },
+    ],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "%s refuses JSON that is not UTF-8, and never replaces a byte",
+      row: "/berth.v1.SandboxService/GetSandbox",
+    },
+  },
+  {
     name: "8 MiB of a file do not fit into JSON",
     changes: [
       {

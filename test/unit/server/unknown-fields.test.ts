@@ -111,6 +111,21 @@ test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {
   expect(unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } })).toBeUndefined();
 });
 
+test.each([
+  [UNARY, "sandboxId"],
+  [STREAM, "shell"],
+])("%s refuses JSON that is not UTF-8, and never replaces a byte", async (path, field) => {
+  const response = await fetch(server.url + path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: Buffer.from(JSON.stringify({ [field]: "count \xff" }), "latin1"),
+  });
+  expect(JSON.parse(await response.text())).toMatchObject({
+    code: "invalid_argument",
+    message: expect.stringContaining("The JSON is not UTF-8."),
+  });
+});
+
 test("both names of a field are known", async () => {
   for (const json of ['{"sandboxId": "a"}', '{"sandbox_id": "a"}'])
     expect(await call(UNARY, json)).toBeUndefined();
