@@ -1,8 +1,8 @@
 /** Between the messages of the API and what users see. */
-import type { MessageInitShape } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import {
   type Duration,
-  durationFromMs,
+  DurationSchema,
   durationMs,
   type Timestamp,
   timestampDate,
@@ -51,8 +51,14 @@ export function content(data: Content): Uint8Array {
   return typeof data === "string" ? encoder.encode(data) : data;
 }
 
+/** @throws RangeError for NaN and infinity */
 export function duration(ms: number | undefined): Duration | undefined {
-  return ms === undefined ? undefined : durationFromMs(ms);
+  if (ms === undefined) return undefined;
+  if (!Number.isFinite(ms))
+    throw new RangeError(`${ms} is no number of milliseconds; leave it out for the service's default`);
+  // A computed number, such as 1.1 * 1000, has no whole number of nanoseconds.
+  const nanos = Math.round(ms * 1e6);
+  return create(DurationSchema, { seconds: BigInt(Math.trunc(nanos / 1e9)), nanos: nanos % 1e9 || 0 });
 }
 
 export function ms(message: Duration | undefined): number {

@@ -1,5 +1,8 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { DurationSchema } from "@bufbuild/protobuf/wkt";
 import { describe, expect, test } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
+import { duration } from "../../../clients/typescript/src/convert.ts";
 import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
 import { BerthError, isBroken, isPassing } from "../../../clients/typescript/src/errors.ts";
 import { Kept } from "../../../clients/typescript/src/kept.ts";
@@ -28,6 +31,23 @@ test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b"
     expect(() => parseAddress(address, false)).toThrow("is not an address");
   },
 );
+
+test("a duration is a number of milliseconds, or left out", () => {
+  expect(duration(1500)).toMatchObject({ seconds: 1n, nanos: 500_000_000 });
+  for (const [ms, seconds, nanos] of [
+    [1.1 * 1000, 1n, 100_000_000],
+    [0.1 + 0.2, 0n, 300_000],
+    [-1000, -1n, 0],
+    [-1500.5, -1n, -500_500_000],
+  ] as const) {
+    const message = duration(ms);
+    expect(message).toMatchObject({ seconds, nanos });
+    expect(toBinary(DurationSchema, message ?? create(DurationSchema)).length).toBeGreaterThan(0);
+  }
+  expect(duration(undefined)).toBeUndefined();
+  for (const ms of [Number.NaN, Number.POSITIVE_INFINITY])
+    expect(() => duration(ms)).toThrow(`${ms} is no number of milliseconds`);
+});
 
 test("values of an enum have names, also those of a newer service", () => {
   expect(nameOf(SandboxState, SandboxState.RUNNING)).toBe("RUNNING");
