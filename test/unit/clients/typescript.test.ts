@@ -35,7 +35,8 @@ test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b"
 test("a duration is a number of milliseconds, or left out", () => {
   expect(duration(1500)).toMatchObject({ seconds: 1n, nanos: 500_000_000 });
   for (const [ms, seconds, nanos] of [
-    [1.1 * 1000, 1n, 100_000_000],
+    [1.005 * 1000, 1n, 5_000_000],
+    [1000.1, 1n, 100_000],
     [0.1 + 0.2, 0n, 300_000],
     [-1000, -1n, 0],
     [-1500.5, -1n, -500_500_000],
