@@ -1,14 +1,15 @@
 #!/bin/sh
 # npm run test:runtimes: the engines' contract over runtimes and daemons that
-# not every machine has: gVisor and Podman. Everything after -- goes to vitest.
+# not every machine has. Everything after -- goes to vitest.
 #
-# Usage: scripts/test-runtimes.sh [--yes] [--only gvisor|podman] [-- OPTION...]
+# Usage: scripts/test-runtimes.sh [--yes] [--only SUBJECT] [-- OPTION...]
 #   --yes   install what is missing without asking; the same as CI=true
-#   --only  one of them
+#   --only  gvisor, podman, rootless-docker or rootless-podman
 set -eu
 cd -- "$(dirname -- "$0")/.."
 . scripts/common.sh
-subjects="gvisor podman"
+all="gvisor podman rootless-docker rootless-podman"
+subjects=$all
 while [ $# -gt 0 ]; do
   case $1 in
     --) shift; break ;;
@@ -23,8 +24,8 @@ export CI="$agreed"
 # The Node that was installed with the packages.
 export PATH="$PWD/node_modules/.bin:$PATH"
 case $subjects in
-  gvisor | podman | "gvisor podman") ;;
-  *) fail "$0: --only takes gvisor or podman." ;;
+  gvisor | podman | rootless-docker | rootless-podman | "$all") ;;
+  *) fail "$0: --only takes one of $all." ;;
 esac
 scripts/docker.sh
 scripts/base-image.sh --test
@@ -32,8 +33,11 @@ code=0
 for subject in $subjects; do
   config=test/contract/engine/runtimes.config.ts
   case $subject in
-    gvisor) scripts/gvisor.sh && vitest run --config "$config" gvisor "$@" || code=1 ;;
-    podman) scripts/podman.sh -- vitest run --config "$config" podman "$@" || code=1 ;;
+    gvisor) scripts/gvisor.sh && vitest run --config "$config" engine/gvisor "$@" || code=1 ;;
+    podman) scripts/podman.sh -- vitest run --config "$config" engine/podman "$@" || code=1 ;;
+    rootless-*)
+      scripts/rootless.sh "${subject#rootless-}" -- vitest run --configLoader runner \
+        --config test/contract/engine/rootless.config.ts "engine/$subject" "$@" || code=1 ;;
   esac
 done
 exit "$code"
