@@ -83,9 +83,10 @@ shift 3
 case $kind in
   docker) DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock "$starter" >"$HOME/log" 2>&1 </dev/null & ;;
   podman)
-    # Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not.
+    # Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not. Without root it takes no
+    # limits of open files and core dumps from who creates a container.
     mkdir -p "$HOME/.config/containers"
-    printf '[containers]\nseccomp_profile = "%s"\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' \
+    printf '[containers]\nseccomp_profile = "%s"\ndefault_ulimits = ["nofile=16384:16384", "core=0:0"]\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' \
       "$dir/berth/third_party/moby/seccomp-default.json" >"$HOME/.config/containers/containers.conf"
     printf '[storage]\ndriver = "overlay"\n' >"$HOME/.config/containers/storage.conf"
     (cd "$HOME" && exec podman system service --time=0 "unix://$XDG_RUNTIME_DIR/podman.sock") \
