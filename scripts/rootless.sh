@@ -83,13 +83,13 @@ shift 3
 case $kind in
   docker) DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock "$starter" >"$HOME/log" 2>&1 </dev/null & ;;
   podman)
-    # Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not. Without root it takes no
-    # limits of open files and core dumps from who creates a container.
+    # Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not.
     mkdir -p "$HOME/.config/containers"
-    printf '[containers]\nseccomp_profile = "%s"\ndefault_ulimits = ["nofile=16384:16384", "core=0:0"]\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' \
+    printf '[containers]\nseccomp_profile = "%s"\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' \
       "$dir/berth/third_party/moby/seccomp-default.json" >"$HOME/.config/containers/containers.conf"
     printf '[storage]\ndriver = "overlay"\n' >"$HOME/.config/containers/storage.conf"
-    (cd "$HOME" && exec podman system service --time=0 "unix://$XDG_RUNTIME_DIR/podman.sock") \
+    # Without root it gives containers its own limits of open files and core dumps, and not those that are asked for.
+    (cd "$HOME" && ulimit -c 0 && ulimit -n 16384 && exec podman system service --time=0 "unix://$XDG_RUNTIME_DIR/podman.sock") \
       >"$HOME/log" 2>&1 </dev/null & ;;
 esac
 daemon=$!

@@ -22,7 +22,8 @@ const capabilities = [0, 1, 3, 5, 6, 7];
 export interface Rootless {
   /** In titles and in `berth doctor`. */
   readonly name: "rootless Docker" | "rootless Podman";
-  readonly exceptions?: Subject["exceptions"];
+  /** Whether a process that ends beside unread stdin takes its last output along, which is reported. */
+  readonly losesOutput?: boolean;
   /** Variables of its sandboxes. */
   readonly environment?: readonly string[];
   readonly open?: { readonly calls: readonly string[]; readonly reason: string };
@@ -32,7 +33,7 @@ export interface Rootless {
  * The contract over a daemon without root, and a service that runs as the same
  * user, on a machine whose control groups are not that user's.
  */
-export function rootlessSuite({ name, exceptions, environment, open }: Rootless): void {
+export function rootlessSuite({ name, losesOutput, environment, open }: Rootless): void {
   const shared = useSharedDirectory();
   const pipesDir = mkdtempSync(path.join(tmpdir(), "berth-pipes-"));
   afterAll(() => rmSync(pipesDir, { recursive: true, force: true }));
@@ -75,11 +76,28 @@ export function rootlessSuite({ name, exceptions, environment, open }: Rootless)
       },
     },
   };
+  const unreadStdin = {
+    reason: "the daemon closes the connection without reading what is left in it",
+    instead: async () => {
+      const { ref } = await engine.create(subject.spec());
+      for (let i = 0; i < 10; i++) {
+        const ended = Promise.withResolvers<Error | undefined>();
+        const argv = ["sh", "-c", `read -r line; exit ${i}`];
+        const spawned = await engine.spawn(ref, { argv, stdin: true }, { data() {}, end: ended.resolve });
+        const written = spawned.writeStdin(Buffer.alloc(2_000_000, "\n")).catch(() => {});
+        expect(await spawned.wait()).toBe(i);
+        // The exit code is right; that output may be missing is said.
+        const end = await ended.promise;
+        if (end !== undefined) expect(end).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+        await written;
+      }
+    },
+  };
   const subject: Subject = {
     ...{ engine, stranger, user: "nobody", pidsLimit: false },
     spec: (changes?: Partial<EngineSandboxSpec>) => spec({ resources: UNLIMITED, ...changes }),
     signalMain: (ref, signal) => docker.getContainer(ref).kill({ signal }),
-    exceptions: { ...groups, ...exceptions },
+    exceptions: { ...groups, ...(losesOutput && { unreadStdin }) },
   };
 
   describe(`${name}, processes`, () => spawnSuite(subject));
