@@ -90,8 +90,8 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/secrets.ts",
-        from: "if (last === undefined) throw error;",
-        to: "if (last !== undefined) throw error;",
+        from: "if (this.#file === undefined) throw error;",
+        to: "if (this.#file !== undefined) throw error;",
       },
     ],
     test: {
