@@ -4,6 +4,7 @@ import { parseArgs } from "node:util";
 import { drawLatencies } from "./picture.ts";
 import { writeReport } from "./report.ts";
 import type { Figure, Row } from "./row.ts";
+import { audit } from "./rows/audit.ts";
 import { browser } from "./rows/browser.ts";
 import { connect } from "./rows/connect.ts";
 import { cpu } from "./rows/cpu.ts";
@@ -54,8 +55,8 @@ const ROWS: readonly Row[] = [
   restart,
   idleMemory,
 ];
-/** Those that need what few machines have run only when they are named. */
-const NAMED: readonly Row[] = [gvisor];
+/** Those that need what few machines have, or answer one question, run only when they are named. */
+const NAMED: readonly Row[] = [audit, gvisor];
 const DEFAULT = ROWS.map(({ name }) => name);
 const NAMES = [...ROWS, ...NAMED].map(({ name }) => name);
 

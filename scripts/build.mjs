@@ -21,7 +21,7 @@ const began = new Date();
 rmSync(FRESH, { recursive: true, force: true });
 const { output } = await build({
   cwd: ROOT,
-  input: { main: "src/main.ts", "token-worker": "src/tenants/token-worker.ts" },
+  input: { main: "src/main.ts", "parse-worker": "src/tenants/parse-worker.ts" },
   platform: "node",
   // Of dockerode, Berth uses neither SSH, which has parts that are compiled at install, nor builds of images: a third of
   // the program otherwise.

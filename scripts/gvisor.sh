@@ -2,14 +2,16 @@
 # Makes sure that the Docker daemon of this machine knows the runtime runsc,
 # gVisor's: builds it as a Go module, outside the repository, and registers it.
 #
-# Usage: scripts/gvisor.sh [--yes]
+# Usage: scripts/gvisor.sh [--yes | built]
+#   built  only say by the exit code whether that was done before
 #   --yes  install what is missing (root on Debian or Ubuntu) and register runsc
 #          without asking; the same as CI=true in the environment
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=scripts/common.sh
 . "$root/scripts/common.sh"
-take_only_yes "$@"
+only=
+if [ "${1-}" = built ]; then only=built; else take_only_yes "$@"; fi
 
 version=v0.0.0-20260905035102-160fafc42237
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/berth/runsc-$version
@@ -18,6 +20,10 @@ registered() {
   timeout 20 docker info --format '{{range $name, $_ := .Runtimes}}{{$name}} {{end}}' | grep -qw runsc
 }
 
+if [ "$only" = built ]; then
+  [ -x "$cache/runsc" ] || registered
+  exit
+fi
 if registered; then
   echo "Docker knows the runtime runsc."
   exit 0
@@ -27,6 +33,8 @@ fi
 if ! [ -x "$cache/runsc" ]; then
   command -v go >/dev/null || install_packages "Go builds gVisor, and is missing" golang-go
   say "Building runsc $version; that takes minutes ..."
+  # Debian 12's own is too old, and knows no way to a newer one.
+  go version | grep -qE 'go(1\.(2[1-9]|[3-9][0-9])|[2-9])' || fail "gVisor takes Go 1.21 or newer, this is $(go env GOVERSION)."
   # A static program: gVisor starts itself again where there is no loader. A Go of 1.21 or newer fetches the one it needs.
   CGO_ENABLED=0 GOTOOLCHAIN=auto GOBIN=$cache go install -ldflags='-s -w' "gvisor.dev/gvisor/runsc@$version" ||
     fail "Go could not build gvisor.dev/gvisor/runsc@$version. It takes Go 1.21 or newer, this is $(go env GOVERSION)."

@@ -2,7 +2,7 @@ import type { BigIntStats } from "node:fs";
 import { stat } from "node:fs/promises";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import { parseTokenFileAside } from "./parse-aside.ts";
+import { parseAside } from "./parse-aside.ts";
 import { readPrivateFile } from "./private-file.ts";
 import { parseTokenFile, TokenFileError, type TokenTable } from "./token-file.ts";
 
@@ -94,7 +94,7 @@ export class LiveTokens {
     const { signal } = this.#stopping;
     try {
       const { text } = await readPrivateFile(this.#path);
-      this.#table = await parseTokenFileAside(text, this.#path, signal);
+      this.#table = await parseAside("tokens", text, this.#path, signal);
       this.#problem = undefined;
       this.#log("tokens read again");
     } catch (error) {

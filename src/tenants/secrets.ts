@@ -1,29 +1,15 @@
 import { constants, type Stats } from "node:fs";
 import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
-import { LineCounter, parseDocument } from "yaml";
-import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { quoteIfNeeded } from "../base/shell-quote.ts";
+import { parseAside } from "./parse-aside.ts";
 import { readPrivateFile } from "./private-file.ts";
+import { assertUsable, MAX_VALUE_BYTES, parseSecretsFile, SECRET_NAME } from "./secrets-file.ts";
 import { TokenFileError } from "./token-file.ts";
 
-/** What names of secrets look like; a file of that name stays in its directory. */
-export const SECRET_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
-const NAME_FORM = 'is not the name of a secret: 1 to 253 letters, digits, ".", "_" and "-"';
-const MAX_SECRETS = 4000;
-/** The longest value in bytes: what fits into a variable. */
-const MAX_VALUE_BYTES = 64 * 1024;
 const WRITABLE_BY_OTHERS = 0o022;
-
-const secretsFile = z.strictObject({
-  secrets: z.record(
-    z.string().regex(SECRET_NAME, NAME_FORM),
-    z.string("is not text; put it in quotes"),
-    "is not a map of secrets",
-  ),
-});
 
 /** Says what a tenant may use. */
 export interface SecretGrants {
@@ -43,6 +29,8 @@ export class Secrets {
   readonly #grants: SecretGrants;
   readonly #logger: Logger;
   #file: { readonly version: string; readonly values: ReadonlyMap<string, string> } | undefined;
+  /** What the file is being read as, in its newest version that anybody asked for. */
+  #reading: { readonly version: string; readonly values: Promise<ReadonlyMap<string, string>> } | undefined;
   /** Of a file that has changed and cannot be used. */
   #staleVersion: string | undefined;
 
@@ -109,19 +97,31 @@ export class Secrets {
     const version = await versionOf(file);
     const last = this.#file;
     if (last && (version === last.version || version === this.#staleVersion)) return last.values;
+    // Commands that find the same change wait for one thread.
+    if (this.#reading?.version !== version) {
+      const values = this.#read(file, version).finally(() => {
+        if (this.#reading?.values === values) this.#reading = undefined;
+      });
+      this.#reading = { version, values };
+    }
+    return this.#reading.values;
+  }
+
+  async #read(file: string, version: string): Promise<ReadonlyMap<string, string>> {
     try {
-      const values = await readSecretsFile(file);
+      const { text } = await readPrivateFile(file);
+      const values = await parseAside("secrets", text, file);
       this.#file = { version, values };
       this.#staleVersion = undefined;
       return values;
     } catch (error) {
-      if (last === undefined) throw error;
+      if (this.#file === undefined) throw error;
       this.#staleVersion = version;
       this.#logger.error(
         { problem: problemOf(error) },
         "the secrets file has changed and cannot be used; the secrets it held before stay in force",
       );
-      return last.values;
+      return this.#file.values;
     }
   }
 }
@@ -139,30 +139,7 @@ export async function secretNames(place: string): Promise<number | undefined> {
 /** Reads a secrets file. Errors name places and secrets, never a value. @throws TokenFileError */
 async function readSecretsFile(file: string): Promise<ReadonlyMap<string, string>> {
   const { text } = await readPrivateFile(file);
-  const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
-  const [problem] = [...document.errors, ...document.warnings];
-  if (problem !== undefined) {
-    const { line, col } = lines.linePos(problem.pos[0]);
-    // The parser's own words may quote the text.
-    throw new TokenFileError(`${file}:${line}:${col}: is not YAML (${problem.code})`);
-  }
-  let content: unknown;
-  try {
-    content = document.toJS({ maxAliasCount: 0 });
-  } catch (cause) {
-    throw new TokenFileError(`${file}: uses an alias (*name); write out what it stands for`, { cause });
-  }
-  const parsed = secretsFile.safeParse(content);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    const message = issue?.code === "invalid_key" ? NAME_FORM : (issue?.message ?? "is malformed");
-    throw new TokenFileError(`${file}: ${issue?.path.join(".") ?? ""}: ${message}`);
-  }
-  const values = new Map(Object.entries(parsed.data.secrets));
-  if (values.size > MAX_SECRETS) throw new TokenFileError(`${file}: has more than ${MAX_SECRETS} secrets`);
-  for (const [name, value] of values) assertUsable(value, `${file}: secrets.${name}`);
-  return values;
+  return parseSecretsFile(text, file);
 }
 
 /** Reads a secret of a directory; undefined: it is not there. One end of a line at its end is not part of it. */
@@ -195,14 +172,6 @@ function assertUnwritable({ uid, mode }: Stats, place: string): void {
   throw new TokenFileError(`other users may write ${place}`, {
     fix: isOwn ? `chmod go-w ${quoteIfNeeded(place)}` : `sudo chown ${own} ${quoteIfNeeded(place)}`,
   });
-}
-
-function assertUsable(value: string, where: string): void {
-  if (value === "") throw new TokenFileError(`${where} is empty`);
-  if (value.includes("\0")) throw new TokenFileError(`${where} holds a NUL byte`);
-  if (Buffer.byteLength(value) > MAX_VALUE_BYTES) {
-    throw new TokenFileError(`${where} is longer than ${MAX_VALUE_BYTES >> 10} KiB`);
-  }
 }
 
 async function versionOf(file: string): Promise<string> {

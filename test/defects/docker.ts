@@ -9,7 +9,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/info.ts",
-        from: "[spec.resources.pidsLimit > 0,",
+        from: "[resources.pidsLimit > 0,",
         to: "[false,",
       },
     ],

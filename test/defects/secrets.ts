@@ -9,6 +9,20 @@ const NOWHERE = "a known secret reaches neither log, audit, events, metrics, err
 /** Of secrets by reference. */
 export const SECRET_DEFECTS: readonly Defect[] = [
   {
+    name: "a large secrets file is parsed on the event loop",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: 'await parseAside("secrets", text, file)',
+        to: "parseSecretsFile(text, file)",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "of a changed file with as many as there may be holds the event loop for no more than 100 ms",
+    },
+  },
+  {
     name: "every tenant may use every secret",
     changes: [
       {
@@ -76,8 +90,8 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/secrets.ts",
-        from: "if (last === undefined) throw error;",
-        to: "if (last !== undefined) throw error;",
+        from: "if (this.#file === undefined) throw error;",
+        to: "if (this.#file !== undefined) throw error;",
       },
     ],
     test: {

@@ -16,7 +16,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/live-tokens.ts",
-        from: "await parseTokenFileAside(text, this.#path, signal)",
+        from: 'await parseAside("tokens", text, this.#path, signal)',
         to: "parseTokenFile(text, this.#path)",
       },
     ],

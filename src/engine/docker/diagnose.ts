@@ -6,6 +6,7 @@ import { describeIsolation, type EngineInfo, type IsolationLevel } from "../port
 import { Daemon } from "./daemon.ts";
 import { DockerEngine, type DockerEngineOptions } from "./engine.ts";
 import { answerTo } from "./errors.ts";
+import { podmanFacts } from "./podman.ts";
 
 /** The fields of `docker info` that are used, beside those of the engine's info. */
 interface DaemonFacts {
@@ -38,14 +39,18 @@ export async function diagnoseDocker(
       "asking for its version",
       (docker): Promise<DaemonFacts> => docker.info(),
     );
+    const isPodman = await daemon.isPodman();
+    const isRootless = isPodman
+      ? (await daemon.call("asking for its control groups", podmanFacts)).isRootless
+      : (facts.SecurityOptions?.some((option) => option.includes("rootless")) ?? false);
     return [
       {
         subject: "docker daemon",
         status: "ok",
-        found: `${(await daemon.isPodman()) ? "Podman" : "Docker"} ${info.version} at ${place}`,
+        found: `${isRootless ? "rootless " : ""}${isPodman ? "Podman" : "Docker"} ${info.version} at ${place}`,
       },
       { subject: "isolation", status: "ok", found: describeIsolation(info.isolation) },
-      ...capabilities(info, facts),
+      ...capabilities(info, facts, isRootless),
       ...diagnoseRuntimes(facts, options.allowedRuntimes ?? {}),
       storage(facts),
       await diagnoseImage(daemon, image),
@@ -83,16 +88,18 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
   return { found: `no Docker daemon answers at ${place}`, fix: install + start };
 }
 
-function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
+function capabilities(info: EngineInfo, facts: DaemonFacts, isRootless: boolean): Finding[] {
   const { memoryLimit, cpuLimit, pidsLimit, pause, diskLimit, egress, egressDomains, systemCallFilter } =
     info.capabilities;
   const version = facts.CgroupVersion ?? "1";
-  const rootless = facts.SecurityOptions?.some((option) => option.includes("rootless")) ?? false;
   const delegate =
     "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | " +
     "sudo tee /etc/systemd/system/user@.service.d/delegate.conf && sudo systemctl daemon-reload   # then log in again";
   const kernel =
     "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory swapaccount=1 /' /etc/default/grub && sudo update-grub && sudo reboot";
+  const unified =
+    "Without root there are no limits by cgroup v1. On a system with systemd: sudo sed -i " +
+    "'s/^GRUB_CMDLINE_LINUX=\"/&systemd.unified_cgroup_hierarchy=1 /' /etc/default/grub && sudo update-grub && sudo reboot";
   const missingLimits = [
     ...(memoryLimit ? [] : ["memory"]),
     ...(cpuLimit ? [] : ["cpu"]),
@@ -105,14 +112,14 @@ function capabilities(info: EngineInfo, facts: DaemonFacts): Finding[] {
       : {
           status: "missing",
           found: `cgroup v${version} (${facts.CgroupDriver}) cannot limit ${missingLimits.join(", ")}`,
-          fix: rootless ? delegate : kernel,
+          fix: isRootless ? (version === "1" ? unified : delegate) : kernel,
         }),
   };
   return [
     limits,
     yesOrLimited("pause", pause, "sandboxes can be paused", {
-      found: "sandboxes cannot be paused: Docker runs without control groups",
-      fix: delegate,
+      found: "sandboxes cannot be paused: their containers have no control groups",
+      fix: isRootless && version === "1" ? unified : delegate,
     }),
     yesOrLimited("disk limit", diskLimit, "disk_bytes can be limited", {
       found: "disk_bytes cannot be limited: that needs overlay2 on XFS with project quotas",

@@ -47,7 +47,7 @@ import { Egress } from "./egress.ts";
 import { answerTo } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
-import { daemonOpenFilesLimit, readInfo, requireCapabilities } from "./info.ts";
+import { daemonOpenFilesLimit, readInfo, requireCapabilities, requireLimits } from "./info.ts";
 import { type LateTarget, lateTarget, MountStage, mountLate, overlap } from "./mounts.ts";
 import { PIPES_TARGET } from "./named-pipes.ts";
 import { OutsideViews } from "./outside-views.ts";
@@ -248,6 +248,7 @@ export class DockerEngine implements Engine {
   }
 
   async setResources(ref: string, resources: Resources, signal?: AbortSignal): Promise<void> {
+    requireLimits(resources, (this.#info ?? (await this.info(signal))).capabilities);
     const limits = resourceLimits(resources);
     const isPodman = await this.#daemon.isPodman();
     await this.#daemon.call(

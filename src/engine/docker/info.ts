@@ -1,7 +1,14 @@
 import { readFile } from "node:fs/promises";
 import { BerthError } from "../../base/errors.ts";
-import type { EngineCapabilities, EngineInfo, EngineSandboxSpec, IsolationLevel } from "../port.ts";
+import type {
+  EngineCapabilities,
+  EngineInfo,
+  EngineSandboxSpec,
+  IsolationLevel,
+  Resources,
+} from "../port.ts";
 import type { CallOptions, Daemon } from "./daemon.ts";
+import { podmanFacts } from "./podman.ts";
 
 /** The fields of `docker info` that are used. */
 interface DaemonInfo {
@@ -42,15 +49,16 @@ export async function readInfo(
     },
     call,
   );
+  const has = await controlsOf(daemon, info, call);
   return {
     version: info.ServerVersion,
     isolation: options.runtimes[info.DefaultRuntime] ?? "CONTAINER",
     images: true,
     capabilities: {
-      pause: info.CgroupDriver !== "none",
-      memoryLimit: info.MemoryLimit,
-      cpuLimit: info.CpuCfsQuota,
-      pidsLimit: info.PidsLimit,
+      pause: has.some,
+      memoryLimit: info.MemoryLimit && has.memory,
+      cpuLimit: info.CpuCfsQuota && has.cpu,
+      pidsLimit: info.PidsLimit && has.pids,
       diskLimit: await hasDiskLimit(daemon, info),
       egress: options.egress,
       egressDomains: options.egressDomains,
@@ -59,6 +67,24 @@ export async function readInfo(
     cpus: info.NCPU,
     memoryBytes: info.MemTotal,
   };
+}
+
+/** Which control groups its containers have. */
+interface Controls {
+  readonly some: boolean;
+  readonly memory: boolean;
+  readonly cpu: boolean;
+  readonly pids: boolean;
+}
+
+async function controlsOf(daemon: Daemon, info: DaemonInfo, call?: CallOptions): Promise<Controls> {
+  if (!(await daemon.isPodman())) {
+    const some = info.CgroupDriver !== "none";
+    return { some, memory: some, cpu: some, pids: some };
+  }
+  const { controllers } = await daemon.call("asking for its control groups", podmanFacts, call);
+  const [memory, cpu, pids] = ["memory", "cpu", "pids"].map((name) => controllers.includes(name));
+  return { some: controllers.length > 0, memory: memory === true, cpu: cpu === true, pids: pids === true };
 }
 
 function filtersSystemCalls({ SecurityOptions }: DaemonInfo): boolean {
@@ -82,12 +108,12 @@ async function hasDiskLimit(daemon: Daemon, info: DaemonInfo): Promise<boolean> 
   return /\b(pquota|prjquota)\b/.test(options);
 }
 
+type Asked = readonly (readonly [boolean, keyof EngineCapabilities, string])[];
+
 /** Refuses a spec that needs what the engine cannot do. */
 export function requireCapabilities(spec: EngineSandboxSpec, capabilities: EngineCapabilities): void {
-  const asked: readonly [boolean, keyof EngineCapabilities, string][] = [
-    [spec.resources.memoryBytes > 0, "memoryLimit", "limit memory: its kernel lacks the memory cgroup"],
-    [spec.resources.cpuMillis > 0, "cpuLimit", "limit CPU time: its kernel lacks CFS quotas"],
-    [spec.resources.pidsLimit > 0, "pidsLimit", "limit processes: its kernel lacks the pids cgroup"],
+  requireLimits(spec.resources, capabilities);
+  refuseUnable(capabilities, [
     [
       spec.resources.diskBytes !== undefined,
       "diskLimit",
@@ -98,7 +124,20 @@ export function requireCapabilities(spec: EngineSandboxSpec, capabilities: Engin
       "egress",
       "provide a safe network: that needs a service that runs as root with iptables on the machine of its Docker daemon. Use NONE",
     ],
-  ];
+  ]);
+}
+
+/** Refuses limits that the engine cannot hold: some daemons take them and ignore them. */
+export function requireLimits(resources: Resources, capabilities: EngineCapabilities): void {
+  const advice = ". `berth doctor` says what the operator can do";
+  refuseUnable(capabilities, [
+    [resources.memoryBytes > 0, "memoryLimit", `limit memory: its containers have no memory cgroup${advice}`],
+    [resources.cpuMillis > 0, "cpuLimit", `limit CPU time: its containers have no CFS quotas${advice}`],
+    [resources.pidsLimit > 0, "pidsLimit", `limit processes: its containers have no pids cgroup${advice}`],
+  ]);
+}
+
+function refuseUnable(capabilities: EngineCapabilities, asked: Asked): void {
   for (const [wanted, capability, what] of asked) {
     if (wanted && !capabilities[capability]) {
       throw new BerthError("UNSUPPORTED", `This Docker engine cannot ${what}.`, { metadata: { capability } });

@@ -4,6 +4,29 @@ import type { resourceLimits } from "./container-config.ts";
 
 const CPU_PERIOD_MICROS = 100_000;
 
+/** What Podman's answers in Docker's form do not have. */
+export interface PodmanFacts {
+  readonly isRootless: boolean;
+  /** The control groups' controllers that its containers get, for instance `memory`. */
+  readonly controllers: readonly string[];
+}
+
+/**
+ * Asks Podman's own API: in Docker's form it claims every limit that the kernel
+ * has, also without root, where it starts containers and ignores them.
+ */
+export async function podmanFacts(docker: Dockerode, abortSignal: AbortSignal): Promise<PodmanFacts> {
+  const dial = promisify(docker.modem.dial.bind(docker.modem));
+  const { host } = (await dial({
+    path: "/v4.0.0/libpod/info",
+    method: "GET",
+    options: {},
+    abortSignal,
+    statusCodes: { 200: true, 500: "server error" },
+  })) as { host: { security: { rootless: boolean }; cgroupControllers: readonly string[] | null } };
+  return { isRootless: host.security.rootless, controllers: host.cgroupControllers ?? [] };
+}
+
 /** Changes a container's limits through Podman's own API: its service lacks Docker's call before version 5. */
 export async function updateInPodman(
   docker: Dockerode,

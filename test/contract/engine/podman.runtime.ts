@@ -7,6 +7,7 @@ import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { outsideSuite } from "./outside-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
+import { unreadStdin } from "./unread-stdin.ts";
 
 // Over the socket of Podman that DOCKER_HOST names.
 const shared = useSharedDirectory();
@@ -17,6 +18,7 @@ const subject: Subject = {
   ...{ engine, stranger, spec, user: "nobody" },
   signalMain: (ref, signal) => docker.getContainer(ref).kill({ signal }),
   exceptions: {
+    unreadStdin: unreadStdin(engine, spec),
     heldOutput: {
       reason: "Podman ends the output of a process when that ends, whatever its children hold",
       instead: async () => {

@@ -153,7 +153,7 @@ export function spawnSuite(subject: Subject): void {
       spawned.close();
     });
 
-    test("that nobody reads does not cost the end of its process", async () => {
+    testUnless("unreadStdin", subject, "that nobody reads does not cost the end of its process", async () => {
       for (let i = 0; i < 20; i++) {
         const ended = Promise.withResolvers<Error | undefined>();
         const argv = ["sh", "-c", `read -r line; exit ${i}`];

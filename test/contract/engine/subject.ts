@@ -2,7 +2,15 @@ import { test } from "vitest";
 import type { Engine, EngineSandboxSpec, IsolationLevel } from "../../../src/engine/port.ts";
 
 /** What an engine may do otherwise than the suite says. */
-export type Exception = "users" | "heldOutput" | "pause" | "memory" | "oom" | "pids" | "usage";
+export type Exception =
+  | "users"
+  | "heldOutput"
+  | "unreadStdin"
+  | "pause"
+  | "memory"
+  | "oom"
+  | "pids"
+  | "usage";
 
 /** An engine that the suite is run over. */
 export interface Subject {

@@ -1,0 +1,142 @@
+#!/bin/sh
+# Runs a command as an ordinary user of its own, with DOCKER_HOST naming that
+# user's rootless Docker or Podman, which has the image berth/test, and ends and
+# removes it all: the processes, their files, the account.
+#
+# Usage: scripts/rootless.sh docker|podman [--yes] -- COMMAND...
+#   --yes  install what is missing (root on Debian or Ubuntu) without asking; the
+#          same as CI=true in the environment
+#
+# The command runs in the repository, which it may not write to, with a home and
+# a TMPDIR of its own. Needs root, to make the account, and the Docker daemon
+# that scripts/docker.sh starts, for the image alone.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=scripts/common.sh
+. "$root/scripts/common.sh"
+kind=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --) shift; break ;;
+    --yes) agreed=true ;;
+    -h | --help) usage; exit 0 ;;
+    docker | podman) kind=$1 ;;
+    *) fail "$0: unknown option $1 (try --help)" ;;
+  esac
+  shift
+done
+[ -n "$kind" ] || fail "$0: docker or podman? (try --help)"
+[ $# -gt 0 ] || fail "$0: which command? (try --help)"
+
+PATH=$PATH:/usr/sbin:/sbin
+missing=
+for program in newuidmap:uidmap slirp4netns:slirp4netns ip:iproute2; do
+  command -v "${program%:*}" >/dev/null || missing="$missing ${program#*:}"
+done
+case $kind in
+  docker) command -v rootlesskit >/dev/null || missing="$missing rootlesskit" ;;
+  podman)
+    command -v podman >/dev/null && command -v runc >/dev/null && [ -x /usr/libexec/podman/catatonit ] ||
+      missing="$missing podman catatonit netavark runc" ;;
+esac
+# shellcheck disable=SC2086 # a list of words
+[ -z "$missing" ] || install_packages "A rootless $kind needs more packages" $missing
+[ "$(id -u)" = 0 ] || fail "Making an account takes root. Type:" "  sudo $0"
+starter=
+if [ "$kind" = docker ]; then
+  for place in /usr/bin /usr/share/docker.io/contrib; do
+    [ -n "$starter" ] || ! [ -x "$place/dockerd-rootless.sh" ] || starter=$place/dockerd-rootless.sh
+  done
+  [ -n "$starter" ] || fail "Docker's dockerd-rootless.sh is not installed. It comes with Debian's docker.io."
+fi
+
+dir=$(mktemp -d "/var/tmp/berth-rootless-XXXXXX")
+account=berth-$(basename "$dir" | sed 's/.*-//' | tr '[:upper:]' '[:lower:]')-$$
+clean() {
+  # All processes are in a namespace that has ended.
+  userdel --force "$account" >/dev/null 2>&1 || true
+  sed -n "s|^[^ ]* \($dir/[^ ]*\) .*|\1|p" /proc/mounts | sort -r | while read -r mounted; do
+    umount --lazy "$mounted" || true
+  done
+  rm -rf --one-file-system -- "$dir"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+chmod 755 "$dir"
+mkdir "$dir/berth" "$dir/home" "$dir/devices"
+# Not a system account: those get no ranges of ids.
+useradd --home-dir "$dir/home" --no-create-home --shell /bin/sh "$account"
+grep -q "^$account:" /etc/subuid && grep -q "^$account:" /etc/subgid ||
+  fail "useradd gave the account no ranges in /etc/subuid and /etc/subgid. See SUB_UID_COUNT in /etc/login.defs."
+mkdir -m 700 "$dir/home/run" "$dir/home/tmp"
+chown -R "$account:" "$dir/home"
+say "Saving berth/test for the rootless $kind ..."
+docker save --output "$dir/image.tar" berth/test:latest
+chmod 644 "$dir/image.tar"
+
+# As the account, below.
+cat >"$dir/start" <<'START'
+set -eu
+kind=$1 starter=$2 dir=$3
+shift 3
+case $kind in
+  docker) DOCKER_HOST=unix://$XDG_RUNTIME_DIR/docker.sock "$starter" >"$HOME/log" 2>&1 </dev/null & ;;
+  podman)
+    # Podman's own profile lets unshare, mount, keyctl and others through; Docker's does not.
+    mkdir -p "$HOME/.config/containers"
+    printf '[containers]\nseccomp_profile = "%s"\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' \
+      "$dir/berth/third_party/moby/seccomp-default.json" >"$HOME/.config/containers/containers.conf"
+    printf '[storage]\ndriver = "overlay"\n' >"$HOME/.config/containers/storage.conf"
+    # Without root it gives containers its own limits of open files and core dumps, and not those that are asked for.
+    (cd "$HOME" && ulimit -c 0 && ulimit -n 16384 && exec podman system service --time=0 "unix://$XDG_RUNTIME_DIR/podman.sock") \
+      >"$HOME/log" 2>&1 </dev/null & ;;
+esac
+daemon=$!
+export DOCKER_HOST="unix://$XDG_RUNTIME_DIR/$kind.sock"
+waited=0
+until timeout 10 docker version >/dev/null 2>&1; do
+  if [ "$waited" -ge 60 ] || ! kill -0 "$daemon" 2>/dev/null; then
+    tail -n 15 "$HOME/log" >&2
+    echo "The rootless $kind did not answer within 60 s." >&2
+    exit 1
+  fi
+  sleep 1
+  waited=$((waited + 1))
+done
+docker load --quiet --input "$dir/image.tar" >/dev/null
+cd "$dir/berth"
+# Not by exec: this shell is process 1, which orphans come to.
+"$@"
+START
+
+# As root, in namespaces of its own: what it mounts nobody else sees, and what is left is killed at the end.
+cat >"$dir/enter" <<'ENTER'
+set -eu
+dir=$1 root=$2 modules=$3 account=$4 starter=$5 kind=$6
+shift 6
+mount --bind "$root" "$dir/berth"
+mount --bind "$modules" "$dir/berth/node_modules"
+mount -o remount,bind,ro "$dir/berth"
+mount -o remount,bind,ro "$dir/berth/node_modules"
+# Where the machine's own devices are closed to its users, as without udev: others of the same kind.
+mount -t tmpfs -o mode=755 none "$dir/devices"
+while read -r device minor; do
+  [ -c "$device" ] || continue
+  mknod -m 666 "$dir/devices/$minor" c 10 "$minor"
+  mount --bind "$dir/devices/$minor" "$device"
+done <<DEVICES
+/dev/net/tun 200
+/dev/fuse 229
+DEVICES
+# Where its containers have no bound of processes, the user has.
+exec prlimit --nproc=4096 setpriv --reuid="$account" --regid="$account" --init-groups --inh-caps=-all -- env -i \
+  PATH="$dir/berth/node_modules/.bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" HOME="$dir/home" \
+  TMPDIR="$dir/home/tmp" XDG_RUNTIME_DIR="$dir/home/run" USER="$account" CI="${CI-}" TERM="${TERM-dumb}" \
+  sh "$dir/start" "$kind" "$starter" "$dir" "$@"
+ENTER
+modules=$(readlink -f "$root/node_modules")
+code=0
+unshare --mount --propagation slave --pid --fork --kill-child --mount-proc \
+  sh "$dir/enter" "$dir" "$root" "$modules" "$account" "$starter" "$kind" "$@" || code=$?
+exit "$code"
