@@ -153,8 +153,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       {
         file: "src/workspaces/workspaces.ts",
         from: `      await users.removeUsers(record, graceMs);
-      await directories.discard(record);`,
-        to: `      await directories.discard(record);
+      await storage.discard(record);`,
+        to: `      await storage.discard(record);
       await users.removeUsers(record, graceMs);`,
       },
     ],
