@@ -242,7 +242,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/ensure.ts",
-        from: "    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
+        from: "    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
         to: "",
       },
     ],
