@@ -51,6 +51,8 @@ export interface WorkspaceView extends WorkspaceName, Quota {
   readonly sizeBytes: number | undefined;
   readonly createTimeMs: number;
   readonly updateTimeMs: number;
+  /** Whether sandboxes with it have what the owner's sandboxes share. */
+  readonly hasShared: boolean;
 }
 
 /** Whether a workspace took more than its quota when it was measured last. */

@@ -106,6 +106,7 @@ export class Workspaces {
       sizeBytes: record.sizeBytes,
       createTimeMs: record.createTimeMs,
       updateTimeMs: record.updateTimeMs,
+      hasShared: storage.sharing,
       ...storage.quotaOf(record),
     };
   }

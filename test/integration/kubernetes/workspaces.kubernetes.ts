@@ -70,6 +70,7 @@ describe("workspaces on Kubernetes", () => {
         path: `${NAMESPACE}/${claim?.metadata.name}`,
         quota_bytes: 64 * 1024 * 1024,
         quota_enforcement: "QUOTA_ENFORCEMENT_WATCHED",
+        has_shared: false,
       });
       expect(claim?.metadata.annotations).toMatchObject({
         "berth.dev/owner": "default",
@@ -89,15 +90,18 @@ describe("workspaces on Kubernetes", () => {
       // Another sandbox beside it, of another user, and one that only reads.
       const mounts = [{ workspace_id: "kept", target: "/mnt/w" }];
       const other = await service.client.createSandbox({ user: "12345:12345", mounts });
-      expect(await service.client.output(other.sandbox_id, "cat /mnt/w/file; echo two >/mnt/w/two; id -u")).toBe(
-        "one\n12345\n",
-      );
+      expect(
+        await service.client.output(other.sandbox_id, "cat /mnt/w/file; echo two >/mnt/w/two; id -u"),
+      ).toBe("one\n12345\n");
       const reader = await service.client.createSandbox({
         user: "nobody",
         mounts: [{ workspace_id: "kept", target: "/mnt/w", read_only: true }],
       });
       expect(
-        await service.client.output(reader.sandbox_id, "cat /mnt/w/two; touch /mnt/w/no 2>/dev/null || echo kept"),
+        await service.client.output(
+          reader.sandbox_id,
+          "cat /mnt/w/two; touch /mnt/w/no 2>/dev/null || echo kept",
+        ),
       ).toBe("two\nkept\n");
 
       expect((await workspaces.stop("kept")).sandbox_id).toBe("");
@@ -116,7 +120,8 @@ describe("workspaces on Kubernetes", () => {
     async () => {
       await workspaces.create("fresh");
       const tar: string[] = [];
-      for await (const item of readTar(Readable.from([await workspaces.export("fresh")]))) tar.push(item.type);
+      for await (const item of readTar(Readable.from([await workspaces.export("fresh")])))
+        tar.push(item.type);
       expect(tar).toEqual([]);
       expect((await workspaces.get("fresh", { measure_size: true })).size_bytes).toBe(0);
       await workspaces.create("unread");
@@ -181,9 +186,9 @@ describe("workspaces on Kubernetes", () => {
       await workspaces.stop("filled");
       await workspaces.import("filled", tar, { replace: true });
       const next = await workspaces.sandbox("filled", { user: "12345:12345" });
-      expect(await service.client.output(next, "find . -mindepth 1 | sort | tr '\\n' ' '; stat -c '%a %u' .")).toBe(
-        "./dir ./dir/new ./file 777 12345\n",
-      );
+      expect(
+        await service.client.output(next, "find . -mindepth 1 | sort | tr '\\n' ' '; stat -c '%a %u' ."),
+      ).toBe("./dir ./dir/new ./file 777 12345\n");
       await service.client.deleteSandbox(next);
     },
     CALL_MS,
@@ -232,7 +237,9 @@ describe("workspaces on Kubernetes", () => {
     "are worked on in pods without rights, a network or a sandbox's code, which go by themselves",
     async () => {
       const sandboxes = async () =>
-        (await service.client.call("SandboxService/ListSandboxes", {})).sandboxes.map(({ sandbox_id: id }) => id);
+        (await service.client.call("SandboxService/ListSandboxes", {})).sandboxes.map(
+          ({ sandbox_id: id }) => id,
+        );
       await workspaces.create("quiet");
       const before = await sandboxes();
       const measuring = workspaces.get("quiet", { measure_size: true });
@@ -240,8 +247,9 @@ describe("workspaces on Kubernetes", () => {
       const pod = await eventually(
         async () => {
           const list = await kubectl(["get", "pods", `--namespace=${NAMESPACE}`, selector, "--output=json"]);
-          const [found] = (JSON.parse(list) as { items: { spec: Record<string, unknown>; metadata: object }[] })
-            .items;
+          const [found] = (
+            JSON.parse(list) as { items: { spec: Record<string, unknown>; metadata: object }[] }
+          ).items;
           return found;
         },
         { timeoutMs: 30_000 },
@@ -265,7 +273,9 @@ describe("workspaces on Kubernetes", () => {
   );
 
   test("refuse directories of the service's machine, and say what to use", async () => {
-    const error = await failureOf(service.client.createSandbox({ mounts: [{ host_path: "/srv", target: "/srv" }] }));
+    const error = await failureOf(
+      service.client.createSandbox({ mounts: [{ host_path: "/srv", target: "/srv" }] }),
+    );
     expect(error.reason).toBe("UNSUPPORTED");
     expect(error.message).toContain("nodes do not have them. Use a workspace.");
   });
@@ -281,6 +291,7 @@ describe("what is shared", () => {
       try {
         const workspaces = new WorkspaceClient(() => service.client);
         const [one, two] = await Promise.all([workspaces.sandbox("one"), workspaces.sandbox("two")]);
+        expect((await workspaces.get("one")).has_shared).toBe(true);
         await service.client.output(one, "echo both >/shared/note");
         expect(await service.client.output(two, "cat /shared/note; ls -A /workspace")).toBe("both\n");
         const claims = await claimsOf(service.instance);
@@ -362,7 +373,14 @@ describe("a service that was killed between two writes", () => {
   test(
     "finishes what was begun, and reports a claim without a workspace and leaves it alone",
     async () => {
-      const options = ["--engine", "kubernetes", "--network-policy", "open", "--kubeconfig", berthKubeconfig()];
+      const options = [
+        "--engine",
+        "kubernetes",
+        "--network-policy",
+        "open",
+        "--kubeconfig",
+        berthKubeconfig(),
+      ];
       const env = { BERTH_WORKSPACE_VOLUME_SIZE: "32MiB" };
       let service = await ServeProcess.start(options, env);
       instances.push(service.instance);
@@ -392,9 +410,16 @@ describe("a service that was killed between two writes", () => {
         },
         { timeoutMs: 30_000 },
       );
-      expect(found && found.workspaces.map(({ workspace_id: id }) => id)).toEqual(["with-claim", "without-claim"]);
+      expect(found && found.workspaces.map(({ workspace_id: id }) => id)).toEqual([
+        "with-claim",
+        "without-claim",
+      ]);
       expect(found && found.broken).toMatchObject([
-        { workspace_id: "", path: paths.get("stray"), message: expect.stringContaining('the workspace "stray"') },
+        {
+          workspace_id: "",
+          path: paths.get("stray"),
+          message: expect.stringContaining('the workspace "stray"'),
+        },
       ]);
       const names = (await claimsOf(service.instance)).map(({ metadata }) => `${NAMESPACE}/${metadata.name}`);
       expect(names).toContain(paths.get("stray"));
@@ -410,12 +435,24 @@ describe("a service that was killed between two writes", () => {
 
 describe("a claim that never binds", () => {
   const never = async (storageClass: string) => {
-    const volumes = { sizeBytes: 2 ** 20, storageClass, accessMode: "ReadWriteOnce" as const, image: TEST_IMAGE };
+    const volumes = {
+      sizeBytes: 2 ** 20,
+      storageClass,
+      accessMode: "ReadWriteOnce" as const,
+      image: TEST_IMAGE,
+    };
     const { engine, instance } = await openEngine({ volumes, startTimeoutMs: 15_000 });
     instances.push(instance);
     const volume = `${instance}-claim`.slice(0, 60);
     await engine.volumes?.make({ name: volume, owner: "default", workspaceId: "w" });
-    const mount = { kind: "volume", volume, directory: "t0", target: "/w", readOnly: false, giveToUser: true };
+    const mount = {
+      kind: "volume",
+      volume,
+      directory: "t0",
+      target: "/w",
+      readOnly: false,
+      giveToUser: true,
+    };
     const failed = failure(engine.create(spec({ mounts: [mount as never] })), "SANDBOX_START_FAILED");
     const opened = failure(engine.volumes?.open(volume) ?? Promise.resolve(), "SANDBOX_START_FAILED");
     return { engine, messages: [(await failed).message, (await opened).message] };
@@ -427,7 +464,9 @@ describe("a claim that never binds", () => {
       const { engine, messages } = await never("nowhere");
       for (const message of messages) {
         expect(message).toContain("it was not ready within 15 s");
-        expect(message).toMatch(/of the class nowhere\) is not bound: ProvisioningFailed: .*"nowhere" not found/);
+        expect(message).toMatch(
+          /of the class nowhere\) is not bound: ProvisioningFailed: .*"nowhere" not found/,
+        );
       }
       expect(await engine.list()).toEqual([]);
     },
@@ -439,7 +478,11 @@ describe("a claim that never binds", () => {
     async () => {
       const name = `no-provisioner-${process.pid}`;
       const made = { apiVersion: "storage.k8s.io/v1", kind: "StorageClass", metadata: { name } };
-      const input = JSON.stringify({ ...made, provisioner: "berth.dev/nobody", volumeBindingMode: "Immediate" });
+      const input = JSON.stringify({
+        ...made,
+        provisioner: "berth.dev/nobody",
+        volumeBindingMode: "Immediate",
+      });
       await kubectl(["create", "--filename=-"], { input });
       try {
         const { messages } = await never(name);
