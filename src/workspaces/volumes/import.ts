@@ -65,6 +65,7 @@ export async function stageOnVolume(
       discard,
     };
   } catch (error) {
+    held.spend();
     await discard();
     throw error;
   }

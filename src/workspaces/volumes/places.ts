@@ -67,6 +67,10 @@ export class Places {
     if (options.spend) spend();
     try {
       return await work(volume);
+    } catch (error) {
+      // It may be gone.
+      spend();
+      throw error;
     } finally {
       release();
     }

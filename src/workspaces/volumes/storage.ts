@@ -143,6 +143,9 @@ export class VolumeStorage implements WorkspaceStorage {
     const held = await this.#places.hold(this.#volumeOf(place), signal);
     try {
       yield* exportVolume(held.volume, treeName(place.tree), isHidden, signal);
+    } catch (error) {
+      held.spend();
+      throw error;
     } finally {
       held.release();
     }

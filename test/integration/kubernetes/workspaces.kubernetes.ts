@@ -406,15 +406,15 @@ describe("a service that was killed between two writes", () => {
       const found = await eventually(
         async () => {
           const list = await workspaces.list();
-          return list.workspaces.length === 2 && list.broken.length === 1 && list;
+          return list.workspaces.length === 2 && list.broken.length === 1 ? list : undefined;
         },
         { timeoutMs: 30_000 },
       );
-      expect(found && found.workspaces.map(({ workspace_id: id }) => id)).toEqual([
+      expect(found?.workspaces.map(({ workspace_id: id }) => id)).toEqual([
         "with-claim",
         "without-claim",
       ]);
-      expect(found && found.broken).toMatchObject([
+      expect(found?.broken).toMatchObject([
         {
           workspace_id: "",
           path: paths.get("stray"),
