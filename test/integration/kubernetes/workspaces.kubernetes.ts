@@ -410,10 +410,7 @@ describe("a service that was killed between two writes", () => {
         },
         { timeoutMs: 30_000 },
       );
-      expect(found?.workspaces.map(({ workspace_id: id }) => id)).toEqual([
-        "with-claim",
-        "without-claim",
-      ]);
+      expect(found?.workspaces.map(({ workspace_id: id }) => id)).toEqual(["with-claim", "without-claim"]);
       expect(found?.broken).toMatchObject([
         {
           workspace_id: "",
