@@ -48,7 +48,7 @@ import { LiveTokens } from "./tenants/live-tokens.ts";
 import { ALL_SECRETS, type SecretGrants, Secrets } from "./tenants/secrets.ts";
 import { VERSION } from "./version.ts";
 import { WorkspaceMounts } from "./workspaces/mounts.ts";
-import { createWorkspaces, diagnoseRoots, workspaceDirectories } from "./workspaces/parts.ts";
+import { createWorkspaces, diagnoseRoots, workspaceStorage } from "./workspaces/parts.ts";
 
 /** A running service. */
 export interface RunningApp {
@@ -107,7 +107,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
 
   /** From the bottom up; what is recovered first serves what follows. */
   const recover = async (): Promise<void> => {
-    await service.directories.prepare();
+    await service.storage.prepare();
     await service.sandboxes.recover();
     await service.processes.recover();
     service.sandboxes.start();
@@ -210,8 +210,9 @@ async function compose(
     },
   };
   const names = new TemporaryNames(store.instance);
-  const directories = workspaceDirectories(settings, logger);
-  const mounts = new WorkspaceMounts(store.workspaces, directories, clock);
+  const { volumes } = engine;
+  const storage = workspaceStorage(settings, { volumes, names, instance: store.instance, logger });
+  const mounts = new WorkspaceMounts(store.workspaces, storage, clock);
   const journal = new SandboxJournal({ ...state, store: store.sandboxes });
   const sandboxes = new SandboxManager(settings, {
     ...common,
@@ -226,7 +227,7 @@ async function compose(
   const workspaces = createWorkspaces(settings, {
     ...common,
     store: store.workspaces,
-    directories,
+    storage,
     mounts,
     names,
     sandboxes,
@@ -283,7 +284,7 @@ async function compose(
     store: store.sessions,
     writeBehind: state.writeBehind,
   });
-  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, directories };
+  const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, storage };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
 }
 
@@ -404,7 +405,8 @@ export async function diagnose(settings: AppSettings): Promise<Finding[]> {
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),
     ...(settings.secrets === undefined ? [] : [await diagnoseSecrets(settings.secrets)]),
     ...(await diagnoseAudit(settings)),
-    ...(await diagnoseRoots(settings)),
+    // Volumes are the cluster's.
+    ...(settings.engine === "kubernetes" ? [] : await diagnoseRoots(settings)),
     ...(await diagnoseEngines(settings, diagnoseDesktopPrograms)),
   ];
 }

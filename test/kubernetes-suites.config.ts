@@ -2,8 +2,14 @@ import { defineConfig } from "vitest/config";
 
 const processes = "test/integration/processes";
 
-// Suites of what stands on engines, over Kubernetes: npm run test:kubernetes. Those of workspaces, mounts, networks,
+// Suites of what stands on engines, over Kubernetes: npm run test:kubernetes. Those of mounts, networks,
 // restarts and desktops are not among them, nor what counts Docker's containers.
+//
+// Of test/integration/workspaces, whose tests look into the directories that workspaces are on one machine,
+// quota.test.ts and shared-quota.test.ts bound those by options that volumes do not take; disk-trouble, docker,
+// ordinary-user, quota-measuring, roots, warm and host/ are about that disk or that daemon; locks and model have an engine
+// in memory; left-behind plants files there; the others (archives, busy-tree, crashes, hostile, references, sandboxes) read what
+// they check there. What they demand of claims is in kubernetes/workspaces.kubernetes.ts.
 export default defineConfig({
   test: {
     include: [

@@ -211,6 +211,23 @@ export const CONFIG_OPTIONS = {
     help: "Whether the cluster enforces NetworkPolicy, which NONE and EGRESS need. open: it does not, and every sandbox reaches what pods reach. Without it, Berth refuses the network NONE.",
     read: (text) => parseWord(text, ["enforced", "open"] as const),
   }),
+  workspaceVolumeBytes: size("Engine", "workspace-volume-size", {
+    fallback: "10GiB",
+    min: "1MiB",
+    help: "With the engine kubernetes: what the claim of each workspace asks for.",
+  }),
+  storageClass: value("Engine", "storage-class", {
+    placeholder: "NAME",
+    fallback: { ...UNSET, shown: "the cluster's default" },
+    help: "With the engine kubernetes: storage class of workspaces.",
+    read: readKubernetesName,
+  }),
+  volumeAccessMode: value("Engine", "volume-access-mode", {
+    placeholder: "MODE",
+    fallback: "ReadWriteOnce",
+    help: "With the engine kubernetes: who may have a workspace at once. ReadWriteOnce: sandboxes of one node; ReadWriteMany: any, and /shared; ReadWriteOncePod: one sandbox.",
+    read: (text) => parseWord(text, ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] as const),
+  }),
   egressCredentials: value("Engine", "egress-credentials", {
     placeholder: "FILE",
     fallback: UNSET,

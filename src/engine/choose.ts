@@ -11,6 +11,7 @@ import { diagnoseKubernetes } from "./kubernetes/diagnose.ts";
 import { KubernetesEngine, type KubernetesEngineOptions } from "./kubernetes/engine.ts";
 import { holderOf } from "./kubernetes/holder.ts";
 import { readTemplate } from "./kubernetes/template.ts";
+import type { VolumeAccessMode } from "./kubernetes/volumes.ts";
 import type { Engine, IsolationLevel } from "./port.ts";
 import { describeIsolation } from "./port.ts";
 
@@ -35,6 +36,11 @@ export interface EngineSettings {
   /** A file. */
   readonly podTemplate: string | undefined;
   readonly networkPolicy: KubernetesEngineOptions["networkPolicy"];
+  /** Bytes of each workspace where workspaces are volumes. */
+  readonly workspaceVolumeBytes: number;
+  /** Default: the cluster's. */
+  readonly storageClass: string | undefined;
+  readonly volumeAccessMode: VolumeAccessMode;
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   /** The service's data directory. */
@@ -186,10 +192,12 @@ async function kubernetesOptions(
 ): Promise<KubernetesEngineOptions> {
   const { kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = settings;
   const { podTemplate, networkPolicy, allowRuntimes: allowedRuntimes } = settings;
+  const { workspaceVolumeBytes: sizeBytes, storageClass, volumeAccessMode: accessMode } = settings;
+  const volumes = { sizeBytes, storageClass, accessMode, image: settings.defaults.image };
   const template = podTemplate === undefined ? undefined : await readTemplate(podTemplate);
   return {
     ...{ instance, logger, kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets },
-    ...{ template, networkPolicy, allowedRuntimes },
+    ...{ template, networkPolicy, allowedRuntimes, volumes },
   };
 }
 

@@ -1,7 +1,7 @@
 import { realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import { BerthError, invalidArgument } from "../base/errors.ts";
-import type { EngineMount } from "./port.ts";
+import type { EngineMount, HostMount } from "./port.ts";
 
 /** Linux's flag to open a file by its place in the tree, without access to its content; Node does not name it. */
 export const O_PATH = 0o10000000;
@@ -25,7 +25,7 @@ export async function checkMounts(
   mounts: readonly EngineMount[],
   allowedRoots: readonly string[],
   hidden: readonly string[],
-): Promise<EngineMount[]> {
+): Promise<HostMount[]> {
   for (const [index, { target }] of mounts.entries()) {
     const kernels = KERNELS.find((one) => isWithin(target, one)) ?? DEVICES.exec(target)?.[0];
     if (kernels !== undefined) throw badTarget(index, target, `${kernels} is the kernel's own`);
@@ -34,6 +34,7 @@ export async function checkMounts(
   const sockets = await Promise.all(hidden.map(async (socket) => (await realPath(socket)) ?? socket));
   return Promise.all(
     mounts.map(async (mount) => {
+      if (mount.kind === "volume") throw noVolumes();
       const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
       if (mount.own && real === mount.hostPath) return mount;
       // One answer for what is missing and what is forbidden, so that it reveals nothing about the host.
@@ -61,6 +62,12 @@ export function refusedMount(
   if (target === undefined) return undefined;
   const why = /read-only file system|not a directory|permission denied|is inside \/\w+/i.exec(words)?.[0];
   return badTarget(index, target, why?.toLowerCase() ?? "the kernel refuses it");
+}
+
+function noVolumes(): BerthError {
+  return new BerthError("UNSUPPORTED", "This engine mounts directories of the host, and has no volumes.", {
+    metadata: { capability: "volumes" },
+  });
 }
 
 /** Mounts keep the order of the request. */

@@ -28,6 +28,9 @@ export interface Engine {
    */
   readonly undumpable: string | undefined;
 
+  /** Volumes that its sandboxes mount; undefined where they mount directories of the host. */
+  readonly volumes?: EngineVolumes | undefined;
+
   /** What the engine is and can do. Also the health check. */
   info(signal?: AbortSignal): Promise<EngineInfo>;
 
@@ -51,7 +54,7 @@ export interface Engine {
   resume(ref: string, signal?: AbortSignal): Promise<void>;
 
   /**
-   * Mounts directories of the host in a running sandbox that nobody has used
+   * Mounts more in a running sandbox that nobody has used
    * yet and whose {@link EngineSandbox.takesMounts} is set.
    * @throws `UNSUPPORTED` where that turns out to be impossible, `NOT_ALLOWED`; the caller then removes the sandbox.
    */
@@ -177,15 +180,85 @@ export interface EnsureImageOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A directory of the host to appear in a sandbox. The engine resolves it and, unless it is `own`, checks it against the allowed roots. */
-export interface EngineMount {
-  readonly hostPath: string;
+/** What appears in a sandbox. An engine takes one kind: volumes where it has {@link Engine.volumes}, else directories of the host. */
+export type EngineMount = HostMount | VolumeMount;
+
+/** How something appears in a sandbox. */
+export interface MountPlace {
   readonly target: string;
   readonly readOnly: boolean;
   /** Whether the sandbox's user becomes the owner of the directory itself (not of what it holds). */
   readonly giveToUser: boolean;
+}
+
+/** A directory of the host. The engine resolves it and, unless it is `own`, checks it against the allowed roots. */
+export interface HostMount extends MountPlace {
+  readonly kind: "host";
+  readonly hostPath: string;
   /** A directory of Berth's own that no sandbox can change: it is mounted if it is a real path. Default false. */
   readonly own?: boolean;
+}
+
+/** A directory at the top of a volume, which is made where it is missing. Every user of the sandbox may write in it. */
+export interface VolumeMount extends MountPlace {
+  readonly kind: "volume";
+  /** The volume's name. */
+  readonly volume: string;
+  readonly directory: string;
+}
+
+/**
+ * Storage that sandboxes mount and that outlives them. A volume's names and labels are all that the engine knows of it.
+ *
+ * Methods fail as the engine's own do; also with `NO_SPACE` where the engine has no room for a volume.
+ */
+export interface EngineVolumes {
+  /** Whether any number of sandboxes may have a volume at once, wherever they run. */
+  readonly shareable: boolean;
+  /** Bytes that each is made for. */
+  readonly sizeBytes: number;
+  /** Where a person finds a volume, there or not. */
+  locate(name: string): string;
+  /** Removes what an earlier run of the service left of {@link open}. */
+  recover(signal?: AbortSignal): Promise<void>;
+  /** Makes one; returns false where there is something of that name. */
+  make(volume: VolumeLabels, signal?: AbortSignal): Promise<boolean>;
+  /** Looks for one of this instance. */
+  find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined>;
+  /** All of this instance. */
+  list(signal?: AbortSignal): Promise<EngineVolume[]>;
+  /** Removes one and all it holds; returns when it is gone. Idempotent. */
+  remove(name: string, signal?: AbortSignal): Promise<void>;
+  /**
+   * Starts a place for the service's own work on a volume: no sandbox's code runs there, beside sandboxes that may have
+   * the volume just then.
+   * @throws `WORKSPACE_IN_USE` where the volume is for one sandbox alone, and one has it.
+   */
+  open(name: string, signal?: AbortSignal): Promise<OpenVolume>;
+}
+
+/** What a volume is for. Names are 1-63 lower-case letters, digits and dashes. */
+export interface VolumeLabels {
+  readonly name: string;
+  readonly owner: string;
+  /** Empty: what all sandboxes of an owner share. */
+  readonly workspaceId: string;
+}
+
+/** A volume as its engine sees it. */
+export interface EngineVolume extends VolumeLabels {
+  /** Why no sandbox can use it, and what to do; undefined: nothing is known against it. */
+  readonly problem: string | undefined;
+}
+
+/** A place where the service works on a volume, as root and without a network. */
+export interface OpenVolume {
+  /** Where the volume is. */
+  readonly path: string;
+  /** As {@link Engine.spawn}. */
+  spawn(request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess>;
+  /** Ends it, with all that runs in it; returns when it is gone. Idempotent, never rejects. */
+  close(): Promise<void>;
 }
 
 /** All an engine needs to make a sandbox. */

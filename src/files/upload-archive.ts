@@ -38,7 +38,7 @@ export async function uploadArchive(
   const check = new ArchiveCheck();
   try {
     for await (const chunk of gather(
-      rewrite(until(progressing(op, chunks), running.ended), check, nonce),
+      rewriteArchive(until(progressing(op, chunks), running.ended), check, nonce),
       CHUNK_BYTES,
     )) {
       if (running.over) break;
@@ -73,7 +73,7 @@ async function* progressing<T>(op: Operation, items: AsyncIterable<T>): AsyncGen
  * Checks every entry and rewrites it in the dialect that small tars read too. The
  * last entry is a marker: only a complete archive ends with it.
  */
-async function* rewrite(
+export async function* rewriteArchive(
   chunks: AsyncIterable<Uint8Array>,
   check: ArchiveCheck,
   nonce: string,
@@ -116,7 +116,6 @@ const REMOVE_TEMPORARY = `rm -rf "$t" 2>/dev/null || { chmod -R u+rwx "$t"; rm -
  *   move a directory that its owner may not write to: it is writable until then.
  */
 function unpackScript(path: ByteString, createParents: boolean, nonce: string): string {
-  const entries = '"./$1"/* "./$1"/.[!.]* "./$1"/..?*';
   return script(
     assign("p", path),
     createParents ? `[ -e "$p" ] || { parents "$p/."; }\n` : "",
@@ -127,20 +126,31 @@ function unpackScript(path: ByteString, createParents: boolean, nonce: string): 
     // Modes stay as they are: the archive contains every directory.
     `umask 0; tar -xpof - || give_up 1; umask 022\n`,
     `[ -f $t ] || give_up ${EXIT.incomplete}; . ./$t || give_up 1; rm $t\n`,
-    `clash() { for f in ${entries}; do [ -e "$f" ] || [ -L "$f" ] || continue; n=../\${f#./}\n`,
+    moveInto(".."),
+    `clash .; merge . || give_up 1; give_up 0\n`,
+  );
+}
+
+/**
+ * The functions `clash` and `merge`, which move the tree in the working directory into a target; `give_up CODE` is the
+ * caller's.
+ */
+export function moveInto(target: string): string {
+  const entries = '"./$1"/* "./$1"/.[!.]* "./$1"/..?*';
+  return [
+    `clash() { for f in ${entries}; do [ -e "$f" ] || [ -L "$f" ] || continue; n=${target}/\${f#./}\n`,
     `if [ -L "$n" ]; then [ -L "$f" ]\n`,
     `elif [ ! -e "$n" ]; then continue\n`,
     `elif [ -L "$f" ]; then false\n`,
     `elif [ -d "$f" ]; then [ -d "$n" ]\n`,
     `else [ -f "$n" ]; fi || { printf '\\n%s' "\${f#././}" >&2; give_up ${EXIT.kind}; }\n`,
     `[ -d "$f" ] && [ ! -L "$f" ] && clash "\${f#./}"; done; }\n`,
-    `merge() { find "./$1" -mindepth 1 -maxdepth 1 ! -type d -exec mv -ft "../$1" {} + || return\n`,
+    `merge() { find "./$1" -mindepth 1 -maxdepth 1 ! -type d -exec mv -ft "${target}/$1" {} + || return\n`,
     `for f in ${entries}; do [ -d "$f" ] && [ ! -L "$f" ] || continue; n=\${f#./} m=\n`,
     `[ -w "$f" ] && [ -x "$f" ] && [ -r "$f" ] || { m=$(stat -c %a "$f"); chmod u+rwx "$f"; }\n`,
-    `if [ -d "../$n" ]; then merge "$n" || return; else\n`,
-    `mv -T "$f" "../$n" || return; [ -z "$m" ] || chmod $m "../$n"; fi; done; }\n`,
-    `clash .; merge . || give_up 1; give_up 0\n`,
-  );
+    `if [ -d "${target}/$n" ]; then merge "$n" || return; else\n`,
+    `mv -T "$f" "${target}/$n" || return; [ -z "$m" ] || chmod $m "${target}/$n"; fi; done; }\n`,
+  ].join("");
 }
 
 function unpackError(path: ByteString, end: { readonly code: number; readonly stderr: string }): BerthError {

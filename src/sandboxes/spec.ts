@@ -180,7 +180,8 @@ export const HOST_MOUNTS: MountSources = {
 
 function hostMounts(spec: SandboxSpec): EngineMount[] {
   return spec.mounts.map(({ source, target, readOnly }, index) => {
-    if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
+    if (source.kind === "host")
+      return { kind: "host", hostPath: source.path, target, readOnly, giveToUser: false };
     throw new BerthError(
       "UNSUPPORTED",
       `spec.mounts[${index}].workspace_id: this server offers no workspaces.`,

@@ -238,6 +238,11 @@ export const EVENT_BODY_SCHEMA = `
   UPDATE run_events SET record = json_remove(json_set(record, '$.body', json_extract(record, '$.happening')), '$.happening');
 `;
 
+/** Which directory of its volume a workspace is, where workspaces are volumes. */
+export const WORKSPACE_TREES_SCHEMA = `
+  ALTER TABLE workspaces ADD COLUMN tree INTEGER NOT NULL DEFAULT 0;
+`;
+
 /** Every change of the schema since the first, oldest first: a database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -251,6 +256,7 @@ export const MIGRATIONS: readonly string[] = [
   RUN_LISTS_SCHEMA,
   EVENT_GAPS_SCHEMA,
   EVENT_BODY_SCHEMA,
+  WORKSPACE_TREES_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

@@ -9,6 +9,7 @@ import type { RequestedSpec } from "../sandboxes/spec.ts";
 import { mountsShared } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import { sharedOf, type WorkspaceName, type WorkspaceView } from "./workspace.ts";
 import type { Workspaces } from "./workspaces.ts";
@@ -17,6 +18,7 @@ import type { Workspaces } from "./workspaces.ts";
 export interface WorkspaceEnsurerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
+  readonly storage: WorkspaceStorage;
   readonly quota: WorkspaceQuota;
   readonly users: WorkspaceSandboxes;
   readonly sandboxes: SandboxManager;
@@ -108,9 +110,9 @@ export class WorkspaceEnsurer {
   }
 
   async #create(record: WorkspaceRecord, spec: SpecWithMounts, signal: AbortSignal): Promise<SandboxView> {
-    const { quota, users, sandboxes, store, clock } = this.#parts;
+    const { storage, quota, users, sandboxes, store, clock } = this.#parts;
     await quota.assertRoom(record, signal);
-    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
+    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
     const keeps = record.sandboxId !== "" && users.isFree(record);
     const sandboxId = keeps ? record.sandboxId : newId("sbx");
     // Recorded before it is made: a crash between the two leaves no sandbox that is not found.

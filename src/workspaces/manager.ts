@@ -3,10 +3,10 @@ import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
-import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceStore } from "./store.ts";
 import type { WorkspaceSweep } from "./sweep.ts";
 import {
@@ -21,7 +21,7 @@ import type { Workspaces } from "./workspaces.ts";
 export interface WorkspaceManagerParts {
   readonly workspaces: Workspaces;
   readonly store: WorkspaceStore;
-  readonly directories: WorkspaceDirectories;
+  readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
   /** Of files that are written into workspaces. */
   readonly names: TemporaryNames;
@@ -73,7 +73,8 @@ export class WorkspaceManager {
   async start(): Promise<void> {
     const { store, mounts, workspaces, quota, sweep, logger } = this.#parts;
     const records = store.all();
-    for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
+    if (this.#parts.storage.sharing)
+      for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
     const unfinished = records.filter(({ state }) => state !== "ACTIVE");
     await forEachConcurrently(unfinished, (record) =>
       workspaces
@@ -121,24 +122,26 @@ export class WorkspaceManager {
 
   /** A page of an owner's workspaces after the id `after`, in byte order of their ids; broken ones apart. */
   async list(owner: string, after: string, limit: number): Promise<WorkspacePage> {
-    const { store, directories, workspaces } = this.#parts;
+    const { store, storage, workspaces } = this.#parts;
     const records = store.page(owner, after, limit + 1);
     const page = records.slice(0, limit);
     const found: WorkspaceView[] = [];
     const broken: BrokenWorkspace[] = [];
-    for (const { workspaceId } of page) {
+    const problems = await storage.problemsOf(page);
+    for (const [index, { workspaceId }] of page.entries()) {
       const name = { owner, workspaceId };
-      const problem = await directories.problemOf(name);
+      // What was wrong may not be any more.
+      const problem = problems[index] && (await storage.problemOf(name));
       // It may be in the making, or have gone meanwhile.
       const state = store.find(name)?.state;
       const message = state === "DELETING" ? workspaces.deletionProblemOf(name) : problem;
       if (state === "ACTIVE" && message === undefined) found.push(workspaces.view(name));
       else if ((state === "ACTIVE" || state === "DELETING") && message !== undefined)
-        broken.push({ workspaceId, path: directories.pathOf(name), message });
+        broken.push({ workspaceId, path: storage.pathOf(name), message });
     }
     const next = records.length > limit ? page.at(-1)?.workspaceId : undefined;
     if (next === undefined) {
-      const strays = await directories.strays(owner, store.ids(owner), MAX_STRAYS);
+      const strays = await storage.strays(owner, store.ids(owner), MAX_STRAYS);
       broken.push(...strays.map((stray) => ({ workspaceId: "", ...stray })));
     }
     return { workspaces: found, broken, next };
@@ -178,9 +181,9 @@ export class WorkspaceManager {
 
   /** Streams the directory as a tar. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async *export(name: WorkspaceName, signal: AbortSignal): AsyncGenerator<Buffer> {
-    await this.#parts.workspaces.findWhole(name);
-    const { directories, names } = this.#parts;
-    yield* directories.export(name, (path) => names.hides(path), signal);
+    const record = await this.#parts.workspaces.findWhole(name);
+    const { storage, names } = this.#parts;
+    yield* storage.export(record, (path) => names.hides(path), signal);
   }
 
   /**
@@ -193,23 +196,23 @@ export class WorkspaceManager {
     chunks: AsyncIterable<Uint8Array>,
     options: { readonly replace: boolean; readonly signal: AbortSignal },
   ): Promise<Imported> {
-    const { workspaces, directories, mounts, quota } = this.#parts;
+    const { workspaces, storage, store, mounts, quota } = this.#parts;
     const { record } = await workspaces.locked(name, () => workspaces.make(name));
     if (options.replace) this.#assertUnused(name);
     else await quota.assertRoom(record, options.signal);
-    const staged = await directories.stage(record, chunks, options.signal);
+    const staged = await storage.stage(record, chunks, options.signal);
     try {
       return await workspaces.locked(name, async () => {
         throwIfAborted(options.signal);
-        await workspaces.findWhole(name);
+        const place = await workspaces.findWhole(name);
         if (options.replace) {
           await mounts.closed(name, async () => {
             this.#assertUnused(name);
-            await staged.replace();
+            await staged.replace(place, (tree) => store.setTree(name, tree));
           });
         } else {
           await quota.assertRoomFor(staged.sizeBytes, record, options.signal);
-          await staged.merge();
+          await staged.merge(place);
         }
         await quota.measure(name);
         const { entryCount, sizeBytes } = staged;

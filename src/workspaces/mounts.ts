@@ -3,7 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { EngineMount } from "../engine/port.ts";
 import type { SandboxSpec } from "../sandboxes/sandbox.ts";
 import type { MountSources } from "../sandboxes/spec.ts";
-import type { WorkspaceDirectories } from "./host/directories.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   sharedOf,
@@ -19,13 +19,13 @@ const SHARED_TARGET = "/shared";
 /** The mounts of sandboxes with workspaces: each one's directory, and the shared one of their owner. */
 export class WorkspaceMounts implements MountSources {
   readonly #store: WorkspaceStore;
-  readonly #directories: WorkspaceDirectories;
+  readonly #storage: WorkspaceStorage;
   readonly #clock: Clock;
   readonly #closed = new Set<string>();
 
-  constructor(store: WorkspaceStore, directories: WorkspaceDirectories, clock: Clock) {
+  constructor(store: WorkspaceStore, storage: WorkspaceStorage, clock: Clock) {
     this.#store = store;
-    this.#directories = directories;
+    this.#storage = storage;
     this.#clock = clock;
   }
 
@@ -45,17 +45,21 @@ export class WorkspaceMounts implements MountSources {
   async resolve(owner: string, spec: SandboxSpec): Promise<EngineMount[]> {
     this.check(owner, spec);
     for (const name of workspacesOf(owner, spec)) {
-      const problem = await this.#directories.problemOf(name);
+      const problem = await this.#storage.problemOf(name);
       if (problem !== undefined) throw workspaceBroken(name, problem);
     }
     const mounts = spec.mounts.map(({ source, target, readOnly }): EngineMount => {
-      if (source.kind === "host") return { hostPath: source.path, target, readOnly, giveToUser: false };
-      const hostPath = this.#directories.pathOf({ owner, workspaceId: source.workspaceId });
-      return { hostPath, target, readOnly, giveToUser: !readOnly, own: true };
+      if (source.kind === "host")
+        return { kind: "host", hostPath: source.path, target, readOnly, giveToUser: false };
+      const name = { owner, workspaceId: source.workspaceId };
+      const record = this.#store.find(name);
+      if (record === undefined) throw workspaceNotFound(name);
+      return this.#storage.mountOf(record, { target, readOnly, giveToUser: !readOnly });
     });
-    if (!mountsShared(spec)) return mounts;
-    const hostPath = await this.sharedPathOf(owner);
-    return [...mounts, { hostPath, target: SHARED_TARGET, readOnly: false, giveToUser: false, own: true }];
+    if (!this.#storage.sharing || !mountsShared(spec)) return mounts;
+    const shared = await this.makeShared(owner);
+    const at = { target: SHARED_TARGET, readOnly: false, giveToUser: false };
+    return [...mounts, this.#storage.mountOf(shared, at)];
   }
 
   /** Lets no further sandbox mount the workspace while `work` runs. */
@@ -69,9 +73,11 @@ export class WorkspaceMounts implements MountSources {
     }
   }
 
-  /** Absolute path of an owner's shared directory, which is made where there is none. @throws `WORKSPACE_BROKEN`. */
-  async sharedPathOf(owner: string): Promise<string> {
-    return this.#directories.sharedPathOf(this.recordShared(owner));
+  /** Makes what an owner's sandboxes share where there is none. @throws `WORKSPACE_BROKEN`. */
+  async makeShared(owner: string): Promise<WorkspaceRecord> {
+    const record = this.recordShared(owner);
+    await this.#storage.makeShared(record);
+    return record;
   }
 
   /** The record of an owner's shared directory, which is added where there is none. */
@@ -81,7 +87,7 @@ export class WorkspaceMounts implements MountSources {
   }
 }
 
-/** Whether the shared directory appears in a sandbox. */
+/** Whether the shared directory appears in a sandbox, where sandboxes have one. */
 export function mountsShared({ mounts }: Pick<SandboxSpec, "mounts">): boolean {
   return (
     mounts.some(({ source }) => source.kind === "workspace") &&

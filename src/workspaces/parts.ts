@@ -1,8 +1,10 @@
 import path from "node:path";
 import type { Clock } from "../base/clock.ts";
 import type { Finding } from "../base/diagnosis.ts";
+import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { exposureAt, exposureFindings } from "../base/private-directory.ts";
+import type { EngineVolumes } from "../engine/port.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
@@ -16,8 +18,10 @@ import { WorkspaceManager } from "./manager.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import { WorkspaceQuota } from "./quota.ts";
 import { WorkspaceSandboxes } from "./sandboxes.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceStore } from "./store.ts";
 import { WorkspaceSweep } from "./sweep.ts";
+import { VolumeStorage } from "./volumes/storage.ts";
 import { Workspaces } from "./workspaces.ts";
 
 /** Settings of workspaces. */
@@ -38,6 +42,15 @@ export interface WorkspaceSettings {
 interface ServiceSettings {
   readonly dataDir: string;
   readonly defaults: { readonly workingDir: string };
+}
+
+/** What {@link workspaceStorage} needs beside the settings. */
+interface StorageParts {
+  /** Of the engine; undefined: it mounts directories of the host. */
+  readonly volumes: EngineVolumes | undefined;
+  readonly names: TemporaryNames;
+  readonly instance: string;
+  readonly logger: Logger;
 }
 
 type Roots = Pick<WorkspaceSettings, "workspacesRoot" | "sharedRoot"> & Pick<ServiceSettings, "dataDir">;
@@ -64,9 +77,25 @@ export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]
   ];
 }
 
-/** The directories of workspaces; `prepare()` them before the first call. */
-export function workspaceDirectories(settings: Roots & Quotas, logger: Logger): WorkspaceDirectories {
+/**
+ * Where workspaces are kept: volumes where the engine has them, else directories of the host. `prepare()` it before the
+ * first call.
+ * @throws `INVALID_ARGUMENT` for options that the engine's volumes do not take.
+ */
+export function workspaceStorage(
+  settings: Roots & Quotas,
+  { volumes, names, instance, logger }: StorageParts,
+): WorkspaceStorage {
   const { workspaceQuotaBytes: quotaBytes, sharedQuotaBytes } = settings;
+  if (volumes !== undefined) {
+    if ((quotaBytes ?? sharedQuotaBytes) !== undefined) {
+      throw new BerthError(
+        "INVALID_ARGUMENT",
+        "--workspace-quota and --shared-quota bound directories of the service's machine. Where workspaces are volumes, leave them out: --workspace-volume-size bounds each.",
+      );
+    }
+    return new VolumeStorage({ volumes, names, instance, logger });
+  }
   return new WorkspaceDirectories({ ...rootsOf(settings), quotaBytes, sharedQuotaBytes }, logger);
 }
 
@@ -75,7 +104,7 @@ export function createWorkspaces(
   settings: Pick<WorkspaceSettings, "dockerRequired"> & Pick<ServiceSettings, "defaults">,
   parts: {
     readonly store: WorkspaceStore;
-    readonly directories: WorkspaceDirectories;
+    readonly storage: WorkspaceStorage;
     readonly mounts: WorkspaceMounts;
     readonly names: TemporaryNames;
     readonly sandboxes: SandboxManager;

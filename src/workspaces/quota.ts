@@ -3,8 +3,8 @@ import { untilAborted } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
-import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   isOverQuota,
@@ -13,6 +13,7 @@ import {
   sharedOf,
   type WorkspaceName,
   workspaceKey,
+  workspaceNotFound,
 } from "./workspace.ts";
 
 /** The use of a quota. */
@@ -35,7 +36,7 @@ const REST_FACTOR = 9;
  */
 export class WorkspaceQuota {
   readonly #store: WorkspaceStore;
-  readonly #directories: WorkspaceDirectories;
+  readonly #storage: WorkspaceStorage;
   readonly #users: WorkspaceSandboxes;
   readonly #quotas: TenantQuotas;
   readonly #logger: Logger;
@@ -50,13 +51,13 @@ export class WorkspaceQuota {
 
   constructor(parts: {
     readonly store: WorkspaceStore;
-    readonly directories: WorkspaceDirectories;
+    readonly storage: WorkspaceStorage;
     readonly users: WorkspaceSandboxes;
     readonly quotas: TenantQuotas;
     readonly logger: Logger;
   }) {
     this.#store = parts.store;
-    this.#directories = parts.directories;
+    this.#storage = parts.storage;
     this.#users = parts.users;
     this.#quotas = parts.quotas;
     this.#logger = parts.logger;
@@ -64,7 +65,7 @@ export class WorkspaceQuota {
 
   /** Starts the watch. */
   start(roundMs = ROUND_MS): void {
-    this.#watching = this.#watch(roundMs);
+    if (this.#storage.measuresOften) this.#watching = this.#watch(roundMs);
   }
 
   /** Ends the watch. */
@@ -79,7 +80,7 @@ export class WorkspaceQuota {
     let over = 0;
     for (const [owner, bytes] of this.#shared) {
       sizeBytes += bytes;
-      if (isOverQuota({ sizeBytes: bytes, ...this.#directories.quotaOf(sharedOf(owner)) })) over++;
+      if (isOverQuota({ sizeBytes: bytes, ...this.#storage.quotaOf(sharedOf(owner)) })) over++;
     }
     return { sizeBytes, over };
   }
@@ -93,7 +94,7 @@ export class WorkspaceQuota {
     { measure, signal }: { readonly measure: boolean; readonly signal: AbortSignal },
   ): Promise<QuotaUsage | undefined> {
     const name = sharedOf(owner);
-    const { quotaBytes, quotaEnforcement } = this.#directories.quotaOf(name);
+    const { quotaBytes, quotaEnforcement } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return undefined;
     const known = this.#store.find(name);
     const sizeBytes = measure && known ? await this.measure(name, signal) : known?.sizeBytes;
@@ -102,7 +103,9 @@ export class WorkspaceQuota {
 
   /** Measures a directory and records its size. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    const sizeBytes = await this.#directories.measure(name, signal);
+    const place = this.#store.find(name);
+    if (place === undefined) throw workspaceNotFound(name);
+    const sizeBytes = await this.#storage.measure(place, signal);
     this.#store.setSize(name, sizeBytes);
     if (isShared(name)) this.#shared.set(name.owner, sizeBytes);
     this.#report(name, sizeBytes);
@@ -121,7 +124,7 @@ export class WorkspaceQuota {
    */
   async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
     await this.#assertOwnerRoom(name.owner, 0, signal);
-    const { quotaBytes } = this.#directories.quotaOf(name);
+    const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const known = this.#store.find(name)?.sizeBytes ?? 0;
     if (known <= quotaBytes) return;
@@ -132,7 +135,7 @@ export class WorkspaceQuota {
   /** Refuses an addition of `bytes` that would pass the quota, or the tenant's. @throws `NO_SPACE`, `TENANT_QUOTA` */
   async assertRoomFor(bytes: number, name: WorkspaceName, signal?: AbortSignal): Promise<void> {
     await this.#assertOwnerRoom(name.owner, bytes, signal);
-    const { quotaBytes } = this.#directories.quotaOf(name);
+    const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const sizeBytes = (await this.measure(name, signal)) + bytes;
     if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
@@ -158,7 +161,7 @@ export class WorkspaceQuota {
   }
 
   #report(name: WorkspaceName, sizeBytes: number): void {
-    const { quotaBytes, quotaEnforcement } = this.#directories.quotaOf(name);
+    const { quotaBytes, quotaEnforcement } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const kind = isShared(name) ? "SHARED" : "WORKSPACE";
     const key = workspaceKey(name);
@@ -203,9 +206,9 @@ export class WorkspaceQuota {
   *#watched(): Generator<WorkspaceRecord> {
     for (const owner of this.#store.owners()) {
       const ofTenant = this.#quotas.quotaOf(owner).workspaceBytes !== undefined;
-      if (!ofTenant && !this.#directories.hasQuotas) continue;
+      if (!ofTenant && !this.#storage.hasQuotas) continue;
       for (const record of this.#store.ofOwner(owner)) {
-        if (ofTenant || this.#directories.quotaOf(record).quotaBytes !== undefined) yield record;
+        if (ofTenant || this.#storage.quotaOf(record).quotaBytes !== undefined) yield record;
       }
     }
   }

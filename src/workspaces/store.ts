@@ -5,6 +5,8 @@ import type { WorkspaceName } from "./workspace.ts";
 export interface WorkspaceRecord extends WorkspaceName {
   /** A small number that no other workspace ever had: its project in the file system's quota. */
   readonly number: number;
+  /** Which of the directories of its volume counts. */
+  readonly tree: number;
   /**
    * CREATING: its directory may not be there yet. DELETING: it will go whatever
    * happens; its references are gone already.
@@ -29,6 +31,7 @@ export interface WorkspaceDeletion {
 
 interface Row {
   readonly number: number;
+  readonly tree: number;
   readonly owner: string;
   readonly workspace_id: string;
   readonly state: string;
@@ -38,7 +41,8 @@ interface Row {
   readonly update_time_ms: number;
 }
 
-const COLUMNS = "number, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
+const COLUMNS =
+  "number, tree, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
 const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id = ?)";
 
 /**
@@ -128,6 +132,11 @@ export class WorkspaceStore {
 
   setSize(name: WorkspaceName, sizeBytes: number): void {
     this.#update(name, "size_bytes = ?", sizeBytes);
+  }
+
+  /** From now on another directory of its volume counts. */
+  setTree(name: WorkspaceName, tree: number): void {
+    this.#update(name, "tree = ?", tree);
   }
 
   /** Deletes it and its references. */
@@ -269,6 +278,7 @@ export class WorkspaceStore {
 function toRecord(row: Row): WorkspaceRecord {
   return {
     number: row.number,
+    tree: row.tree,
     owner: row.owner,
     workspaceId: row.workspace_id,
     state: row.state as WorkspaceRecord["state"],

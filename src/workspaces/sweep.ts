@@ -1,15 +1,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "../base/logger.ts";
-import type { WorkspaceDirectories } from "./host/directories.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceStore } from "./store.ts";
-import { isShared } from "./workspace.ts";
 
 /** After each directory the sweep rests this many times as long as it took. */
 const REST_FACTOR = 9;
 
 interface WorkspaceSweepParts {
   readonly store: WorkspaceStore;
-  readonly directories: WorkspaceDirectories;
+  readonly storage: WorkspaceStorage;
   /** Whether the name of a file says that an earlier run of the service made it. */
   readonly isLeftBehind: (name: string) => boolean;
   readonly logger: Logger;
@@ -40,19 +39,19 @@ export class WorkspaceSweep {
   }
 
   async #sweep(): Promise<void> {
-    const { store, directories, isLeftBehind, logger } = this.#parts;
+    const { store, storage, isLeftBehind, logger } = this.#parts;
     const { signal } = this.#stop;
     for (const record of store.all()) {
       if (signal.aborted) return;
       if (record.state !== "ACTIVE") continue;
       const begin = performance.now();
-      let directory: string | undefined;
+      const { owner, workspaceId } = record;
       try {
-        directory = isShared(record) ? await directories.sharedPathOf(record) : directories.pathOf(record);
-        const count = await directories.sweep(directory, isLeftBehind, signal);
-        if (count > 0) logger.info({ directory, count }, "removed temporary files of an earlier run");
+        const count = await storage.sweep(record, isLeftBehind, signal);
+        if (count > 0)
+          logger.info({ owner, workspaceId, count }, "removed temporary files of an earlier run");
       } catch (error) {
-        if (!signal.aborted) logger.debug({ directory, err: error }, "a directory was not swept");
+        if (!signal.aborted) logger.debug({ owner, workspaceId, err: error }, "a workspace was not swept");
       }
       const restMs = (performance.now() - begin) * REST_FACTOR;
       await sleep(restMs, undefined, { signal, ref: false }).catch(() => {});

@@ -25,6 +25,8 @@ export function isShared({ workspaceId }: WorkspaceName): boolean {
 export interface WorkspacePlace extends WorkspaceName {
   /** Of its `WorkspaceRecord`. */
   readonly number: number;
+  /** Of its `WorkspaceRecord`. */
+  readonly tree: number;
 }
 
 /** How a quota is enforced. */
@@ -39,7 +41,7 @@ export interface Quota {
 
 /** A workspace as it was at one moment: what clients see. Times are wall milliseconds. */
 export interface WorkspaceView extends WorkspaceName, Quota {
-  /** Absolute path of its directory on the server's machine. */
+  /** Absolute path of its directory on the server's machine, or its claim: the namespace and the name. */
   readonly path: string;
   /** In byte order. */
   readonly traceRefs: readonly string[];
@@ -49,6 +51,8 @@ export interface WorkspaceView extends WorkspaceName, Quota {
   readonly sizeBytes: number | undefined;
   readonly createTimeMs: number;
   readonly updateTimeMs: number;
+  /** Whether sandboxes with it have what the owner's sandboxes share. */
+  readonly hasShared: boolean;
 }
 
 /** Whether a workspace took more than its quota when it was measured last. */

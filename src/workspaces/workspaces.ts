@@ -1,9 +1,9 @@
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import { KeyedLock } from "../base/keyed-lock.ts";
-import type { WorkspaceDirectories } from "./host/directories.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
+import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
 import {
   type WorkspaceName,
@@ -19,7 +19,7 @@ const KEEP_DELETIONS_MS = 24 * 3600 * 1000;
 /** What {@link Workspaces} is built of. */
 export interface WorkspacesParts {
   readonly store: WorkspaceStore;
-  readonly directories: WorkspaceDirectories;
+  readonly storage: WorkspaceStorage;
   readonly mounts: WorkspaceMounts;
   readonly users: WorkspaceSandboxes;
   readonly clock: Clock;
@@ -66,14 +66,14 @@ export class Workspaces {
   /** One whose directory is as it should be. @throws `WORKSPACE_NOT_FOUND`, `WORKSPACE_BROKEN`. */
   async findWhole(name: WorkspaceName): Promise<WorkspaceRecord> {
     const record = this.find(name);
-    const problem = await this.#parts.directories.problemOf(name);
+    const problem = await this.#parts.storage.problemOf(name);
     if (problem !== undefined) throw workspaceBroken(name, problem);
     return record;
   }
 
   /** Makes it where there is none. Under its lock. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
-    const { store, directories, mounts, clock } = this.#parts;
+    const { store, storage, mounts, clock } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return { record: await this.findWhole(name), created: false };
     if (known?.state === "DELETING") {
@@ -82,9 +82,9 @@ export class Workspaces {
     }
     const record = known ?? store.insert(name, "CREATING", clock.wallMs());
     try {
-      await mounts.sharedPathOf(name.owner);
+      if (storage.sharing) await mounts.makeShared(name.owner);
       // Recorded before it is made: a directory without a record is not Berth's.
-      await directories.make(record, { mayExist: known !== undefined });
+      await storage.make(record, { mayExist: known !== undefined });
     } catch (error) {
       if (known === undefined) store.remove(name);
       throw error;
@@ -95,18 +95,19 @@ export class Workspaces {
 
   /** What clients see of it now. */
   view(name: WorkspaceName): WorkspaceView {
-    const { store, directories, users } = this.#parts;
+    const { store, storage, users } = this.#parts;
     const record = this.find(name);
     return {
       owner: record.owner,
       workspaceId: record.workspaceId,
-      path: directories.pathOf(record),
+      path: storage.pathOf(record),
       traceRefs: store.refs(record),
       sandboxId: users.current(record)?.sandboxId ?? "",
       sizeBytes: record.sizeBytes,
       createTimeMs: record.createTimeMs,
       updateTimeMs: record.updateTimeMs,
-      ...directories.quotaOf(record),
+      hasShared: storage.sharing,
+      ...storage.quotaOf(record),
     };
   }
 
@@ -126,11 +127,11 @@ export class Workspaces {
 
   /** Continues a deletion that has started. Under its lock. */
   async finishDeletion(record: WorkspaceRecord, graceMs: number | undefined): Promise<void> {
-    const { store, directories, users } = this.#parts;
+    const { store, storage, users } = this.#parts;
     const key = workspaceKey(record);
     try {
       await users.removeUsers(record, graceMs);
-      await directories.discard(record);
+      await storage.discard(record);
     } catch (error) {
       const problem = error instanceof BerthError ? error.message : "see the server's log.";
       this.#failedDeletions.set(key, `its deletion failed: ${problem} Clean it up again.`);

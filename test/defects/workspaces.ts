@@ -153,8 +153,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       {
         file: "src/workspaces/workspaces.ts",
         from: `      await users.removeUsers(record, graceMs);
-      await directories.discard(record);`,
-        to: `      await directories.discard(record);
+      await storage.discard(record);`,
+        to: `      await storage.discard(record);
       await users.removeUsers(record, graceMs);`,
       },
     ],
@@ -242,7 +242,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/ensure.ts",
-        from: "    if (mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
+        from: "    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
         to: "",
       },
     ],

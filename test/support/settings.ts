@@ -34,6 +34,9 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     podTemplate: undefined,
     // That of the tests enforces nothing.
     networkPolicy: "open",
+    workspaceVolumeBytes: 64 * MIB,
+    storageClass: undefined,
+    volumeAccessMode: "ReadWriteOnce",
     dockerRequired: false,
     workspacesRoot: undefined,
     sharedRoot: undefined,

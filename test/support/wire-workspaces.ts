@@ -14,6 +14,7 @@ export interface Workspace {
   readonly quota_bytes: number;
   readonly quota_enforcement: string;
   readonly over_quota: boolean;
+  readonly has_shared: boolean;
 }
 
 export interface BrokenWorkspace {

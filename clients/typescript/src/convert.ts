@@ -256,7 +256,8 @@ export function processInfo(message: Process | undefined): ProcessInfo {
 
 export function workspaceInfo(message: Workspace | undefined): WorkspaceInfo {
   const workspace = present(message);
-  const { workspaceId, path, traceRefs, refCount, sandboxId, sizeBytes, owner, overQuota } = workspace;
+  const { workspaceId, path, traceRefs, refCount, sandboxId, sizeBytes, owner, overQuota, hasShared } =
+    workspace;
   return {
     workspaceId,
     path,
@@ -269,5 +270,6 @@ export function workspaceInfo(message: Workspace | undefined): WorkspaceInfo {
     owner,
     quota: Number(workspace.quotaBytes),
     overQuota,
+    hasShared,
   };
 }

@@ -235,6 +235,8 @@ export interface WorkspaceInfo {
   /** Most bytes that its files may take. 0: no bound. */
   readonly quota: number;
   readonly overQuota: boolean;
+  /** Whether its sandboxes have `/shared`. */
+  readonly hasShared: boolean;
 }
 
 /** All workspaces, in byte order of their ids, and beside them what cannot be used as it is. */

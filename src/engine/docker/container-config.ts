@@ -1,7 +1,7 @@
 import type { ContainerCreateOptions, MountSettings } from "dockerode";
 import {
-  type EngineMount,
   type EngineSandboxSpec,
+  type HostMount,
   type IsolationLevel,
   type Resources,
   readIsolation,
@@ -22,7 +22,7 @@ interface ContainerFacts {
   /** The environment of the image, as `NAME=value`. */
   readonly imageEnv: readonly string[];
   /** The spec's mounts with checked sources. */
-  readonly mounts: readonly EngineMount[];
+  readonly mounts: readonly HostMount[];
   /** An empty directory, a shared mount, which makes the container's root a slave of the overlay that the host sees (docs/warm-pool.md). */
   readonly inert?: string | undefined;
   /** The directory of its named pipes; undefined where it has none. */
@@ -120,11 +120,11 @@ function inertMount(source: string): MountSettings {
 }
 
 /** Read-only: its pipes can still be written to. */
-function pipesMount(hostPath: string): EngineMount {
-  return { hostPath, target: PIPES_TARGET, readOnly: true, giveToUser: false };
+function pipesMount(hostPath: string): HostMount {
+  return { kind: "host", hostPath, target: PIPES_TARGET, readOnly: true, giveToUser: false };
 }
 
-function bindMount(mount: EngineMount): MountSettings {
+function bindMount(mount: HostMount): MountSettings {
   return {
     Type: "bind",
     Source: mount.hostPath,

@@ -18,6 +18,7 @@ import type {
   EngineSandboxSpec,
   EngineUsage,
   EnsureImageOptions,
+  HostMount,
   IsolationLevel,
   LeftProcess,
   NetworkMode,
@@ -391,7 +392,7 @@ export class DockerEngine implements Engine {
     );
   }
 
-  async #checkMounts(mounts: readonly EngineMount[]): Promise<readonly EngineMount[]> {
+  async #checkMounts(mounts: readonly EngineMount[]): Promise<readonly HostMount[]> {
     if (mounts.length === 0) return [];
     const { socketPath } = this.#daemon;
     if (socketPath !== undefined)

@@ -16,7 +16,7 @@ import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
 import { O_PATH } from "../mounts.ts";
 import { isAlive } from "../outside/host-process.ts";
-import type { EngineMount } from "../port.ts";
+import type { HostMount } from "../port.ts";
 
 /** Holds a directory for each stage, named after its process's pid. */
 const STAGE_ROOT = "/run/berth/mounts";
@@ -26,7 +26,7 @@ const INERT = "inert";
 
 /** Mounts whose sources stay what they were when checked, until they are released. */
 interface StagedMounts {
-  readonly mounts: readonly EngineMount[];
+  readonly mounts: readonly HostMount[];
   /** Call this once the container runs, or never will. Idempotent. */
   release(): Promise<void>;
 }
@@ -45,11 +45,11 @@ export class MountStage {
   #inert: Promise<string | undefined> | undefined;
   #count = 0;
 
-  async stage(mounts: readonly EngineMount[]): Promise<StagedMounts> {
+  async stage(mounts: readonly HostMount[]): Promise<StagedMounts> {
     if (mounts.length > 0) this.#dir ??= prepare();
     const dir = await this.#dir;
     if (dir === undefined || mounts.length === 0) return { mounts, release: async () => {} };
-    const staged: EngineMount[] = [];
+    const staged: HostMount[] = [];
     const release = async () => {
       for (const { hostPath } of staged.splice(0)) await unbind(hostPath);
     };
@@ -228,7 +228,7 @@ export function lateTarget(info: ContainerInspectInfo, owner: string): LateTarge
  */
 export async function mountLate(
   target: LateTarget,
-  mounts: readonly EngineMount[],
+  mounts: readonly HostMount[],
   stage: string,
 ): Promise<void> {
   for (const [index, mount] of mounts.entries()) {
@@ -292,7 +292,7 @@ function openDirectory(directory: string): Promise<FileHandle> {
 }
 
 /** Fails unless the mounts have appeared in the container, which is up to the kernel and Docker. */
-async function assertInside(pid: number, mounts: readonly EngineMount[]): Promise<void> {
+async function assertInside(pid: number, mounts: readonly HostMount[]): Promise<void> {
   const lines = (await readFile(`/proc/${pid}/mountinfo`, "utf8")).split("\n");
   const points = new Set(lines.map((line) => line.split(" ")[4]));
   if (mounts.some(({ target }) => !points.has(escaped(target)))) throw unsupported();

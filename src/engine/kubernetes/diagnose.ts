@@ -1,4 +1,4 @@
-import type { V1SelfSubjectAccessReview } from "@kubernetes/client-node";
+import type { V1SelfSubjectAccessReview, V1StorageClassList } from "@kubernetes/client-node";
 import { forEachConcurrently } from "../../base/async.ts";
 import type { Finding } from "../../base/diagnosis.ts";
 import { BerthError } from "../../base/errors.ts";
@@ -29,6 +29,12 @@ const RIGHTS: readonly Right[] = [
     without: "errors do not say why a pod does not start",
   },
   { group: "", resource: "pods/resize", verbs: ["patch"], without: "limits of sandboxes cannot change" },
+  {
+    group: "",
+    resource: "persistentvolumeclaims",
+    verbs: ["create", "get", "list", "watch", "delete"],
+    without: "there are no workspaces",
+  },
 ];
 
 /**
@@ -62,6 +68,8 @@ export async function diagnoseKubernetes(
     findings.push(networkPolicy(options));
     if (options.runtimeClass !== undefined)
       findings.push(await diagnoseRuntimeClass(api, options.runtimeClass));
+    if (options.volumes !== undefined)
+      findings.push(await diagnoseStorageClass(api, options.volumes.storageClass));
     findings.push(await diagnosePod(engine, api, image));
     return findings;
   } catch (error) {
@@ -145,6 +153,46 @@ async function diagnoseRuntimeClass(api: Api, name: string): Promise<Finding> {
     const fix = `kubectl apply --filename=- <<'END'\napiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: ${name}}\nhandler: ${name}\nEND`;
     return { subject, status: "missing", found: `the cluster has no runtime class ${name}`, fix };
   }
+}
+
+const IS_DEFAULT = "storageclass.kubernetes.io/is-default-class";
+
+/** Whether workspaces have a storage class: the one of the options, or the cluster's default. */
+async function diagnoseStorageClass(api: Api, wanted: string | undefined): Promise<Finding> {
+  const subject = "storage class";
+  const without = "so there are no workspaces";
+  let classes: V1StorageClassList["items"];
+  try {
+    const path = "apis/storage.k8s.io/v1/storageclasses";
+    const list = await api.call<V1StorageClassList>("GET", path, "looking for storage classes", {
+      timeoutMs: CALL_TIMEOUT_MS,
+    });
+    classes = list.items;
+  } catch (error) {
+    if (!isRefusal(error, 403)) throw error;
+    const found = `${wanted ?? "the cluster's default"}; the service may not look whether there is one: kubectl get storageclass`;
+    return { subject, status: "ok", found };
+  }
+  const names = classes.map(({ metadata }) => metadata?.name ?? "");
+  const isDefault = classes.filter(({ metadata }) => metadata?.annotations?.[IS_DEFAULT] === "true");
+  const standard = isDefault.map(({ metadata }) => metadata?.name).join(", ");
+  if (wanted !== undefined && names.includes(wanted))
+    return { subject, status: "ok", found: `${wanted}; the cluster's default: ${standard || "none"}` };
+  if (wanted === undefined && standard !== "")
+    return { subject, status: "ok", found: `${standard}, the cluster's default` };
+  const [first] = names;
+  if (first === undefined) {
+    const fix =
+      "Install a provisioner with a storage class: https://kubernetes.io/docs/concepts/storage/storage-classes/";
+    return { subject, status: "limited", found: `the cluster has none, ${without}`, fix };
+  }
+  const found = wanted === undefined ? "none is the cluster's default" : `the cluster has no class ${wanted}`;
+  return {
+    subject,
+    status: "limited",
+    found: `${found}, ${without}. It has ${names.join(", ")}`,
+    fix: `berth serve --storage-class ${first}   # or: kubectl patch storageclass ${first} --patch '{"metadata":{"annotations":{"${IS_DEFAULT}":"true"}}}'`,
+  };
 }
 
 /** How long a probe may take: a first pull takes minutes, which a doctor does not wait for. */

@@ -23,6 +23,7 @@ import type {
   SpawnRequest,
 } from "../port.ts";
 import { Api, type ApiOptions } from "./api.ts";
+import { Claims } from "./claims.ts";
 import { isRefusal, refusalOf } from "./errors.ts";
 import { watchEvents } from "./events.ts";
 import type { ExecStatus } from "./exec-socket.ts";
@@ -46,6 +47,7 @@ import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { passesShells, USAGE_COMMAND } from "./scripts.ts";
 import { setUp, untilStarted } from "./start.ts";
+import type { ClaimOptions } from "./volumes.ts";
 import { PodWarnings } from "./warnings.ts";
 
 /** Options of a {@link KubernetesEngine}. */
@@ -60,6 +62,8 @@ export interface KubernetesEngineOptions extends ApiOptions, PodOptions {
   readonly holder?: string;
   /** How long a sandbox may take to start, the pull of its image included. Default 2 minutes. */
   readonly startTimeoutMs?: number;
+  /** How claims are made that sandboxes mount. Default: sandboxes have none. */
+  readonly volumes?: ClaimOptions | undefined;
 }
 
 const START_TIMEOUT_MS = 120_000;
@@ -78,6 +82,7 @@ const POD_END_MS = 4_000;
 export class KubernetesEngine implements Engine {
   readonly name = "kubernetes";
   readonly undumpable = undefined;
+  readonly volumes: Claims | undefined;
   readonly #options: KubernetesEngineOptions;
   readonly #api: Api;
   readonly #pods: Pods;
@@ -100,6 +105,15 @@ export class KubernetesEngine implements Engine {
       ...{ api, pods: this.#pods, warnings: this.#warnings, facts: this.#facts("", this.#isolation) },
       remove: (name) => this.#removeNamed(name),
     });
+    const { volumes, logger, startTimeoutMs = START_TIMEOUT_MS } = options;
+    this.volumes =
+      volumes &&
+      new Claims({
+        ...{ api, logger, startTimeoutMs, pods: this.#pods, warnings: this.#warnings },
+        ...{ options: volumes, facts: this.#facts("", this.#isolation) },
+        remove: (name) => this.#removeNamed(name),
+        assertHeld: () => this.#lease?.assertHeld(),
+      });
   }
 
   /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used, or an instance that another service has. */
@@ -144,14 +158,14 @@ export class KubernetesEngine implements Engine {
       const { startTimeoutMs = START_TIMEOUT_MS } = this.#options;
       const pod = await untilStarted({ ...parts, timeoutMs: startTimeoutMs }, name, spec.image);
       const settings = { ...parts, timeoutMs: SETUP_TIMEOUT_MS };
-      await this.#setUps.run(() => setUp(settings, name, spec.workingDir, user), signal);
+      await this.#setUps.run(() => setUp(settings, name, spec.workingDir, user, spec.mounts), signal);
       throwIfAborted(signal);
       return describePod(pod);
     } catch (error) {
       if (!(refusalOf(await making.then(undefined, (made: unknown) => made)) !== undefined)) {
         await within(this.#removeNamed(name), CLEAN_UP_MS);
       }
-      throw error;
+      throw (await this.volumes?.explain(error, spec.mounts)) ?? error;
     }
   }
 

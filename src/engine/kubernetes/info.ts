@@ -92,8 +92,8 @@ export function requireCapabilities(spec: EngineSandboxSpec, networkPolicy: Netw
       "limit disk space: Kubernetes would end the whole sandbox instead. Leave disk_bytes unset.",
     );
   }
-  if (spec.mounts.length > 0)
-    refuse("mounts", "mount directories of the service's machine: nodes do not have them.");
+  if (spec.mounts.some(({ kind }) => kind === "host"))
+    refuse("mounts", "mount directories of the service's machine: nodes do not have them. Use a workspace.");
   if (spec.network === "EGRESS" && networkPolicy !== "enforced") {
     refuse(
       "egress",

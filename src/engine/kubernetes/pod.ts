@@ -16,6 +16,7 @@ import {
 } from "../port.ts";
 import { disruptionOf } from "./disruption.ts";
 import { RUN_DIR } from "./scripts.ts";
+import { addClaims, type ClaimOptions, volumeMountsOf } from "./volumes.ts";
 
 /** The container of a sandbox's pod; a template may add others. */
 export const CONTAINER = "main";
@@ -63,6 +64,8 @@ export interface PodFacts extends PodOptions {
   /** The default user of commands; empty: root. */
   readonly user: string;
   readonly isolation: IsolationLevel;
+  /** Default: there are none. */
+  readonly volumes?: ClaimOptions | undefined;
 }
 
 /** The value that stands for an instance in labels, which take fewer characters than an instance has. */
@@ -101,12 +104,34 @@ export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFact
     [ANNOTATION.user]: facts.user,
     [ANNOTATION.isolation]: facts.isolation,
   };
-  // The scripts and the program by which processes start. In memory: a node's disk may be full.
-  const own = { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
-  podSpec.volumes = [...(podSpec.volumes ?? []), own];
+  podSpec.volumes = [...(podSpec.volumes ?? []), SCRIPTS];
+  addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce");
   if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
   return pod;
 }
+
+/** A pod in which the service works by itself, whatever the role says: as root, without a network. */
+export function workPod(name: string, role: string, image: string, facts: PodFacts): V1Pod {
+  const pod = berthPod(name, role, facts, {
+    name: CONTAINER,
+    image,
+    command: ["/bin/sh", "-c", literal(MAIN)],
+    stdin: true,
+    securityContext: { ...HARDENED, runAsUser: 0, runAsGroup: 0 },
+    resources: { requests: { cpu: "50m", memory: "64Mi" }, limits: { cpu: "1", memory: "512Mi" } },
+    volumeMounts: [{ name: "berth", mountPath: RUN_DIR }],
+  });
+  const { metadata, spec } = pod as Required<V1Pod>;
+  metadata.labels = { ...metadata.labels, [NETWORK_LABEL]: "none" };
+  spec.volumes = [...(spec.volumes ?? []), SCRIPTS];
+  // Nobody else ends it where the service never comes back.
+  spec.activeDeadlineSeconds = WORK_SECONDS;
+  return pod;
+}
+
+/** The scripts and the program by which processes start. In memory: a node's disk may be full. */
+const SCRIPTS = { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
+const WORK_SECONDS = 12 * 3600;
 
 /** A pod that runs an image's own user once, and says in its end who that is. */
 export function probePod(name: string, image: string, command: readonly string[], facts: PodFacts): V1Pod {

@@ -1,4 +1,5 @@
 import { quote } from "../../base/shell-quote.ts";
+import type { EngineMount } from "../port.ts";
 import { userEntry } from "../user-entry.ts";
 import { LOOK_UP_USER } from "../user-lookup.ts";
 
@@ -199,11 +200,12 @@ export const SETUP_MARKERS = {
   ready: "berth-ready",
   unknownUser: "berth-unknown-user",
   badWorkingDir: "berth-bad-working-dir",
+  badVolume: "berth-bad-volume",
 } as const;
 
 /**
- * Runs once in a new pod, as root: writes the scripts, makes the working dir ($1) and gives it to the user ($2). What
- * it cannot do it says on stderr.
+ * Runs once in a new pod, as root: writes the scripts, makes the working dir ($1) and gives it to the user ($2); opens
+ * volumes to every user ($3...), those after a `g` also by giving them to the user. What it cannot do it says on stderr.
  */
 const SETUP = `set -u; umask 022; unset IFS
 fail() { printf 'berth-%s\\n' "$1"; exit 1; }
@@ -212,7 +214,12 @@ entry() { printf "$1" >${ENTRY} && chmod 755 ${ENTRY} && ${ENTRY} 0 0 0 /bin/sh 
 entry '${octal("x64")}' || entry '${octal("arm64")}' || { echo "no program of Berth's runs on this node's processor" >&2; exit 1; }
 ${LOOK_UP_USER}
 dir=$1 user=$2
+shift 2
 U "$user" || fail unknown-user
+for v do
+  chmod 777 "\${v#?}" || fail bad-volume
+  case $v in g*) chown "$BERTHZ_UID:$BERTHZ_GID" "\${v#?}" || fail bad-volume;; esac
+done
 if [ ! -d "$dir" ]; then
   mkdir -p -- "$dir" || fail bad-working-dir
   [ "$BERTHZ_UID" = 0 ] || chown -- "$BERTHZ_UID:$BERTHZ_GID" "$dir" || fail bad-working-dir
@@ -221,8 +228,11 @@ printf 'berth-%s\\n' ready
 `;
 
 /** The argument list of the set-up of a new pod. */
-export function setupCommand(workingDir: string, user: string): string[] {
-  return ["/bin/sh", "-c", SETUP, "berth", workingDir, user || "0"];
+export function setupCommand(workingDir: string, user: string, mounts: readonly EngineMount[]): string[] {
+  const volumes = mounts
+    .filter(({ readOnly }) => !readOnly)
+    .map(({ target, giveToUser }) => (giveToUser ? "g" : "o") + target);
+  return ["/bin/sh", "-c", SETUP, "berth", workingDir, user || "0", ...volumes];
 }
 
 /** Writes who it runs as to the file of its end, which the pod's status shows. */

@@ -1,5 +1,6 @@
 import type { V1Pod } from "@kubernetes/client-node";
 import { abortError, BerthError, invalidArgument } from "../../base/errors.ts";
+import type { EngineMount } from "../port.ts";
 import type { Api } from "./api.ts";
 import { quoted } from "./errors.ts";
 import { containerStatus, endOf } from "./pod.ts";
@@ -98,24 +99,27 @@ export function pendingCause(pod: V1Pod): string {
   return reason === undefined ? "" : `${reason}${message === undefined ? "" : `: ${quoted(message)}`}`;
 }
 
-/** Prepares a new pod: its scripts, its working dir. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */
+/** Prepares a new pod: its scripts, its working dir, its volumes. @throws `INVALID_ARGUMENT`, `SANDBOX_START_FAILED`. */
 export async function setUp(
   { api, timeoutMs, signal }: StartParts,
   pod: string,
   workingDir: string,
   user: string,
+  mounts: readonly EngineMount[],
 ): Promise<void> {
   const limit = AbortSignal.timeout(timeoutMs);
   const { stdout, stderr, exitCode } = await runPlain(
     api,
     pod,
-    setupCommand(workingDir, user),
+    setupCommand(workingDir, user, mounts),
     signal === undefined ? limit : AbortSignal.any([signal, limit]),
   );
   const printed = (marker: string): boolean => stdout.split("\n").includes(marker);
   if (printed(SETUP_MARKERS.ready)) return;
   if (printed(SETUP_MARKERS.unknownUser))
     throw invalidArgument("spec.user", "the image has no such user or group");
+  if (printed(SETUP_MARKERS.badVolume))
+    throw startFailed("its volume takes no owner or mode, so its user could not write to it", quoted(stderr));
   if (printed(SETUP_MARKERS.badWorkingDir)) throw invalidArgument("spec.working_dir", quoted(stderr));
   if (exitCode === undefined) {
     throw new BerthError("ENGINE_UNAVAILABLE", "The connection to the new sandbox broke.", {

@@ -38,6 +38,7 @@ export function toWireWorkspace(view: WorkspaceView): WireWorkspace {
     quotaBytes: BigInt(view.quotaBytes ?? 0),
     quotaEnforcement: ENFORCEMENTS[view.quotaEnforcement],
     overQuota: isOverQuota(view),
+    hasShared: view.hasShared,
   });
 }
 

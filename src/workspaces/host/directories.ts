@@ -4,6 +4,8 @@ import type { ByteString } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makePrivate } from "../../base/private-directory.ts";
+import type { EngineMount, MountPlace } from "../../engine/port.ts";
+import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   isShared,
   type Quota,
@@ -12,7 +14,7 @@ import {
   workspaceBroken,
 } from "../workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
-import { type StagedImport, stageImport } from "./import.ts";
+import { stageImport } from "./import.ts";
 import { Layout } from "./layout.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
 import { SANDBOX_DIRECTORY_MODE, SharedDirectories } from "./shared-directories.ts";
@@ -32,12 +34,6 @@ export interface WorkspaceDirectoriesOptions {
 /** Closed to others, so that set-user-id files in workspaces give nothing to the host's users. */
 const ROOT_MODE = 0o700;
 
-/** Something in a root that is nobody's workspace. */
-export interface Stray {
-  readonly path: string;
-  readonly message: string;
-}
-
 /**
  * The directories of workspaces. Sandboxes write into them at any time, so
  * nothing here follows a path inside one as the service.
@@ -46,7 +42,9 @@ export interface Stray {
  * with `WORKSPACE_BROKEN` where the roots or a directory are not what they
  * should be, with what to do.
  */
-export class WorkspaceDirectories {
+export class WorkspaceDirectories implements WorkspaceStorage {
+  readonly sharing = true;
+  readonly measuresOften = true;
   /** Whether anything has a quota. */
   readonly hasQuotas: boolean;
   readonly #quotaBytes: number | undefined;
@@ -109,10 +107,13 @@ export class WorkspaceDirectories {
     return this.#layout.pathOf(name);
   }
 
-  /** Absolute path of an owner's shared directory, which is made where there is none. */
-  async sharedPathOf(place: WorkspacePlace): Promise<string> {
+  async makeShared(place: WorkspacePlace): Promise<void> {
     await this.#makeOwnerRoot(place.owner);
-    return this.#shared.make(place);
+    await this.#shared.make(place);
+  }
+
+  mountOf(place: WorkspacePlace, at: MountPlace): EngineMount {
+    return { kind: "host", hostPath: this.#directoryOf(place), ...at, own: true };
   }
 
   /** Makes a workspace's directory where there is none. `mayExist`: one that is there may be ours. */
@@ -156,6 +157,10 @@ export class WorkspaceDirectories {
     }
   }
 
+  problemsOf(names: readonly WorkspaceName[]): Promise<(string | undefined)[]> {
+    return Promise.all(names.map((name) => this.problemOf(name)));
+  }
+
   /** Removes a workspace's directory and all it holds, however deep and many. Idempotent. */
   discard(name: WorkspaceName): Promise<void> {
     return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
@@ -163,16 +168,16 @@ export class WorkspaceDirectories {
 
   /** Bytes on the disk, of a workspace or a shared directory. */
   async measure(name: WorkspaceName, signal?: AbortSignal): Promise<number> {
-    const directory = isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
-    return onDisk(() => measureDirectory(this.#tools, directory, signal));
+    return onDisk(() => measureDirectory(this.#tools, this.#directoryOf(name), signal));
   }
 
-  /**
-   * Removes everything with a name that `isLeftBehind` accepts from a directory that {@link pathOf} or
-   * {@link sharedPathOf} returned; follows no link. Returns how many names it found.
-   */
-  sweep(directory: string, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number> {
-    return onDisk(() => sweepDirectory(this.#tools, directory, isLeftBehind, signal));
+  async sweep(
+    place: WorkspacePlace,
+    isLeftBehind: (name: string) => boolean,
+    signal: AbortSignal,
+  ): Promise<number> {
+    if (isShared(place)) await this.makeShared(place);
+    return onDisk(() => sweepDirectory(this.#tools, this.#directoryOf(place), isLeftBehind, signal));
   }
 
   /** Streams the directory as a tar, without what `isHidden` accepts. */
@@ -216,6 +221,10 @@ export class WorkspaceDirectories {
         path: path.join(root, name),
         message: "This is no workspace of the server, which leaves it alone. The operator may move it away.",
       }));
+  }
+
+  #directoryOf(name: WorkspaceName): string {
+    return isShared(name) ? this.#shared.pathOf(name.owner) : this.#layout.pathOf(name);
   }
 
   /** A missing root may be a missing disk: nothing is made in its place. */

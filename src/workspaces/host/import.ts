@@ -3,6 +3,7 @@ import path from "node:path";
 import { type ByteString, fromText, toText } from "../../base/byte-string.ts";
 import { BerthError } from "../../base/errors.ts";
 import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
+import type { StagedImport } from "../storage.ts";
 import type { WorkspacePlace } from "../workspace.ts";
 import { codeOf, diskError, onDisk } from "./disk-errors.ts";
 import type { Layout } from "./layout.ts";
@@ -10,23 +11,6 @@ import { PinnedDirectory } from "./pinned.ts";
 import type { DirectoryQuota } from "./project-quota.ts";
 import type { Tools } from "./tools.ts";
 import { openToOwner, type Trash } from "./trees.ts";
-
-/** An archive that was checked and unpacked beside the workspace, where no sandbox sees it. */
-export interface StagedImport {
-  /** Entries, directories and links included. */
-  readonly entryCount: number;
-  /** Bytes of regular files. */
-  readonly sizeBytes: number;
-  /**
-   * Moves it into the workspace: files replace files of the same name, others stay.
-   * @throws `FILE_KIND` where an entry would take the place of another kind or go through a link; nothing is moved then.
-   */
-  merge(): Promise<void>;
-  /** Puts it in place of all that is there. No sandbox may use the workspace meanwhile. */
-  replace(): Promise<void>;
-  /** Removes what was not moved. Idempotent. */
-  discard(): Promise<void>;
-}
 
 /** What {@link stageImport} works with. */
 export interface StageParts {

@@ -2,7 +2,7 @@ import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, sym
 import { release, tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { EngineMount } from "../../../src/engine/port.ts";
+import type { HostMount } from "../../../src/engine/port.ts";
 import { failure, run, sh } from "../../integration/engine/docker/support.ts";
 import type { Subject } from "./subject.ts";
 
@@ -203,7 +203,8 @@ print(seize)`;
   });
 
   describe("refused before a sandbox exists:", () => {
-    const mount = (hostPath: string): EngineMount => ({
+    const mount = (hostPath: string): HostMount => ({
+      kind: "host",
       hostPath,
       target: "/mnt/x",
       readOnly: true,
@@ -252,7 +253,9 @@ print(seize)`;
     const host = path.join(shared, "planted");
     mkdirSync(host);
     chmodSync(host, 0o777);
-    const mounts = [{ hostPath: host, target: "/mnt/planted", readOnly: false, giveToUser: false }];
+    const mounts = [
+      { kind: "host" as const, hostPath: host, target: "/mnt/planted", readOnly: false, giveToUser: false },
+    ];
     const made = await engine.create(spec({ mounts }));
     try {
       await sh(engine, made.ref, "cp /usr/bin/id /mnt/planted/id");

@@ -270,6 +270,16 @@ describe("deploy/helm/berth", () => {
   test("configures the service: its own options, names and tokens; values go before them", async () => {
     const plain = optionsOf(await resources());
     expect(plain).toMatchObject({ engine: "kubernetes", namespace: "one-berth-sandboxes", insecure: true });
+    expect(plain).toMatchObject({ "workspace-volume-size": "10GiB", "volume-access-mode": "ReadWriteOnce" });
+    expect(plain).not.toHaveProperty("storage-class");
+    const workspaces = { "workspaces.size": "5Gi", "workspaces.storageClass": "fast" };
+    expect(
+      optionsOf(await resources({ ...workspaces, "workspaces.accessMode": "ReadWriteMany" })),
+    ).toMatchObject({
+      "workspace-volume-size": "5GiB",
+      "storage-class": "fast",
+      "volume-access-mode": "ReadWriteMany",
+    });
     expect(plain["allow-host"]).toContain(`one-berth-0.one-berth-replicas.${NAMESPACE}.svc.cluster.local`);
 
     const many = optionsOf(await resources(MANY));

@@ -29,6 +29,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
           owner: "default",
           quota_bytes: 0,
           quota_enforcement: "QUOTA_ENFORCEMENT_NONE",
+          has_shared: true,
         },
       });
       expect((await stat(first.workspace.path)).isDirectory()).toBe(true);

@@ -2,7 +2,7 @@ import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import { Store } from "../../../src/store.ts";
 import { WorkspaceMounts } from "../../../src/workspaces/mounts.ts";
-import { createWorkspaces, workspaceDirectories } from "../../../src/workspaces/parts.ts";
+import { createWorkspaces, workspaceStorage } from "../../../src/workspaces/parts.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { newManager, newWorld } from "../../unit/sandboxes/support.ts";
@@ -25,13 +25,16 @@ export async function openWorkspaces(
   };
   const names = new TemporaryNames(store.instance);
   const own = { store: store.workspaces, names, clock: new ManualClock(), logger: new MemoryLog() };
-  const directories = workspaceDirectories(settings, own.logger);
-  await directories.prepare();
-  const mounts = new WorkspaceMounts(own.store, directories, own.clock);
+  const storage = workspaceStorage(settings, {
+    ...{ names, logger: own.logger, instance: store.instance },
+    volumes: undefined,
+  });
+  await storage.prepare();
+  const mounts = new WorkspaceMounts(own.store, storage, own.clock);
   const world = newWorld();
   const { manager, monitor, events } = await newManager({}, world, mounts);
   const parts = createWorkspaces(settings, {
-    ...{ ...own, directories, mounts, sandboxes: manager, monitor },
+    ...{ ...own, storage, mounts, sandboxes: manager, monitor },
     quotas: new TenantQuotas(own.clock),
   });
   await parts.workspaces.start();

@@ -53,6 +53,9 @@ describe("defaults", () => {
       imagePullSecrets: [],
       podTemplate: undefined,
       networkPolicy: undefined,
+      workspaceVolumeBytes: 10 * 2 ** 30,
+      storageClass: undefined,
+      volumeAccessMode: "ReadWriteOnce",
       instance: undefined,
       allowHostPaths: [],
       allowRuntimes: {},
@@ -172,6 +175,12 @@ describe("a bad value is reported with its place and what is allowed", () => {
     ["namespace", [{ namespace: "Berth" }], '--namespace: "Berth" is not a name of Kubernetes'],
     ["toleration", [{ toleration: ["pool=x:Never"] }], "KEY[=VALUE][:EFFECT]"],
     ["network policy", [{ "network-policy": "yes" }], '"yes" is not one of enforced, open.'],
+    [
+      "access mode",
+      [{ "volume-access-mode": "ReadOnlyMany" }],
+      '"ReadOnlyMany" is not one of ReadWriteOnce, ReadWriteMany, ReadWriteOncePod.',
+    ],
+    ["size of a volume", [{ "workspace-volume-size": "1KiB" }], '"1KiB" is too little; the minimum is 1MiB.'],
     ["listen", [{ listen: "7070" }], '--listen: "7070" is not an address; write it as "127.0.0.1:7070"'],
     ["runtime", [{ "allow-runtime": ["runsc"] }], '--allow-runtime: "runsc" is not of the form KEY=VALUE.'],
     [

@@ -323,6 +323,7 @@ def workspace(given: workspace_pb2.Workspace) -> types.WorkspaceInfo:
         owner=given.owner,
         quota=given.quota_bytes,
         over_quota=given.over_quota,
+        has_shared=given.has_shared,
     )
 
 

@@ -335,7 +335,7 @@ class WorkspaceInfo:
     """What is known of a workspace."""
 
     workspace_id: str
-    #: Absolute path of its directory on the service's machine.
+    #: Absolute path of its directory on the service's machine; on Kubernetes the namespace and name of its claim.
     path: str
     trace_refs: tuple[str, ...]
     ref_count: int
@@ -349,6 +349,8 @@ class WorkspaceInfo:
     #: Most bytes that its files may take. 0: no bound.
     quota: int
     over_quota: bool
+    #: Whether its sandboxes have ``/shared``.
+    has_shared: bool = True
 
 
 @dataclass(frozen=True)

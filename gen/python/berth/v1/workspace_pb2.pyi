@@ -74,12 +74,14 @@ class Workspace(_message.Message):
     QUOTA_BYTES_FIELD_NUMBER: _builtins.int
     QUOTA_ENFORCEMENT_FIELD_NUMBER: _builtins.int
     OVER_QUOTA_FIELD_NUMBER: _builtins.int
+    HAS_SHARED_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Its id."""
     path: _builtins.str
     """Absolute path of its directory on the server's machine: the workspaces root
     and the SHA-256 of the id in hexadecimal. Owners other than "default" have a
-    root of their own below: owners/ and the SHA-256 of the owner.
+    root of their own below: owners/ and the SHA-256 of the owner. On Kubernetes
+    the namespace and the name of its claim.
     """
     ref_count: _builtins.int
     """How many traces use it."""
@@ -92,8 +94,8 @@ class Workspace(_message.Message):
     owner: _builtins.str
     """Who made it: the name that belongs to the token, "default" without tokens."""
     quota_bytes: _builtins.int
-    """Most bytes that its files may take: the server's --workspace-quota. 0: no
-    bound.
+    """Most bytes that its files may take: the server's --workspace-quota, or
+    --workspace-volume-size on Kubernetes. 0: no bound.
     """
     quota_enforcement: Global___QuotaEnforcement.ValueType
     """Who holds quota_bytes."""
@@ -102,6 +104,10 @@ class Workspace(_message.Message):
     no new sandbox by EnsureWorkspaceSandbox and no import; both measure it again
     first. Sandboxes that mount it hear of a change by WatchEvents:
     WORKSPACE_OVER_QUOTA, WORKSPACE_WITHIN_QUOTA.
+    """
+    has_shared: _builtins.bool
+    """Whether sandboxes with the workspace have what the owner's sandboxes share,
+    at /shared. On Kubernetes they do where claims are ReadWriteMany.
     """
     @_builtins.property
     def trace_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -130,10 +136,11 @@ class Workspace(_message.Message):
         quota_bytes: _builtins.int = ...,
         quota_enforcement: Global___QuotaEnforcement.ValueType = ...,
         over_quota: _builtins.bool = ...,
+        has_shared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "size_bytes", b"size_bytes", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "over_quota", b"over_quota", "owner", b"owner", "path", b"path", "quota_bytes", b"quota_bytes", "quota_enforcement", b"quota_enforcement", "ref_count", b"ref_count", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "trace_refs", b"trace_refs", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "create_time", b"create_time", "has_shared", b"has_shared", "over_quota", b"over_quota", "owner", b"owner", "path", b"path", "quota_bytes", b"quota_bytes", "quota_enforcement", b"quota_enforcement", "ref_count", b"ref_count", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "trace_refs", b"trace_refs", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
     _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015

@@ -7,7 +7,8 @@ from berth.v1 import workspace_pb2 as berth_dot_v1_dot_workspace__pb2
 
 class WorkspaceServiceStub(object):
     """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them.
+    appear in, with references from the traces that use them. On Kubernetes each is
+    a PersistentVolumeClaim.
 
     A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
     characters. It is a name, never a path. What is known of a workspace lies
@@ -82,7 +83,8 @@ class WorkspaceServiceStub(object):
 
 class WorkspaceServiceServicer(object):
     """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them.
+    appear in, with references from the traces that use them. On Kubernetes each is
+    a PersistentVolumeClaim.
 
     A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
     characters. It is a name, never a path. What is known of a workspace lies
@@ -215,7 +217,8 @@ class WorkspaceServiceServicer(object):
         only if the call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN), also where the server may not read all of it.
+        (WORKSPACE_BROKEN), also where the server may not read all of it,
+        (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -229,7 +232,8 @@ class WorkspaceServiceServicer(object):
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-        replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+        replace while a sandbox uses it, and for a claim that one pod alone may have
+        while it has; (FILE_KIND) without replace where an entry
         would take the place of something of another kind or go through a link;
         PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
         its own user and the server is not root; RESOURCE_EXHAUSTED
@@ -306,7 +310,8 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class WorkspaceService(object):
     """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them.
+    appear in, with references from the traces that use them. On Kubernetes each is
+    a PersistentVolumeClaim.
 
     A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
     characters. It is a name, never a path. What is known of a workspace lies

@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class WorkspaceServiceStub:
     """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them.
+    appear in, with references from the traces that use them. On Kubernetes each is
+    a PersistentVolumeClaim.
 
     A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
     characters. It is a name, never a path. What is known of a workspace lies
@@ -129,7 +130,8 @@ class WorkspaceServiceStub:
     only if the call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN), also where the server may not read all of it.
+    (WORKSPACE_BROKEN), also where the server may not read all of it,
+    (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
     """
     ImportWorkspace: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -139,7 +141,8 @@ class WorkspaceServiceStub:
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-    replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+    replace while a sandbox uses it, and for a claim that one pod alone may have
+    while it has; (FILE_KIND) without replace where an entry
     would take the place of something of another kind or go through a link;
     PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
     its own user and the server is not root; RESOURCE_EXHAUSTED
@@ -149,7 +152,8 @@ class WorkspaceServiceStub:
 @_typing.type_check_only
 class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them.
+    appear in, with references from the traces that use them. On Kubernetes each is
+    a PersistentVolumeClaim.
 
     A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
     characters. It is a name, never a path. What is known of a workspace lies
@@ -247,7 +251,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     only if the call ends in OK.
 
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-    (WORKSPACE_BROKEN), also where the server may not read all of it.
+    (WORKSPACE_BROKEN), also where the server may not read all of it,
+    (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
     """
     ImportWorkspace: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportWorkspaceRequest, _workspace_pb2.ImportWorkspaceResponse]  # type: ignore[assignment]
     """ImportWorkspace unpacks an uncompressed tar into a workspace, which is made
@@ -257,7 +262,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-    replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+    replace while a sandbox uses it, and for a claim that one pod alone may have
+    while it has; (FILE_KIND) without replace where an entry
     would take the place of something of another kind or go through a link;
     PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
     its own user and the server is not root; RESOURCE_EXHAUSTED
@@ -266,7 +272,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     """WorkspaceService keeps workspaces: directories that outlive the sandboxes they
-    appear in, with references from the traces that use them.
+    appear in, with references from the traces that use them. On Kubernetes each is
+    a PersistentVolumeClaim.
 
     A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
     characters. It is a name, never a path. What is known of a workspace lies
@@ -422,7 +429,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         only if the call ends in OK.
 
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-        (WORKSPACE_BROKEN), also where the server may not read all of it.
+        (WORKSPACE_BROKEN), also where the server may not read all of it,
+        (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
         """
 
     @_abc_1.abstractmethod
@@ -438,7 +446,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-        replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+        replace while a sandbox uses it, and for a claim that one pod alone may have
+        while it has; (FILE_KIND) without replace where an entry
         would take the place of something of another kind or go through a link;
         PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
         its own user and the server is not root; RESOURCE_EXHAUSTED

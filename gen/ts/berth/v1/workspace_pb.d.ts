@@ -28,7 +28,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   /**
    * Absolute path of its directory on the server's machine: the workspaces root
    * and the SHA-256 of the id in hexadecimal. Owners other than "default" have a
-   * root of their own below: owners/ and the SHA-256 of the owner.
+   * root of their own below: owners/ and the SHA-256 of the owner. On Kubernetes
+   * the namespace and the name of its claim.
    *
    * @generated from field: string path = 2;
    */
@@ -85,8 +86,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   owner: string;
 
   /**
-   * Most bytes that its files may take: the server's --workspace-quota. 0: no
-   * bound.
+   * Most bytes that its files may take: the server's --workspace-quota, or
+   * --workspace-volume-size on Kubernetes. 0: no bound.
    *
    * @generated from field: int64 quota_bytes = 10;
    */
@@ -108,6 +109,14 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
    * @generated from field: bool over_quota = 12;
    */
   overQuota: boolean;
+
+  /**
+   * Whether sandboxes with the workspace have what the owner's sandboxes share,
+   * at /shared. On Kubernetes they do where claims are ReadWriteMany.
+   *
+   * @generated from field: bool has_shared = 13;
+   */
+  hasShared: boolean;
 };
 
 /**
@@ -875,7 +884,8 @@ export declare const QuotaEnforcementSchema: GenEnum<QuotaEnforcement>;
 
 /**
  * WorkspaceService keeps workspaces: directories that outlive the sandboxes they
- * appear in, with references from the traces that use them.
+ * appear in, with references from the traces that use them. On Kubernetes each is
+ * a PersistentVolumeClaim.
  *
  * A workspace_id is the caller's own: 1-256 bytes of UTF-8 without control
  * characters. It is a name, never a path. What is known of a workspace lies
@@ -1037,7 +1047,8 @@ export declare const WorkspaceService: GenService<{
    * only if the call ends in OK.
    *
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
-   * (WORKSPACE_BROKEN), also where the server may not read all of it.
+   * (WORKSPACE_BROKEN), also where the server may not read all of it,
+   * (WORKSPACE_IN_USE) for a claim that one pod alone may have, while it has.
    *
    * @generated from rpc berth.v1.WorkspaceService.ExportWorkspace
    */
@@ -1054,7 +1065,8 @@ export declare const WorkspaceService: GenService<{
    *
    * Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
    * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE) with
-   * replace while a sandbox uses it, (FILE_KIND) without replace where an entry
+   * replace while a sandbox uses it, and for a claim that one pod alone may have
+   * while it has; (FILE_KIND) without replace where an entry
    * would take the place of something of another kind or go through a link;
    * PERMISSION_DENIED (FILE_PERMISSION) where a sandbox has closed a directory to
    * its own user and the server is not root; RESOURCE_EXHAUSTED

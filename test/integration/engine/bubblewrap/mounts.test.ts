@@ -15,7 +15,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openMounts } from "../../../../src/engine/bubblewrap/mounts.ts";
 import { sandboxIdentity } from "../../../../src/engine/bubblewrap/sandbox-user.ts";
-import type { EngineMount } from "../../../../src/engine/port.ts";
+import type { HostMount } from "../../../../src/engine/port.ts";
 import { scaled } from "../../../support/scale.ts";
 import { failure, run, sh, spec } from "../docker/support.ts";
 import { useBubblewrap, useDirectory } from "./support.ts";
@@ -38,8 +38,8 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(allowed, { recursive: true }));
 
-function mount(hostPath: string, changes: Partial<EngineMount> = {}): EngineMount {
-  return { hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
+function mount(hostPath: string, changes: Partial<HostMount> = {}): HostMount {
+  return { kind: "host", hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
 }
 
 /** Descriptors and mounts of this process that lead below the tests' directory. */

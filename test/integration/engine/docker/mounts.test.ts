@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { MountStage } from "../../../../src/engine/docker/mounts.ts";
-import type { EngineMount } from "../../../../src/engine/port.ts";
+import type { HostMount } from "../../../../src/engine/port.ts";
 import { containersOf, removeContainers } from "../../../support/docker.ts";
 import { failure, run, sh, spec, useEngine } from "./support.ts";
 
@@ -41,8 +41,8 @@ afterEach(async () => {
 
 afterAll(() => rmSync(base, { recursive: true, force: true }));
 
-function mount(hostPath: string, changes: Partial<EngineMount> = {}): EngineMount {
-  return { hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
+function mount(hostPath: string, changes: Partial<HostMount> = {}): HostMount {
+  return { kind: "host", hostPath, target: "/mnt/data", readOnly: false, giveToUser: false, ...changes };
 }
 
 describe("a mount", () => {

@@ -328,7 +328,9 @@ describe("where there can be no pipes, output comes through Docker's streams", (
 
   test("a sandbox that has a mount of its own there", async () => {
     const { engine } = covered;
-    const mounts = [{ hostPath: covered.host, target: "/run", readOnly: false, giveToUser: false }];
+    const mounts = [
+      { kind: "host" as const, hostPath: covered.host, target: "/run", readOnly: false, giveToUser: false },
+    ];
     const { ref } = await engine.create(spec({ mounts }));
     expect(await piped(engine, ref)).toBe(false);
     expect(readdirSync(covered.host)).toEqual([]);

@@ -1,0 +1,337 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type {
+  CoreV1EventList,
+  V1PersistentVolumeClaim,
+  V1PersistentVolumeClaimList,
+  V1Pod,
+} from "@kubernetes/client-node";
+import { within } from "../../base/async.ts";
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
+import { OrphanedPipes } from "../orphaned-pipes.ts";
+import type {
+  EngineMount,
+  EngineVolume,
+  EngineVolumes,
+  OpenVolume,
+  OutputSink,
+  SpawnedProcess,
+  SpawnRequest,
+  VolumeLabels,
+} from "../port.ts";
+import type { Api } from "./api.ts";
+import { isRefusal, quoted, refusalOf } from "./errors.ts";
+import {
+  endOf,
+  INSTANCE_LABEL,
+  instanceLabel,
+  newPodName,
+  type PodFacts,
+  ROLE_LABEL,
+  workPod,
+} from "./pod.ts";
+import type { Pods } from "./pods.ts";
+import { spawnInPod, startError } from "./process.ts";
+import { setUp, untilStarted } from "./start.ts";
+import { addClaims, type ClaimOptions, claimLabel, volumeMountsOf } from "./volumes.ts";
+import type { PodWarnings } from "./warnings.ts";
+
+/** What {@link Claims} is made of. */
+export interface ClaimsParts {
+  readonly api: Api;
+  readonly pods: Pods;
+  readonly warnings: PodWarnings;
+  readonly facts: PodFacts;
+  readonly options: ClaimOptions;
+  readonly logger: Logger;
+  /** How long a pod may take to start. */
+  readonly startTimeoutMs: number;
+  /** Removes a pod; returns when it is gone. Never rejects. */
+  remove(pod: string): Promise<void>;
+  /** @throws where this service may not change anything just now. */
+  assertHeld(): void;
+}
+
+const ANNOTATION = { owner: "berth.dev/owner", workspaceId: "berth.dev/workspace" } as const;
+/** The role of pods in which the service works on claims. */
+const WORK = "volume";
+/** Where such a pod has the claim. */
+const VOLUME = "/volume";
+
+const PAGE = 250;
+const GONE_POLL_MS = 200;
+const REMOVE_TIMEOUT_MS = 60_000;
+const SETUP_TIMEOUT_MS = 30_000;
+/** How long a failed start waits for its pod to be gone. */
+const CLEAN_UP_MS = 10_000;
+
+/** Volumes as claims of the namespace: whatever provisions them, the cluster finds by their class. */
+export class Claims implements EngineVolumes {
+  readonly shareable: boolean;
+  readonly sizeBytes: number;
+  readonly #parts: ClaimsParts;
+
+  constructor(parts: ClaimsParts) {
+    this.#parts = parts;
+    this.shareable = parts.options.accessMode === "ReadWriteMany";
+    this.sizeBytes = parts.options.sizeBytes;
+  }
+
+  locate(name: string): string {
+    return `${this.#parts.api.namespace}/${name}`;
+  }
+
+  async recover(signal?: AbortSignal): Promise<void> {
+    const { pods, remove } = this.#parts;
+    const left = (await pods.list(signal)).filter(({ metadata }) => metadata?.labels?.[ROLE_LABEL] === WORK);
+    await Promise.all(left.map(({ metadata }) => remove(metadata?.name ?? "")));
+  }
+
+  async make(volume: VolumeLabels, signal?: AbortSignal): Promise<boolean> {
+    const { api, facts, options, assertHeld } = this.#parts;
+    assertHeld();
+    const body = claimOf(volume, facts.instance, options);
+    try {
+      await api.call("POST", api.path("persistentvolumeclaims"), "creating a claim", { body, signal });
+      return true;
+    } catch (error) {
+      if (isRefusal(error, 409)) return false;
+      const words = quoted(refusalOf(error)?.message ?? "");
+      if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
+        throw new BerthError(
+          "NO_SPACE",
+          `The namespace's quota leaves no room for the claim. Ask the operator to raise it, or clean up other workspaces: ${words}`,
+          { cause: error },
+        );
+      }
+      throw error;
+    }
+  }
+
+  async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {
+    const claim = await this.#get(name, signal);
+    const isOurs = claim?.metadata?.labels?.[INSTANCE_LABEL] === instanceLabel(this.#parts.facts.instance);
+    return claim !== undefined && isOurs ? this.#describe(claim) : undefined;
+  }
+
+  async list(signal?: AbortSignal): Promise<EngineVolume[]> {
+    const { api, facts } = this.#parts;
+    const labelSelector = `${INSTANCE_LABEL}=${instanceLabel(facts.instance)}`;
+    const found: EngineVolume[] = [];
+    for (let next: string | undefined = ""; next !== undefined; ) {
+      const query = new URLSearchParams({ labelSelector, limit: String(PAGE) });
+      if (next !== "") query.set("continue", next);
+      const page: V1PersistentVolumeClaimList = await api.call(
+        "GET",
+        `${api.path("persistentvolumeclaims")}?${query}`,
+        "listing claims",
+        { signal },
+      );
+      // Other objects of the instance, such as its own data, have no such annotations.
+      const ours = page.items.filter(
+        ({ metadata }) => metadata?.annotations?.[ANNOTATION.owner] !== undefined,
+      );
+      found.push(...ours.map((claim) => this.#describe(claim)));
+      next = page.metadata?._continue ?? (page.metadata as { continue?: string } | undefined)?.continue;
+      if (next === "") next = undefined;
+    }
+    return found;
+  }
+
+  async remove(name: string, signal?: AbortSignal): Promise<void> {
+    const { api, assertHeld } = this.#parts;
+    assertHeld();
+    if ((await this.find(name, signal)) === undefined) return;
+    const timeout = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
+    const limit = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+    try {
+      await api.call("DELETE", api.path(`persistentvolumeclaims/${name}`), "removing a claim", {
+        signal: limit,
+      });
+      while ((await this.#get(name, limit)) !== undefined)
+        await sleep(GONE_POLL_MS, undefined, { signal: limit });
+    } catch (error) {
+      if (isRefusal(error, 404)) return;
+      throwIfAborted(signal);
+      if (!timeout.aborted) throw error;
+      throw new BerthError(
+        "ENGINE_UNAVAILABLE",
+        `The claim ${this.locate(name)} is not gone after ${REMOVE_TIMEOUT_MS / 1000} s: a pod still uses it, or its class does not remove it. See: kubectl --namespace ${api.namespace} describe pvc ${name}`,
+        { cause: error, retryAfterMs: 5000 },
+      );
+    }
+  }
+
+  async open(name: string, signal?: AbortSignal): Promise<OpenVolume> {
+    throwIfAborted(signal);
+    const { api, pods, warnings, facts, options, startTimeoutMs, remove, assertHeld } = this.#parts;
+    assertHeld();
+    await pods.follow(signal);
+    this.#assertFree(name);
+    const pod = newPodName();
+    const body = workPod(pod, WORK, options.image, facts);
+    const mount = { target: VOLUME, readOnly: false, giveToUser: false, volume: name, directory: "" };
+    addClaims(body, [{ kind: "volume", ...mount }], options.accessMode);
+    const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
+    try {
+      await making;
+      throwIfAborted(signal);
+      const parts = { api, pods, warnings, signal };
+      await untilStarted({ ...parts, timeoutMs: startTimeoutMs }, pod, options.image);
+      await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, pod, "/", "", []);
+    } catch (error) {
+      const isMade = refusalOf(await making.then(undefined, (made: unknown) => made)) === undefined;
+      if (isMade) await within(remove(pod), CLEAN_UP_MS);
+      throw await this.explain(error, [{ kind: "volume", ...mount }]);
+    }
+    return new WorkPlace(this.#parts, pod);
+  }
+
+  /** Adds to the error for a pod that did not start what Kubernetes says of claims that are not bound. */
+  async explain(error: unknown, mounts: readonly EngineMount[]): Promise<unknown> {
+    if (!(error instanceof BerthError) || error.reason !== "SANDBOX_START_FAILED") return error;
+    const claims = new Set(volumeMountsOf(mounts).map(({ volume }) => volume));
+    const words = await Promise.all(
+      [...claims].map((claim) => this.#whyUnbound(claim).catch(() => undefined)),
+    );
+    const said = words.filter((text) => text !== undefined).join(" ");
+    if (said === "") return error;
+    return new BerthError("SANDBOX_START_FAILED", `${error.message} ${said}`, { cause: error });
+  }
+
+  async #whyUnbound(name: string): Promise<string | undefined> {
+    const { api } = this.#parts;
+    const claim = await this.#get(name);
+    if (claim === undefined) return `The claim ${this.locate(name)} is gone.`;
+    if (claim.status?.phase === "Bound") return undefined;
+    const fieldSelector = `involvedObject.kind=PersistentVolumeClaim,involvedObject.name=${name}`;
+    const { items } = await api.call<CoreV1EventList>(
+      "GET",
+      `${api.path("events")}?${new URLSearchParams({ fieldSelector })}`,
+      "reading events",
+    );
+    const time = ({ lastTimestamp, eventTime, metadata }: CoreV1EventList["items"][number]): string =>
+      String(lastTimestamp ?? eventTime ?? metadata.creationTimestamp ?? "");
+    // Of the same time, a warning says more than that somebody waits.
+    const last = items
+      .filter(({ metadata }) => metadata !== undefined)
+      .sort(
+        (a, b) => Number(a.type === "Warning") - Number(b.type === "Warning") || (time(a) < time(b) ? -1 : 1),
+      )
+      .at(-1);
+    const why = last === undefined ? "" : `: ${last.reason}: ${quoted(last.message ?? "")}`;
+    const storageClass = claim.spec?.storageClassName;
+    const of =
+      storageClass === undefined
+        ? "has no class, nor has the cluster a default one"
+        : `of the class ${storageClass}`;
+    return `The claim ${this.locate(name)} (${of}) is not bound${why}`;
+  }
+
+  /** @throws `WORKSPACE_IN_USE` */
+  #assertFree(name: string): void {
+    const { pods, options } = this.#parts;
+    if (options.accessMode !== "ReadWriteOncePod") return;
+    for (const pod of pods.all) {
+      if (pod.metadata?.labels?.[claimLabel(name)] === undefined || endOf(pod) !== undefined) continue;
+      throw new BerthError(
+        "WORKSPACE_IN_USE",
+        `The claim ${this.locate(name)} is for one pod alone (--volume-access-mode ReadWriteOncePod), and a sandbox has it. Stop the workspace's sandbox, and try again.`,
+        { retryAfterMs: 1000 },
+      );
+    }
+  }
+
+  async #get(name: string, signal?: AbortSignal): Promise<V1PersistentVolumeClaim | undefined> {
+    const { api } = this.#parts;
+    try {
+      return await api.call("GET", api.path(`persistentvolumeclaims/${name}`), "looking for a claim", {
+        signal,
+      });
+    } catch (error) {
+      if (isRefusal(error, 404)) return undefined;
+      throw error;
+    }
+  }
+
+  #describe({ metadata, status }: V1PersistentVolumeClaim): EngineVolume {
+    const { annotations, name = "", deletionTimestamp } = metadata ?? {};
+    return {
+      name,
+      owner: annotations?.[ANNOTATION.owner] ?? "",
+      workspaceId: annotations?.[ANNOTATION.workspaceId] ?? "",
+      problem:
+        deletionTimestamp !== undefined
+          ? "somebody deletes its claim, which goes once no pod uses it."
+          : status?.phase === "Lost"
+            ? "the volume of its claim is lost."
+            : undefined,
+    };
+  }
+}
+
+/** A pod of Berth's own with a claim. */
+class WorkPlace implements OpenVolume {
+  readonly path = VOLUME;
+  readonly #parts: ClaimsParts;
+  readonly #pod: string;
+  readonly #leftovers = new OrphanedPipes();
+  #closing: Promise<void> | undefined;
+
+  constructor(parts: ClaimsParts, pod: string) {
+    this.#parts = parts;
+    this.#pod = pod;
+  }
+
+  spawn(request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess> {
+    return spawnInPod({
+      api: this.#parts.api,
+      pod: this.#pod,
+      user: "",
+      setsHome: false,
+      request,
+      sink,
+      leftovers: this.#leftovers.of(this.#pod),
+      signal,
+      whyLost: async (status) =>
+        startError(status) ??
+        new BerthError(
+          "ENGINE_UNAVAILABLE",
+          "The pod that works on the workspace's claim ended or cannot be reached.",
+          {
+            retryAfterMs: 1000,
+          },
+        ),
+    });
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#parts.remove(this.#pod);
+    return this.#closing;
+  }
+}
+
+function claimOf(
+  { name, owner, workspaceId }: VolumeLabels,
+  instance: string,
+  { sizeBytes, storageClass, accessMode }: ClaimOptions,
+): V1PersistentVolumeClaim {
+  return {
+    apiVersion: "v1",
+    kind: "PersistentVolumeClaim",
+    metadata: {
+      name,
+      labels: {
+        "app.kubernetes.io/managed-by": "berth",
+        [INSTANCE_LABEL]: instanceLabel(instance),
+        [ROLE_LABEL]: workspaceId === "" ? "shared" : "workspace",
+      },
+      annotations: { [ANNOTATION.owner]: owner, [ANNOTATION.workspaceId]: workspaceId },
+    },
+    spec: {
+      accessModes: [accessMode],
+      resources: { requests: { storage: String(sizeBytes) } },
+      ...(storageClass !== undefined && { storageClassName: storageClass }),
+    },
+  };
+}

@@ -1,0 +1,154 @@
+import { BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { OpenVolume } from "../../engine/port.ts";
+import { ArchiveCheck } from "../../files/archive-check.ts";
+import { EXIT, script } from "../../files/script.ts";
+import { gather } from "../../files/tar/tar-writer.ts";
+import type { TemporaryNames } from "../../files/temporary-names.ts";
+import { moveInto, rewriteArchive } from "../../files/upload-archive.ts";
+import type { StagedImport } from "../storage.ts";
+import type { WorkspacePlace } from "../workspace.ts";
+import { volumeFailure } from "./errors.ts";
+import type { Places } from "./places.ts";
+import { runOn, VolumeScript } from "./script.ts";
+
+/** Small pieces are joined into chunks of this size. */
+const CHUNK_BYTES = 64 * 1024;
+/** How long what a failed import left may take to remove; a later import removes the rest. */
+const CLEAN_UP_MS = 60_000;
+
+/** What {@link stageOnVolume} works with. */
+export interface StageParts {
+  readonly place: WorkspacePlace;
+  readonly volume: string;
+  readonly places: Places;
+  readonly names: TemporaryNames;
+  /** Name of a directory of the volume for this import. */
+  readonly work: string;
+  /** The names of all imports under way. */
+  readonly staging: ReadonlySet<string>;
+  /** Limit of what an archive's files take. */
+  readonly maxBytes: number;
+}
+
+/** Checks a tar and unpacks it into a directory at the top of the volume, which no sandbox sees. */
+export async function stageOnVolume(
+  parts: StageParts,
+  chunks: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<StagedImport> {
+  const { places, volume: name, work } = parts;
+  const held = await places.hold(name, signal);
+  let rubbish: string | undefined = work;
+  const discard = async (): Promise<void> => {
+    const directory = rubbish;
+    rubbish = undefined;
+    if (directory !== undefined) await remove(held.volume, directory);
+    held.release();
+  };
+  try {
+    const { entryCount, sizeBytes } = await unpack(parts, held.volume, chunks, signal);
+    return {
+      entryCount,
+      sizeBytes,
+      merge: async ({ tree }) => {
+        // Where a sandbox exchanges a directory for a link meanwhile, what is moved may end up anywhere in the place.
+        held.spend();
+        await merge(held.volume, work, `t${tree}`);
+      },
+      replace: async ({ tree }, record) => {
+        const next = tree + 1;
+        await replace(held.volume, work, { from: `t${tree}`, to: `t${next}` }, signal);
+        rubbish = `t${next}`;
+        record(next);
+        rubbish = `t${tree}`;
+      },
+      discard,
+    };
+  } catch (error) {
+    held.spend();
+    await discard();
+    throw error;
+  }
+}
+
+/** As the host does: what earlier imports left goes first, and what is imported gets the workspace's owner. */
+async function unpack(
+  { place, names, work, staging, maxBytes }: StageParts,
+  volume: OpenVolume,
+  chunks: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<{ readonly entryCount: number; readonly sizeBytes: number }> {
+  const marker = names.next();
+  const tree = `${volume.path}/t${place.tree}`;
+  const text = script(
+    `need tar; need find; need chown; need stat; cd ${volume.path} || exit\n`,
+    `for f in .berth-*; do case $f in ${[...staging].join("|")}) ;; *) rm -rf "./$f";; esac; done\n`,
+    `[ -d ${tree} ] || { mkdir ${tree} && chmod 777 ${tree}; } || exit\n`,
+    `mkdir -m 700 ${work} && cd ${work} || exit; t=${marker}\n`,
+    `umask 0; tar -xpof - || exit 1; umask 022\n`,
+    `[ -f $t ] || exit ${EXIT.incomplete}; fill() { . ./$t; }; fill || exit 1; rm $t\n`,
+    `o=$(stat -c %u:%g ${tree}) || exit; [ $o = 0:0 ] || chown -hR $o .\n`,
+  );
+  const check = new ArchiveCheck();
+  const running = await VolumeScript.start(volume, text, { stdin: true, signal });
+  try {
+    for await (const chunk of gather(rewriteArchive(chunks, check, marker), CHUNK_BYTES)) {
+      throwIfAborted(signal);
+      if (check.sizeBytes > maxBytes) throw tooLarge(maxBytes);
+      if (!(await running.write(chunk))) break;
+    }
+    if (check.sizeBytes > maxBytes) throw tooLarge(maxBytes);
+    const end = await running.finish();
+    if (end.code !== 0) throw volumeFailure(end, "imported");
+    return { entryCount: check.entryCount, sizeBytes: check.sizeBytes };
+  } finally {
+    running.close();
+  }
+}
+
+async function merge(volume: OpenVolume, work: string, tree: string): Promise<void> {
+  const text = script(
+    `need mv; need find; cd ${volume.path} || exit; ${removeTreesBut(tree)}; cd ${work} || exit\n`,
+    `give_up() { exit $1; }\n`,
+    moveInto(`${volume.path}/${tree}`),
+    `clash .; merge . || exit 1\n`,
+  );
+  // Halfway it is not left.
+  const end = await runOn(volume, text, new AbortController().signal);
+  if (end.code !== 0) throw volumeFailure(end, "imported");
+}
+
+async function replace(
+  volume: OpenVolume,
+  work: string,
+  { from, to }: { readonly from: string; readonly to: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const text = script(
+    `need mv; need stat; need sync; cd ${volume.path} || exit; ${removeTreesBut(from)}\n`,
+    `chmod "$(stat -c %a ${from})" ${work} || exit\n`,
+    // It is on the disk before the store says that it counts.
+    `mv -T ${work} ${to} && sync\n`,
+  );
+  const end = await runOn(volume, text, signal);
+  if (end.code !== 0) throw volumeFailure(end, "imported");
+}
+
+/** Removes what a replacement left that a crash interrupted. */
+function removeTreesBut(tree: string): string {
+  return `for f in t[0-9]*; do [ "$f" = ${tree} ] || rm -rf "./$f"; done`;
+}
+
+/** Removes a directory at the top of the volume; what is left of it goes with a later import. */
+async function remove(volume: OpenVolume, directory: string): Promise<void> {
+  const signal = AbortSignal.timeout(CLEAN_UP_MS);
+  await runOn(volume, `cd ${volume.path} && rm -rf ./${directory}`, signal).catch(() => {});
+}
+
+function tooLarge(maxBytes: number): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    `Nothing was imported: the archive's files take more than ${maxBytes} bytes, the size of a workspace's volume.`,
+    { metadata: { quota_bytes: String(maxBytes) } },
+  );
+}

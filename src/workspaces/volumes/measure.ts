@@ -1,0 +1,60 @@
+import type { OpenVolume } from "../../engine/port.ts";
+import { script } from "../../files/script.ts";
+import { volumeFailure } from "./errors.ts";
+import { runOn } from "./script.ts";
+
+const KIB = 1024;
+/** Names that are removed at most; the next measurement finds the rest. */
+const MAX_NAMES = 1_000;
+const NAMES_AT_ONCE = 100;
+
+/** What a volume holds. */
+export interface VolumeUse {
+  /** Bytes that the workspace takes. */
+  readonly sizeBytes: number;
+  /** Bytes of the file system that the volume is on. */
+  readonly volumeBytes: number;
+}
+
+/** Measures a workspace while sandboxes write to it, once it has no temporary files that `isLeftBehind` accepts. */
+export async function measureVolume(
+  volume: OpenVolume,
+  tree: string,
+  isLeftBehind: (name: string) => boolean,
+  signal: AbortSignal,
+): Promise<VolumeUse> {
+  const directory = `${volume.path}/${tree}`;
+  await sweep(volume, directory, isLeftBehind, signal);
+  const end = await runOn(
+    volume,
+    script(
+      `need du; need df; df -Pk ${volume.path} | { read -r x; read -r x size x; echo "$size"; }\n`,
+      // What no sandbox has mounted yet holds nothing.
+      `cd ${directory} 2>/dev/null || { echo 0; exit 0; }\n`,
+      // It complains of files that vanish meanwhile.
+      `du -sk .; exit 0\n`,
+    ),
+    signal,
+  );
+  const [total = "", used = ""] = end.stdout.split("\n");
+  const [sizeKib, volumeKib] = [/^\d+/.exec(used)?.[0], /^\d+$/.exec(total)?.[0]];
+  if (end.code !== 0 || sizeKib === undefined || volumeKib === undefined) throw volumeFailure(end, "read");
+  return { sizeBytes: Number(sizeKib) * KIB, volumeBytes: Number(volumeKib) * KIB };
+}
+
+async function sweep(
+  volume: OpenVolume,
+  directory: string,
+  isLeftBehind: (name: string) => boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const begin = `need find; cd ${directory} 2>/dev/null || exit 0\n`;
+  const found = await runOn(volume, script(begin, `find . -name '.berth-*' 2>/dev/null\n`), signal);
+  const candidates = found.stdout.split("\n").map((line) => line.slice(line.lastIndexOf("/") + 1));
+  const names = [...new Set(candidates.filter(isLeftBehind))].slice(0, MAX_NAMES);
+  for (let at = 0; at < names.length; at += NAMES_AT_ONCE) {
+    const either = names.slice(at, at + NAMES_AT_ONCE).map((name) => `-name '${name}'`);
+    const remove = `find . '(' ${either.join(" -o ")} ')' -prune -exec rm -rf {} +\n`;
+    await runOn(volume, script(begin, remove), signal);
+  }
+}

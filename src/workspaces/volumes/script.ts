@@ -1,0 +1,105 @@
+import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
+import type { OpenVolume, SpawnedProcess } from "../../engine/port.ts";
+import { OutputQueue } from "../../files/running-script.ts";
+import type { ScriptFailure } from "../../files/script.ts";
+
+/** How much of the end of stderr is kept. */
+const MAX_STDERR = 64 * 1024;
+/** Output of a script that is not streamed. */
+const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
+
+/** A shell script that works on an open volume: its output is read as it comes. */
+export class VolumeScript {
+  readonly #queue = new OutputQueue();
+  #process: SpawnedProcess | undefined;
+  #stderr = "";
+  #end: Promise<ScriptFailure> | undefined;
+
+  private constructor() {}
+
+  /** Starts it; until its end it is stopped by the signal. */
+  static async start(
+    volume: OpenVolume,
+    text: string,
+    { stdin = false, signal }: { readonly stdin?: boolean; readonly signal: AbortSignal },
+  ): Promise<VolumeScript> {
+    throwIfAborted(signal);
+    const script = new VolumeScript();
+    const sink = {
+      data: (stream: "stdout" | "stderr", chunk: Buffer): void => {
+        if (stream === "stdout") script.#queue.push(chunk);
+        else script.#stderr = (script.#stderr + chunk.toString("latin1")).slice(-MAX_STDERR);
+      },
+      end: (error?: Error): void => script.#queue.end(error),
+    };
+    const process = await volume.spawn({ argv: ["/bin/sh", "-c", text], stdin }, sink, signal);
+    script.#process = process;
+    script.#queue.attach(process);
+    const onAbort = (): void => {
+      script.#queue.end(abortError(signal));
+      process.close();
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    script.#end = process
+      .wait(signal)
+      .then((code) => ({ code, stderr: script.#stderr }))
+      .finally(() => signal.removeEventListener("abort", onAbort));
+    script.#end.catch(() => {});
+    if (signal.aborted) onAbort();
+    return script;
+  }
+
+  /** The next bytes of stdout; undefined at their end. */
+  read(): Promise<Buffer | undefined> {
+    return this.#queue.next();
+  }
+
+  /** Writes to stdin; resolves with whether it still reads. */
+  async write(data: Uint8Array): Promise<boolean> {
+    try {
+      await this.#process?.writeStdin(data);
+      return true;
+    } catch (error) {
+      if (error instanceof BerthError && error.reason === "PROCESS_STATE") return false;
+      throw error;
+    }
+  }
+
+  /** Ends its stdin, reads the rest of its output and returns how it ended. */
+  async finish(): Promise<ScriptFailure & { readonly stdout: string }> {
+    this.#process?.closeStdin();
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    for (let chunk = await this.read(); chunk !== undefined; chunk = await this.read()) {
+      bytes += chunk.length;
+      if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk);
+    }
+    const { code } = await this.#ended();
+    // All of it has come by now.
+    return { code, stderr: this.#stderr, stdout: Buffer.concat(chunks).toString("latin1") };
+  }
+
+  #ended(): Promise<ScriptFailure> {
+    return this.#end ?? Promise.reject(new Error("it was not started"));
+  }
+
+  /** Detaches: what still runs ends with the volume's place. Idempotent. */
+  close(): void {
+    this.#queue.end(new BerthError("CANCELED", "The work on the volume has ended."));
+    this.#process?.close();
+  }
+}
+
+/** Runs a script to its end. */
+export async function runOn(
+  volume: OpenVolume,
+  text: string,
+  signal: AbortSignal,
+): Promise<ScriptFailure & { readonly stdout: string }> {
+  const script = await VolumeScript.start(volume, text, { signal });
+  try {
+    return await script.finish();
+  } finally {
+    script.close();
+  }
+}

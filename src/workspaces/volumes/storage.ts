@@ -1,0 +1,218 @@
+import { createHash } from "node:crypto";
+import type { ByteString } from "../../base/byte-string.ts";
+import { throwIfAborted } from "../../base/errors.ts";
+import { compositeKey } from "../../base/ids.ts";
+import type { Logger } from "../../base/logger.ts";
+import type { EngineMount, EngineVolume, EngineVolumes, MountPlace } from "../../engine/port.ts";
+import type { TemporaryNames } from "../../files/temporary-names.ts";
+import type { StagedImport, Stray, WorkspaceStorage } from "../storage.ts";
+import {
+  isShared,
+  type Quota,
+  type WorkspaceName,
+  type WorkspacePlace,
+  workspaceBroken,
+} from "../workspace.ts";
+import { exportVolume } from "./export.ts";
+import { stageOnVolume } from "./import.ts";
+import { measureVolume } from "./measure.ts";
+import { Places } from "./places.ts";
+
+const DIGITS = 40;
+const NEVER = new AbortController().signal;
+
+/** What {@link VolumeStorage} is made of. */
+export interface VolumeStorageParts {
+  readonly volumes: EngineVolumes;
+  readonly names: TemporaryNames;
+  readonly instance: string;
+  readonly logger: Logger;
+}
+
+/**
+ * Workspaces as volumes of the engine, each in a directory `tN` of one; N is in the store alone, so that another tree
+ * takes the place of all that is there in one step. What the service does with their files it does in places of its own
+ * ({@link Places}): what a sandbox puts in the way leads it nowhere but there.
+ */
+export class VolumeStorage implements WorkspaceStorage {
+  readonly sharing: boolean;
+  readonly hasQuotas = false;
+  readonly measuresOften = false;
+  readonly #parts: VolumeStorageParts;
+  readonly #places: Places;
+  /** Names of directories in which imports are under way. */
+  readonly #staging = new Set<string>();
+  /** Whether volumes hold no more than they were made for, as far as is known. */
+  #isEnforced = false;
+
+  constructor(parts: VolumeStorageParts) {
+    this.#parts = parts;
+    this.#places = new Places(parts.volumes);
+    this.sharing = parts.volumes.shareable;
+  }
+
+  quotaOf(name: WorkspaceName): Quota {
+    if (isShared(name) && !this.sharing) return { quotaBytes: undefined, quotaEnforcement: "NONE" };
+    const { sizeBytes: quotaBytes } = this.#parts.volumes;
+    return { quotaBytes, quotaEnforcement: this.#isEnforced ? "ENFORCED" : "WATCHED" };
+  }
+
+  async prepare(): Promise<void> {
+    try {
+      await this.#parts.volumes.recover();
+    } catch (error) {
+      // Each ends by itself some time.
+      this.#parts.logger.warn({ err: error }, "pods that an earlier run left at workspaces were not removed");
+    }
+  }
+
+  pathOf(name: WorkspaceName): string {
+    return this.#parts.volumes.locate(this.#volumeOf(name));
+  }
+
+  async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
+    const { volumes } = this.#parts;
+    const name = this.#volumeOf(place);
+    const isMade = await volumes.make({ name, owner: place.owner, workspaceId: place.workspaceId });
+    if (isMade) return;
+    const found = mayExist || isShared(place) ? await volumes.find(name) : undefined;
+    if (found !== undefined && isOf(found, place) && found.problem === undefined) return;
+    throw workspaceBroken(
+      place,
+      found?.problem === undefined
+        ? `something that the server does not know is in its place: the claim ${volumes.locate(name)}. Ask the operator to move that away.`
+        : withRemedy(found.problem),
+    );
+  }
+
+  async makeShared(place: WorkspacePlace): Promise<void> {
+    await this.make(place, { mayExist: true });
+  }
+
+  mountOf(place: WorkspacePlace, at: MountPlace): EngineMount {
+    const volume = this.#volumeOf(place);
+    // A volume for one sandbox alone would not be had beside it.
+    void this.#places.endIdle(volume);
+    return { kind: "volume", volume, directory: treeName(place.tree), ...at };
+  }
+
+  async problemOf(name: WorkspaceName): Promise<string | undefined> {
+    return problemOf(await this.#parts.volumes.find(this.#volumeOf(name)), name);
+  }
+
+  async problemsOf(names: readonly WorkspaceName[]): Promise<(string | undefined)[]> {
+    if (names.length === 0) return [];
+    const found = new Map((await this.#parts.volumes.list()).map((volume) => [volume.name, volume]));
+    return names.map((name) => problemOf(found.get(this.#volumeOf(name)), name));
+  }
+
+  async discard(name: WorkspaceName): Promise<void> {
+    const volume = this.#volumeOf(name);
+    await this.#places.end(volume);
+    await this.#parts.volumes.remove(volume);
+  }
+
+  async measure(place: WorkspacePlace, signal: AbortSignal = NEVER): Promise<number> {
+    const { names, volumes } = this.#parts;
+    return this.#places.use(
+      this.#volumeOf(place),
+      async (volume) => {
+        const found = await measureVolume(
+          volume,
+          treeName(place.tree),
+          (name) => names.isLeftBehind(name),
+          signal,
+        );
+        this.#learnBound(found.volumeBytes, volumes.sizeBytes);
+        return found.sizeBytes;
+      },
+      { signal },
+    );
+  }
+
+  /** Takes a place for each workspace: {@link measure} does it instead. */
+  async sweep(): Promise<number> {
+    return 0;
+  }
+
+  async *export(
+    place: WorkspacePlace,
+    isHidden: (name: ByteString) => boolean,
+    signal: AbortSignal,
+  ): AsyncGenerator<Buffer> {
+    const held = await this.#places.hold(this.#volumeOf(place), signal);
+    try {
+      yield* exportVolume(held.volume, treeName(place.tree), isHidden, signal);
+    } catch (error) {
+      held.spend();
+      throw error;
+    } finally {
+      held.release();
+    }
+  }
+
+  async stage(
+    place: WorkspacePlace,
+    chunks: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<StagedImport> {
+    throwIfAborted(signal);
+    const { names, volumes } = this.#parts;
+    const work = names.next();
+    this.#staging.add(work);
+    const parts = {
+      ...{ place, names, work, staging: this.#staging, maxBytes: volumes.sizeBytes },
+      places: this.#places,
+    };
+    try {
+      const staged = await stageOnVolume({ ...parts, volume: this.#volumeOf(place) }, chunks, signal);
+      return { ...staged, discard: () => staged.discard().finally(() => this.#staging.delete(work)) };
+    } catch (error) {
+      this.#staging.delete(work);
+      throw error;
+    }
+  }
+
+  async strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]> {
+    const ids = new Set(known);
+    const { volumes } = this.#parts;
+    return (await volumes.list())
+      .filter((volume) => volume.owner === owner && volume.workspaceId !== "" && !ids.has(volume.workspaceId))
+      .slice(0, limit)
+      .map(({ name, workspaceId }) => ({
+        path: volumes.locate(name),
+        message: `This claim is labelled as the workspace ${JSON.stringify(workspaceId)}, which the server does not know; it leaves the claim alone. The operator may delete it.`,
+      }));
+  }
+
+  /** A file system that is not much larger than what was asked for is the volume's own, and so is its bound. */
+  #learnBound(volumeBytes: number, sizeBytes: number): void {
+    // Providers round up to their unit.
+    const unit = 2 ** 30;
+    this.#isEnforced = volumeBytes <= Math.ceil(sizeBytes / unit) * unit;
+  }
+
+  /** A name for each, whatever characters its owner and its id have. */
+  #volumeOf({ owner, workspaceId }: WorkspaceName): string {
+    const key = compositeKey(this.#parts.instance, compositeKey(owner, workspaceId));
+    return `berth-${createHash("sha256").update(key).digest("hex").slice(0, DIGITS)}`;
+  }
+}
+
+function treeName(tree: number): string {
+  return `t${tree}`;
+}
+
+function isOf({ owner, workspaceId }: EngineVolume, name: WorkspaceName): boolean {
+  return owner === name.owner && workspaceId === name.workspaceId;
+}
+
+function problemOf(found: EngineVolume | undefined, name: WorkspaceName): string | undefined {
+  if (found === undefined) return withRemedy("its claim is gone.");
+  if (!isOf(found, name)) return withRemedy("something else has taken the place of its claim.");
+  return found.problem && withRemedy(found.problem);
+}
+
+function withRemedy(problem: string): string {
+  return `${problem} Clean it up with force, or ask the operator to bring its claim back.`;
+}
