@@ -45,7 +45,9 @@ interface Frame {
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-flame-"));
 try {
-  const service = await BenchService.start(values.image, [], ["--cpu-prof", "--cpu-prof-dir", directory]);
+  const service = await BenchService.start(values.image, [], {
+    node: ["--cpu-prof", "--cpu-prof-dir", directory],
+  });
   try {
     const id = await service.create();
     for (let i = 0; i < Number(values.execs); i++) await service.exec(id, ["true"]);

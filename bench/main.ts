@@ -14,6 +14,7 @@ import { createWarm } from "./rows/create-warm.ts";
 import { desktop } from "./rows/desktop.ts";
 import { execLatency } from "./rows/exec.ts";
 import { files } from "./rows/files.ts";
+import { footprint } from "./rows/footprint.ts";
 import { gvisor } from "./rows/gvisor.ts";
 import { lists } from "./rows/lists.ts";
 import { idleMemory } from "./rows/memory.ts";
@@ -22,6 +23,7 @@ import { pythonClient } from "./rows/python-client.ts";
 import { restart } from "./rows/restart.ts";
 import { sessions } from "./rows/sessions.ts";
 import { start } from "./rows/start.ts";
+import { execTail } from "./rows/tail.ts";
 import { execThroughput } from "./rows/throughput.ts";
 import { typescriptClient } from "./rows/typescript-client.ts";
 import { unary } from "./rows/unary.ts";
@@ -40,6 +42,7 @@ const ROWS: readonly Row[] = [
   execLatency,
   execOutput,
   execThroughput,
+  execTail,
   cpu,
   sessions,
   desktop,
@@ -54,6 +57,7 @@ const ROWS: readonly Row[] = [
   start,
   restart,
   idleMemory,
+  footprint,
 ];
 /** Those that need what few machines have, or answer one question, run only when they are named. */
 const NAMED: readonly Row[] = [audit, gvisor];

@@ -18,7 +18,7 @@ export interface BenchContext {
 /** One line of the result. */
 export interface Figure {
   readonly name: string;
-  readonly unit: "ms" | "MB/s" | "per second" | "KiB";
+  readonly unit: "ms" | "MB/s" | "per second" | "KiB" | "MiB";
   readonly p50: number;
   readonly p99?: number;
   /** What Berth is held against: raw Docker where the row says nothing else. */

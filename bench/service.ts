@@ -25,14 +25,18 @@ export class BenchService {
     this.client = new BenchClient(address);
   }
 
-  /** @param node options of Node itself. */
+  /**
+   * @param special `node`: options of Node itself. Default none. `checkout`: the directory with the service's sources.
+   *   Default: this one.
+   */
   static async start(
     image: string,
     options: readonly string[] = [],
-    node: readonly string[] = [],
+    special: { readonly node?: readonly string[]; readonly checkout?: string } = {},
   ): Promise<BenchService> {
+    const { node = [], checkout = path.join(import.meta.dirname, "..") } = special;
     const dataDir = mkdtempSync(path.join(tmpdir(), "berth-bench-"));
-    const main = new URL("../src/main.ts", import.meta.url).pathname;
+    const main = path.join(checkout, "src/main.ts");
     const args = [main, "serve", "--listen", "127.0.0.1:0", "--default-image", image, "--data-dir", dataDir];
     const child = spawn(process.execPath, [...node, ...args, "--log-level", "error", ...options], {
       stdio: ["ignore", "pipe", "inherit"],

@@ -1,15 +1,12 @@
-import { readFileSync } from "node:fs";
 import { SandboxService } from "../../gen/ts/berth/v1/sandbox_pb.js";
+import { processorMsPerCall } from "../processor-time.ts";
 import type { BenchContext, Figure, Row } from "../row.ts";
-import type { BenchService } from "../service.ts";
 import { quantile } from "../stats.ts";
 
 const TRUE = ["true"];
 const ROUNDS = 7;
-/** How many calls a round makes of each: the kernel counts processor time in steps of 10 ms. */
+/** How many calls a round makes of each. */
 const CALLS = 400;
-/** Processor time of a process is counted in hundredths of a second. */
-const MS_PER_TICK = 10;
 
 /** What the service computes for an Exec of `true`, against a unary call of its own, in turn. */
 export const cpu: Row = {
@@ -29,8 +26,8 @@ async function figure(context: BenchContext, atOnce: number, most: number): Prom
   const ms = { exec: [] as number[], unary: [] as number[] };
   for (let round = -1; round < ROUNDS; round++) {
     const each = {
-      exec: await perCall(service, calls, atOnce, exec),
-      unary: await perCall(service, calls, atOnce, unary),
+      exec: await processorMsPerCall(service.pid, calls, atOnce, exec),
+      unary: await processorMsPerCall(service.pid, calls, atOnce, unary),
     };
     // The first warms up.
     if (round < 0) continue;
@@ -46,28 +43,4 @@ async function figure(context: BenchContext, atOnce: number, most: number): Prom
     ...{ unit: "ms", p50, rawP50, ratio: rawP50 / p50 },
     ...{ goal: `≤ ${most} × the unary call`, reached: p50 <= most * rawP50 },
   };
-}
-
-async function perCall(
-  { pid }: BenchService,
-  calls: number,
-  atOnce: number,
-  call: () => Promise<unknown>,
-): Promise<number> {
-  const before = cpuMs(pid);
-  let left = calls;
-  await Promise.all(
-    Array.from({ length: atOnce }, async () => {
-      while (left-- > 0) await call();
-    }),
-  );
-  return (cpuMs(pid) - before) / calls;
-}
-
-/** Processor time that a process has taken, in user and kernel. */
-function cpuMs(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  // The name before it may contain anything.
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) * MS_PER_TICK;
 }

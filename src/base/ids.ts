@@ -1,6 +1,5 @@
-import { randomBytes } from "node:crypto";
+import { takeRandom } from "./random.ts";
 
-const SPARE_BYTES = 4096;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
 /** The kind of thing that an id names. */
@@ -14,23 +13,11 @@ export function newId(prefix: IdPrefix): string {
 /** Random characters of lower-case base32, 5 bits each. */
 export function randomBase32(length: number): string {
   let text = "";
-  for (let i = 0; i < length; i++) text += BASE32[randomByte() & 31];
+  for (const byte of takeRandom(length)) text += BASE32[byte & 31];
   return text;
 }
 
 /** A map key of several names. Ids are the owner's own, so what an owner named is kept under the owner and the id. */
 export function compositeKey(...names: readonly (string | number)[]): string {
   return JSON.stringify(names);
-}
-
-/** Random bytes not used yet. Asking the system for each id would take longer than everything else about it. */
-let spare = randomBytes(0);
-let used = 0;
-
-function randomByte(): number {
-  if (used === spare.length) {
-    spare = randomBytes(SPARE_BYTES);
-    used = 0;
-  }
-  return spare[used++] as number;
 }

@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { takeRandom } from "./random.ts";
 
 const NOTHING = Buffer.alloc(0);
 const SEMICOLON = 0x3b;
@@ -24,8 +24,9 @@ export class MarkerScanner {
   readonly #onData: (chunk: Buffer) => void;
   #held: Buffer = NOTHING;
 
-  constructor(nonce: string, onData: (chunk: Buffer) => void) {
-    this.#nonce = Buffer.from(nonce, "latin1");
+  /** @param nonce as text, or its bytes where several scanners look for it. */
+  constructor(nonce: string | Buffer, onData: (chunk: Buffer) => void) {
+    this.#nonce = typeof nonce === "string" ? Buffer.from(nonce, "latin1") : nonce;
     this.#onData = onData;
   }
 
@@ -89,8 +90,7 @@ export function newMarkerNonce(): string {
   return `\x1e${newNonce()}`;
 }
 
-/** A word that nobody can guess: 32 hexadecimal digits, 122 of whose bits are random. */
+/** A word that nobody can guess: 32 hexadecimal digits, of 128 random bits. */
 export function newNonce(): string {
-  // Gets randomness from the system for many at a time, where randomBytes asks for each.
-  return randomUUID().replaceAll("-", "");
+  return takeRandom(16).toString("hex");
 }

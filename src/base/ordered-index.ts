@@ -46,7 +46,9 @@ export class OrderedIndex<T> {
     const list = this.#lists.get(key);
     const place = list && this.#countBefore(list, this.#positionOf(item));
     if (list === undefined || place === undefined || list[place] !== item) return;
-    list.splice(place, 1);
+    // Most go in the order in which they came, which moves nothing.
+    if (place === 0) list.shift();
+    else list.splice(place, 1);
     if (list.length === 0) this.#lists.delete(key);
   }
 

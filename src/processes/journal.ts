@@ -10,6 +10,7 @@ import type { ProcessFacts, StoredBlock, StoredProcess } from "./store.ts";
 const SAVE_INTERVAL_MS = 1_000;
 /** Output in memory up to this size is kept in the store itself; more goes to a file. */
 const INLINE_BYTES = 8 * 1024;
+const NOTHING = new Uint8Array();
 
 /** What a {@link ProcessJournal} writes to. */
 interface ProcessJournalParts extends RecoveryParts {
@@ -142,7 +143,7 @@ export class ProcessJournal {
       processId: id,
       endedAt: status && time.at(startedAt + status.durationMs),
       facts: JSON.stringify(facts),
-      transcript: serialize(storedBlocks(process)),
+      transcript: serialized(storedBlocks(process)),
     };
   }
 
@@ -150,6 +151,11 @@ export class ProcessJournal {
     const tracked = save.finally(() => this.#saves.delete(tracked));
     this.#saves.add(tracked);
   }
+}
+
+/** Most commands that run often write nothing. */
+function serialized(blocks: readonly StoredBlock[]): Uint8Array {
+  return blocks.length === 0 ? NOTHING : serialize(blocks);
 }
 
 /** Output in memory beyond the bound is left out: it goes to disk with the next save. */

@@ -101,6 +101,7 @@ function lost(
 }
 
 function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {
+  if (transcript.length === 0) return [];
   const stored = deserialize(transcript) as StoredBlock[];
   return stored.map(({ content, ...block }) => ({
     ...block,

@@ -67,7 +67,7 @@ export class ProcessRegistry {
     this.#allRunning.add(process);
     process.ended.then(() => {
       place.release();
-      this.#retire(process);
+      this.#retire(process, key);
     });
   }
 
@@ -110,9 +110,9 @@ export class ProcessRegistry {
     };
   }
 
-  #retire(process: Process): void {
+  #retire(process: Process, key: string): void {
     const { owner } = process.sandbox;
-    this.#running.delete(keyOf(process), process);
+    this.#running.delete(key, process);
     this.#allRunning.delete(process);
     this.#ended.set(process, endOf(process) + KEEP_ENDED_MS);
     this.#endedShares.set(owner, process);

@@ -12,7 +12,7 @@ export interface StoredProcess {
   readonly endedAt: number | undefined;
   /** {@link ProcessFacts} as JSON. */
   readonly facts: string;
-  /** {@link StoredBlock}s, serialized by `node:v8`. */
+  /** {@link StoredBlock}s, serialized by `node:v8`; empty for none. */
   readonly transcript: Uint8Array;
 }
 

@@ -66,7 +66,10 @@ export class TranscriptBudget {
   }
 
   #update(owner: string, transcript: Transcript): void {
-    const account = this.#owners.get(owner) ?? new Account();
+    const known = this.#owners.get(owner);
+    // Most commands write nothing.
+    if (transcript.heldBytes === 0 && !known?.counts(transcript)) return;
+    const account = known ?? new Account();
     const grown = account.update(transcript);
     this.#bytes += grown.bytes;
     this.#memoryBytes += grown.memoryBytes;
@@ -139,6 +142,11 @@ class Account {
 
   get isEmpty(): boolean {
     return this.#held.size === 0;
+  }
+
+  /** Whether a transcript held something when it was last recorded. */
+  counts(transcript: Transcript): boolean {
+    return this.#held.has(transcript);
   }
 
   /** Records what a transcript holds now; returns how much that grew. */

@@ -33,9 +33,21 @@ export function headersOf(request: HttpRequest): Headers {
   return headers;
 }
 
+/** The peers of connections: over HTTP/2, to ask a socket takes longer than to look here. */
+const peers = new WeakMap<object, string>();
+
 /** Address of a request's sender, or `unix`. */
 export function peerOf(request: HttpRequest): string {
-  const { remoteAddress, remotePort } = request.socket;
+  const connection = ("stream" in request && request.stream.session) || request.socket;
+  const known = peers.get(connection);
+  if (known !== undefined) return known;
+  const peer = addressOf(request);
+  peers.set(connection, peer);
+  return peer;
+}
+
+function addressOf({ socket }: HttpRequest): string {
+  const { remoteAddress, remotePort } = socket;
   if (remoteAddress === undefined) return "unix";
   return remoteAddress.includes(":") ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`;
 }

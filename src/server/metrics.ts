@@ -17,26 +17,42 @@ export function showGauge(registry: Registry, name: string, help: string, read: 
   });
 }
 
-/** Counts and times calls. */
+/** What is counted of a method's calls. */
+interface Tally {
+  running: number;
+  handled: number;
+  readonly ended: Map<CallStatus, number>;
+}
+
+/** Counts and times calls. The counts become metrics when these are read, which is seldom. */
 export class RpcMetrics implements CallObserver {
-  readonly #ended: Counter<"method" | "code">;
-  readonly #handled: Counter<"method">;
+  readonly #tallies = new Map<string, Tally>();
   readonly #seconds: Histogram<"method">;
-  readonly #running: Gauge<"method">;
 
   constructor(registry: Registry) {
     const registers = [registry];
-    this.#ended = new Counter({
+    const tallies = this.#tallies;
+    new Counter({
       name: "berth_rpc_total",
       help: "RPCs that ended, by method and gRPC code.",
       labelNames: ["method", "code"],
       registers,
+      collect() {
+        this.reset();
+        for (const [method, { ended }] of tallies) {
+          for (const [status, count] of ended) this.inc({ method, code: statusName(status) }, count);
+        }
+      },
     });
-    this.#handled = new Counter({
+    new Counter({
       name: "berth_rpc_handled_total",
       help: "RPCs that ended and had reached their handler, by method; the others were refused before.",
       labelNames: ["method"],
       registers,
+      collect() {
+        this.reset();
+        for (const [method, { handled }] of tallies) if (handled > 0) this.inc({ method }, handled);
+      },
     });
     this.#seconds = new Histogram({
       name: "berth_rpc_duration_seconds",
@@ -45,24 +61,37 @@ export class RpcMetrics implements CallObserver {
       buckets: LATENCY_BUCKETS,
       registers,
     });
-    this.#running = new Gauge({
+    new Gauge({
       name: "berth_rpc_in_flight",
       help: "RPCs that are running.",
       labelNames: ["method"],
       registers,
+      collect() {
+        for (const [method, { running }] of tallies) this.set({ method }, running);
+      },
     });
   }
 
   started(call: Call): void {
-    this.#running.inc({ method: labelOf(call) });
+    this.#tally(labelOf(call)).running++;
   }
 
   ended(call: Call, status: CallStatus): void {
     const method = labelOf(call);
-    this.#running.dec({ method });
-    this.#ended.inc({ method, code: statusName(status) });
-    if (call.handlerReached) this.#handled.inc({ method });
+    const tally = this.#tally(method);
+    tally.running--;
+    tally.ended.set(status, (tally.ended.get(status) ?? 0) + 1);
+    if (call.handlerReached) tally.handled++;
     this.#seconds.observe({ method }, call.ageMs / 1000);
+  }
+
+  #tally(method: string): Tally {
+    let tally = this.#tallies.get(method);
+    if (tally === undefined) {
+      tally = { running: 0, handled: 0, ended: new Map() };
+      this.#tallies.set(method, tally);
+    }
+    return tally;
   }
 }
 

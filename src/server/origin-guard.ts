@@ -23,6 +23,8 @@ export class OriginGuard {
   readonly #exempt: boolean;
   readonly #names: ReadonlySet<string>;
   readonly #corsOrigins: ReadonlySet<string>;
+  /** The last authority that holds a name of this server, as nearly every request's does. */
+  #accepted: string | undefined;
 
   constructor({ listen, allowHosts, corsOrigins }: OriginGuardOptions) {
     this.#exempt = listen.kind === "unix";
@@ -39,16 +41,19 @@ export class OriginGuard {
   /** Why the request is refused, for its sender; undefined: it is not. */
   refusal(request: HttpRequest): string | undefined {
     if (this.#exempt) return undefined;
-    const { headers, socket } = request;
-    const authority = headers[":authority"] ?? headers.host ?? "";
-    const host = hostNameOf(String(authority));
-    if (host === undefined || !this.#isKnown(host, socket.localAddress)) {
-      return `This server does not answer to the host name "${printable(String(authority))}". Call it by an address it listens on, or start it with --allow-host.`;
+    const { headers } = request;
+    const authority = String(headers[":authority"] ?? headers.host ?? "");
+    if (authority !== this.#accepted) {
+      const host = hostNameOf(authority);
+      if (host === undefined || !this.#isKnown(host, request)) {
+        return `This server does not answer to the host name "${printable(authority)}". Call it by an address it listens on, or start it with --allow-host.`;
+      }
+      if (this.#isName(host)) this.#accepted = authority;
     }
     const { origin } = headers;
     if (origin === undefined || this.#corsOrigins.has(origin)) return undefined;
     const originHost = originHostOf(origin);
-    if (originHost === undefined || !this.#isKnown(originHost, socket.localAddress)) {
+    if (originHost === undefined || !this.#isKnown(originHost, request)) {
       return `Pages of the origin "${printable(origin)}" may not call this server.`;
     }
     return undefined;
@@ -64,9 +69,14 @@ export class OriginGuard {
     return "Pages of other sites may not call this server.";
   }
 
-  #isKnown(name: string, localAddress: string | undefined): boolean {
+  #isKnown(name: string, request: HttpRequest): boolean {
     // The address that the connection came in on is not a name that someone else could have pointed here.
-    return this.#names.has(name) || isLoopbackName(name) || name === unmapped(localAddress);
+    return this.#isName(name) || name === unmapped(request.socket.localAddress);
+  }
+
+  /** Whether it is a name of this server on every connection. */
+  #isName(name: string): boolean {
+    return this.#names.has(name) || isLoopbackName(name);
   }
 }
 

@@ -3,7 +3,6 @@ import { Code, type ConnectError } from "@connectrpc/connect";
 import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import { changesSomething } from "./admission.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { type Authenticator, Call, type Calls, type Credentials } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
@@ -126,7 +125,7 @@ export class RequestHandler {
       method: route?.name ?? "",
       protocol: protocolOf(request),
       request,
-      changes: route !== undefined && changesSomething(route.method),
+      changes: route?.changes ?? false,
       streamsRequests: kind === "client_streaming" || kind === "bidi_streaming",
     });
     calls.begin(call);

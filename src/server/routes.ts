@@ -15,7 +15,7 @@ import {
   type UniversalHandlerOptions,
 } from "@connectrpc/connect/protocol";
 import { compressionGzip } from "@connectrpc/connect-node";
-import type { Admit } from "./admission.ts";
+import { type Admit, changesSomething } from "./admission.ts";
 import { callOf } from "./call.ts";
 import { amendLibraryErrors, withErrorBoundary } from "./error-boundary.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
@@ -34,6 +34,8 @@ export interface Route {
   readonly name: string;
   readonly method: DescMethod;
   readonly readMaxBytes: number;
+  /** Whether it may change something. */
+  readonly changes: boolean;
   /** The implementation; what it throws is not converted. */
   readonly spec: MethodImplSpec;
   /** How its messages are written as JSON. */
@@ -124,6 +126,7 @@ export class RouteTable implements ConnectRouter {
     const jsonOptions = { ...JSON_OPTIONS, ...options.jsonOptions };
     const sizes = { readMaxBytes, writeMaxBytes: Number.MAX_SAFE_INTEGER };
     const json = createMethodSerializationLookup(method, undefined, jsonOptions, sizes);
-    this.#byPath.set(handler.requestPath, { name, method, readMaxBytes, spec, json, handler });
+    const changes = changesSomething(method);
+    this.#byPath.set(handler.requestPath, { name, method, readMaxBytes, changes, spec, json, handler });
   }
 }

@@ -9,6 +9,7 @@ import {
 import { chmodSync, closeSync, fchmodSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import path from "node:path";
 import { BerthError } from "../base/errors.ts";
+import { takeRandom } from "../base/random.ts";
 
 const CIPHER = "aes-256-gcm";
 const KEY_BYTES = 32;
@@ -57,7 +58,7 @@ export class Seal {
 
   /** Seals a text as a text. */
   text(plain: string): string {
-    return PREFIX + this.bytes(Buffer.from(plain)).subarray(PREFIX.length).toString("base64");
+    return PREFIX + this.#sealed(Buffer.from(plain)).subarray(PREFIX.length).toString("base64");
   }
 
   /** Reads a sealed text, or one of an earlier version, which is clear. @throws `INVALID_ARGUMENT` for another key's */
@@ -67,9 +68,14 @@ export class Seal {
     return this.#open(Buffer.from(text.slice(PREFIX.length), "base64")).toString();
   }
 
-  /** Seals bytes. */
-  bytes(plain: Uint8Array): Buffer {
-    const nonce = randomBytes(NONCE_BYTES);
+  /** Seals bytes; no bytes stay none. */
+  bytes(plain: Uint8Array): Uint8Array {
+    if (plain.length === 0) return plain;
+    return this.#sealed(plain);
+  }
+
+  #sealed(plain: Uint8Array): Buffer {
+    const nonce = takeRandom(NONCE_BYTES);
     const cipher = createCipheriv(CIPHER, this.#key, nonce);
     const content = [cipher.update(plain), cipher.final()];
     return Buffer.concat([this.#head, nonce, cipher.getAuthTag(), ...content]);

@@ -83,7 +83,7 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
     },
     change(
       "src/server/origin-guard.ts",
-      "if (host === undefined || !this.#isKnown(host, socket.localAddress)) {",
+      "if (host === undefined || !this.#isKnown(host, request)) {",
       "if (host === undefined) {",
     ),
   ),
@@ -92,7 +92,7 @@ export const SECURITY_DEFECTS: readonly Defect[] = [
     { file: "test/unit/server/origin-guard.test.ts", title: "%s is foreign", row: "https://evil.example" },
     change(
       "src/server/origin-guard.ts",
-      "if (originHost === undefined || !this.#isKnown(originHost, socket.localAddress)) {",
+      "if (originHost === undefined || !this.#isKnown(originHost, request)) {",
       "if (originHost === undefined) {",
     ),
   ),

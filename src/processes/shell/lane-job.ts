@@ -91,7 +91,7 @@ export class LaneJob extends ShellJob implements LaneTask {
 
   protected override afterEnd(): MarkerScanner {
     // What comes before the verdict is of something the job left behind, and nobody's output.
-    return new MarkerScanner(this.nonce, () => {});
+    return new MarkerScanner(this.nonceBytes, () => {});
   }
 
   protected onLastMarker(stream: OutputStream, text: string): void {

@@ -24,8 +24,11 @@ export function parseLeader(text: string): LeaderId {
 /** Lets a shell outlive a signal to its process group. */
 const SURVIVE_SIGNALS = "trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM";
 
-/** A shell keeps the engine's pipes as 3 and 4, and writes nothing else by itself. */
-export const PLAIN_START = "exec 3>&1 4>&2 >/dev/null 2>&1\n";
+/**
+ * A lane's shell keeps the engine's pipes as 3 and 4, and /dev/null as 5. Its stdout stays what it was, since it writes
+ * nothing there but markers, and to redirect each would take it six system calls; what it says of errors goes nowhere.
+ */
+export const PLAIN_START = "exec 3>&1 4>&2 2>/dev/null 5</dev/null\n";
 
 /**
  * The redirections of a job. Its pipes are reopened through /proc: a job that sets O_NONBLOCK on its own would
@@ -52,8 +55,9 @@ const BUILTINS =
  */
 const FIND_PROGRAM = `F() { while [ "$2" ]; do
     case $1 in */*) set -- "$1" "" "$1" "$4";; *) set -- "$1" "\${2#*:}" "\${2%%:*}" "$4"; set -- "$1" "$2" "\${3:-.}/$1" "$4"; esac
+    [ -e "$3" ] || continue
     [ ! -x "$3" ] || [ -d "$3" ] || return 0
-    [ ! -e "$3" ] || set -- "$1" "$2" "$3" "$3"
+    set -- "$1" "$2" "$3" "$3"
   done
   if [ -d "$4" ]; then set -- "$1: is a directory" 126
   elif [ "$4" ]; then set -- "$1: is not executable" 126
@@ -64,24 +68,27 @@ const FIND_PROGRAM = `F() { while [ "$2" ]; do
   exit $2; }`;
 
 /**
- * Runs a command as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout when it starts, then
- * `E` as the shell defines it, or `D` where the directory cannot be entered. `R` comes from the child: this shell
- * itself traps signals, and one sent before there is a child would be lost. A shell line is an argument of its own
- * shell, so its syntax errors stay there.
+ * `J directory` runs the function `j` as a child and reports to both streams with the nonce in $n: `R<pid>` on stdout
+ * when it starts, then `E` as the shell defines it, or `D` where the directory cannot be entered. `R` comes from the
+ * child: this shell itself traps signals, and one sent before there is a child would be lost. Descriptor 5 becomes the
+ * job's stdin.
  */
-function childText(request: JobRequest, stdin: string): ShellText {
+const RUN_JOB = `J() { if cd -P -- "$1"; then
+    (printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;j) <&5 ${JOB_PIPES}
+    s=$?; E; else W "\${n}D;"; fi; }`;
+
+/**
+ * Defines `j` for {@link RUN_JOB}: it becomes the command. A shell line is an argument of its own shell, so its syntax
+ * errors stay there. Kept short, since some shells read each character by itself.
+ */
+function defineJob(request: JobRequest): ShellText {
   const { plain, special } = divideEnv(request.env);
   const exports = Object.entries(plain).map(([name, value]) => `export ${name}=${quote(value)};`);
   const exec = execArguments(request.argv, special).map(quote).join(" ");
   const [program = ""] = request.argv;
   // What runs this is there.
   const find = program === "/bin/sh" ? "" : `F ${quote(program)} "$PATH:";`;
-  return (
-    `if cd -P -- ${quote(request.workingDir)};then ` +
-    `(printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;${exports.join("")}${find}exec ${exec}) ` +
-    `${stdin} ${JOB_PIPES}\n` +
-    `s=$?;E;else W "\${n}D;";fi\n`
-  );
+  return `j() { ${exports.join("")}${find}exec ${exec}; }\n`;
 }
 
 const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -123,12 +130,14 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  * What a lane's shell reads after {@link PLAIN_START} or {@link PRELOADED_START}.
  * One-letter names, because every lane of every sandbox reads this.
  *
+ * - `A nonce directory` runs the job `j`, and reports its end and whether anything is left.
  * - `B` notes the children of the container's first process, before a job.
  * - `N` succeeds when nothing of the job is left: no child of this shell, and
  *   no new child of the first process that still belongs to this session or
- *   holds its pipes. `N q` gives up where that needs a closer look.
+ *   holds its pipes. `N q` gives up where that needs a closer look. Its stdin
+ *   is closed, so that a file is opened in its place, and nothing is moved aside.
  * - `T i` looks at process i and its children for that.
- * - `F` looks for a job's program.
+ * - `F` looks for a job's program, `J` runs the job.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
  * - `G` gathers into $k, as "pid:start ", what is of session $p, descends from
  *   something gathered or holds the pipes of $p, but for what the engine started
@@ -142,6 +151,8 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  */
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
+${RUN_JOB}
+A() { n=$1; trap '${AWAIT_READER}' 0; B; J "$2"; }
 I=/proc/1/task/1/children
 [ $PPID = 0 ] || { x=; read -r x </proc/$PPID/stat; set -- \${x##*) }; [ "$4" = 1 ] || [ "$2" = 0 ] || I=/-; }
 B() { g=-; read -r g <$I; }
@@ -166,8 +177,8 @@ N() { [ "$g" != - ] || return 1
       [ ! $1 ] || return 1
       m=1; T $j || return 1; g="$g $j"; done
     [ $m ] || return 0
-  done; }
-W() { printf %s $1 >&3; printf %s $1 >&4; }
+  done; } <&-
+W() { printf %s $1; printf %s $1 >&4; }
 E() { cd /; if N q; then W "\${n}E$s;\${n}C;"; else W "\${n}E$s;"; if N; then W "\${n}C;"; else W "\${n}D;"; fi; fi; }
 G() { o=1
   while [ $o ]; do o=
@@ -263,9 +274,9 @@ export function askCommand(nonce: string, command: string): string {
   return `n=${nonce}\n${command}\nW "\${n}A$r;"\n`;
 }
 
-/** Has a lane run a job: notes what is there before, runs it, reports its end and whether anything is left. */
+/** Has a lane run a job. */
 export function jobText(request: JobRequest, nonce: string): ShellText {
-  return `n=${nonce};trap '${AWAIT_READER}' 0;B\n${childText(request, "</dev/null")}`;
+  return `${defineJob(request)}A ${nonce} ${quote(request.workingDir)}\n`;
 }
 
 // Shells that are started ahead of need for one job that reads stdin.
@@ -280,6 +291,7 @@ exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
 W() { printf %s $1 >&3; printf %s $1 >&4; }
 E() { W "\${n}E$s;"; }
 ${FIND_PROGRAM}
+${RUN_JOB}
 read -r x </proc/$$/stat
 set -- \${x##*) }
 printf 'R%s:%s;' $$ \${20} >&3
@@ -292,7 +304,7 @@ ${AWAIT_READER}`;
 
 /** Has a {@link PRESTARTED_SHELL} run its job. */
 export function prestartedJobText(request: JobRequest, nonce: string): ShellText {
-  return `${nonce}\n${childText(request, "<&5")}${nonce}\n`;
+  return `${nonce}\n${defineJob(request)}J ${quote(request.workingDir)}\n${nonce}\n`;
 }
 
 // Plain jobs, each with a shell of its own.

@@ -24,6 +24,7 @@ export abstract class ShellJob implements Job {
   abstract readonly startTime: string;
   readonly unsure = false;
   readonly nonce = newMarkerNonce();
+  protected readonly nonceBytes = Buffer.from(this.nonce, "latin1");
   protected readonly request: JobRequest;
   /** What the shell runs in; undefined until the engine has returned it. */
   protected spawned: SpawnedProcess | undefined;
@@ -245,11 +246,11 @@ export abstract class ShellJob implements Job {
   }
 
   #startScanner(): MarkerScanner {
-    return new MarkerScanner(this.nonce, (chunk) => this.beforeStart(chunk));
+    return new MarkerScanner(this.nonceBytes, (chunk) => this.beforeStart(chunk));
   }
 
   #outputScanner(stream: OutputStream): MarkerScanner {
-    return new MarkerScanner(this.nonce, (chunk) => this.#output(stream, chunk));
+    return new MarkerScanner(this.nonceBytes, (chunk) => this.#output(stream, chunk));
   }
 }
 

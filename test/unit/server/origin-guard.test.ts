@@ -60,6 +60,10 @@ describe("the host name", () => {
     "2130706433",
   ])("%j is foreign", async (host) => {
     await using server = await startTestServer();
+    // A name of the server's own before it must not open the door to it.
+    expect((await http1(server, { host: "localhost" }, { method: "GET", path: "/nothing" })).status).toBe(
+      404,
+    );
     const { status, body } = await http1(server, { host });
     expect(status).toBe(403);
     expect(body).toMatch(/^This server does not answer to the host name ".*"\. .*--allow-host\.\n$/);

@@ -20,6 +20,14 @@ test("what is sealed is read again, with the key of the same file, and is nowher
   expect(first.text(text)).not.toBe(first.text(text));
 });
 
+test("no bytes stay none, and a text of no characters is sealed", () => {
+  const seal = Seal.random();
+  expect([...seal.open(seal.bytes(new Uint8Array()))]).toEqual([]);
+  expect(seal.bytes(new Uint8Array())).toHaveLength(0);
+  expect(seal.text("")).toMatch(/^sealed1:/);
+  expect(seal.openText(seal.text(""))).toBe("");
+});
+
 test("what an earlier version left in clear is read as it is", () => {
   const seal = Seal.random();
   expect(seal.openText('{"a":1}')).toBe('{"a":1}');

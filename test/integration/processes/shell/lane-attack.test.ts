@@ -31,7 +31,7 @@ sub nonces {
     next if $to - $from > 1 << 26;
     sysseek($mem, $from, 0) or next;
     sysread($mem, my $data, $to - $from) or next;
-    $found{$1} = 1 while $data =~ /n=([0-9a-f]{32})(?![0-9a-f])/g;
+    $found{$1} = 1 while $data =~ /A (\\x1e[0-9a-f]{32})(?![0-9a-f])/g;
   }
   return keys %found;
 }
@@ -66,7 +66,7 @@ const ATTACKS: readonly (readonly [string, string])[] = [
      leave();
      for (1 .. 100) {
        sysread($in, my $text, 65536) or last;
-       my ($n) = $text =~ /n=([0-9a-f]{32})/ or next;
+       my ($n) = $text =~ /A (\\x1e[0-9a-f]{32})/ or next;
        open my $out, ">", "/proc/$lane/fd/3"; open my $err, ">", "/proc/$lane/fd/4";
        syswrite($out, "\${n}R;INJECTED"); syswrite($_, "\${n}E0;\${n}C;") for $out, $err;
      }`,

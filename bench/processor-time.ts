@@ -1,0 +1,29 @@
+import { readdirSync, readFileSync } from "node:fs";
+
+const NS_PER_MS = 1e6;
+
+/** Processor time that a process's threads have taken so far, in milliseconds, in user and kernel. */
+export function processorMs(pid: number): number {
+  const threads = `/proc/${pid}/task`;
+  const ns = readdirSync(threads).map((id) =>
+    Number(readFileSync(`${threads}/${id}/schedstat`, "utf8").split(" ")[0]),
+  );
+  return ns.reduce((sum, one) => sum + one, 0) / NS_PER_MS;
+}
+
+/** Processor time that a process takes for each of so many calls, made that many at once. */
+export async function processorMsPerCall(
+  pid: number,
+  calls: number,
+  atOnce: number,
+  call: () => Promise<unknown>,
+): Promise<number> {
+  const before = processorMs(pid);
+  let left = calls;
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      while (left-- > 0) await call();
+    }),
+  );
+  return (processorMs(pid) - before) / calls;
+}

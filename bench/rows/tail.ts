@@ -1,0 +1,79 @@
+import type { Figure, Row } from "../row.ts";
+import type { BenchService } from "../service.ts";
+import { quantile, timed } from "../stats.ts";
+
+const POOL = 4;
+const EXECS = 1500;
+/** How many sandboxes come and go meanwhile, at least. */
+const OTHERS = 8;
+const TRUE = ["true"];
+/** How many times its p50 the p99 of an Exec may be. */
+const MOST = 2.5;
+
+/** What an Exec waits for others: with nothing else at work, and while sandboxes come from a pool that fills, and go. */
+export const execTail: Row = {
+  name: "tail",
+  limitSeconds: 300,
+  run: async ({ image, scale, start, progress }) => {
+    const service = await start(["--warm-pool", `${image}=${POOL}`]);
+    const id = await service.create();
+    const execs = Math.max(200, Math.round(EXECS * scale));
+    await execute(service, id, execs / 4);
+    const alone = await execute(service, id, execs);
+    progress("alone");
+    const churning = churn(service);
+    const beside = await execute(service, id, execs);
+    while (churning.runs && churning.count < OTHERS) beside.push(...(await execute(service, id, 10)));
+    await churning.stop();
+    progress(`beside ${churning.count} sandboxes that came and went`);
+    return [
+      { ...figure("Exec of true, nothing else at work", alone), goal: "for comparison" },
+      {
+        ...figure("Exec of true, while a pool fills and sandboxes are deleted", beside),
+        // What the machine's daemon takes of its processors is in both quantiles.
+        goal: `p99 ≤ ${MOST} × p50`,
+        reached: quantile(beside, 0.99) <= MOST * quantile(beside, 0.5),
+      },
+    ];
+  },
+};
+
+function figure(name: string, ms: readonly number[]): Omit<Figure, "goal"> {
+  return { name, unit: "ms", p50: quantile(ms, 0.5), p99: quantile(ms, 0.99) };
+}
+
+async function execute(service: BenchService, id: string, count: number): Promise<number[]> {
+  const ms: number[] = [];
+  for (let i = 0; i < count; i++) ms.push(await timed(() => service.exec(id, TRUE)));
+  return ms;
+}
+
+/** Takes sandboxes from the pool and deletes them, one after another, until it is stopped. */
+function churn(service: BenchService): {
+  readonly runs: boolean;
+  readonly count: number;
+  stop(): Promise<void>;
+} {
+  let over = false;
+  let count = 0;
+  const run = async (): Promise<void> => {
+    for (; !over; count++) await service.remove(await service.create());
+  };
+  const done = run();
+  // Whoever stops it learns of a failure.
+  done.catch(() => {
+    over = true;
+  });
+  return {
+    get runs() {
+      return !over;
+    },
+    get count() {
+      return count;
+    },
+    stop: () => {
+      over = true;
+      return done;
+    },
+  };
+}
