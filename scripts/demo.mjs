@@ -1,6 +1,9 @@
 #!/usr/bin/env node
 // Shows Berth at work on this machine, starting from a fresh clone: npm run demo [-- --yes]
 //
+// With --at HOST:PORT it runs the job alone, in a sandbox of a service that runs there, as in a Kubernetes cluster; the
+// token is in BERTH_TOKEN.
+//
 // Needs Node 20 or newer, npm and git. It stops everything that it starts, whatever happens. It uses Docker where a daemon
 // answers, and does not change it; otherwise bubblewrap, which it installs only with consent: it asks in a terminal, and
 // needs --yes or CI=true without one.
@@ -9,16 +12,18 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { run, Stop, startServer, stream } from "./demo/children.mjs";
 import { isInstalled } from "./dependencies.mjs";
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const berth = path.join(root, "bin", "berth");
 const yes = process.argv.includes("--yes") || process.env.CI === "true";
+const { at } = parseArgs({ strict: false, options: { at: { type: "string" } } }).values;
 const instance = `demo-${randomBytes(4).toString("hex")}`;
 const OWN_IMAGE = "berth/base:latest";
 const STOP_MS = 40_000;
-const STEPS = 6;
+const STEPS = at === undefined ? 6 : 1;
 
 const interrupt = new AbortController();
 const { signal } = interrupt;
@@ -39,6 +44,10 @@ try {
 }
 
 async function main() {
+  if (at !== undefined) {
+    await step(1, "job", `over gRPC, in a sandbox of the service at ${at}`, () => job(at));
+    return;
+  }
   await step(1, "packages", "npm ci", async () => {
     if (isInstalled()) return "installed already";
     await must("npm", ["ci", "--no-audit", "--no-fund"], "The packages could not be installed.");
@@ -109,14 +118,25 @@ async function serve(image) {
 
 async function job(address) {
   const env = { BERTH_ADDRESS: address };
-  const client = (...args) => [berth, args, { signal, env }];
   show("berth create");
   const started = performance.now();
   const created = await run(berth, ["create", "-l", "purpose=demo"], { signal, env });
   if (created.code !== 0) throw new Stop(`Could not create a sandbox: ${created.tail}`);
   const sandbox = created.stdout.trim();
   console.log(`  ${sandbox}  (${seconds(performance.now() - started)}, including the client's start)`);
+  try {
+    await use(sandbox, env);
+  } catch (error) {
+    // A service that the demo does not stop would keep it.
+    await run(berth, ["rm", sandbox], { env });
+    throw error;
+  }
+  return "done";
+}
 
+/** Runs the job, shows what else commands do, and deletes the sandbox. */
+async function use(sandbox, env) {
+  const client = (...args) => [berth, args, { signal, env }];
   show(`berth exec ${sandbox} -- python3 - < scripts/demo/mandelbrot.py`);
   const stdin = readFileSync(path.join(root, "scripts", "demo", "mandelbrot.py"));
   const result = await stream(berth, ["exec", sandbox, "--", "python3", "-"], {
@@ -145,7 +165,6 @@ async function job(address) {
     if (code !== 0) throw new Stop(tail);
     console.log(stdout.trimEnd().replace(/^/gm, "  "));
   }
-  return "done";
 }
 
 async function stopServer() {

@@ -35,6 +35,7 @@ if $contract; then
   exit
 fi
 scripts/helm.sh >/dev/null
+scripts/nginx.sh >/dev/null
 scripts/service-image.sh
 scripts/kubernetes.sh load berth/service:latest berth/bash:latest
 if [ $# -gt 0 ]; then

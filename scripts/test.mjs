@@ -24,6 +24,7 @@ for (const script of [
   "base-image.sh --desktop --test",
   "busybox-image.sh",
   "nginx.sh",
+  "envoy.sh",
 ]) {
   const [name, ...options] = script.split(" ");
   if (run(`scripts/${name}`, options) !== 0) {

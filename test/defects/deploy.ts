@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const NGINX = "test/integration/service/nginx.test.ts";
+const ENVOY = "test/integration/service/envoy.test.ts";
 const LOST = "a replica that is gone: its tenants are told to retry, others go on, and it comes back";
 
 /** Defects in what operators deploy. */
@@ -43,5 +44,35 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: NGINX, title: LOST },
+  },
+  {
+    name: "Envoy sends two tokens of a tenant to different replicas",
+    changes: [{ file: "deploy/envoy.yaml", from: "or tenants[id] or id", to: "or id" }],
+    test: {
+      file: ENVOY,
+      title: "a tenant is on one replica, whichever of its tokens calls, and both have tenants",
+    },
+  },
+  {
+    name: "Envoy sends an admin to its own tenant's replica, whichever tenant it names",
+    changes: [
+      {
+        file: "deploy/envoy.yaml",
+        from: 'headers:get("berth-tenant") or tenants[id]',
+        to: "tenants[id]",
+      },
+    ],
+    test: { file: ENVOY, title: "an admin reaches a tenant by the header berth-tenant; others may not" },
+  },
+  {
+    name: "Envoy sends the tenants of a lost replica to another, which does not know them",
+    changes: [
+      {
+        file: "deploy/envoy.yaml",
+        from: "hash_policy: [{ header: { header_name: x-berth-replica-of } }]",
+        to: "retry_policy: { retry_on: connect-failure, num_retries: 9 }",
+      },
+    ],
+    test: { file: ENVOY, title: LOST },
   },
 ];

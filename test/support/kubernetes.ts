@@ -1,6 +1,8 @@
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { eventually } from "./eventually.ts";
@@ -110,6 +112,35 @@ export function holdClusterPart(part: ClusterPart): Disposable {
   writeFileSync(hold, "");
   process.kill(killed, "SIGKILL");
   return { [Symbol.dispose]: () => rmSync(hold) };
+}
+
+/** A port of a pod or a Service on this machine, by `kubectl port-forward`. */
+export class ForwardedPort implements AsyncDisposable {
+  /** `host:port` */
+  readonly address: string;
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess, address: string) {
+    this.#child = child;
+    this.address = address;
+  }
+
+  /** @param target such as `service/NAME` */
+  static async open(namespace: string, target: string, port: number): Promise<ForwardedPort> {
+    const args = ["port-forward", `--namespace=${namespace}`, target, `:${port}`];
+    const env = { ...process.env, KUBECONFIG: variable("BERTH_KUBERNETES_ADMIN") };
+    const child = spawn(SCRIPT, ["kubectl", ...args], { env, stdio: ["ignore", "pipe", "inherit"] });
+    for await (const line of createInterface(child.stdout)) {
+      const address = /^Forwarding from (127\.0\.0\.1:\d+)/.exec(line)?.[1];
+      if (address !== undefined) return new ForwardedPort(child, address);
+    }
+    throw new Error(`kubectl forwards no port of ${target}`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const exit = once(this.#child, "exit");
+    if (this.#child.kill()) await exit;
+  }
 }
 
 interface KubectlOptions {

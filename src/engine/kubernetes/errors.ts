@@ -127,6 +127,12 @@ function connectionError(error: unknown, doing: string): BerthError {
       error,
     );
   }
+  if (/^CERT_(HAS_EXPIRED|NOT_YET_VALID)$/.test(code)) {
+    return unavailable(
+      `The API server's certificate is not valid at this time (${code}). Check the service's clock, then the certificate.`,
+      error,
+    );
+  }
   if (/CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|ALTNAME/.test(code)) {
     return unavailable(`The API server's certificate is not trusted (${code}). Check the kubeconfig.`, error);
   }

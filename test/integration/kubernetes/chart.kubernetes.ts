@@ -5,11 +5,11 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { eventually } from "../../support/eventually.ts";
-import { kubectl } from "../../support/kubernetes.ts";
+import { CHART, helm, set } from "../../support/helm.ts";
+import { ForwardedPort, kubectl } from "../../support/kubernetes.ts";
 import { TokensFile } from "../../support/tokens.ts";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
-const CHART = `${ROOT}deploy/helm/berth`;
 const VERSION = ["--kube-version", "1.34.4"];
 const NAMESPACE = `chart-${process.pid}`;
 const SANDBOXES = `${NAMESPACE}-sandboxes`;
@@ -30,16 +30,6 @@ interface PodTemplate {
     };
   };
 }
-
-/** What Helm writes. */
-async function helm(...args: readonly string[]): Promise<string> {
-  const { stdout: program } = await promisify(execFile)(`${ROOT}scripts/helm.sh`);
-  const env = { ...process.env, KUBECONFIG: process.env.BERTH_KUBERNETES_ADMIN };
-  return (await promisify(execFile)(program.trim(), args, { env })).stdout;
-}
-
-const set = (values: Readonly<Record<string, string>>): string[] =>
-  Object.entries(values).flatMap(([key, value]) => ["--set", `${key}=${value}`]);
 
 function template(values: Readonly<Record<string, string>> = {}): Promise<string> {
   return helm("template", "one", CHART, `--namespace=${NAMESPACE}`, ...VERSION, ...set(values));
@@ -223,7 +213,7 @@ describe("deploy/helm/berth", () => {
     }
   });
 
-  test("runs: two replicas become ready, each with sandboxes of its own, and leave none", async () => {
+  test("runs: two replicas become ready, each with sandboxes of its own, and the job of the demo from outside", async () => {
     const release = "real";
     const tokens = new TokensFile();
     const token = await tokens.add("acme");
@@ -245,20 +235,49 @@ describe("deploy/helm/berth", () => {
       "options.network-policy": "open",
       "resources.requests.cpu": "50m",
     };
-    await helm("install", release, CHART, where, "--wait", "--timeout=120s", ...set(values));
+    const install = () => helm("install", release, CHART, where, "--wait", "--timeout=120s", ...set(values));
+    await install();
     const berth = (replica: number, ...args: readonly string[]): Promise<string> => {
       const program = ["env", `BERTH_TOKEN=${token}`, "BERTH_ADDRESS=127.0.0.1:7070", "berth", ...args];
       return kubectl(["exec", `real-berth-${replica}`, where, "--", ...program]);
     };
     expect(await berth(0, "run", "--", "python3", "-c", "print(6 * 7)")).toBe("42\n");
     const id = (await berth(1, "create")).trim();
-    expect(await berth(1, "exec", id, "--", "sh", "-c", "echo $((2 * 3))")).toBe("6\n");
+    expect(await berth(1, "exec", id, "--", "sh", "-c", "echo $((2 * 3)) | tee /tmp/kept")).toBe("6\n");
     expect((await berth(1, "ls", "-q")).trim()).toBe(id);
     expect(await berth(0, "ls", "-q")).toBe("");
+
+    {
+      await using port = await ForwardedPort.open(NAMESPACE, "service/real-berth", 7070);
+      const demo = (secret: string) =>
+        promisify(execFile)(process.execPath, [`${ROOT}scripts/demo.mjs`, "--at", port.address], {
+          env: { ...process.env, BERTH_TOKEN: secret },
+        });
+      const { stdout } = await demo(token);
+      expect(stdout).toMatch(/exit code 0; \d+ bytes in ([2-9]|\d\d) chunks/);
+      expect(stdout).toContain("on Linux");
+      await expect(demo("berth_none_none")).rejects.toThrow("Give a token with BERTH_TOKEN");
+    }
+
+    // What is left: sandboxes, data and tokens. The same release finds them again.
+    await helm("uninstall", release, where, "--wait");
+    const within = `--namespace=${SANDBOXES}`;
+    const phases = ["get", "pods", within, "--output=jsonpath={.items[*].status.phase}"];
+    const claims = ["get", "pvc", where, "--selector=app.kubernetes.io/instance=real", "--output=name"];
+    expect(await kubectl(phases)).toBe("Running");
+    expect((await kubectl(claims)).trim().split("\n")).toEqual([
+      "persistentvolumeclaim/data-real-berth-0",
+      "persistentvolumeclaim/data-real-berth-1",
+    ]);
+    await kubectl(["get", "secret", "real-tokens", where]);
+    expect(await kubectl(["get", "statefulsets,services,roles", where, "--output=name"])).toBe("");
+    await install();
+    expect((await berth(1, "ls", "-q")).trim()).toBe(id);
+    expect(await berth(1, "exec", id, "--", "cat", "/tmp/kept")).toBe("6\n");
     await berth(1, "rm", id);
     await helm("uninstall", release, where, "--wait");
-    expect(await kubectl(["get", "pods", `--namespace=${SANDBOXES}`, "--output=name"])).toBe("");
-  });
+    expect(await kubectl(["get", "pods", within, "--output=name"])).toBe("");
+  }, 240_000);
 
   test("gives the rights of deploy/kubernetes/rbac.yaml", async () => {
     const documents = parseAllDocuments(readFileSync(`${ROOT}deploy/kubernetes/rbac.yaml`, "utf8"));
@@ -280,7 +299,7 @@ describe("deploy/helm/berth", () => {
       "storage-class": "fast",
       "volume-access-mode": "ReadWriteMany",
     });
-    expect(plain["allow-host"]).toContain(`one-berth-0.one-berth-replicas.${NAMESPACE}.svc.cluster.local`);
+    expect(plain["allow-host"]).toContain(`one-berth-0.${NAMESPACE}.svc.cluster.local`);
 
     const many = optionsOf(await resources(MANY));
     expect(many).toMatchObject({
@@ -290,7 +309,7 @@ describe("deploy/helm/berth", () => {
     });
     expect(many).not.toHaveProperty("insecure");
     expect(many["allow-host"]).toEqual(
-      expect.arrayContaining(["berth.example.com", "one-berth-2.one-berth-replicas"]),
+      expect.arrayContaining(["berth.example.com", "one-berth-2", "one-berth-2.one-berth-replicas"]),
     );
   });
 

@@ -70,6 +70,19 @@ describe("a sandbox that Kubernetes ends", () => {
     await expect(podOf(id)).rejects.toThrow("no pod");
   });
 
+  test("because an operator evicts it, as before a node's maintenance, says so", async () => {
+    const { sandbox_id: id } = await app.client.createSandbox();
+    const exec = app.client.exec(id, "echo begun; sleep 600");
+    await exec.until("begun");
+    const { name } = await podOf(id);
+    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: NAMESPACE } };
+    const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`;
+    await kubectl(["create", "--raw", path, "--filename=-"], { input: JSON.stringify(eviction) });
+    const message = expect.stringContaining("evicted by an operator from the node node");
+    expect((await ended(id)).termination).toMatchObject({ message });
+    expect((await exec.result).exit).toMatchObject({ cause: "EXIT_CAUSE_SANDBOX_TERMINATED", message });
+  });
+
   test("for its disk says which limit, to its commands too", async () => {
     const { sandbox_id: id } = await app.client.createSandbox();
     const exec = app.client.exec(id, `head -c ${4 * SCRATCH_BYTES} /dev/zero >/scratch/x; sleep 600`);

@@ -28,18 +28,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "berth.hosts" -}}
 {{- $namespace := .Release.Namespace -}}
 {{- $names := list -}}
-{{- range $service := list (include "berth.name" .) -}}
+{{- $services := list (include "berth.name" .) -}}
+{{- range $index := until (int .Values.replicas) -}}
+{{- $services = append $services (printf "%s-%d" (include "berth.name" $) $index) -}}
+{{- $services = append $services (printf "%s-%d.%s" (include "berth.name" $) $index (include "berth.replicas" $)) -}}
+{{- end -}}
+{{- range $service := $services -}}
 {{- $names = append $names $service -}}
 {{- $names = append $names (printf "%s.%s" $service $namespace) -}}
 {{- $names = append $names (printf "%s.%s.svc" $service $namespace) -}}
 {{- $names = append $names (printf "%s.%s.svc.cluster.local" $service $namespace) -}}
-{{- end -}}
-{{- range $index := until (int .Values.replicas) -}}
-{{- $replica := printf "%s-%d.%s" (include "berth.name" $) $index (include "berth.replicas" $) -}}
-{{- $names = append $names $replica -}}
-{{- $names = append $names (printf "%s.%s" $replica $namespace) -}}
-{{- $names = append $names (printf "%s.%s.svc" $replica $namespace) -}}
-{{- $names = append $names (printf "%s.%s.svc.cluster.local" $replica $namespace) -}}
 {{- end -}}
 {{- concat $names .Values.allowHosts | toJson -}}
 {{- end -}}
