@@ -365,7 +365,7 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
-      warning: () => warningsOf(tokens, secrets, audit),
+      warning: () => warningsOf(tokens, secrets, audit, monitor.info.warning),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
@@ -388,8 +388,10 @@ function warningsOf(
   tokens: LiveTokens | undefined,
   secrets: Secrets,
   audit: RotatedFile | undefined,
+  engine: string | undefined,
 ): string | undefined {
   const warnings = [
+    engine,
     tokens?.isStale && STALE_TOKENS,
     secrets.isStale && STALE_SECRETS,
     audit && auditWarning(audit),

@@ -141,6 +141,8 @@ export interface EngineInfo {
   readonly capabilities: EngineCapabilities;
   /** Whether sandboxes with the network NONE reach the engine's own network, as its operator knows. Default false. */
   readonly openNetwork?: boolean;
+  /** What the operator has to know of the engine, in sentences. It answers nevertheless. */
+  readonly warning?: string;
   /** CPUs of the engine's machine. */
   readonly cpus: number;
   /** Bytes of memory of the engine's machine. */

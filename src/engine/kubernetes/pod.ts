@@ -15,6 +15,7 @@ import {
   readIsolation,
 } from "../port.ts";
 import { disruptionOf } from "./disruption.ts";
+import { DEFAULT_DNS } from "./network/dns.ts";
 import { RUN_DIR } from "./scripts.ts";
 
 /** The container of a sandbox's pod; a template may add others. */
@@ -22,7 +23,7 @@ export const CONTAINER = "main";
 
 /** The label of every object of a Berth service; its value stands for the instance. */
 export const INSTANCE_LABEL = "berth.dev/instance";
-/** Whether a pod is a `sandbox`, or a `probe` of an image. */
+/** Whether a pod is a `sandbox`, a `probe` of an image, or a `network-probe`. */
 export const ROLE_LABEL = "berth.dev/role";
 /** A sandbox's network, for network policies: `none` or `egress`. */
 export const NETWORK_LABEL = "berth.dev/network";
@@ -55,6 +56,10 @@ export interface PodOptions {
   readonly imagePullSecrets?: readonly string[] | undefined;
   /** A pod whose fields hold where Berth sets none. */
   readonly template?: V1Pod | undefined;
+  /** Whether the cluster enforces NetworkPolicy; {@link NetworkPolicyWord}. */
+  readonly networkPolicy?: "enforced" | "open" | undefined;
+  /** Resolvers of sandboxes with EGRESS. Default {@link DEFAULT_DNS}. */
+  readonly egressDns?: readonly string[] | undefined;
 }
 
 /** What {@link sandboxPod} needs beside the spec. */
@@ -105,6 +110,42 @@ export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFact
   const own = { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
   podSpec.volumes = [...(podSpec.volumes ?? []), own];
   if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
+  if (facts.networkPolicy === "enforced") {
+    // Without a network, a look-up fails at once. The cluster's own resolver and names are nobody's business inside.
+    const nameservers = spec.network === "NONE" ? ["127.0.0.1"] : (facts.egressDns ?? DEFAULT_DNS);
+    Object.assign(podSpec, { dnsPolicy: "None", dnsConfig: { nameservers: [...nameservers] } });
+  }
+  return pod;
+}
+
+/** Labels of every sandbox's pod with the network NONE. */
+export function labelsOfNone({ template, instance }: PodFacts): Record<string, string> {
+  return { ...template?.metadata?.labels, ...ownLabels(instance, "sandbox"), [NETWORK_LABEL]: "none" };
+}
+
+/** A pod of a test of the network; no network policy of Berth's selects it. */
+export function networkProbePod(
+  name: string,
+  image: string,
+  command: readonly string[],
+  facts: PodFacts,
+): V1Pod {
+  const pod = berthPod(name, "network-probe", facts, {
+    name: CONTAINER,
+    image,
+    command: command.map(literal),
+    securityContext: { ...HARDENED, runAsUser: 0, runAsGroup: 0 },
+    resources: { requests: { cpu: "10m", memory: "16Mi" }, limits: { cpu: "500m", memory: "64Mi" } },
+    volumeMounts: [{ name: "berth", mountPath: RUN_DIR }],
+  });
+  const { metadata, spec } = pod as Required<V1Pod>;
+  delete metadata.labels?.[NETWORK_LABEL];
+  // Should the service end meanwhile, and never come back.
+  spec.activeDeadlineSeconds = 300;
+  spec.volumes = [
+    ...(spec.volumes ?? []),
+    { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } },
+  ];
   return pod;
 }
 
@@ -132,6 +173,14 @@ const HARDENED: V1Container["securityContext"] = {
   seccompProfile: { type: "RuntimeDefault" },
 };
 
+function ownLabels(instance: string, role: string): Record<string, string> {
+  return {
+    "app.kubernetes.io/managed-by": "berth",
+    [INSTANCE_LABEL]: instanceLabel(instance),
+    [ROLE_LABEL]: role,
+  };
+}
+
 function berthPod(name: string, role: string, facts: PodFacts, container: V1Container): V1Pod {
   const { template, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = facts;
   const { metadata, spec } = template ?? {};
@@ -142,12 +191,7 @@ function berthPod(name: string, role: string, facts: PodFacts, container: V1Cont
     metadata: {
       ...(metadata?.annotations && { annotations: metadata.annotations }),
       name,
-      labels: {
-        ...metadata?.labels,
-        "app.kubernetes.io/managed-by": "berth",
-        [INSTANCE_LABEL]: instanceLabel(facts.instance),
-        [ROLE_LABEL]: role,
-      },
+      labels: { ...metadata?.labels, ...ownLabels(facts.instance, role) },
     },
     spec: {
       ...spec,
