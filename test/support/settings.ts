@@ -34,6 +34,9 @@ export function testSettings(changes: TestSettings = {}): AppSettings & { readon
     podTemplate: undefined,
     // That of the tests enforces nothing.
     networkPolicy: "open",
+    egressCidrs: [],
+    denyCidrs: [],
+    egressDns: [],
     dockerRequired: false,
     workspacesRoot: undefined,
     sharedRoot: undefined,

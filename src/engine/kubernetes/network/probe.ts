@@ -198,7 +198,8 @@ async function untilClosed(
 ): Promise<string | undefined> {
   for (const began = performance.now(); ; await sleep(PAUSE_MS, undefined, { signal: parts.signal })) {
     const [out, into] = await Promise.all([attempt(parts, pod, outward), attempt(parts, peer, inward)]);
-    if ([...out, ...into].every((one) => one === "blocked")) return undefined;
+    const isClosed = [...out, ...into].every((one) => one === "blocked");
+    if (isClosed && (await stillWorks(parts, { pod, peer }, outward))) return undefined;
     if (performance.now() - began <= ENFORCE_MS) continue;
     const open = [
       ...outward
@@ -206,9 +207,20 @@ async function untilClosed(
         .map((target) => `it reached ${describe(target)}`),
       ...inward.filter((_target, at) => into[at] === "connected").map(() => "another pod reached it"),
     ];
-    if (open.length === 0) return "its test could not run: the connection to its pods broke.";
+    if (open.length === 0) return "its test proves nothing: its pods do not answer any more.";
     return `the cluster does not enforce its network policy. A pod with the label ${NETWORK_LABEL}=${label} was tested: ${open.join(", ")}.`;
   }
+}
+
+/** Whether what is closed to a pod is there nevertheless. */
+async function stillWorks(
+  parts: ProbeParts,
+  { pod, peer }: { readonly pod: ProbePod; readonly peer: ProbePod },
+  outward: readonly Target[],
+): Promise<boolean> {
+  const own = pod.addresses.map((address) => ({ what: "itself", address, port: PORT }));
+  const found = await Promise.all([attempt(parts, peer, outward), attempt(parts, pod, own)]);
+  return found.flat().every((one) => one === "connected");
 }
 
 async function attempt(parts: ProbeParts, pod: ProbePod, targets: readonly Target[]): Promise<Attempt[]> {

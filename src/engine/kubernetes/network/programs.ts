@@ -28,9 +28,10 @@ const MACHINES: readonly Machine[] = [
       4883ec40                                              64 bytes at rsp
       31ff 4889e6 ba1c000000 31c0 0f05 4189c4               r12d = read(0, rsp, 28)
       0fb73c24 be01000000 31d2 b829000000 0f05 89c3         ebx = socket(family, SOCK_STREAM, 0)
-      89df 4889e6 4489e2 b831000000 0f05 85c0 751b          bind(ebx, rsp, r12d), or fail
-      89df be10000000 b832000000 0f05 85c0 7509             listen(ebx, 16), or fail
-      b822000000 0f05 ebf7                                  for ever: pause()
+      89df 4889e6 4489e2 b831000000 0f05 85c0 752a          bind(ebx, rsp, r12d), or fail
+      89df be10000000 b832000000 0f05 85c0 7518             listen(ebx, 16), or fail
+      89df 31f6 31d2 b82b000000 0f05                        for ever: accept(ebx, 0, 0)
+      89c7 b803000000 0f05 ebe8                               close(eax)
       f7d8 89c7 b8e7000000 0f05                             fail: exit_group(-eax)`,
   },
   {
@@ -52,10 +53,10 @@ const MACHINES: readonly Machine[] = [
       f40300aa
       e0034079 210080d2 020080d2 c81880d2 010000d4          x19 = socket(family, SOCK_STREAM, 0)
       f30300aa
-      e1030091 e20314aa 081980d2 010000d4 a00100b5          bind(x0, sp, x20), or fail
-      e00313aa 010280d2 281980d2 010000d4 000100b5          listen(x19, 16), or fail
-      000080d2 010080d2 020080d2 030080d2 280980d2          for ever: ppoll(0, 0, 0, 0)
-      010000d4 faffff17
+      e1030091 e20314aa 081980d2 010000d4 c00100b5          bind(x0, sp, x20), or fail
+      e00313aa 010280d2 281980d2 010000d4 200100b5          listen(x19, 16), or fail
+      e00313aa 010080d2 020080d2 481980d2 010000d4          for ever: accept(x19, 0, 0)
+      280780d2 010000d4 f9ffff17                              close(x0)
       e00300cb c80b80d2 010000d4                            fail: exit_group(-x0)`,
   },
 ];
