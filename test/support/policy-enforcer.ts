@@ -98,7 +98,7 @@ export async function inNode(command: readonly string[], input = ""): Promise<st
  */
 export async function serveInNode(address: string, port: number): Promise<AsyncDisposable> {
   await inNode(["ip", "addr", "add", `${address}/32`, "dev", "lo"]);
-  const program = `require("node:net").createServer((socket) => socket.end("served\\n")).listen(${port}, "${address}", () => console.log("ready"))`;
+  const program = `require("node:net").createServer((socket) => socket.on("error", () => {}).end()).listen(${port}, "${address}", () => console.log("ready"))`;
   const child = spawn("nsenter", [`--net=/proc/${nodePid()}/ns/net`, "--", process.execPath, "-e", program], {
     stdio: ["ignore", "pipe", "inherit"],
   });

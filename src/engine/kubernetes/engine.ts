@@ -51,6 +51,7 @@ import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { passesShells, USAGE_COMMAND } from "./scripts.ts";
 import { setUp, untilStarted } from "./start.ts";
+import { waitingPods } from "./waiting.ts";
 import { PodWarnings } from "./warnings.ts";
 
 /** Options of a {@link KubernetesEngine}. */
@@ -296,7 +297,11 @@ export class KubernetesEngine implements Engine {
   }
 
   figures(): EngineFigures {
-    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0 };
+    return {
+      orphanedPipes: this.#orphanedPipes.count,
+      sandboxesWithoutPipes: 0,
+      waiting: waitingPods(this.#pods.all, this.#warnings),
+    };
   }
 
   async close(): Promise<void> {

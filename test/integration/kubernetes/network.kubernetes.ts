@@ -102,7 +102,7 @@ describe("on a cluster that enforces policies", () => {
   test("nothing is reached from NONE, and from EGRESS what is allowed and nothing else", async () => {
     await using _public = await serveInNode(PUBLIC, 8080);
     await using _metadata = await serveInNode(METADATA, 80);
-    const server = createServer((socket) => socket.end()).listen(0, HOST);
+    const server = createServer((socket) => socket.on("error", () => {}).end()).listen(0, HOST);
     onTestFinished(() => void server.close());
     await new Promise((resolve) => server.once("listening", resolve));
     const { port } = server.address() as { port: number };
@@ -153,6 +153,13 @@ describe("on a cluster that enforces policies", () => {
       expect(await reaches(engine, egress.ref, address, at), `${address} from EGRESS`).toBe(false);
     for (const [address, at] of opened)
       expect(await reaches(engine, egress.ref, address, at), `${address} from EGRESS`).toBe(true);
+
+    // All of it is still there.
+    await label(none.ref, "open");
+    for (const [address, at] of [...closed, ...opened])
+      await eventually(() => reaches(engine, none.ref, address, at), { timeoutMs: 20_000 });
+    await label(none.ref, "none");
+    await eventually(async () => !(await reaches(engine, none.ref, HOST, port)), { timeoutMs: 20_000 });
 
     // Nor from one sandbox to another, or from any pod to one.
     const listen = "python3 -m http.server 8000 >/dev/null 2>&1 & sleep 1";
