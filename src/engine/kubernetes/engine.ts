@@ -149,6 +149,21 @@ export class KubernetesEngine implements Engine {
     return this.#info;
   }
 
+  /** Waits for the test of the network; why one does not hold. Undefined without `enforced`. */
+  async networkProblems(
+    signal?: AbortSignal,
+  ): Promise<{ readonly none: string | undefined; readonly egress: string | undefined } | undefined> {
+    const guard = this.#guard;
+    if (guard === undefined) return undefined;
+    await guard.tested(signal);
+    return { none: guard.problemOf("NONE"), egress: guard.problemOf("EGRESS") };
+  }
+
+  /** Removes the instance's network policies, which only one without sandboxes can spare. */
+  async removePolicies(): Promise<void> {
+    await this.#keeper.remove();
+  }
+
   async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {
     this.#lease?.assertHeld();
     await this.#pods.follow(signal);

@@ -83,6 +83,16 @@ export function newPodName(): string {
     .padStart(16, "0")}`;
 }
 
+/** A pod that asks for more than the level `baseline` of PodSecurity allows, to be refused. */
+export function privilegedPod(name: string, image: string, facts: PodFacts): V1Pod {
+  const pod = berthPod(name, "probe", facts, {
+    name: CONTAINER,
+    image,
+    securityContext: { privileged: true },
+  });
+  return { ...pod, spec: { ...pod.spec, containers: pod.spec?.containers ?? [], hostNetwork: true } };
+}
+
 /** A sandbox's pod with its hardening, laid over the operator's template. */
 export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFacts): V1Pod {
   const pod = berthPod(name, "sandbox", facts, {

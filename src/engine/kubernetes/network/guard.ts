@@ -85,7 +85,7 @@ export class NetworkGuard {
 
   /** Waits for the test, and looks at the policies. @throws `UNSUPPORTED` where a network does not hold. */
   async require(network: NetworkMode, signal?: AbortSignal): Promise<void> {
-    await untilAborted(this.#tried.promise, signal);
+    await this.tested(signal);
     await untilAborted(this.look(), signal);
     const problem = this.problemOf(network);
     if (problem === undefined) return;
@@ -93,6 +93,11 @@ export class NetworkGuard {
     throw new BerthError("UNSUPPORTED", `The network ${network} cannot be promised: ${problem}`, {
       metadata: { capability },
     });
+  }
+
+  /** Waits for the first test. */
+  async tested(signal?: AbortSignal): Promise<void> {
+    await untilAborted(this.#tried.promise, signal);
   }
 
   /** Why a network does not hold; undefined where it does, or where that is not known yet. */
