@@ -16,7 +16,7 @@ import {
 } from "../port.ts";
 import { disruptionOf } from "./disruption.ts";
 import { DEFAULT_DNS } from "./network/dns.ts";
-import { RUN_DIR } from "./scripts.ts";
+import { LIMITS, RUN_DIR } from "./scripts.ts";
 
 /** The container of a sandbox's pod; a template may add others. */
 export const CONTAINER = "main";
@@ -174,7 +174,7 @@ export function probePod(name: string, image: string, command: readonly string[]
  * The main process: a read that SIGTERM ends at once, and which needs no further process. Where somebody attaches to
  * the pod and leaves, its input ends; then it stops itself.
  */
-const MAIN = "while read -r x; do :; done; while :; do kill -STOP $$; done";
+const MAIN = `${LIMITS} while read -r x; do :; done; while :; do kill -STOP $$; done`;
 
 const HARDENED: V1Container["securityContext"] = {
   allowPrivilegeEscalation: false,
