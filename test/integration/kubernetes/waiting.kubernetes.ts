@@ -46,13 +46,39 @@ describe("sandboxes that no node takes", () => {
     const metrics = await (await fetch(`http://${app.app.address}/metrics`)).text();
     expect(metrics).toMatch(/^berth_engine_waiting\{reason="unschedulable"\} 1$/m);
     expect(metrics).toMatch(/^berth_engine_waiting\{reason="image"\} 0$/m);
-    expect(first).toMatchObject({ sandbox_id: "late", image: TEST_IMAGE });
+    // A look at the image comes first.
+    expect(first).toMatchObject({ sandbox_id: "", image: TEST_IMAGE });
     abort.abort();
     await creating;
     await eventually(
       async () => (await app.client.call("SandboxService/GetStats", {})).waiting_sandboxes === undefined,
       { timeoutMs: 30_000 },
     );
+  });
+});
+
+describe("a sandbox that is too large for every node", () => {
+  const app = useApp({ engine: "kubernetes", namespace: NAMESPACE });
+
+  test("is listed by its id", async () => {
+    const { sandbox_id: known } = await app.client.createSandbox();
+    await app.client.deleteSandbox(known);
+    const abort = new AbortController();
+    const spec = { resources: { memory_bytes: 2 ** 42 } };
+    const creating = app.client
+      .call("SandboxService/CreateSandbox", { sandbox_id: "late", spec }, { signal: abort.signal })
+      .catch((error: Error) => error);
+    const stats = await eventually(
+      async () => {
+        const found = await app.client.call("SandboxService/GetStats", {});
+        return found.waiting?.some(({ reason }) => reason === "WAIT_REASON_UNSCHEDULABLE") && found;
+      },
+      { timeoutMs: 30_000 },
+    );
+    expect(stats.waiting?.[0]).toMatchObject({ sandbox_id: "late", image: TEST_IMAGE });
+    expect(stats.waiting?.[0]?.message).toContain("Insufficient memory");
+    abort.abort();
+    await creating;
   });
 });
 
