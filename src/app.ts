@@ -11,7 +11,7 @@ import type { AppSettings } from "./config/settings.ts";
 import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
-import type { IsolationLevel } from "./engine/port.ts";
+import { type IsolationLevel, WAIT_REASONS } from "./engine/port.ts";
 import { FileManager } from "./files/manager.ts";
 import { TemporaryNames } from "./files/temporary-names.ts";
 import { type ControlParts, ProcessControl } from "./processes/control.ts";
@@ -34,7 +34,7 @@ import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { AuditLog } from "./server/audit-log.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
-import { showGauge } from "./server/metrics.ts";
+import { showGauge, showLabelledGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
@@ -333,6 +333,20 @@ function showGauges(
     berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
   };
   for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
+  showLabelledGauge(
+    metrics,
+    "berth_engine_waiting",
+    "Sandboxes that wait to start in the engine, by what each waits for; GetStats has the engine's words.",
+    "reason",
+    () => {
+      const counts = new Map<string, number>(WAIT_REASONS.map((reason) => [reason.toLowerCase(), 0]));
+      for (const { reason } of engine.figures().waiting) {
+        const word = reason.toLowerCase();
+        counts.set(word, (counts.get(word) ?? 0) + 1);
+      }
+      return counts;
+    },
+  );
 }
 
 /** The port and what it serves. */
@@ -366,7 +380,7 @@ function createServer(
     health: {
       isServing: () => monitor.available,
       reason: () => `The engine ${engine.name} does not answer. ${monitor.trouble}`.trimEnd(),
-      warning: () => warningsOf(tokens, secrets, audit),
+      warning: () => warningsOf(tokens, secrets, audit, monitor.info.warning),
       onChange: (changed) => monitor.onAvailabilityChange(changed),
     },
     ...(settings.tls && { tls: settings.tls }),
@@ -389,8 +403,10 @@ function warningsOf(
   tokens: LiveTokens | undefined,
   secrets: Secrets,
   audit: RotatedFile | undefined,
+  engine: string | undefined,
 ): string | undefined {
   const warnings = [
+    engine,
     tokens?.isStale && STALE_TOKENS,
     secrets.isStale && STALE_SECRETS,
     audit && auditWarning(audit),

@@ -20,10 +20,10 @@ export const NOT_PUBLIC_IPV4 = [
 ];
 
 /** All that is routed publicly; among the rest are ::1, fc00::/7, fe80::/10, multicast and every form of an IPv4 address. */
-const GLOBAL_IPV6 = "2000::/3";
+export const GLOBAL_IPV6 = "2000::/3";
 
 /** Special ranges within it: protocol assignments with Teredo, documentation, 6to4, which again holds any IPv4 address. */
-const NOT_PUBLIC_IPV6 = ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"];
+export const NOT_PUBLIC_IPV6 = ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"];
 
 const REFUSED = listOf([...NOT_PUBLIC_IPV4, ...NOT_PUBLIC_IPV6]);
 const GLOBAL = listOf([GLOBAL_IPV6]);

@@ -1,5 +1,7 @@
+import { isIP } from "node:net";
 import { homedir } from "node:os";
 import path from "node:path";
+import { parseCidr } from "../base/cidr.ts";
 import type { IsolationLevel } from "../engine/port.ts";
 import type { WarmPoolTarget, WarmSessionTarget } from "../sandboxes/warm-pool.ts";
 import { parseListenAddress } from "../server/listen-address.ts";
@@ -208,7 +210,7 @@ export const CONFIG_OPTIONS = {
   networkPolicy: value("Engine", "network-policy", {
     placeholder: "enforced|open",
     fallback: UNSET,
-    help: "Whether the cluster enforces NetworkPolicy, which NONE and EGRESS need. open: it does not, and every sandbox reaches what pods reach. Without it, Berth refuses the network NONE.",
+    help: "Whether the cluster enforces NetworkPolicy, which NONE and EGRESS need; Berth tests it. open: it does not, and every sandbox reaches what pods reach. Without it, Berth refuses the network NONE.",
     read: (text) => parseWord(text, ["enforced", "open"] as const),
   }),
   workspaceVolumeBytes: size("Engine", "workspace-volume-size", {
@@ -227,6 +229,21 @@ export const CONFIG_OPTIONS = {
     fallback: "ReadWriteOnce",
     help: "With the engine kubernetes: who may have a workspace at once. ReadWriteOnce: sandboxes of one node; ReadWriteMany: any, and /shared; ReadWriteOncePod: one sandbox.",
     read: (text) => parseWord(text, ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] as const),
+  }),
+  egressCidrs: list("Engine", "egress-cidr", {
+    placeholder: "CIDR",
+    help: "Addresses that sandboxes with EGRESS reach beside the public internet, with the engine kubernetes. Of two ranges of which one is a part of the other, the smaller one counts.",
+    read: (texts) => texts.map(readCidr),
+  }),
+  denyCidrs: list("Engine", "deny-cidr", {
+    placeholder: "CIDR",
+    help: "Addresses that sandboxes with EGRESS do not reach, with the engine kubernetes: public ones of the cluster, or a part of an --egress-cidr.",
+    read: (texts) => texts.map(readCidr),
+  }),
+  egressDns: list("Engine", "egress-dns", {
+    placeholder: "ADDRESS",
+    help: "A resolver of sandboxes with EGRESS, with the engine kubernetes; three at most. Default: 1.1.1.1 and 8.8.8.8.",
+    read: readResolvers,
   }),
   egressCredentials: value("Engine", "egress-credentials", {
     placeholder: "FILE",
@@ -554,6 +571,21 @@ function readKubernetesName(text: string): string {
     throw new ValueError(`"${text}" is not a name of Kubernetes: lower case letters, digits, "-" and "."`);
   }
   return text;
+}
+
+function readCidr(text: string): string {
+  const found = parseCidr(text);
+  if (typeof found === "string") throw new ValueError(found);
+  return found.text;
+}
+
+function readResolvers(texts: readonly string[]): string[] {
+  for (const text of texts) {
+    if (isIP(text) === 0 || text.includes("%"))
+      throw new ValueError(`"${text}" is no address; write 10.0.0.53 or fd00::53`);
+  }
+  if (texts.length > 3) throw new ValueError("pods have three resolvers at most");
+  return [...texts];
 }
 
 function readToleration(text: string): Toleration {

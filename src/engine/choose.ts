@@ -1,5 +1,5 @@
 import type { Finding } from "../base/diagnosis.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, invalidArgument } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions } from "./bubblewrap/engine.ts";
@@ -41,6 +41,10 @@ export interface EngineSettings {
   /** Default: the cluster's. */
   readonly storageClass: string | undefined;
   readonly volumeAccessMode: VolumeAccessMode;
+  readonly egressCidrs: readonly string[];
+  readonly denyCidrs: readonly string[];
+  /** Empty: public ones. */
+  readonly egressDns: readonly string[];
   readonly allowHostPaths: readonly string[];
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   /** The service's data directory. */
@@ -61,6 +65,7 @@ export async function chooseEngine(
   logger: Logger,
 ): Promise<Engine> {
   const { engine: name } = settings;
+  requirePolicies(settings);
   if ((name === "bubblewrap" || name === "kubernetes") && settings.dockerRequired) {
     throw new BerthError("INVALID_ARGUMENT", `--engine ${name} and --docker-required exclude each other.`);
   }
@@ -112,6 +117,7 @@ export async function diagnoseEngines(
   settings: EngineSettings & { readonly desktopImage: string },
   programs: (rootfs: string) => Promise<Finding[]>,
 ): Promise<Finding[]> {
+  requirePolicies(settings);
   const { defaults, desktopImage, rootfs = "/" } = settings;
   const docker = () => diagnoseDocker(dockerOptions(settings, "", SILENT), defaults.image, desktopImage);
   const bubblewrap = async () => [...(await diagnoseBubblewrap(rootfs)), ...(await programs(rootfs))];
@@ -191,14 +197,32 @@ async function kubernetesOptions(
   logger: Logger,
 ): Promise<KubernetesEngineOptions> {
   const { kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = settings;
-  const { podTemplate, networkPolicy, allowRuntimes: allowedRuntimes } = settings;
+  const { podTemplate, networkPolicy, allowRuntimes: allowedRuntimes, defaults } = settings;
+  const { egressCidrs, denyCidrs, egressDns } = settings;
   const { workspaceVolumeBytes: sizeBytes, storageClass, volumeAccessMode: accessMode } = settings;
-  const volumes = { sizeBytes, storageClass, accessMode, image: settings.defaults.image };
+  const volumes = { sizeBytes, storageClass, accessMode, image: defaults.image };
   const template = podTemplate === undefined ? undefined : await readTemplate(podTemplate);
   return {
     ...{ instance, logger, kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets },
-    ...{ template, networkPolicy, allowedRuntimes, volumes },
+    ...{ template, networkPolicy, allowedRuntimes, volumes, probeImage: defaults.image, egressCidrs, denyCidrs },
+    ...(egressDns.length > 0 && { egressDns }),
   };
+}
+
+/** Refuses options of the network that would have no effect: somebody relies on them. */
+function requirePolicies(settings: EngineSettings): void {
+  const options = {
+    "egress-cidr": "egressCidrs",
+    "deny-cidr": "denyCidrs",
+    "egress-dns": "egressDns",
+  } as const;
+  const given = Object.entries(options).find(([, key]) => settings[key].length > 0)?.[0];
+  if (given === undefined) return;
+  if (settings.engine === "kubernetes" && settings.networkPolicy === "enforced") return;
+  throw invalidArgument(
+    given,
+    `--${given} has an effect only with --engine kubernetes and --network-policy enforced`,
+  );
 }
 
 async function failureOf(asked: Promise<unknown>): Promise<BerthError | undefined> {

@@ -144,6 +144,8 @@ export interface EngineInfo {
   readonly capabilities: EngineCapabilities;
   /** Whether sandboxes with the network NONE reach the engine's own network, as its operator knows. Default false. */
   readonly openNetwork?: boolean;
+  /** What the operator has to know of the engine, in sentences. It answers nevertheless. */
+  readonly warning?: string;
   /** CPUs of the engine's machine. */
   readonly cpus: number;
   /** Bytes of memory of the engine's machine. */
@@ -330,6 +332,26 @@ export interface EngineFigures {
   readonly orphanedPipes: number;
   /** Sandboxes whose output takes a slower path because their pipes failed. 0 where the engine has one path only. */
   readonly sandboxesWithoutPipes: number;
+  /** Sandboxes that wait to start, where the engine is asked for one and starts it later. */
+  readonly waiting: readonly WaitingSandbox[];
+}
+
+/** What a sandbox waits for before it runs: `STARTING` where nothing is known to keep it from that. */
+export type WaitReason = (typeof WAIT_REASONS)[number];
+
+export const WAIT_REASONS = ["STARTING", "UNSCHEDULABLE", "IMAGE", "RUNTIME", "VOLUME"] as const;
+
+/** A sandbox that the engine has and that does not run yet. */
+export interface WaitingSandbox {
+  /** Empty for what looks at an image ahead of a sandbox, which has no owner either. */
+  readonly sandboxId: string;
+  readonly owner: string;
+  readonly image: string;
+  readonly reason: WaitReason;
+  /** The engine's words, 500 characters at most. */
+  readonly message: string;
+  /** Unix time. */
+  readonly sinceMs: number;
 }
 
 /** Size of a terminal in characters. */

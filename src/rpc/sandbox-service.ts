@@ -18,6 +18,7 @@ import {
   type SandboxService,
   type UpdateSandboxRequest,
   UpdateSandboxRequestSchema,
+  WaitReason,
   type WatchEventsRequest,
   type WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
@@ -205,6 +206,12 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
       sharedDirectory: shared && toWireSharedUsage(shared),
       serverVersion: this.#parts.version,
       tenantQuotas: this.#tenantQuotas(ownerOf(context)),
+      waitingSandboxes: stats.waitingSandboxes,
+      waiting: stats.waiting.map(({ reason, sinceMs, ...rest }) => ({
+        ...rest,
+        reason: WaitReason[reason],
+        since: msToTimestamp(sinceMs),
+      })),
     };
   }
 

@@ -5,7 +5,7 @@ import { KeyedLock } from "../base/keyed-lock.ts";
 import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { EgressManager } from "../egress/manager.ts";
-import type { Engine } from "../engine/port.ts";
+import type { Engine, WaitingSandbox } from "../engine/port.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
 import { type CreateOptions, SandboxCreator } from "./create.ts";
@@ -21,7 +21,13 @@ import { RemovalRetries } from "./removal-retries.ts";
 import type { SandboxSpec, SandboxState, SandboxView, WorkspaceEventBody } from "./sandbox.ts";
 import { fitSpec, type MountSources, type RequestedSpec, resolveSpec, type SandboxDefaults } from "./spec.ts";
 import { TenantQuotas } from "./tenant-quotas.ts";
-import { type PreparedPool, WarmPool, type WarmPoolStatus, type WarmPoolTarget } from "./warm-pool.ts";
+import {
+  POOL_OWNER,
+  type PreparedPool,
+  WarmPool,
+  type WarmPoolStatus,
+  type WarmPoolTarget,
+} from "./warm-pool.ts";
 
 /** How the manager is set up. */
 export interface SandboxManagerSettings {
@@ -49,6 +55,9 @@ interface SandboxManagerParts {
   readonly quotas?: TenantQuotas;
 }
 
+/** Sandboxes that wait to start which the figures name. */
+const MAX_WAITING = 100;
+
 /** The figures of {@link SandboxManager.stats}. */
 export interface SandboxStats {
   readonly totalSandboxes: number;
@@ -63,6 +72,10 @@ export interface SandboxStats {
     readonly lastUsedMs: number;
     readonly isActive: boolean;
   }[];
+  /** How many sandboxes wait to start in the engine. */
+  readonly waitingSandboxes: number;
+  /** The first of these, the longest wait first. */
+  readonly waiting: readonly (Omit<WaitingSandbox, "owner"> & { readonly warmPool: boolean })[];
 }
 
 /** A sandbox named by its owner, and, where the caller knows it, its generation. */
@@ -305,7 +318,20 @@ export class SandboxManager {
         lastUsedMs: record.lastUsedTimeMs,
         isActive: record.leases.count > 0,
       })),
+      ...this.#waiting(owner, whole),
     };
+  }
+
+  #waiting(owner: string, whole: boolean): Pick<SandboxStats, "waiting" | "waitingSandboxes"> {
+    const seen = this.#engine.figures().waiting.filter((one) => whole || one.owner === owner);
+    const first = seen.sort((one, other) => one.sinceMs - other.sinceMs).slice(0, MAX_WAITING);
+    const waiting = first.map(({ owner: whose, sandboxId, ...rest }) => ({
+      ...rest,
+      // Another tenant's ids are its own.
+      sandboxId: whose === owner ? sandboxId : "",
+      warmPool: whose === POOL_OWNER,
+    }));
+    return { waitingSandboxes: seen.length, waiting };
   }
 
   /** Ends every sandbox that has reached a deadline. Waits for all of them. */

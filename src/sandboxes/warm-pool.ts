@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../base/errors.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logger.ts";
 import type { Engine, EngineSandbox, Resources } from "../engine/port.ts";
@@ -43,6 +44,8 @@ export interface WarmPoolStatus {
   readonly resourceType: string;
   readonly target: number;
   readonly ready: number;
+  /** Why the last start of one failed; empty once one has succeeded. */
+  readonly problem: string;
 }
 
 /** A sandbox that was kept ready and has been claimed. */
@@ -60,6 +63,8 @@ export interface WarmSandbox {
 const MAX_STARTING = 2;
 /** The pool is filled again once no claim has come for this long. */
 const REFILL_DELAY_MS = 50;
+/** Characters of what is kept of a failed start. */
+const MAX_PROBLEM = 500;
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
@@ -152,9 +157,9 @@ export class WarmPool {
   }
 
   status(): WarmPoolStatus[] {
-    return this.#pools.map(({ asked, resourceType, target, ready }) => {
+    return this.#pools.map(({ asked, resourceType, target, ready, problem = "" }) => {
       const { image } = this.#parts.resolve(asked);
-      return { image, resourceType, target, ready: ready.length };
+      return { image, resourceType, target, ready: ready.length, problem };
     });
   }
 
@@ -207,10 +212,14 @@ export class WarmPool {
         const warm = await this.#make(pool, sandboxId, signal);
         pool.starting--;
         if (signal.aborted) return await this.#remove(warm);
+        pool.problem = "";
         pool.ready.push(warm);
         return this.#fill(pool);
       } catch (error) {
         if (signal.aborted) break;
+        pool.problem = (
+          error instanceof BerthError ? error.message : "Berth failed; the log says why."
+        ).slice(0, MAX_PROBLEM);
         const { image } = this.#parts.resolve(pool.asked);
         const { resourceType } = pool;
         this.#parts.logger.warn(
@@ -279,6 +288,7 @@ interface Pool {
   /** Oldest first. */
   ready: Warm[];
   starting: number;
+  problem?: string;
   /** Runs until the pool is filled again. */
   pause?: NodeJS.Timeout;
 }

@@ -17,6 +17,23 @@ export function showGauge(registry: Registry, name: string, help: string, read: 
   });
 }
 
+/** A gauge whose values are read when somebody asks for them, one for each word of a label. */
+export function showLabelledGauge(
+  registry: Registry,
+  name: string,
+  help: string,
+  label: string,
+  read: () => ReadonlyMap<string, number>,
+): void {
+  new Gauge({
+    ...{ name, help, labelNames: [label], registers: [registry] },
+    collect() {
+      this.reset();
+      for (const [word, value] of read()) this.set({ [label]: word }, value);
+    },
+  });
+}
+
 /** What is counted of a method's calls. */
 interface Tally {
   running: number;

@@ -156,7 +156,7 @@ export class MemoryEngine implements Engine {
   }
 
   figures(): EngineFigures {
-    return { orphanedPipes: 0, sandboxesWithoutPipes: 0 };
+    return { orphanedPipes: 0, sandboxesWithoutPipes: 0, waiting: [] };
   }
 
   async close(): Promise<void> {}

@@ -57,6 +57,8 @@ export interface Sandbox {
 }
 
 export interface Stats {
+  waiting_sandboxes?: number;
+  waiting?: { sandbox_id?: string; reason: string; message: string; image: string }[];
   readonly tenant_quotas: readonly {
     readonly quota: string;
     readonly used: number;

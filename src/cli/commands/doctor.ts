@@ -38,6 +38,7 @@ const CHECKED: readonly (keyof Config)[] = [
   ] as const),
   ...(["tolerations", "runtimeClass", "imagePullSecrets", "podTemplate", "networkPolicy"] as const),
   ...(["workspaceVolumeBytes", "storageClass", "volumeAccessMode"] as const),
+  ...(["egressCidrs", "denyCidrs", "egressDns"] as const),
   ...(["allowRuntimes", "defaultImage", "desktopImage", "dataDir"] as const),
   ...(["workspacesRoot", "sharedRoot", "workspaceQuotaBytes", "sharedQuotaBytes"] as const),
 ];

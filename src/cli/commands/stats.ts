@@ -1,4 +1,4 @@
-import { type Duration, durationMs } from "@bufbuild/protobuf/wkt";
+import { type Duration, durationMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import {
   type GetStatsResponse,
@@ -6,12 +6,16 @@ import {
   IsolationLevel,
   type SharedDirectoryUsage,
   type StorageUsage,
+  WaitReason,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { formatDuration, formatSize, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+
+const MAX_WAITING = 10;
+const MAX_MESSAGE = 200;
 
 /** `berth stats`: the figures of the service. */
 export function statsCommand(host: CommandHost): Command {
@@ -46,9 +50,11 @@ function rows(stats: GetStatsResponse): string[][] {
   if (stats.transcripts) lines.push(["output kept", usage(stats.transcripts)]);
   if (stats.answers) lines.push(["answers kept", usage(stats.answers)]);
   if (stats.sharedDirectory) lines.push(["shared directory", shared(stats.sharedDirectory)]);
-  for (const { image, resourceType, ready, target } of stats.warmPools) {
+  for (const { image, resourceType, ready, target, problem } of stats.warmPools) {
     lines.push(["warm pool", `${resourceType || image}: ${ready} of ${target} ready`]);
+    if (problem !== "") lines.push(["warm pool", `${resourceType || image}: ${oneLine(problem)}`]);
   }
+  lines.push(...waitingRows(stats));
   if (engine) {
     lines.push(["engine", `${engine.name} ${engine.version}${engine.available ? "" : ", does not answer"}`]);
     lines.push(["isolation", formatWord(IsolationLevel[engine.isolation])]);
@@ -56,6 +62,25 @@ function rows(stats: GetStatsResponse): string[][] {
   }
   if (stats.isShuttingDown) lines.push(["state", "shutting down"]);
   return lines;
+}
+
+/** The longest waits; `--json` has the rest. */
+function waitingRows({ waitingSandboxes, waiting }: GetStatsResponse): string[][] {
+  if (waitingSandboxes === 0) return [];
+  const lines = waiting
+    .slice(0, MAX_WAITING)
+    .map(({ sandboxId, warmPool, image, reason, message, since }) => {
+      const who = sandboxId || (warmPool ? `warm pool, ${image}` : image);
+      const seconds = since ? Math.max(0, Math.round((Date.now() - timestampMs(since)) / 1000)) : 0;
+      const why = `${formatWord(WaitReason[reason])}${message === "" ? "" : `: ${oneLine(message)}`}`;
+      return ["waiting", `${who}, ${seconds} s, ${why}`];
+    });
+  return [["waiting to start", String(waitingSandboxes)], ...lines];
+}
+
+function oneLine(text: string): string {
+  const line = text.replace(/\s+/g, " ");
+  return line.length > MAX_MESSAGE ? `${line.slice(0, MAX_MESSAGE)}…` : line;
 }
 
 function usage({ usedBytes, limitBytes }: StorageUsage): string {

@@ -191,7 +191,7 @@ export class BubblewrapEngine implements Engine {
   }
 
   figures(): EngineFigures {
-    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0 };
+    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0, waiting: [] };
   }
 
   /** Removes all sandboxes and every trace of the engine. */

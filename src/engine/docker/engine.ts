@@ -363,7 +363,11 @@ export class DockerEngine implements Engine {
   }
 
   figures(): EngineFigures {
-    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: this.#spawner.withoutPipes };
+    return {
+      orphanedPipes: this.#orphanedPipes.count,
+      sandboxesWithoutPipes: this.#spawner.withoutPipes,
+      waiting: [],
+    };
   }
 
   async close(): Promise<void> {

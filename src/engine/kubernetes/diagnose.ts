@@ -1,12 +1,27 @@
-import type { V1SelfSubjectAccessReview, V1StorageClassList } from "@kubernetes/client-node";
+import { randomBytes } from "node:crypto";
+import type {
+  V1NetworkPolicy,
+  V1NetworkPolicyList,
+  V1Pod,
+  V1SelfSubjectAccessReview,
+  V1StorageClassList,
+} from "@kubernetes/client-node";
 import { forEachConcurrently } from "../../base/async.ts";
 import type { Finding } from "../../base/diagnosis.ts";
 import { BerthError } from "../../base/errors.ts";
+import type { EngineSandboxSpec } from "../port.ts";
 import { Api } from "./api.ts";
 import { KubernetesEngine, type KubernetesEngineOptions } from "./engine.ts";
-import { isRefusal } from "./errors.ts";
+import { isRefusal, refusalOf } from "./errors.ts";
+import { removeProbes } from "./network/probe.ts";
+import { INSTANCE_LABEL, newPodName, privilegedPod, sandboxPod } from "./pod.ts";
 
 const CALL_TIMEOUT_MS = 10_000;
+/** More than a test of the network takes. */
+const NETWORK_TIMEOUT_MS = 180_000;
+/** Begins the instances of doctors. */
+const DOCTOR = "doctor-";
+const LEFTOVER_MS = 10 * 60_000;
 
 /** A right that the service needs. */
 interface Right {
@@ -28,6 +43,13 @@ const RIGHTS: readonly Right[] = [
     verbs: ["list", "watch"],
     without: "errors do not say why a pod does not start",
   },
+  {
+    group: "networking.k8s.io",
+    resource: "networkpolicies",
+    verbs: ["create", "list", "update", "delete"],
+    without: "with --network-policy enforced, sandboxes are refused",
+  },
+  { group: "", resource: "pods", verbs: ["patch"], without: "the network of sandboxes cannot be tested" },
   { group: "", resource: "pods/resize", verbs: ["patch"], without: "limits of sandboxes cannot change" },
   {
     group: "",
@@ -59,13 +81,22 @@ export async function diagnoseKubernetes(
       },
     ];
   }
-  const engine = await KubernetesEngine.open(options);
+  // Of its own, so that it disturbs no service and no other doctor.
+  const instance = `${DOCTOR}${randomBytes(4).toString("hex")}`;
+  let engine: KubernetesEngine;
+  try {
+    engine = await KubernetesEngine.open({ ...options, instance, probeImage: image });
+  } catch (error) {
+    if (!(error instanceof BerthError)) throw error;
+    return [{ subject: "network", status: "missing", found: error.message, fix: "berth serve --help" }];
+  }
   try {
     const { version } = await engine.info(AbortSignal.timeout(CALL_TIMEOUT_MS));
     const found = `Kubernetes ${version} at ${api.server}, namespace ${api.namespace}`;
     const findings: Finding[] = [{ subject: "cluster", status: "ok", found }];
     findings.push(...(await diagnoseRights(api)));
-    findings.push(networkPolicy(options));
+    findings.push(await diagnosePodSecurity(api, { ...options, instance }, image));
+    findings.push(...(await networkPolicy(engine, options, api)));
     if (options.runtimeClass !== undefined)
       findings.push(await diagnoseRuntimeClass(api, options.runtimeClass));
     if (options.volumes !== undefined)
@@ -79,7 +110,93 @@ export async function diagnoseKubernetes(
     return [{ subject: "cluster", status: "missing", found: error.message, fix }, ...rights];
   } finally {
     await engine.close();
+    if (options.networkPolicy === "enforced") {
+      await removeLeftovers(api, instance).catch(() => {});
+      await engine.removePolicies().catch(() => {});
+    }
   }
+}
+
+/** Removes what doctors left that were killed; by the API server's clock, long after they can have run. */
+async function removeLeftovers(api: Api, instance: string): Promise<void> {
+  const group = "apis/networking.k8s.io/v1";
+  const timeoutMs = CALL_TIMEOUT_MS;
+  const { items } = await api.call<V1NetworkPolicyList>(
+    "GET",
+    `${api.path("networkpolicies", group)}?labelSelector=${INSTANCE_LABEL}`,
+    "listing network policies",
+    { timeoutMs },
+  );
+  const instanceOf = ({ metadata }: V1NetworkPolicy): string => metadata?.labels?.[INSTANCE_LABEL] ?? "";
+  const bornAt = ({ metadata }: V1NetworkPolicy): number =>
+    Number(new Date(metadata?.creationTimestamp ?? 0));
+  const own = items.find((one) => instanceOf(one) === instance);
+  if (own === undefined) return;
+  for (const left of items) {
+    if (!instanceOf(left).startsWith(DOCTOR) || bornAt(own) - bornAt(left) < LEFTOVER_MS) continue;
+    await removeProbes(api, instanceOf(left), async (name) => {
+      await api.call("DELETE", api.path(`pods/${name}`), "removing a pod", { timeoutMs });
+    });
+    const path = api.path(`networkpolicies/${left.metadata?.name}`, group);
+    await api.call("DELETE", path, "removing a network policy", { timeoutMs });
+  }
+}
+
+/** Whether the namespace takes sandboxes, and nothing that is more than a sandbox. Asks without making anything. */
+async function diagnosePodSecurity(
+  api: Api,
+  options: KubernetesEngineOptions,
+  image: string,
+): Promise<Finding> {
+  const subject = "pod security";
+  const facts = { ...options, user: "", isolation: "CONTAINER" as const };
+  const label = (level: string): string =>
+    `kubectl label namespace ${api.namespace} pod-security.kubernetes.io/enforce=${level} --overwrite`;
+  const refusal = async (pod: V1Pod): Promise<BerthError | undefined> => {
+    const call = { body: pod, timeoutMs: CALL_TIMEOUT_MS };
+    return api.call("POST", `${api.path("pods")}?dryRun=All`, "asking for a pod", call).then(
+      () => undefined,
+      (error: unknown) => {
+        if (error instanceof BerthError && refusalOf(error) !== undefined) return error;
+        throw error;
+      },
+    );
+  };
+  const refused = await refusal(sandboxPod(newPodName(), sampleSpec(image), facts));
+  if (refused !== undefined) {
+    const fix = refused.reason === "NOT_ALLOWED" || refused.reason === "SANDBOX_LIMIT";
+    return {
+      ...{ subject, status: "missing", found: refused.message },
+      fix: fix ? fixOf(refused, api.namespace) : `kubectl --namespace ${api.namespace} get pods`,
+    };
+  }
+  if ((await refusal(privilegedPod(newPodName(), image, facts))) !== undefined)
+    return {
+      subject,
+      status: "ok",
+      found: "the namespace takes sandboxes (level baseline) and refuses privileged pods",
+    };
+  return {
+    ...{ subject, status: "limited", fix: label("baseline") },
+    found: "the namespace takes privileged pods, so whoever has the service's rights there owns its nodes",
+  };
+}
+
+function sampleSpec(image: string): EngineSandboxSpec {
+  return {
+    ...{
+      sandboxId: "doctor",
+      generation: 1,
+      owner: "",
+      image,
+      env: {},
+      workingDir: "/",
+      user: "",
+      runtime: "",
+    },
+    resources: { memoryBytes: 64 << 20, cpuMillis: 100, pidsLimit: 64, diskBytes: undefined },
+    ...{ network: "NONE", mounts: [] },
+  };
 }
 
 async function diagnoseRights(api: Api): Promise<Finding[]> {
@@ -119,23 +236,44 @@ function manifest(namespace: string, { group, resource }: Right, verbs: readonly
   return `kubectl --namespace ${namespace} patch role berth --type=json --patch '[{"op":"add","path":"/rules/-","value":${rule}}]'   # or all of them: deploy/kubernetes/rbac.yaml`;
 }
 
-function networkPolicy({ networkPolicy: word }: KubernetesEngineOptions): Finding {
+async function networkPolicy(
+  engine: KubernetesEngine,
+  { networkPolicy: word }: KubernetesEngineOptions,
+  api: Api,
+): Promise<Finding[]> {
   const subject = "network";
   const fix =
     "berth serve --network-policy enforced   # with a network plugin that enforces NetworkPolicy, such as Cilium or Calico";
   switch (word) {
-    case "enforced":
-      return { subject, status: "ok", found: "the operator says that NetworkPolicy is enforced" };
+    case "enforced": {
+      const problems = await engine.networkProblems(AbortSignal.timeout(NETWORK_TIMEOUT_MS));
+      const repair = `kubectl --namespace ${api.namespace} get networkpolicies,pods\nberth serve --network-policy open   # where no network plugin enforces NetworkPolicy: sandboxes reach what pods reach`;
+      const finding = (
+        network: string,
+        problem: string | undefined,
+        status: "missing" | "limited",
+      ): Finding =>
+        problem === undefined
+          ? {
+              subject: `network ${network}`,
+              status: "ok",
+              found: "a test from inside a pod reached nothing that is closed",
+            }
+          : { subject: `network ${network}`, status, found: `refused: ${problem}`, fix: repair };
+      return [finding("NONE", problems?.none, "missing"), finding("EGRESS", problems?.egress, "limited")];
+    }
     case "open":
-      return { subject, status: "limited", found: "open: sandboxes reach what pods reach", fix };
+      return [{ subject, status: "limited", found: "open: sandboxes reach what pods reach", fix }];
     default:
-      return {
-        subject,
-        status: "missing",
-        found:
-          "it is not said whether NetworkPolicy is enforced, so sandboxes with the network NONE are refused",
-        fix: `${fix}\nberth serve --network-policy open   # sandboxes reach what pods reach`,
-      };
+      return [
+        {
+          subject,
+          status: "missing",
+          found:
+            "it is not said whether NetworkPolicy is enforced, so sandboxes with the network NONE are refused",
+          fix: `${fix}\nberth serve --network-policy open   # sandboxes reach what pods reach`,
+        },
+      ];
   }
 }
 

@@ -1,7 +1,7 @@
 import type { Server } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Pod } from "@kubernetes/client-node";
-import { within } from "../../base/async.ts";
+import { untilAborted, within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { Turns } from "../../base/turns.ts";
@@ -30,10 +30,15 @@ import type { ExecStatus } from "./exec-socket.ts";
 import { ImageUsers } from "./images.ts";
 import { type NetworkPolicyWord, readInfo, requireCapabilities } from "./info.ts";
 import { InstanceLease } from "./lease.ts";
+import { NetworkGuard } from "./network/guard.ts";
+import { PolicyKeeper } from "./network/keeper.ts";
+import type { NetworkOptions } from "./network/policies.ts";
+import { probeNetwork, removeProbes } from "./network/probe.ts";
 import {
   CONTAINER,
   describePod,
   endOf,
+  labelsOfNone,
   newPodName,
   type PodFacts,
   type PodOptions,
@@ -48,16 +53,19 @@ import { runPlain, spawnInPod, startError } from "./process.ts";
 import { passesShells, USAGE_COMMAND } from "./scripts.ts";
 import { setUp, untilStarted } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
+import { waitingPods } from "./waiting.ts";
 import { PodWarnings } from "./warnings.ts";
 
 /** Options of a {@link KubernetesEngine}. */
-export interface KubernetesEngineOptions extends ApiOptions, PodOptions {
+export interface KubernetesEngineOptions extends ApiOptions, PodOptions, NetworkOptions {
   /** Distinguishes this service's pods from others in the namespace. */
   readonly instance: string;
   readonly logger: Logger;
   /** Runtime classes that a spec may name, with the isolation each gives; also that of `runtimeClass`. Default none. */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
   readonly networkPolicy?: NetworkPolicyWord;
+  /** What pods run by which the network is tested, with `enforced`: any image with a shell. Without it nothing is promised. */
+  readonly probeImage?: string | undefined;
   /** Who takes the lease on the instance. Default: nobody does, and others may have the instance too. */
   readonly holder?: string;
   /** How long a sandbox may take to start, the pull of its image included. Default 2 minutes. */
@@ -93,6 +101,9 @@ export class KubernetesEngine implements Engine {
   /** Pods that this engine removes just now. */
   readonly #removing = new Set<string>();
   readonly #lease: InstanceLease | undefined;
+  readonly #keeper: PolicyKeeper;
+  /** Where the operator says that the cluster enforces NetworkPolicy. */
+  readonly #guard: NetworkGuard | undefined;
   #info: EngineInfo | undefined;
 
   private constructor(options: KubernetesEngineOptions, api: Api, lease: InstanceLease | undefined) {
@@ -101,19 +112,21 @@ export class KubernetesEngine implements Engine {
     this.#lease = lease;
     this.#pods = new Pods(api, options.instance, options.logger);
     this.#warnings = new PodWarnings(api);
-    this.#images = new ImageUsers({
-      ...{ api, pods: this.#pods, warnings: this.#warnings, facts: this.#facts("", this.#isolation) },
-      remove: (name) => this.#removeNamed(name),
-    });
-    const { volumes, logger, startTimeoutMs = START_TIMEOUT_MS } = options;
-    this.volumes =
-      volumes &&
-      new Claims({
-        ...{ api, logger, startTimeoutMs, pods: this.#pods, warnings: this.#warnings },
-        ...{ options: volumes, facts: this.#facts("", this.#isolation) },
-        remove: (name) => this.#removeNamed(name),
-        assertHeld: () => this.#lease?.assertHeld(),
-      });
+    const remove = (name: string) => this.#removeNamed(name);
+    const facts = this.#facts("", this.#isolation);
+    const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, remove };
+    this.#images = new ImageUsers(parts);
+    const { instance, logger, probeImage: image, volumes, startTimeoutMs = START_TIMEOUT_MS } = options;
+    const assertHeld = () => this.#lease?.assertHeld();
+    this.volumes = volumes && new Claims({ ...parts, options: volumes, logger, startTimeoutMs, assertHeld });
+    this.#keeper = new PolicyKeeper({ api, instance, options, labels: labelsOfNone(facts), logger });
+    if (options.networkPolicy !== "enforced") return;
+    const probe = async (signal: AbortSignal) => {
+      if (image === undefined) throw new Error("no image is given for it");
+      await removeProbes(api, instance, remove);
+      return probeNetwork({ ...parts, image, signal });
+    };
+    this.#guard = new NetworkGuard({ keeper: this.#keeper, probe, logger });
   }
 
   /** @throws `INVALID_ARGUMENT` for a kubeconfig that cannot be used, or an instance that another service has. */
@@ -124,14 +137,38 @@ export class KubernetesEngine implements Engine {
       holder === undefined
         ? undefined
         : await InstanceLease.acquire({ api, holder, instance, logger }, signal);
-    return new KubernetesEngine(options, api, lease);
+    const engine = new KubernetesEngine(options, api, lease);
+    try {
+      await engine.#guard?.start();
+    } catch (error) {
+      await engine.close();
+      throw error;
+    }
+    return engine;
   }
 
   async info(signal?: AbortSignal): Promise<EngineInfo> {
     this.#lease?.assertHeld();
     const { networkPolicy } = this.#options;
-    this.#info = await readInfo(this.#api, { isolation: this.#isolation, networkPolicy }, signal);
+    await untilAborted(this.#guard?.look() ?? Promise.resolve(), signal);
+    const options = { isolation: this.#isolation, networkPolicy, guard: this.#guard };
+    this.#info = await readInfo(this.#api, options, signal);
     return this.#info;
+  }
+
+  /** Waits for the test of the network; why one does not hold. Undefined without `enforced`. */
+  async networkProblems(
+    signal?: AbortSignal,
+  ): Promise<{ readonly none: string | undefined; readonly egress: string | undefined } | undefined> {
+    const guard = this.#guard;
+    if (guard === undefined) return undefined;
+    await guard.tested(signal);
+    return { none: guard.problemOf("NONE"), egress: guard.problemOf("EGRESS") };
+  }
+
+  /** Removes the instance's network policies, which only one without sandboxes can spare. */
+  async removePolicies(): Promise<void> {
+    await this.#keeper.remove();
   }
 
   async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {
@@ -144,6 +181,7 @@ export class KubernetesEngine implements Engine {
     throwIfAborted(signal);
     this.#lease?.assertHeld();
     requireCapabilities(spec, this.#options.networkPolicy);
+    await this.#guard?.require(spec.network, signal);
     const isolation = this.#isolationOf(spec.runtime);
     await this.#pods.follow(signal);
     const user = spec.user || (await this.#images.of(spec.image, signal));
@@ -281,10 +319,15 @@ export class KubernetesEngine implements Engine {
   }
 
   figures(): EngineFigures {
-    return { orphanedPipes: this.#orphanedPipes.count, sandboxesWithoutPipes: 0 };
+    return {
+      orphanedPipes: this.#orphanedPipes.count,
+      sandboxesWithoutPipes: 0,
+      waiting: waitingPods(this.#pods.all, this.#warnings),
+    };
   }
 
   async close(): Promise<void> {
+    await this.#guard?.close();
     this.#pods.close();
     this.#warnings.close();
     await this.#lease?.release();

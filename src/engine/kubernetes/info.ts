@@ -3,6 +3,7 @@ import { BerthError } from "../../base/errors.ts";
 import type { EngineInfo, EngineSandboxSpec, IsolationLevel } from "../port.ts";
 import type { Api } from "./api.ts";
 import { isRefusal } from "./errors.ts";
+import type { NetworkGuard } from "./network/guard.ts";
 
 /**
  * What a sandbox with the network NONE gets. `enforced`: the operator says that the cluster's network enforces
@@ -16,7 +17,12 @@ const UNKNOWN = { cpus: 4096, memoryBytes: 2 ** 50 };
 /** What the cluster is and can do. Also shows that the service may list pods. */
 export async function readInfo(
   api: Api,
-  options: { readonly isolation: IsolationLevel; readonly networkPolicy: NetworkPolicyWord },
+  options: {
+    readonly isolation: IsolationLevel;
+    readonly networkPolicy: NetworkPolicyWord;
+    /** Undefined without `enforced`. */
+    readonly guard: Pick<NetworkGuard, "problemOf" | "warning"> | undefined;
+  },
   signal?: AbortSignal,
 ): Promise<EngineInfo> {
   const [version, room] = await Promise.all([
@@ -36,11 +42,12 @@ export async function readInfo(
       pidsLimit: false,
       // ephemeral-storage ends the whole pod, a minute later.
       diskLimit: false,
-      egress: options.networkPolicy === "enforced",
+      egress: options.guard !== undefined && options.guard.problemOf("EGRESS") === undefined,
       egressDomains: false,
       systemCallFilter: true,
     },
-    openNetwork: options.networkPolicy === "open",
+    openNetwork: options.networkPolicy === "open" || options.guard?.problemOf("NONE") !== undefined,
+    ...(options.guard?.warning !== undefined && { warning: options.guard.warning }),
     ...room,
   };
 }

@@ -15,7 +15,8 @@ import {
   readIsolation,
 } from "../port.ts";
 import { disruptionOf } from "./disruption.ts";
-import { RUN_DIR } from "./scripts.ts";
+import { DEFAULT_DNS } from "./network/dns.ts";
+import { LIMITS, RUN_DIR } from "./scripts.ts";
 import { addClaims, type ClaimOptions, volumeMountsOf } from "./volumes.ts";
 
 /** The container of a sandbox's pod; a template may add others. */
@@ -23,7 +24,7 @@ export const CONTAINER = "main";
 
 /** The label of every object of a Berth service; its value stands for the instance. */
 export const INSTANCE_LABEL = "berth.dev/instance";
-/** Whether a pod is a `sandbox`, or a `probe` of an image. */
+/** Whether a pod is a `sandbox`, a `probe` of an image, or a `network-probe`. */
 export const ROLE_LABEL = "berth.dev/role";
 /** A sandbox's network, for network policies: `none` or `egress`. */
 export const NETWORK_LABEL = "berth.dev/network";
@@ -56,6 +57,10 @@ export interface PodOptions {
   readonly imagePullSecrets?: readonly string[] | undefined;
   /** A pod whose fields hold where Berth sets none. */
   readonly template?: V1Pod | undefined;
+  /** Whether the cluster enforces NetworkPolicy; {@link NetworkPolicyWord}. */
+  readonly networkPolicy?: "enforced" | "open" | undefined;
+  /** Resolvers of sandboxes with EGRESS. Default {@link DEFAULT_DNS}. */
+  readonly egressDns?: readonly string[] | undefined;
 }
 
 /** What {@link sandboxPod} needs beside the spec. */
@@ -79,6 +84,16 @@ export function newPodName(): string {
   return `berth-${BigInt(`0x${randomBytes(10).toString("hex")}`)
     .toString(36)
     .padStart(16, "0")}`;
+}
+
+/** A pod that asks for more than the level `baseline` of PodSecurity allows, to be refused. */
+export function privilegedPod(name: string, image: string, facts: PodFacts): V1Pod {
+  const pod = berthPod(name, "probe", facts, {
+    name: CONTAINER,
+    image,
+    securityContext: { privileged: true },
+  });
+  return { ...pod, spec: { ...pod.spec, containers: pod.spec?.containers ?? [], hostNetwork: true } };
 }
 
 /** A sandbox's pod with its hardening, laid over the operator's template. */
@@ -107,6 +122,42 @@ export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFact
   podSpec.volumes = [...(podSpec.volumes ?? []), SCRIPTS];
   addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce");
   if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
+  if (facts.networkPolicy === "enforced") {
+    // Without a network, a look-up fails at once. The cluster's own resolver and names are nobody's business inside.
+    const nameservers = spec.network === "NONE" ? ["127.0.0.1"] : (facts.egressDns ?? DEFAULT_DNS);
+    Object.assign(podSpec, { dnsPolicy: "None", dnsConfig: { nameservers: [...nameservers] } });
+  }
+  return pod;
+}
+
+/** Labels of every sandbox's pod with the network NONE. */
+export function labelsOfNone({ template, instance }: PodFacts): Record<string, string> {
+  return { ...template?.metadata?.labels, ...ownLabels(instance, "sandbox"), [NETWORK_LABEL]: "none" };
+}
+
+/** A pod of a test of the network; no network policy of Berth's selects it. */
+export function networkProbePod(
+  name: string,
+  image: string,
+  command: readonly string[],
+  facts: PodFacts,
+): V1Pod {
+  const pod = berthPod(name, "network-probe", facts, {
+    name: CONTAINER,
+    image,
+    command: command.map(literal),
+    securityContext: { ...HARDENED, runAsUser: 0, runAsGroup: 0 },
+    resources: { requests: { cpu: "10m", memory: "16Mi" }, limits: { cpu: "500m", memory: "64Mi" } },
+    volumeMounts: [{ name: "berth", mountPath: RUN_DIR }],
+  });
+  const { metadata, spec } = pod as Required<V1Pod>;
+  delete metadata.labels?.[NETWORK_LABEL];
+  // Should the service end meanwhile, and never come back.
+  spec.activeDeadlineSeconds = 300;
+  spec.volumes = [
+    ...(spec.volumes ?? []),
+    { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } },
+  ];
   return pod;
 }
 
@@ -148,7 +199,7 @@ export function probePod(name: string, image: string, command: readonly string[]
  * The main process: a read that SIGTERM ends at once, and which needs no further process. Where somebody attaches to
  * the pod and leaves, its input ends; then it stops itself.
  */
-const MAIN = "while read -r x; do :; done; while :; do kill -STOP $$; done";
+const MAIN = `${LIMITS} while read -r x; do :; done; while :; do kill -STOP $$; done`;
 
 const HARDENED: V1Container["securityContext"] = {
   allowPrivilegeEscalation: false,
@@ -156,6 +207,14 @@ const HARDENED: V1Container["securityContext"] = {
   capabilities: { drop: ["ALL"], add: CAPABILITIES },
   seccompProfile: { type: "RuntimeDefault" },
 };
+
+function ownLabels(instance: string, role: string): Record<string, string> {
+  return {
+    "app.kubernetes.io/managed-by": "berth",
+    [INSTANCE_LABEL]: instanceLabel(instance),
+    [ROLE_LABEL]: role,
+  };
+}
 
 function berthPod(name: string, role: string, facts: PodFacts, container: V1Container): V1Pod {
   const { template, nodeSelector, tolerations, runtimeClass, imagePullSecrets } = facts;
@@ -167,12 +226,7 @@ function berthPod(name: string, role: string, facts: PodFacts, container: V1Cont
     metadata: {
       ...(metadata?.annotations && { annotations: metadata.annotations }),
       name,
-      labels: {
-        ...metadata?.labels,
-        "app.kubernetes.io/managed-by": "berth",
-        [INSTANCE_LABEL]: instanceLabel(facts.instance),
-        [ROLE_LABEL]: role,
-      },
+      labels: { ...metadata?.labels, ...ownLabels(facts.instance, role) },
     },
     spec: {
       ...spec,

@@ -229,18 +229,18 @@ export class Pods {
 
 /** What the engine reads of a pod: the tenth of it that is kept for each of thousands. */
 function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
-  const { name, uid, resourceVersion, labels, annotations, deletionTimestamp } = metadata;
+  const { name, uid, resourceVersion, labels, annotations, creationTimestamp, deletionTimestamp } = metadata;
   const { phase, reason, message, conditions, containerStatuses } = status;
   const main = spec?.containers.find((container) => container.name === CONTAINER);
   const statusOfMain = containerStatuses?.find((one) => one.name === CONTAINER);
   return {
     metadata: {
-      ...{ name, uid, resourceVersion, labels, annotations },
+      ...{ name, uid, resourceVersion, labels, annotations, creationTimestamp },
       ...(deletionTimestamp !== undefined && { deletionTimestamp }),
     },
     spec: {
       ...{ nodeName: spec?.nodeName },
-      containers: main === undefined ? [] : [{ name: CONTAINER, env: main.env }],
+      containers: main === undefined ? [] : [{ name: CONTAINER, image: main.image, env: main.env }],
     },
     status: {
       ...{ phase, reason, message },

@@ -23,6 +23,9 @@ const END_BYTE_OCTAL = "\\036";
 /** A tty takes lines of 4,095 bytes at most. */
 const LINE_BYTES = 1_000;
 
+/** Kubernetes has no limits of its own for core dumps and open files. Where the node's are lower, these fail, and hold. */
+export const LIMITS = "ulimit -c 0 2>/dev/null; ulimit -n 16384 2>/dev/null;";
+
 /** Variables that the kubelet sets in every container; they name the API server. */
 const CLUSTER_VARIABLES = [
   "KUBERNETES_SERVICE_HOST",
@@ -79,7 +82,8 @@ exec "$@"
  *
  * With a terminal it becomes the process, which has to lead the terminal's session; then only Kubernetes reports the end.
  */
-const SPAWN_SCRIPT = `${LOOK_UP_USER}BERTHZ_NL='
+const SPAWN_SCRIPT = `${LIMITS}
+${LOOK_UP_USER}BERTHZ_NL='
 '
 BERTHZ_Q= BERTHZ_L=
 while IFS= read -r BERTHZ_L && [ "$BERTHZ_L" ]; do BERTHZ_Q=$BERTHZ_Q$BERTHZ_L; done

@@ -14,7 +14,7 @@ const LINGER_MS = 30_000;
 export class PodWarnings {
   readonly #api: Api;
   /** By the pod's name. */
-  readonly #listeners = new Map<string, (words: string) => void>();
+  readonly #listeners = new Map<string, { readonly heard: (words: string) => void; last?: string }>();
   #watching: AbortController | undefined;
   #over: NodeJS.Timeout | undefined;
 
@@ -24,7 +24,7 @@ export class PodWarnings {
 
   /** Hears of warnings about a pod from now on, until the end of the scope. */
   listen(pod: string, heard: (words: string) => void): Disposable {
-    this.#listeners.set(pod, heard);
+    this.#listeners.set(pod, { heard });
     clearTimeout(this.#over);
     if (this.#watching === undefined) {
       this.#watching = new AbortController();
@@ -36,6 +36,11 @@ export class PodWarnings {
         if (this.#listeners.size === 0) this.#over = setTimeout(() => this.close(), LINGER_MS).unref();
       },
     };
+  }
+
+  /** The latest warning about a pod that somebody listens for. */
+  lastOf(pod: string): string | undefined {
+    return this.#listeners.get(pod)?.last;
   }
 
   close(): void {
@@ -59,8 +64,10 @@ export class PodWarnings {
           if (type === "ERROR") throw ApiError.of((object as { code?: number }).code ?? 0, "");
           version = object.metadata.resourceVersion ?? version;
           const { reason = "", message = "", involvedObject } = object;
-          if (type !== "BOOKMARK")
-            this.#listeners.get(involvedObject.name ?? "")?.(quoted(`${reason}: ${message}`));
+          const listener = this.#listeners.get(involvedObject?.name ?? "");
+          if (type === "BOOKMARK" || listener === undefined) continue;
+          listener.last = quoted(`${reason}: ${message}`);
+          listener.heard(listener.last);
         }
       } catch (error) {
         if (isRefusal(error, 403)) return;

@@ -1,6 +1,7 @@
 import { describe, expect } from "vitest";
 import { failure, spec } from "../../integration/engine/docker/support.ts";
 import { openEngine, signalMain } from "../../integration/engine/kubernetes/support.ts";
+import { hardeningSuite, useSharedDirectory } from "./hardening-suite.ts";
 import { lifecycleSuite } from "./lifecycle-suite.ts";
 import { spawnSuite } from "./spawn-suite.ts";
 import type { Subject } from "./subject.ts";
@@ -35,5 +36,20 @@ const subject: Subject = {
   },
 };
 
+const hardening = {
+  // CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID.
+  ...{ subject, capabilities: [0, 1, 3, 5, 6, 7] },
+  shared: useSharedDirectory(),
+  besides: {
+    name: "pause",
+    reason: "the pod's first process is the container runtime's, and no capability of its is in force",
+  },
+  open: {
+    calls: ["io_uring_setup", "io_uring_enter", "io_uring_register", "socket vsock"],
+    reason: "the profile is the container runtime's, and containerd before 1.7 lets these through",
+  },
+  noMounts: "nodes do not have the directories of the service's machine",
+};
+describe("kubernetes, hardening", () => hardeningSuite(hardening));
 describe("kubernetes, processes", () => spawnSuite(subject));
 describe("kubernetes, sandboxes", () => lifecycleSuite(subject));

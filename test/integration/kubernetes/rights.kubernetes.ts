@@ -9,7 +9,7 @@ const NEEDED: readonly (readonly [resource: string, ...verbs: string[]])[] = [
   ["pods/portforward", "get", "create"],
   ["events", "list", "watch"],
   ["persistentvolumeclaims", "create", "get", "list", "watch", "delete"],
-  ["networkpolicies.networking.k8s.io", "create", "get", "list", "delete"],
+  ["networkpolicies.networking.k8s.io", "create", "list", "update", "delete"],
   ["leases.coordination.k8s.io", "create", "get", "update"],
 ];
 

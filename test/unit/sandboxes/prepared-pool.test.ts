@@ -49,7 +49,7 @@ describe("a pool with something prepared", () => {
     const { manager, made, ready, create } = await pooled();
     await eventually(() => ready() === 1);
     expect(manager.stats(OWNER).warmPools).toEqual([
-      { image: "things", resourceType: "thing", target: 1, ready: 1 },
+      { image: "things", resourceType: "thing", target: 1, ready: 1, problem: "" },
     ]);
     const { taken } = await create();
     expect(taken).toBe(made[0]);

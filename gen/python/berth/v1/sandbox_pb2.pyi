@@ -264,6 +264,42 @@ SANDBOX_EVENT_TYPE_SHARED_WITHIN_QUOTA: SandboxEventType.ValueType  # 12
 """The shared directory was measured to be within its quota again."""
 Global___SandboxEventType: _TypeAlias = SandboxEventType  # noqa: Y015
 
+class _WaitReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAIT_REASON_UNSPECIFIED: _WaitReason.ValueType  # 0
+    """Never sent."""
+    WAIT_REASON_STARTING: _WaitReason.ValueType  # 1
+    """It is being started, and nothing is known to keep it from that."""
+    WAIT_REASON_UNSCHEDULABLE: _WaitReason.ValueType  # 2
+    """No node takes it: the message has the words of the scheduler."""
+    WAIT_REASON_IMAGE: _WaitReason.ValueType  # 3
+    """Its node cannot have the image."""
+    WAIT_REASON_RUNTIME: _WaitReason.ValueType  # 4
+    """Its node does not have the runtime."""
+    WAIT_REASON_VOLUME: _WaitReason.ValueType  # 5
+    """A volume is not there, or not on its node."""
+
+class WaitReason(_WaitReason, metaclass=_WaitReasonEnumTypeWrapper):
+    """WaitReason is what a sandbox waits for before it can start."""
+
+WAIT_REASON_UNSPECIFIED: WaitReason.ValueType  # 0
+"""Never sent."""
+WAIT_REASON_STARTING: WaitReason.ValueType  # 1
+"""It is being started, and nothing is known to keep it from that."""
+WAIT_REASON_UNSCHEDULABLE: WaitReason.ValueType  # 2
+"""No node takes it: the message has the words of the scheduler."""
+WAIT_REASON_IMAGE: WaitReason.ValueType  # 3
+"""Its node cannot have the image."""
+WAIT_REASON_RUNTIME: WaitReason.ValueType  # 4
+"""Its node does not have the runtime."""
+WAIT_REASON_VOLUME: WaitReason.ValueType  # 5
+"""A volume is not there, or not on its node."""
+Global___WaitReason: _TypeAlias = WaitReason  # noqa: Y015
+
 @_typing.final
 class Resources(_message.Message):
     """Resources bounds what a sandbox may use."""
@@ -1249,6 +1285,54 @@ class SandboxUsage(_message.Message):
 Global___SandboxUsage: _TypeAlias = SandboxUsage  # noqa: Y015
 
 @_typing.final
+class WaitingSandbox(_message.Message):
+    """WaitingSandbox is a sandbox that the engine has been asked for and that does not
+    run yet.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    WARM_POOL_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """Its id. Empty: that of another tenant, of none, or it is no sandbox but
+    something that looks at an image ahead of one.
+    """
+    reason: Global___WaitReason.ValueType
+    """What it waits for."""
+    message: _builtins.str
+    """The engine's words, 500 characters at most; may be empty."""
+    image: _builtins.str
+    """The image it starts from."""
+    warm_pool: _builtins.bool
+    """Whether it is to become one of a warm pool."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Since when the engine has it, by the engine's clock."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        reason: Global___WaitReason.ValueType = ...,
+        message: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        image: _builtins.str = ...,
+        warm_pool: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "message", b"message", "reason", b"reason", "sandbox_id", b"sandbox_id", "since", b"since", "warm_pool", b"warm_pool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingSandbox: _TypeAlias = WaitingSandbox  # noqa: Y015
+
+@_typing.final
 class WarmPoolStats(_message.Message):
     """WarmPoolStats is how one warm pool stands."""
 
@@ -1258,6 +1342,7 @@ class WarmPoolStats(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
     RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     image: _builtins.str
     """The image its sandboxes start from."""
     target: _builtins.int
@@ -1268,6 +1353,10 @@ class WarmPoolStats(_message.Message):
     """The type of the sessions that its sandboxes are prepared for, for instance
     "vm". Empty: sandboxes for whatever asks for the image.
     """
+    problem: _builtins.str
+    """Why the last start of one failed, 500 characters at most; empty once one has
+    succeeded.
+    """
     def __init__(
         self,
         *,
@@ -1275,10 +1364,11 @@ class WarmPoolStats(_message.Message):
         target: _builtins.int = ...,
         ready: _builtins.int = ...,
         resource_type: _builtins.str = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "ready", b"ready", "resource_type", b"resource_type", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "problem", b"problem", "ready", b"ready", "resource_type", b"resource_type", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1346,6 +1436,8 @@ class GetStatsResponse(_message.Message):
     SHARED_DIRECTORY_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     TENANT_QUOTAS_FIELD_NUMBER: _builtins.int
+    WAITING_SANDBOXES_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     total_sandboxes: _builtins.int
     """Live sandboxes, those being created and deleted included: of all tenants, or
     of the caller's (see GetStats).
@@ -1358,6 +1450,10 @@ class GetStatsResponse(_message.Message):
     """Whether the server is stopping."""
     server_version: _builtins.str
     """The version of the server, for instance "0.1.0"."""
+    waiting_sandboxes: _builtins.int
+    """How many sandboxes wait to start in the engine: of all tenants and warm pools,
+    or of the caller's tenant. Always 0 with engines that start one at once.
+    """
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
         """The idle timeout of sandboxes that name none."""
@@ -1398,6 +1494,10 @@ class GetStatsResponse(_message.Message):
         tenant's.
         """
 
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingSandbox]:
+        """The first 100 of these, the longest wait first."""
+
     def __init__(
         self,
         *,
@@ -1415,10 +1515,12 @@ class GetStatsResponse(_message.Message):
         shared_directory: Global___SharedDirectoryUsage | None = ...,
         server_version: _builtins.str = ...,
         tenant_quotas: _abc.Iterable[Global___TenantQuotaUsage] | None = ...,
+        waiting_sandboxes: _builtins.int = ...,
+        waiting: _abc.Iterable[Global___WaitingSandbox] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "shared_directory", b"shared_directory", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "tenant_quotas", b"tenant_quotas", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "warm_pools", b"warm_pools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_operations", b"active_operations", "answers", b"answers", "cleanup_interval", b"cleanup_interval", "engine", b"engine", "idle_timeout", b"idle_timeout", "is_shutting_down", b"is_shutting_down", "max_sandboxes", b"max_sandboxes", "sandboxes", b"sandboxes", "server_version", b"server_version", "shared_directory", b"shared_directory", "tenant_quotas", b"tenant_quotas", "total_sandboxes", b"total_sandboxes", "transcripts", b"transcripts", "waiting", b"waiting", "waiting_sandboxes", b"waiting_sandboxes", "warm_pools", b"warm_pools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

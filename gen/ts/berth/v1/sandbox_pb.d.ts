@@ -937,6 +937,63 @@ export declare type SandboxUsage = Message<"berth.v1.SandboxUsage"> & {
 export declare const SandboxUsageSchema: GenMessage<SandboxUsage>;
 
 /**
+ * WaitingSandbox is a sandbox that the engine has been asked for and that does not
+ * run yet.
+ *
+ * @generated from message berth.v1.WaitingSandbox
+ */
+export declare type WaitingSandbox = Message<"berth.v1.WaitingSandbox"> & {
+  /**
+   * Its id. Empty: that of another tenant, of none, or it is no sandbox but
+   * something that looks at an image ahead of one.
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * What it waits for.
+   *
+   * @generated from field: berth.v1.WaitReason reason = 2;
+   */
+  reason: WaitReason;
+
+  /**
+   * The engine's words, 500 characters at most; may be empty.
+   *
+   * @generated from field: string message = 3;
+   */
+  message: string;
+
+  /**
+   * Since when the engine has it, by the engine's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 4;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * The image it starts from.
+   *
+   * @generated from field: string image = 5;
+   */
+  image: string;
+
+  /**
+   * Whether it is to become one of a warm pool.
+   *
+   * @generated from field: bool warm_pool = 6;
+   */
+  warmPool: boolean;
+};
+
+/**
+ * Describes the message berth.v1.WaitingSandbox.
+ * Use `create(WaitingSandboxSchema)` to create a new message.
+ */
+export declare const WaitingSandboxSchema: GenMessage<WaitingSandbox>;
+
+/**
  * WarmPoolStats is how one warm pool stands.
  *
  * @generated from message berth.v1.WarmPoolStats
@@ -970,6 +1027,14 @@ export declare type WarmPoolStats = Message<"berth.v1.WarmPoolStats"> & {
    * @generated from field: string resource_type = 4;
    */
   resourceType: string;
+
+  /**
+   * Why the last start of one failed, 500 characters at most; empty once one has
+   * succeeded.
+   *
+   * @generated from field: string problem = 5;
+   */
+  problem: string;
 };
 
 /**
@@ -1133,6 +1198,21 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
    * @generated from field: repeated berth.v1.TenantQuotaUsage tenant_quotas = 14;
    */
   tenantQuotas: TenantQuotaUsage[];
+
+  /**
+   * How many sandboxes wait to start in the engine: of all tenants and warm pools,
+   * or of the caller's tenant. Always 0 with engines that start one at once.
+   *
+   * @generated from field: int32 waiting_sandboxes = 15;
+   */
+  waitingSandboxes: number;
+
+  /**
+   * The first 100 of these, the longest wait first.
+   *
+   * @generated from field: repeated berth.v1.WaitingSandbox waiting = 16;
+   */
+  waiting: WaitingSandbox[];
 };
 
 /**
@@ -1872,6 +1952,60 @@ export enum SandboxEventType {
  * Describes the enum berth.v1.SandboxEventType.
  */
 export declare const SandboxEventTypeSchema: GenEnum<SandboxEventType>;
+
+/**
+ * WaitReason is what a sandbox waits for before it can start.
+ *
+ * @generated from enum berth.v1.WaitReason
+ */
+export enum WaitReason {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: WAIT_REASON_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It is being started, and nothing is known to keep it from that.
+   *
+   * @generated from enum value: WAIT_REASON_STARTING = 1;
+   */
+  STARTING = 1,
+
+  /**
+   * No node takes it: the message has the words of the scheduler.
+   *
+   * @generated from enum value: WAIT_REASON_UNSCHEDULABLE = 2;
+   */
+  UNSCHEDULABLE = 2,
+
+  /**
+   * Its node cannot have the image.
+   *
+   * @generated from enum value: WAIT_REASON_IMAGE = 3;
+   */
+  IMAGE = 3,
+
+  /**
+   * Its node does not have the runtime.
+   *
+   * @generated from enum value: WAIT_REASON_RUNTIME = 4;
+   */
+  RUNTIME = 4,
+
+  /**
+   * A volume is not there, or not on its node.
+   *
+   * @generated from enum value: WAIT_REASON_VOLUME = 5;
+   */
+  VOLUME = 5,
+}
+
+/**
+ * Describes the enum berth.v1.WaitReason.
+ */
+export declare const WaitReasonSchema: GenEnum<WaitReason>;
 
 /**
  * SandboxService creates, finds, changes and removes sandboxes: isolated places
