@@ -5,7 +5,7 @@ import { failure, run, sh } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Subject, testUnless } from "./subject.ts";
 
-const POLL = { timeout: 20_000 };
+const POLL = { timeout: 60_000 };
 const NOBODY_LISTENS = { data() {}, end() {} };
 
 /** What holds of a sandbox's life on every engine. */
@@ -135,7 +135,7 @@ export function lifecycleSuite(subject: Subject): void {
       );
       clearTimeout(timer);
       expect(["created", "CANCELED"]).toContain(outcome);
-      await eventually(async () => (await subject.engine.list()).length === 0, { timeoutMs: 20_000 });
+      await eventually(async () => (await subject.engine.list()).length === 0);
     });
   });
 
@@ -217,7 +217,7 @@ export function lifecycleSuite(subject: Subject): void {
       const { engine } = subject;
       const { ref } = await engine.create(subject.spec());
       await subject.signalMain(ref, "SIGKILL");
-      await eventually(async () => (await engine.list())[0]?.state === "ended", { timeoutMs: 20_000 });
+      await eventually(async () => (await engine.list())[0]?.state === "ended");
       await failure(engine.pause(ref), "SANDBOX_TERMINATED");
       await failure(engine.resume(ref), "SANDBOX_TERMINATED");
       await failure(engine.usage(ref), "SANDBOX_TERMINATED");

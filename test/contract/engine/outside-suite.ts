@@ -140,7 +140,7 @@ export function outsideSuite(subject: Subject): void {
     const pauses: number[] = [];
     for (let round = 0; round < 3; round++) {
       const leader = await lead("i=0; while [ $i -lt 400 ]; do sleep 6041 & i=$((i+1)); done; wait");
-      await eventually(async () => (await outside.tree(leader)).length === 401, { timeoutMs: 60_000 });
+      await eventually(async () => (await outside.tree(leader)).length === 401);
       pauses.push(await longestPause(() => kill(leader)));
       expect(await outside.tree(leader)).toEqual([]);
     }

@@ -86,13 +86,11 @@ class Checkout {
     const service = execFile("bash", ["-euc", `exec ${command}`], options);
     const exited = new Promise((resolve) => service.once("exit", resolve));
     try {
-      await eventually(
-        () =>
-          run("bin/berth", ["create"], options).then(
-            () => true,
-            () => service.exitCode !== null,
-          ),
-        { timeoutMs: 60_000 },
+      await eventually(() =>
+        run("bin/berth", ["create"], options).then(
+          () => true,
+          () => service.exitCode !== null,
+        ),
       );
       expect(service.exitCode).toBeNull();
     } finally {

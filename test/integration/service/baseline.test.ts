@@ -99,9 +99,7 @@ async function round(): Promise<void> {
   const { sandbox_id: passing } = await client.createSandbox();
   await Promise.all([useAll(sandboxId), useAll(passing)]);
   await client.deleteSandbox(passing);
-  await eventually(async () => (await client.getSandbox(sandboxId)).active_operations === 0, {
-    timeoutMs: 30_000,
-  });
+  await eventually(async () => (await client.getSandbox(sandboxId)).active_operations === 0);
 }
 
 test("after much use descriptors, processes and memory are what they were after little", {
@@ -132,7 +130,7 @@ test("after much use descriptors, processes and memory are what they were after 
       grown = (await memoryOf(service.pid)) - memoryBefore.resident;
       return grown < RESIDENT_ALLOWED;
     },
-    { timeoutMs: 60_000, describe: () => ({ grown }) },
+    { describe: () => ({ grown }) },
   );
   // That the shells go too takes a minute.
   await back(scaled(FIRST_PROCESSES + 1, FIRST_PROCESSES + MAX_SHELLS), SHELLS_GO_MS);

@@ -95,7 +95,6 @@ const CALLS = CALLERS.flatMap((name) =>
 
 test.each(CALLS)(
   "%s: every method ends in the right code, before a body is read",
-  { timeout: 60_000 },
   async (_title, name, protocol) => {
     const caller = callers[name] as Caller;
     expect(methods.length).toBeGreaterThan(60);

@@ -223,7 +223,7 @@ describe.each(["root", "an ordinary user"] as const)("after SIGKILL of the servi
       expect(tracesOf(pid).length).toBeGreaterThan(0);
       await service.end("SIGKILL");
       const left = () => [...children.filter(isAlive), ...tracesOf(pid)];
-      await eventually(() => left().length === 0, { timeoutMs: 30_000, describe: left });
+      await eventually(() => left().length === 0, { describe: left });
     } finally {
       await service.end("SIGKILL");
     }

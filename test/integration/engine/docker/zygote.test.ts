@@ -13,7 +13,7 @@ const directory = mkdtempSync(path.join(tmpdir(), "berth-zygote-"));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const pipesDir = path.join(directory, "pipes");
 const { engine, instance } = useEngine({ pipesDir });
-const POLL = { timeoutMs: 30_000 };
+const POLL = { timeoutMs: 60_000 };
 /** Bash is its /bin/sh. */
 const BASH_IMAGE = "berth/bash:latest";
 const NOBODY_LISTENS = { data() {}, end() {} };
