@@ -1,17 +1,15 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { expectContainers, expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { LastingService } from "../../support/lasting-service.ts";
+import { FAILING_MAIN } from "../../support/program.ts";
 import { seconds } from "../../support/wire.ts";
 import type { Run } from "../../support/wire-runs.ts";
 import { RUN_POINTS } from "./run-points.ts";
-
-const FAILING = fileURLToPath(new URL("../../support/failing-main.ts", import.meta.url));
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-failpoint-"));
 const file = path.join(directory, "failpoint");
@@ -21,7 +19,7 @@ let client: Client;
 
 beforeAll(async () => {
   failAt("");
-  service = await LastingService.start({ BERTH_TEST_FAILPOINT_FILE: file }, { entry: [FAILING] });
+  service = await LastingService.start({ BERTH_TEST_FAILPOINT_FILE: file }, { entry: [FAILING_MAIN] });
   client = new Client(service.address);
 });
 
@@ -87,29 +85,26 @@ async function wholeRun(name: string): Promise<Run> {
   });
 }
 
-test.each(RUN_POINTS)(
-  "a service killed at %s: the run is as it were without",
-  async (at) => {
-    failAt(at);
-    const whole = wholeRun(at);
-    whole.catch(() => {});
-    await Promise.race([service.ended(), whole.then(() => Promise.reject(new Error("it was not killed")))]);
-    failAt("");
-    await service.begin();
-    expect(await whole).toMatchObject({
-      state: "RUN_STATE_FINISHED",
-      outcome: "RUN_OUTCOME_FINISHED",
-      summary: "Step 1: r1\nStep 2: r2",
-    });
-    const { runs } = await client.call("RunService/ListRuns", {});
-    expect(runs.filter(({ name }) => name === at)).toHaveLength(1);
-    await eventually(async () => {
-      const stats = await client.call("SandboxService/GetStats");
-      return stats.total_sandboxes === 0 && stats.active_operations === 0;
-    });
-    await expectNoContainers(service.instance);
-  },
-);
+test.each(RUN_POINTS)("a service killed at %s: the run is as it were without", async (at) => {
+  failAt(at);
+  const whole = wholeRun(at);
+  whole.catch(() => {});
+  await Promise.race([service.ended(), whole.then(() => Promise.reject(new Error("it was not killed")))]);
+  failAt("");
+  await service.begin();
+  expect(await whole).toMatchObject({
+    state: "RUN_STATE_FINISHED",
+    outcome: "RUN_OUTCOME_FINISHED",
+    summary: "Step 1: r1\nStep 2: r2",
+  });
+  const { runs } = await client.call("RunService/ListRuns", {});
+  expect(runs.filter(({ name }) => name === at)).toHaveLength(1);
+  await eventually(async () => {
+    const stats = await client.call("SandboxService/GetStats");
+    return stats.total_sandboxes === 0 && stats.active_operations === 0;
+  });
+  await expectNoContainers(service.instance);
+});
 
 test("what ran for a run is ended after a restart, in a sandbox that is kept", async () => {
   const { run } = await client.call("RunService/CreateRun", {
