@@ -16,8 +16,9 @@ export default defineConfig({
     pool: "forks",
     retry: 0,
     // Against hangs only: no outcome may depend on how fast the machine is.
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
+    expect: { poll: { timeout: 60_000 } },
     dangerouslyIgnoreUnhandledErrors: false,
     projects: [
       {

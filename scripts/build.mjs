@@ -2,7 +2,8 @@
 // npm run build: writes the program to dist/, as it is in the package: main.js, which loads the file of a command when it
 // is called, and beside it the files that the program reads. An earlier dist/ is replaced as a whole.
 //
-//   node scripts/build.mjs DIR    to DIR in place of dist/; what is installed is found from there through DIR/..
+//   node scripts/build.mjs DIR [MAIN...]    to DIR in place of dist/, with further programs of these names that import the
+//                                          sources; what is installed is found from there through DIR/..
 //
 // Development dependencies become part of these files, so that a start reads few of them; dependencies are installed.
 import { cpSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
@@ -10,7 +11,8 @@ import path from "node:path";
 import { build } from "rolldown";
 import { ROOT } from "./dependencies.mjs";
 
-const DIST = path.resolve(process.argv[2] ?? path.join(ROOT, "dist"));
+const [dir = path.join(ROOT, "dist"), ...mains] = process.argv.slice(2);
+const DIST = path.resolve(dir);
 /** Beside it: what is built refers to files by their place relative to it. */
 const FRESH = `${DIST}.new`;
 const { dependencies } = JSON.parse(readFileSync(path.join(ROOT, "package.json"), "utf8"));
@@ -21,7 +23,11 @@ const began = new Date();
 rmSync(FRESH, { recursive: true, force: true });
 const { output } = await build({
   cwd: ROOT,
-  input: { main: "src/main.ts", "parse-worker": "src/tenants/parse-worker.ts" },
+  input: {
+    main: "src/main.ts",
+    "parse-worker": "src/tenants/parse-worker.ts",
+    ...Object.fromEntries(mains.map((main) => [path.basename(main, ".ts"), main])),
+  },
   platform: "node",
   // Of dockerode, Berth uses neither SSH, which has parts that are compiled at install, nor builds of images: a third of
   // the program otherwise.

@@ -79,6 +79,6 @@ export async function expectContainers(instance: string, count: number): Promise
       found = await names();
       return found.length === count;
     },
-    { timeoutMs: 20_000, describe: () => ({ wanted: count, found }) },
+    { describe: () => ({ wanted: count, found }) },
   );
 }

@@ -67,7 +67,7 @@ export interface ScreenshotData {
 }
 
 /** A starting program may take that long on a loaded machine. */
-const PATIENCE = { timeoutMs: 40_000 };
+const PATIENCE = { timeoutMs: 60_000 };
 
 /** The desktop of a worker. */
 export class TestDesktop {

@@ -40,5 +40,6 @@ async function buildProgram(): Promise<void> {
   for (const name of ["package.json", "node_modules"])
     await symlink(path.join(ROOT, name), path.join(packageDir(), name));
   const build = path.join(ROOT, "scripts/build.mjs");
-  await promisify(execFile)(process.execPath, [build, path.join(packageDir(), "dist")]);
+  const failing = path.join(import.meta.dirname, "failing-main.ts");
+  await promisify(execFile)(process.execPath, [build, path.join(packageDir(), "dist"), failing]);
 }

@@ -59,6 +59,6 @@ export class MeasuredService {
     await rm(this.#file, { force: true });
     this.process.signal("SIGUSR2");
     const read = () => readFile(this.#file, "utf8").catch(() => undefined);
-    return Number(await eventually(read, { timeoutMs: 30_000 }));
+    return Number(await eventually(read));
   }
 }

@@ -3,8 +3,12 @@ import { once } from "node:events";
 import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { MAIN } from "./program.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
+
+/** The program as that user reaches it, who may not enter the directories above the repository. */
+export const PROGRAM = MAIN.startsWith(ROOT) ? path.relative(ROOT, MAIN) : MAIN;
 
 /** Of a user that no machine has: nothing belongs to it, and it may write no control groups. */
 export const ORDINARY_ID = 54_321;
@@ -60,7 +64,7 @@ export class OrdinaryService {
 
   /** @param within runs it all, before the program's own command. */
   static async start(args: readonly string[] = [], within: readonly string[] = []): Promise<OrdinaryService> {
-    const all = ["src/main.ts", "serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", ...args];
+    const all = [PROGRAM, "serve", "--engine", "bubblewrap", "--listen", "127.0.0.1:0", ...args];
     const { child } = nodeAsOrdinaryUser(all, { BERTH_LOG_LEVEL: "warn" }, within);
     const { stdout, stderr } = child;
     if (stdout === null || stderr === null) throw new Error("it has no pipes");

@@ -5,11 +5,17 @@ import { buffer } from "node:stream/consumers";
 import { TEST_IMAGE } from "./images.ts";
 import { newDataDir, newInstance, packageDir } from "./settings.ts";
 
+const isBuilt = process.env.BERTH_TEST_RUN !== undefined;
+
 /** The program as global-setup.ts has built it, which starts in half of the time that its sources take; else these. */
-export const MAIN =
-  process.env.BERTH_TEST_RUN === undefined
-    ? path.join(import.meta.dirname, "../../src/main.ts")
-    : path.join(packageDir(), "dist/main.js");
+export const MAIN = isBuilt
+  ? path.join(packageDir(), "dist/main.js")
+  : path.join(import.meta.dirname, "../../src/main.ts");
+
+/** The same for the program that failing-main.ts makes of it. */
+export const FAILING_MAIN = isBuilt
+  ? path.join(packageDir(), "dist/failing-main.js")
+  : path.join(import.meta.dirname, "failing-main.ts");
 
 /** How a run of the program ended. */
 export interface ProgramEnd {

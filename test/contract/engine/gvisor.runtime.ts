@@ -44,7 +44,7 @@ const subject: Subject = {
         const other = await engine.create(subject.spec());
         const { ref } = await engine.create(subject.spec());
         await run(engine, ref, ["sh", "-c", "for i in $(seq 600); do sleep 60 & done; wait"]).catch(() => {});
-        await eventually(async () => (await stateOf(ref)) === "ended", { timeoutMs: 30_000 });
+        await eventually(async () => (await stateOf(ref)) === "ended");
         expect((await run(engine, other.ref, ["true"])).exitCode).toBe(0);
       },
     },

@@ -6,7 +6,7 @@ import { eventually } from "../../support/eventually.ts";
 import { scaled } from "../../support/scale.ts";
 import { type Subject, testUnless } from "./subject.ts";
 
-const POLL = { timeout: 20_000 };
+const POLL = { timeout: 60_000 };
 const NOBODY_LISTENS = { data() {}, end() {} };
 
 /** What holds of {@link Engine.spawn} on every engine. */
@@ -220,7 +220,7 @@ export function spawnSuite(subject: Subject): void {
         NOBODY_LISTENS,
       );
       const state = "cut -d' ' -f3 /proc/$(cat /tmp/stopped)/stat";
-      await eventually(async () => (await sh(subject.engine, ref, state)) === "T\n", { timeoutMs: 20_000 });
+      await eventually(async () => (await sh(subject.engine, ref, state)) === "T\n");
       await sh(subject.engine, ref, "kill -CONT $(cat /tmp/stopped)");
       expect(await spawned.wait()).toBe(4);
     });
@@ -335,7 +335,7 @@ export function spawnSuite(subject: Subject): void {
     test("in a sandbox that is gone or has ended says so", async () => {
       const other = await subject.engine.create(subject.spec());
       await subject.signalMain(other.ref, "SIGKILL");
-      await eventually(async () => (await stateOf(subject, other.ref)) === "ended", { timeoutMs: 20_000 });
+      await eventually(async () => (await stateOf(subject, other.ref)) === "ended");
       await failure(run(subject.engine, other.ref, ["true"]), "SANDBOX_TERMINATED");
       await subject.engine.remove(other.ref);
       await failure(run(subject.engine, other.ref, ["true"]), "SANDBOX_TERMINATED");

@@ -13,7 +13,7 @@ import { DatabaseSync } from "node:sqlite";
 import { buffer } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Store } from "../../../src/store.ts";
-import { nodeAsOrdinaryUser } from "../../support/ordinary-user.ts";
+import { nodeAsOrdinaryUser, PROGRAM } from "../../support/ordinary-user.ts";
 import { runProgram } from "../../support/program.ts";
 
 const root = mkdtempSync(path.join(tmpdir(), "berth-data-dir-"));
@@ -85,7 +85,7 @@ describe("berth serve ends with 1 and says why, and what to do, for a data direc
 
   test("that its user may not write", async () => {
     const directory = dataDir("unwritable", whole);
-    const args = ["src/main.ts", "serve", "--engine", "bubblewrap", "--data-dir", directory];
+    const args = [PROGRAM, "serve", "--engine", "bubblewrap", "--data-dir", directory];
     const { child } = nodeAsOrdinaryUser(args);
     const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
     if (child.stderr === null) throw new Error("its stderr is not piped");

@@ -53,10 +53,7 @@ async function view(...args: string[]): Promise<Page> {
   });
   const ended = end.then(({ stderr }) => Promise.reject(new Error(stderr)));
   ended.catch(() => {});
-  const url = await Promise.race([
-    eventually(() => /^(http:.*)\n/.exec(text)?.[1], { timeoutMs: 30_000 }),
-    ended,
-  ]);
+  const url = await Promise.race([eventually(() => /^(http:.*)\n/.exec(text)?.[1]), ended]);
   const page = {
     url,
     stop: () => {
@@ -195,7 +192,7 @@ describe("the page", () => {
     await eventually(async () => (await keys()) === "");
     const text = Array.from({ length: 20 }, (_, index) => `line ${index}\n`).join("");
     await two.type(text);
-    await eventually(async () => (await keys()) === text, { timeoutMs: 20_000 });
+    await eventually(async () => (await keys()) === text);
     one.close();
     two.close();
   });
@@ -337,14 +334,11 @@ test("a person's browser shows the desktop, and takes its pointer and keys", asy
   await page.mouse.click(blue.x, blue.y);
   await page.keyboard.type("Hello from a person");
   await page.keyboard.press("Enter");
-  await eventually(
-    async () => {
-      const { stdout } = await run("tool", "run", "-w", "ann", "vm:windows");
-      expect(stdout).toContain("XTerm");
-      const sandbox = JSON.parse((await run("session", "ls", "-w", "ann", "--json")).stdout);
-      const { sandboxId } = sandbox.sessions[0];
-      return (await run("exec", sandboxId, "cat", typed)).stdout === "Hello from a person\n";
-    },
-    { timeoutMs: 20_000 },
-  );
+  await eventually(async () => {
+    const { stdout } = await run("tool", "run", "-w", "ann", "vm:windows");
+    expect(stdout).toContain("XTerm");
+    const sandbox = JSON.parse((await run("session", "ls", "-w", "ann", "--json")).stdout);
+    const { sandboxId } = sandbox.sessions[0];
+    return (await run("exec", sandboxId, "cat", typed)).stdout === "Hello from a person\n";
+  });
 });

@@ -22,9 +22,7 @@ async function create(file: string, ...args: string[]): Promise<string> {
 }
 
 describe("berth token", () => {
-  test("makes the file, lists what is in it and takes tokens out, and keeps comments", {
-    timeout: 60_000,
-  }, async () => {
+  test("makes the file, lists what is in it and takes tokens out, and keeps comments", async () => {
     const file = newFile();
     const token = await create(file, "--tenant", "acme", "--note", "a dashboard: x");
     expect(statSync(file).mode & 0o777).toBe(0o600);
@@ -58,7 +56,7 @@ describe("berth token", () => {
     expect(readdirSync(path.dirname(file))).toEqual(["tokens.yaml"]);
   });
 
-  test("loses nothing where several programs edit at once", { timeout: 90_000 }, async () => {
+  test("loses nothing where several programs edit at once", async () => {
     const file = newFile();
     await Promise.all(Array.from({ length: 8 }, (_, index) => create(file, "--tenant", `tenant-${index}`)));
     const { stdout } = await runProgram(["token", "ls", "-q", "--tokens", file]);
@@ -116,8 +114,8 @@ describe("clients take a token", () => {
     };
     mkdirSync(path.join(home, "config/berth"), { recursive: true });
     writeFileSync(path.join(home, "config/berth/profiles.json"), JSON.stringify(profiles));
-  }, 60_000);
-  afterAll(() => service?.stop(), 60_000);
+  });
+  afterAll(() => service?.stop());
 
   /** Where a token may come from; the address is in BERTH_ADDRESS but for profiles. */
   const sources = (): Readonly<Record<string, Readonly<Record<string, string>>>> => ({
@@ -133,7 +131,7 @@ describe("clients take a token", () => {
   });
   const SOURCES = ["BERTH_TOKEN", "BERTH_TOKEN_FILE", "a profile", "a profile's file", "a profile without"];
 
-  test.each(SOURCES)("from %s", { timeout: 60_000 }, async (name) => {
+  test.each(SOURCES)("from %s", async (name) => {
     const env = sources()[name] ?? {};
     expect(await runProgram(["ls"], { env })).toMatchObject({ exitCode: 0, stderr: "" });
 
@@ -150,7 +148,7 @@ describe("clients take a token", () => {
     }
   });
 
-  test("from flags", { timeout: 60_000 }, async () => {
+  test("from flags", async () => {
     const at = ["--address", service.address];
     const config = { XDG_CONFIG_HOME: path.join(home, "config") };
     for (const [args, env] of [
@@ -197,7 +195,7 @@ describe("clients take a token", () => {
     });
   });
 
-  test("no token is in the arguments of a process, or in a container", { timeout: 60_000 }, async () => {
+  test("no token is in the arguments of a process, or in a container", async () => {
     const env = { BERTH_ADDRESS: service.address, BERTH_TOKEN: token };
     const running = service.begin(["run", "--", "sh", "-c", "env; cat /proc/*/environ; sleep 60"], { env });
     let output = "";
@@ -207,7 +205,7 @@ describe("clients take a token", () => {
         const found = await containersOf(service.instance);
         return output.includes("PATH=") && found.length > 0 ? found : undefined;
       },
-      { timeoutMs: 40_000, describe: () => output },
+      { describe: () => output },
     );
     const lines = readdirSync("/proc")
       .filter((name) => /^\d+$/.test(name))

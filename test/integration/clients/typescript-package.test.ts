@@ -74,7 +74,7 @@ test("holds what is built, with maps and types, and nothing else", async () => {
   expect(dist).toContain("package/dist/v1/process_pb.d.ts");
 });
 
-test("runs every block of its README, and its example, in Node 20", { timeout: 120_000 }, async () => {
+test("runs every block of its README, and its example, in Node 20", async () => {
   const readme = await readFile(path.join(client, "README.md"), "utf8");
   const blocks = [...readme.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, block = ""]) => block);
   expect(blocks.length).toBeGreaterThanOrEqual(9);

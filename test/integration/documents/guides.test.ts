@@ -98,15 +98,11 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "docs/soak.md": "measures for minutes",
 };
 
-test.for(Object.entries(GUIDES))(
-  "%s does what it says",
-  { timeout: 120_000 },
-  async ([name, guide], { signal }) => {
-    const { writes, ...run } = guide;
-    const written = await runDocument(name, run, signal);
-    for (const text of writes) expect(written).toContain(text);
-  },
-);
+test.for(Object.entries(GUIDES))("%s does what it says", async ([name, guide], { signal }) => {
+  const { writes, ...run } = guide;
+  const written = await runDocument(name, run, signal);
+  for (const text of writes) expect(written).toContain(text);
+});
 
 test("every document with commands or programs is run", () => {
   const withCode = documents().filter((name) =>

@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
-import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { copyFile, cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -8,8 +9,12 @@ import { type Snippet, snippetsOf } from "../../support/documents.ts";
 import { eventually } from "../../support/eventually.ts";
 import { environmentOfUser } from "../../support/run-document.ts";
 import { scaled } from "../../support/scale.ts";
+import { newDataDir } from "../../support/settings.ts";
 
 const run = promisify(execFile);
+/** What the compiler found out about a checkout: about another one it checks only what is different there. */
+const COMPILED = ".cache/tsc.tsbuildinfo";
+const compiled = path.join(newDataDir(), "tsbuildinfo");
 const root = path.join(import.meta.dirname, "../../..");
 
 /** Parts of the unit tests. The ordinary run takes these; the full one takes all, as the guides say. */
@@ -42,6 +47,8 @@ class Checkout {
       });
     }
     await symlink(path.join(root, "node_modules"), path.join(directory, "node_modules"));
+    await mkdir(path.join(directory, ".cache"));
+    if (existsSync(compiled)) await copyFile(compiled, path.join(directory, COMPILED));
     return new Checkout(directory, signal);
   }
 
@@ -86,13 +93,11 @@ class Checkout {
     const service = execFile("bash", ["-euc", `exec ${command}`], options);
     const exited = new Promise((resolve) => service.once("exit", resolve));
     try {
-      await eventually(
-        () =>
-          run("bin/berth", ["create"], options).then(
-            () => true,
-            () => service.exitCode !== null,
-          ),
-        { timeoutMs: 60_000 },
+      await eventually(() =>
+        run("bin/berth", ["create"], options).then(
+          () => true,
+          () => service.exitCode !== null,
+        ),
       );
       expect(service.exitCode).toBeNull();
     } finally {
@@ -103,6 +108,8 @@ class Checkout {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    const own = path.join(this.#directory, COMPILED);
+    if (existsSync(own)) await copyFile(own, compiled);
     await rm(this.#directory, { recursive: true, force: true });
   }
 }

@@ -15,7 +15,7 @@ const BOUNDS: OrphanedPipesBounds = { perSandbox: 3, inAll: 4 };
 
 /** Whether something comes to be so, within a while. */
 const comes = (look: () => boolean): Promise<boolean> =>
-  eventually(look, { timeoutMs: 12_000 }).then(
+  eventually(look).then(
     () => true,
     () => false,
   );

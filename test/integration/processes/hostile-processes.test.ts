@@ -42,7 +42,7 @@ function latestEnd(since: number): number {
 }
 
 /** Each call is in time; some may slip through before the sandbox is given up. */
-const SLOW = { timeoutMs: 40_000 };
+const SLOW = { timeoutMs: 60_000 };
 
 /** Attacks run in sandboxes that may have few processes. */
 const FEW = { resources: { pids_limit: 64 }, command_timeout: seconds(2) };

@@ -17,7 +17,7 @@ const MAX_PERCENT = 10;
 const MAX_RATE = 10 << 20;
 /** What may be left of a job before its end is told. */
 const SETTLED_MS = 1_500;
-const SOON = { timeout: 20_000 };
+const SOON = { timeout: 60_000 };
 /** A clock tick of /proc. */
 const TICK_MS = 10;
 /** Of a sandbox. */

@@ -103,7 +103,7 @@ describe("connections that break at random bytes", () => {
       expect(joined.hashes.stdout.digest("hex")).toBe(digestOf(1));
       expect(joined.hashes.stderr.digest("hex")).toBe(digestOf(10));
       // The service has let go of every broken connection.
-      await eventually(() => link.lingering === 0, { timeoutMs: 30_000, describe: () => link.lingering });
+      await eventually(() => link.lingering === 0, { describe: () => link.lingering });
     } finally {
       link.close();
     }
@@ -121,7 +121,7 @@ test.each<CutKind>(["reset", "fin"])(
       await expect(execution.result).rejects.toThrow();
       const ended = async () =>
         (await app.client.call("ProcessService/GetProcess", { process_id: processId })).process.exit_status;
-      await eventually(async () => (await ended()) !== null, { timeoutMs: 30_000 });
+      await eventually(async () => (await ended()) !== null);
       expect((await ended())?.cause).toBe("EXIT_CAUSE_CANCELED");
       const container = await containerOf(app.instance, sandboxId);
       expect((await processesIn(container)).filter((args) => args.includes("4901"))).toEqual([]);

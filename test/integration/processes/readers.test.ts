@@ -61,9 +61,7 @@ describe("many readers of one process", () => {
     return { at, gaps, exit };
   }
 
-  test("ten at different speeds and offsets get the exact bytes or a gap; one that stops slows nobody", {
-    timeout: 120_000,
-  }, async () => {
+  test("ten at different speeds and offsets get the exact bytes or a gap; one that stops slows nobody", async () => {
     const lines = TOTAL_BYTES / LINE_BYTES;
     const execution = service.client.exec(
       sandboxId,
@@ -101,9 +99,7 @@ describe("many readers of one process", () => {
     stopped.cancel();
   });
 
-  test("a connection killed at 50 random places and attached again gives the exact transcript", {
-    timeout: 120_000,
-  }, async () => {
+  test("a connection killed at 50 random places and attached again gives the exact transcript", async () => {
     const total = (WINDOW_BYTES * 3) / 8;
     const first = service.client.exec(sandboxId, count(total / LINE_BYTES), {
       on_disconnect: "ON_DISCONNECT_KILL",

@@ -1,4 +1,3 @@
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { FAILPOINTS, type Failpoint } from "../../../src/base/failpoints.ts";
 import { expectNoContainers } from "../../support/app.ts";
@@ -6,14 +5,12 @@ import { Client } from "../../support/client.ts";
 import { containersOf, docker, processesIn } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
-import { ServeProcess } from "../../support/program.ts";
+import { FAILING_MAIN, ServeProcess } from "../../support/program.ts";
 import type { Sandbox } from "../../support/wire.ts";
 import { Worker } from "../../support/worker.ts";
 import { RUN_POINTS } from "./run-points.ts";
 
-const FAILING = fileURLToPath(new URL("../../support/failing-main.ts", import.meta.url));
-const SOON = { timeoutMs: 30_000 };
-const PATIENT = 90_000;
+const SOON = { timeoutMs: 60_000 };
 
 /** What is done up to the crash, and what a caller that comes back afterwards finds. */
 interface Scenario {
@@ -160,10 +157,10 @@ async function expectExact(service: ServeProcess, client: Client): Promise<void>
 }
 
 describe.concurrent.each(Object.entries(SCENARIOS))("a service killed in %s", (_, scenario) => {
-  test.each(scenario.at)("at %s", { timeout: PATIENT }, async (at) => {
+  test.each(scenario.at)("at %s", async (at) => {
     const args = scenario.args ?? [];
     const env = { BERTH_TEST_FAILPOINT: at };
-    let service = await ServeProcess.start(args, env, { entry: [FAILING] });
+    let service = await ServeProcess.start(args, env, { entry: [FAILING_MAIN] });
     let client = new Client(service.address);
     try {
       const sandbox = await scenario.prepare?.(client);

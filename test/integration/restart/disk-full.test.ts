@@ -136,12 +136,10 @@ test("a watcher that goes on after a kill on a full disk misses nothing, and mee
   };
   const sequences = (): number[] => watched.flatMap(({ event }) => event?.sequence ?? []);
   const hears = (sandboxId: string, type: string) =>
-    eventually(
-      () =>
-        watched.some(
-          ({ event }) => event?.sandbox_id === sandboxId && event.type === `SANDBOX_EVENT_TYPE_${type}`,
-        ),
-      { timeoutMs: 30_000 },
+    eventually(() =>
+      watched.some(
+        ({ event }) => event?.sandbox_id === sandboxId && event.type === `SANDBOX_EVENT_TYPE_${type}`,
+      ),
     );
   const first = watch(0);
   await hears(ended.sandbox_id, "RUNNING");

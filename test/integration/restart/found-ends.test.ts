@@ -9,7 +9,7 @@ import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { SHELL_IMAGES } from "../../support/shell-images.ts";
 
-const SOON = { timeoutMs: 30_000 };
+const SOON = { timeoutMs: 60_000 };
 const DETACHED = { on_disconnect: "ON_DISCONNECT_DETACH" };
 /** How a command is started, each in a shell of another kind. */
 const WAYS = {

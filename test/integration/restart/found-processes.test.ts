@@ -82,7 +82,7 @@ test("processes of a killed service are found, however they were started, unless
     if (others.includes(id)) leader.startTime = String(Number(leader.startTime) - 1);
   });
   for (const id of others) {
-    await eventually(async () => (await endOf(id)) !== null, { timeoutMs: 30_000 });
+    await eventually(async () => (await endOf(id)) !== null);
     expect(await endOf(id)).toMatchObject({
       cause: "EXIT_CAUSE_ENGINE_LOST",
       message: expect.stringContaining("restarted while it ran"),
@@ -95,7 +95,7 @@ test("processes of a killed service are found, however they were started, unless
 
   for (const id of ours) {
     await client.call("ProcessService/SignalProcess", { process_id: id, signal: 15 });
-    await eventually(async () => (await endOf(id)) !== null, { timeoutMs: 30_000 });
+    await eventually(async () => (await endOf(id)) !== null);
     expect(await endOf(id)).toMatchObject({ cause: "EXIT_CAUSE_SIGNALED", signal: 15 });
   }
   for (const id of sandboxes) expect(await sleepsIn(id)).toEqual(SLEEPS.slice(4));
@@ -113,5 +113,5 @@ test("a process that is left running when the service stops is found by the next
   client = new Client(service.address);
   expect(await endOf(processId)).toBeNull();
   await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
-  await eventually(async () => (await endOf(processId)) !== null, { timeoutMs: 30_000 });
+  await eventually(async () => (await endOf(processId)) !== null);
 });

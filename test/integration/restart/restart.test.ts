@@ -95,9 +95,6 @@ describe("a service that was killed", () => {
     expect((await client.getSandbox(paused?.sandbox_id ?? "")).state).toBe("SANDBOX_STATE_PAUSED");
     await eventually(
       async () => (await client.getSandbox(exited?.sandbox_id ?? "")).state === "SANDBOX_STATE_TERMINATED",
-      {
-        timeoutMs: 20_000,
-      },
     );
     const ends = await Promise.all(
       [exited, removed].map((made) => client.getSandbox(made?.sandbox_id ?? "")),
@@ -183,15 +180,15 @@ describe("a service that was killed", () => {
       (await processesIn(docker.getContainer(container?.Id ?? ""))).filter((line) =>
         line.startsWith("sleep"),
       );
-    await eventually(async () => (await sleeps()).length === 2, { timeoutMs: 20_000 });
+    await eventually(async () => (await sleeps()).length === 2);
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     await restart();
     const get = async (id: string | undefined) =>
       (await client.call("ProcessService/GetProcess", { process_id: id })).process;
     expect((await get(ids[0])).exit_status).toBeNull();
-    await eventually(async () => (await get(ids[1])).exit_status !== null, { timeoutMs: 20_000 });
+    await eventually(async () => (await get(ids[1])).exit_status !== null);
     expect((await get(ids[1])).exit_status).toMatchObject({ cause: "EXIT_CAUSE_CANCELED" });
-    await eventually(async () => (await sleeps()).length === 1, { timeoutMs: 20_000, describe: sleeps });
+    await eventually(async () => (await sleeps()).length === 1, { describe: sleeps });
     expect(await sleeps()).toEqual(["sleep 1000"]);
     const late = client.attach(ids[0] ?? "");
     await late.processId;

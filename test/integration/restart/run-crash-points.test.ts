@@ -1,18 +1,15 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { expectContainers, expectNoContainers } from "../../support/app.ts";
 import { Client } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { LastingService } from "../../support/lasting-service.ts";
+import { FAILING_MAIN } from "../../support/program.ts";
 import { seconds } from "../../support/wire.ts";
 import type { Run } from "../../support/wire-runs.ts";
 import { RUN_POINTS } from "./run-points.ts";
-
-const FAILING = fileURLToPath(new URL("../../support/failing-main.ts", import.meta.url));
-const PATIENT = 90_000;
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-failpoint-"));
 const file = path.join(directory, "failpoint");
@@ -22,9 +19,9 @@ let client: Client;
 
 beforeAll(async () => {
   failAt("");
-  service = await LastingService.start({ BERTH_TEST_FAILPOINT_FILE: file }, { entry: [FAILING] });
+  service = await LastingService.start({ BERTH_TEST_FAILPOINT_FILE: file }, { entry: [FAILING_MAIN] });
   client = new Client(service.address);
-}, PATIENT);
+});
 
 afterAll(async () => {
   client?.close();
@@ -34,17 +31,15 @@ afterAll(async () => {
 
 /** Makes a call again and again until the service is there to answer it. */
 async function insist<T>(call: () => Promise<T>): Promise<T> {
-  const answered = await eventually(
-    () =>
-      call().then(
-        (value) => ({ value }),
-        (error: { code?: number }) => {
-          // UNAVAILABLE, or CANCELLED by a connection that broke.
-          if (error.code === 14 || error.code === 1) return undefined;
-          throw error;
-        },
-      ),
-    { timeoutMs: 60_000 },
+  const answered = await eventually(() =>
+    call().then(
+      (value) => ({ value }),
+      (error: { code?: number }) => {
+        // UNAVAILABLE, or CANCELLED by a connection that broke.
+        if (error.code === 14 || error.code === 1) return undefined;
+        throw error;
+      },
+    ),
   );
   return answered.value;
 }
@@ -84,46 +79,34 @@ async function wholeRun(name: string): Promise<Run> {
   const last = await insist(report(2, "FINISHED", startId));
   expect(last.run_end?.summary).toBe("Step 1: r1\nStep 2: r2");
   expect((await report(2, "FINISHED", startId)()).run_end).toEqual(last.run_end);
-  return eventually(
-    async () => {
-      const { run: now } = await client.call("RunService/GetRun", { run_id });
-      return now.sandbox_id === "" && now;
-    },
-    { timeoutMs: 30_000 },
-  );
+  return eventually(async () => {
+    const { run: now } = await client.call("RunService/GetRun", { run_id });
+    return now.sandbox_id === "" && now;
+  });
 }
 
-test.each(RUN_POINTS)(
-  "a service killed at %s: the run is as it were without",
-  { timeout: PATIENT },
-  async (at) => {
-    failAt(at);
-    const whole = wholeRun(at);
-    whole.catch(() => {});
-    await Promise.race([service.ended(), whole.then(() => Promise.reject(new Error("it was not killed")))]);
-    failAt("");
-    await service.begin();
-    expect(await whole).toMatchObject({
-      state: "RUN_STATE_FINISHED",
-      outcome: "RUN_OUTCOME_FINISHED",
-      summary: "Step 1: r1\nStep 2: r2",
-    });
-    const { runs } = await client.call("RunService/ListRuns", {});
-    expect(runs.filter(({ name }) => name === at)).toHaveLength(1);
-    await eventually(
-      async () => {
-        const stats = await client.call("SandboxService/GetStats");
-        return stats.total_sandboxes === 0 && stats.active_operations === 0;
-      },
-      { timeoutMs: 30_000 },
-    );
-    await expectNoContainers(service.instance);
-  },
-);
+test.each(RUN_POINTS)("a service killed at %s: the run is as it were without", async (at) => {
+  failAt(at);
+  const whole = wholeRun(at);
+  whole.catch(() => {});
+  await Promise.race([service.ended(), whole.then(() => Promise.reject(new Error("it was not killed")))]);
+  failAt("");
+  await service.begin();
+  expect(await whole).toMatchObject({
+    state: "RUN_STATE_FINISHED",
+    outcome: "RUN_OUTCOME_FINISHED",
+    summary: "Step 1: r1\nStep 2: r2",
+  });
+  const { runs } = await client.call("RunService/ListRuns", {});
+  expect(runs.filter(({ name }) => name === at)).toHaveLength(1);
+  await eventually(async () => {
+    const stats = await client.call("SandboxService/GetStats");
+    return stats.total_sandboxes === 0 && stats.active_operations === 0;
+  });
+  await expectNoContainers(service.instance);
+});
 
-test("what ran for a run is ended after a restart, in a sandbox that is kept", {
-  timeout: PATIENT,
-}, async () => {
+test("what ran for a run is ended after a restart, in a sandbox that is kept", async () => {
   const { run } = await client.call("RunService/CreateRun", {
     sandbox_spec: {},
     on_end: "RUN_ON_END_KEEP",

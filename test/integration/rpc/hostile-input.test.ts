@@ -263,10 +263,6 @@ describe("no message holds the event loop", () => {
   });
 });
 
-test.each(Object.keys(OWN))(
-  "what %s is asked to do does not hold the event loop",
-  { timeout: 120_000 },
-  async (name) => {
-    for (const [about, act] of OWN[name]?.() ?? []) await expectNoPause(`${name}: ${about}`, act);
-  },
-);
+test.each(Object.keys(OWN))("what %s is asked to do does not hold the event loop", async (name) => {
+  for (const [about, act] of OWN[name]?.() ?? []) await expectNoPause(`${name}: ${about}`, act);
+});

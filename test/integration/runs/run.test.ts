@@ -248,7 +248,7 @@ describe("cleaning up", () => {
   ];
 
   async function ended(run: RunDriver): Promise<void> {
-    await eventually(async () => (await run.get()).end_time !== null, { timeoutMs: 20_000 });
+    await eventually(async () => (await run.get()).end_time !== null);
   }
 
   test.each(ends)(

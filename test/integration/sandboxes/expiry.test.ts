@@ -65,13 +65,25 @@ test("every use and every keep-alive restarts the idle time", async () => {
 });
 
 test("a sandbox ends at its max_lifetime although it is in use, and its commands report it", async () => {
-  const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(1) });
+  const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(600) });
   const running = app.client.exec(id, "sleep 600");
+  await running.processId;
+  // A command cannot begin before a lifetime that short is over, where the machine is busy.
+  await app.client.call("SandboxService/UpdateSandbox", {
+    sandbox_id: id,
+    update_mask: { paths: ["max_lifetime"] },
+    max_lifetime: seconds(1),
+  });
   const { create_time, termination } = await ended(id);
   expect(termination).toMatchObject({ cause: "TERMINATION_CAUSE_MAX_LIFETIME" });
   expect(termination?.message).toContain("max_lifetime");
   expect(inSeconds(termination?.time) - inSeconds(create_time)).toBeLessThan(30);
   expect((await running.result).exit.cause).toBe("EXIT_CAUSE_SANDBOX_TERMINATED");
+});
+
+test("a sandbox ends at the max_lifetime that it was created with", async () => {
+  const { sandbox_id: id } = await app.client.createSandbox({ max_lifetime: seconds(1) });
+  expect((await ended(id)).termination).toMatchObject({ cause: "TERMINATION_CAUSE_MAX_LIFETIME" });
 });
 
 test("UpdateSandbox moves a deadline, nearer and farther", async () => {

@@ -5,7 +5,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { eventually, startTestServer, type TestServer } from "../../support/server/test-server.ts";
+import { eventually } from "../../support/eventually.ts";
+import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
 
 const run = promisify(execFile);
 

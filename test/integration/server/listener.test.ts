@@ -12,8 +12,9 @@ import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { eventually } from "../../support/eventually.ts";
 import { GrpcJs } from "../../support/server/grpc-js.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 
 const { getStats } = SandboxService.method;
 const PATH = "/berth.v1.SandboxService/GetStats";
@@ -209,7 +210,7 @@ describe("slow clients", () => {
     // The session forbids pausing its socket, so the descriptor below stops reading.
     (socket as unknown as { _handle?: { readStop(): void } })._handle?.readStop();
     session.socket.ref();
-    await eventually(() => t.record.open === 0, 3000);
+    await eventually(() => t.record.open === 0);
     session.destroy();
   });
 });

@@ -6,7 +6,8 @@ import { ErrorDetailSchema, ErrorReason } from "../../../gen/ts/berth/v1/error_p
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { eventually } from "../../support/eventually.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS, type TransportSetup } from "../../support/server/transports.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
 

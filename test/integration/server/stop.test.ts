@@ -13,9 +13,10 @@ import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { Routes } from "../../../src/server/routes.ts";
 import { createRpcServer } from "../../../src/server/server.ts";
+import { eventually } from "../../support/eventually.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
 import { MemoryLogger } from "../../support/server/memory-logger.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 
 const shell = (line: string) => ({ command: { case: "shell" as const, value: line } });

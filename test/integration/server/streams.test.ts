@@ -8,9 +8,10 @@ import { describe, expect, test } from "vitest";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { eventually } from "../../support/eventually.ts";
 import { detailOf, GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
-import { eventually, startTestServer, type TestServer } from "../../support/server/test-server.ts";
+import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
 
@@ -102,7 +103,7 @@ test("a flood of cancels leaves no handler, no call and no stream behind", async
       if (index % 3 === 0) setImmediate(() => stream.cancel());
       else stream.once("data", () => stream.cancel());
     }
-    await eventually(() => server.record.open === 0 && ended === 500, 20_000);
+    await eventually(() => server.record.open === 0 && ended === 500);
   }
   expect(server.record.begun).toBeGreaterThan(floods / 2);
   await eventually(() => server.record.open === 0);
@@ -214,7 +215,7 @@ test("a thousand streams at once run on one connection", async () => {
     stream.on("error", () => {});
     return stream.resume();
   });
-  await eventually(() => server.record.open === 1000, 20_000);
+  await eventually(() => server.record.open === 1000);
   for (const stream of streams) stream.cancel();
-  await eventually(() => server.record.open === 0, 20_000);
+  await eventually(() => server.record.open === 0);
 });

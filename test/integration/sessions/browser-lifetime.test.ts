@@ -27,8 +27,7 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   });
 
   const tracesOf = async (): Promise<string> => (await shell.bash(TRACES)).stdout;
-  const untilNoTraces = () =>
-    eventually(async () => (await tracesOf()) === NONE, { timeoutMs: 5_000, describe: tracesOf });
+  const untilNoTraces = () => eventually(async () => (await tracesOf()) === NONE, { describe: tracesOf });
 
   test("a browser that is destroyed leaves nothing in a sandbox that stays", async () => {
     const browser = new BrowserClient(new Worker(app.client, "leaves"));
@@ -135,7 +134,7 @@ test("a browser ends by itself when the service is killed", async () => {
     const shell = new Worker(again, "shell");
     expect((await shell.create("bash", undefined, { sandbox_id: session?.sandbox_id })).failure).toBeNull();
     const traces = async (): Promise<string> => (await shell.bash(`touch -d @0 mark; ${TRACES}`)).stdout;
-    await eventually(async () => (await traces()) === NONE, { timeoutMs: 10_000, describe: traces });
+    await eventually(async () => (await traces()) === NONE, { describe: traces });
   } finally {
     again.close();
   }

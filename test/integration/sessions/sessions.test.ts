@@ -92,7 +92,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     expect(answers.map(({ meta }) => meta.temporary_session)).toEqual([true, true, true]);
     expect(new Set(answers.map(({ meta }) => meta.session_id)).size).toBe(3);
     expect(await worker.list()).toEqual([]);
-    await eventually(async () => (await sandboxesOf(worker)) === 0, { timeoutMs: 20_000 });
+    await eventually(async () => (await sandboxesOf(worker)) === 0);
   });
 
   test("temporary: concurrent calls share nothing", async () => {
@@ -198,7 +198,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
       const { meta } = await worker.execute("bash:run", { command: "sleep 0.5; false" });
       expect(meta.session_id).toBe(session?.session_id);
     }
-    await eventually(async () => (await worker.list()).length === 0, { timeoutMs: 20_000 });
+    await eventually(async () => (await worker.list()).length === 0);
     const { meta } = await worker.execute("bash:run", { command: "true" });
     expect(meta.temporary_session).toBe(true);
   });
@@ -286,12 +286,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     await worker.create("bash", undefined, here());
     const running = worker.bash("touch /workspace/running; sleep 1000");
     running.catch(() => {});
-    await eventually(
-      async () => (await app.client.run(sandboxId, "ls running")).exit_status.exit_code === 0,
-      {
-        timeoutMs: 20_000,
-      },
-    );
+    await eventually(async () => (await app.client.run(sandboxId, "ls running")).exit_status.exit_code === 0);
     await app.client.call("SessionService/DestroySessions", { worker_id: worker.id, grace: { seconds: 0 } });
     await expect(running).rejects.toThrow(/ABORTED: The session .* was lost: it was destroyed/);
   });
@@ -303,7 +298,7 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     await expect(worker.bash("true")).rejects.toThrow(
       /ABORTED: The session .* was lost: its sandbox is gone/,
     );
-    await eventually(async () => (await worker.list()).length === 0, { timeoutMs: 20_000 });
+    await eventually(async () => (await worker.list()).length === 0);
   });
 
   test("explicit: creating again keeps the sandbox alive too", async () => {

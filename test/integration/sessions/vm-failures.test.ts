@@ -7,7 +7,7 @@ import { BUSYBOX_IMAGE, TEST_IMAGE } from "../../support/images.ts";
 import { Worker } from "../../support/worker.ts";
 
 const SIZE = { screen_size: [800, 600] };
-const PATIENCE = { timeoutMs: 40_000 };
+const PATIENCE = { timeoutMs: 60_000 };
 
 /** Grabs what it is told to, says so, and sleeps. */
 const GRABBER = `

@@ -12,7 +12,7 @@ import { Worker } from "../../support/worker.ts";
 import { WorkspaceClient } from "../../support/workspaces.ts";
 
 const RECORDED = { record: true, screen_size: [801, 601] };
-const PATIENCE = { timeoutMs: 40_000 };
+const PATIENCE = { timeoutMs: 60_000 };
 const RED = [0xcc, 0x00, 0x00];
 /** How far apart two values of a colour may be that a video calls the same. */
 const TOLERANCE = 24;

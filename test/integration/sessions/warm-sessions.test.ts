@@ -10,15 +10,12 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   let serial = 0;
 
   async function filled(): Promise<void> {
-    await eventually(
-      async () => {
-        const { warm_pools: pools } = await app.client.call("SandboxService/GetStats", {});
-        const pool = pools.find(({ resource_type: type }) => type === "vm");
-        expect(pool?.target).toBe(1);
-        return pool?.ready === 1;
-      },
-      { timeoutMs: 60_000 },
-    );
+    await eventually(async () => {
+      const { warm_pools: pools } = await app.client.call("SandboxService/GetStats", {});
+      const pool = pools.find(({ resource_type: type }) => type === "vm");
+      expect(pool?.target).toBe(1);
+      return pool?.ready === 1;
+    });
   }
 
   /** A desktop of the pool, and how long it took to its first picture. */
@@ -79,16 +76,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ settings }) => {
   test("an error of it names the session", async () => {
     const { desktop } = await take();
     // A call that begins after the end has been seen gets another desktop, and does not fail.
-    const failure = await eventually(
-      () =>
-        desktop.worker
-          .execute("vm:launch", { command: "kill -KILL $(pidof Xvfb)" })
-          .then(() => desktop.worker.execute("vm:screenshot", {}))
-          .then(
-            () => false,
-            (error: unknown) => String(error),
-          ),
-      { timeoutMs: 60_000 },
+    const failure = await eventually(() =>
+      desktop.worker
+        .execute("vm:launch", { command: "kill -KILL $(pidof Xvfb)" })
+        .then(() => desktop.worker.execute("vm:screenshot", {}))
+        .then(
+          () => false,
+          (error: unknown) => String(error),
+        ),
     );
     expect(failure).toMatch(/session "?vm_user \d+_001_/);
     expect((await desktop.screenshot()).data.session_restarted).toBe(true);

@@ -29,7 +29,6 @@ describe.concurrent.each(ENGINES)("on $name", ({ settings }) => {
     const { sandbox_id: sandboxId = "" } = session ?? {};
     await eventually(
       async () => (await app.client.getSandbox(sandboxId)).state === "SANDBOX_STATE_TERMINATED",
-      { timeoutMs: 20_000 },
     );
     const second = new Worker(app.client, "second");
     await second.create("bash", undefined, { workspace_id: "project" });

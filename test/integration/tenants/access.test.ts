@@ -95,7 +95,6 @@ const CALLS = CALLERS.flatMap((name) =>
 
 test.each(CALLS)(
   "%s: every method ends in the right code, before a body is read",
-  { timeout: 60_000 },
   async (_title, name, protocol) => {
     const caller = callers[name] as Caller;
     expect(methods.length).toBeGreaterThan(60);
@@ -117,14 +116,26 @@ test.each(CALLS)(
       }),
     );
     expect(wrong.flat()).toEqual([]);
-    const after = await handledCalls();
     const callable = methods.filter((method) => contentType(protocol, method) !== undefined);
+    const letsIn = (method: DescMethod) => wantedOf(caller, method) === "in";
+    let after = await handledCalls();
+    // On a busy machine a call may end in its deadline before it is anywhere.
+    const late = callable.filter(
+      (method) => letsIn(method) && before[pathOf(method)] === after[pathOf(method)],
+    );
+    await Promise.all(
+      late.map((method) => {
+        const headers = { ...caller.headers, "content-type": contentType(protocol, method) ?? "" };
+        return call(method, headers, false, PATIENT_MS);
+      }),
+    );
+    if (late.length > 0) after = await handledCalls();
     expect(new Set(callable.map(({ methodKind }) => methodKind))).toEqual(new Set(kindsOf(protocol)));
     // Whoever is let in reaches the handler, and nobody else, whatever the kind of the method.
     for (const method of callable) {
       const path = pathOf(method);
       const entered = (after[path] ?? 0) - (before[path] ?? 0);
-      expect(entered, path).toBe(wantedOf(caller, method) === "in" ? 1 : 0);
+      expect(entered, path).toBe(letsIn(method) ? 1 : 0);
     }
   },
 );
@@ -230,6 +241,7 @@ function contentType(protocol: Protocol, { methodKind }: DescMethod): string | u
 }
 
 const NO_ANSWER = "no answer";
+const PATIENT_MS = 20_000;
 const EMPTY_MESSAGE = Buffer.alloc(5);
 
 /** The code that a call ends in; without its message where `open`, else with an empty one. */
@@ -237,9 +249,12 @@ async function call(
   method: DescMethod,
   headers: Readonly<Record<string, string>>,
   open: boolean,
+  timeoutMs = 300,
 ): Promise<string> {
   const type = headers["content-type"] ?? "";
-  const timeout = type.includes("grpc") ? { "grpc-timeout": "300m" } : { "connect-timeout-ms": "300" };
+  const timeout = type.includes("grpc")
+    ? { "grpc-timeout": `${timeoutMs}m` }
+    : { "connect-timeout-ms": `${timeoutMs}` };
   const stream = session.request({
     ...{ ":method": "POST", ":path": pathOf(method) },
     // Of who is let in: streams that do not end.
@@ -253,7 +268,7 @@ async function call(
       stream.end(EMPTY_MESSAGE);
     else stream.end();
   }
-  stream.setTimeout(15_000, () => stream.destroy(new Error(NO_ANSWER)));
+  stream.setTimeout(2 * PATIENT_MS, () => stream.destroy(new Error(NO_ANSWER)));
   let status: unknown;
   stream.on("trailers", (trailers) => {
     status ??= trailers["grpc-status"];

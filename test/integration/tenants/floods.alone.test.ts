@@ -42,11 +42,11 @@ describe.each(ENGINES)("on $name", ({ name: engine }) => {
     const { path, entries } = LONG_DIRECTORY;
     await noisy.output(sandboxId, `mkdir ${path} && cd ${path} && seq ${entries} | xargs touch`);
     flood = { address, token: bob, sandboxId };
-  }, 120_000);
+  });
   afterAll(async () => {
     for (const client of clients) client.close();
     await service?.stop();
-  }, 120_000);
+  });
 
   async function call({ lookUps, commands }: Times): Promise<void> {
     const { client, sandboxId } = quiet;

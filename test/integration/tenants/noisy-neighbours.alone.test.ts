@@ -52,11 +52,11 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     service = await ServeProcess.start(["--tokens", file.path, "--engine", name]);
     [quiet, noisy] = [ann, bob].map((token) => clientWith(service.address, token));
     ({ sandbox_id: sandbox } = await of(quiet).createSandbox());
-  }, 120_000);
+  });
   afterAll(async () => {
     for (const one of [quiet, noisy]) one?.close();
     await service?.stop();
-  }, 60_000);
+  });
 
   const of = (client: Client | undefined): Client => {
     if (client === undefined) throw new Error("not started");
@@ -77,7 +77,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
       }),
     );
     const silent = () => greedy.filter(({ isLoud }) => !isLoud()).map(({ what }) => what);
-    await eventually(() => silent().length === 0, { timeoutMs: 60_000, describe: silent });
+    await eventually(() => silent().length === 0, { describe: silent });
 
     const took: number[] = [];
     for (let i = 0; i < EXECS; i++) {

@@ -18,8 +18,8 @@ beforeAll(async () => {
     BERTH_TENANT_MAX_SANDBOXES: "5",
     BERTH_TENANT_MAX_PIDS: "100000",
   });
-}, 60_000);
-afterAll(() => service?.[Symbol.asyncDispose](), 60_000);
+});
+afterAll(() => service?.[Symbol.asyncDispose]());
 
 afterEach(async () => {
   for (const index of [0, 1] as const) {
@@ -28,7 +28,7 @@ afterEach(async () => {
       await Promise.all(sandboxes.map(({ sandbox_id: id }) => client.deleteSandbox(id)));
     });
   }
-}, 60_000);
+});
 
 async function setQuota(quota: string): Promise<void> {
   const text = await readFile(file.path, "utf8");
@@ -51,9 +51,7 @@ async function quotasOf(
   return Object.fromEntries(quotas.map(({ quota, used, limit }) => [quota, [used, limit ?? undefined]]));
 }
 
-test("a tenant is held to its quotas, also after a restart and a change of the file, and another is not", {
-  timeout: 120_000,
-}, async () => {
+test("a tenant is held to its quotas, also after a restart and a change of the file, and another is not", async () => {
   await as(0, async (ann) => {
     const failed = await failureOf(ann.createSandbox({ image: "berth-test-no-such-image:none" }));
     expect(failed.reason).toBe("IMAGE_UNAVAILABLE");
@@ -99,9 +97,7 @@ test("a tenant is held to its quotas, also after a restart and a change of the f
 
 const MIB = 1 << 20;
 
-test("past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone", {
-  timeout: 60_000,
-}, async () => {
+test("past its quota of disk a tenant gets no sandbox over a workspace and no import, until files are gone", async () => {
   await setQuota("{workspaces: 2MiB}");
   const fill = async (client: Client, id: string): Promise<string> => {
     await client.call("WorkspaceService/CreateWorkspace", { workspace_id: id });
@@ -140,9 +136,7 @@ test("past its quota of disk a tenant gets no sandbox over a workspace and no im
   });
 });
 
-test("past its quota of stored output a tenant's oldest gives way, and another's stays", {
-  timeout: 60_000,
-}, async () => {
+test("past its quota of stored output a tenant's oldest gives way, and another's stays", async () => {
   await setQuota("{transcripts: 1MiB}");
   const write = async (client: Client): Promise<number | undefined> => {
     const { sandbox_id: id } = await client.createSandbox();
@@ -158,7 +152,7 @@ test("past its quota of stored output a tenant's oldest gives way, and another's
   });
 });
 
-test("GetStats tells a tenant nothing of what another does", { timeout: 60_000 }, async () => {
+test("GetStats tells a tenant nothing of what another does", async () => {
   await setQuota("{}");
   await as(1, async (bob) => {
     const before = await bob.call("SandboxService/GetStats");

@@ -74,7 +74,7 @@ async function endAfter(client: Client, act: () => Promise<void>) {
 }
 
 describe("running streams end with UNAUTHENTICATED", () => {
-  test("when their token is revoked, and its process is killed", { timeout: 60_000 }, async () => {
+  test("when their token is revoked, and its process is killed", async () => {
     const file = new TokensFile();
     const [token, other] = [await file.add("acme"), await file.add("acme")];
     const running = await serve(file.path);
@@ -100,7 +100,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     });
   });
 
-  test("when their token expires", { timeout: 60_000 }, async () => {
+  test("when their token expires", async () => {
     const file = new TokensFile();
     await file.add("acme");
     const lifetimeMs = 6_000;
@@ -113,7 +113,7 @@ describe("running streams end with UNAUTHENTICATED", () => {
     });
   });
 
-  test("when their token becomes another's, or may less", { timeout: 60_000 }, async () => {
+  test("when their token becomes another's, or may less", async () => {
     const file = new TokensFile();
     const token = await file.add("acme");
     const running = await serve(file.path);
@@ -139,36 +139,30 @@ describe("a change of the file", () => {
     ["gone", (_: string, file: string) => rm(file)],
     ["a directory", (_: string, file: string) => rm(file).then(() => mkdir(file))],
     ["open to others", (_: string, file: string) => chmod(file, 0o644)],
-  ])(
-    "that cannot be used (%s) leaves the tokens before in force, and says so",
-    { timeout: 30_000 },
-    async (_name, spoil) => {
-      const file = new TokensFile();
-      const [token, admin] = [await file.add("acme"), await file.add("ops", { scope: "admin" })];
-      const running = await serve(file.path);
-      const client = connect(running, token);
-      const text = await readFile(file.path, "utf8");
-      expect(await page(running, "/readyz")).toBe("ok\n");
-      await spoil(text, file.path);
-      await eventually(async () => (await page(running, "/readyz")) !== "ok\n");
-      expect(await page(running, "/readyz")).toBe(
-        "ok\nThe tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.\n",
-      );
-      expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 1\n");
-      expect(running.log.errors).toHaveLength(1);
-      expect(String(running.log.errors[0]?.fields.problem)).toContain(file.path);
-      expect(await isIn(client)).toBe(true);
-      await rm(file.path, { recursive: true, force: true });
-      await writeFile(file.path, text, { mode: 0o600 });
-      await eventually(async () => (await page(running, "/readyz")) === "ok\n");
-      expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 0\n");
-      expect(await isIn(client)).toBe(true);
-    },
-  );
+  ])("that cannot be used (%s) leaves the tokens before in force, and says so", async (_name, spoil) => {
+    const file = new TokensFile();
+    const [token, admin] = [await file.add("acme"), await file.add("ops", { scope: "admin" })];
+    const running = await serve(file.path);
+    const client = connect(running, token);
+    const text = await readFile(file.path, "utf8");
+    expect(await page(running, "/readyz")).toBe("ok\n");
+    await spoil(text, file.path);
+    await eventually(async () => (await page(running, "/readyz")) !== "ok\n");
+    expect(await page(running, "/readyz")).toBe(
+      "ok\nThe tokens file has changed and cannot be used: the tokens it held before stay in force. The log says why.\n",
+    );
+    expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 1\n");
+    expect(running.log.errors).toHaveLength(1);
+    expect(String(running.log.errors[0]?.fields.problem)).toContain(file.path);
+    expect(await isIn(client)).toBe(true);
+    await rm(file.path, { recursive: true, force: true });
+    await writeFile(file.path, text, { mode: 0o600 });
+    await eventually(async () => (await page(running, "/readyz")) === "ok\n");
+    expect(await page(running, "/metrics", admin)).toContain("berth_tokens_file_stale 0\n");
+    expect(await isIn(client)).toBe(true);
+  });
 
-  test("to as many tokens as there may be holds the event loop for no more than 100 ms", {
-    timeout: 60_000,
-  }, async () => {
+  test("to as many tokens as there may be holds the event loop for no more than 100 ms", async () => {
     const file = new TokensFile();
     const token = await file.add("acme");
     const running = await serve(file.path);
@@ -189,7 +183,7 @@ describe("a change of the file", () => {
       const turns = followTurns();
       await rename(large, file.path);
       try {
-        await eventually(() => read(MAX_TOKENS - left), { timeoutMs: 20_000 });
+        await eventually(() => read(MAX_TOKENS - left));
       } finally {
         const longest = Math.max(...turns());
         expect(longest).toBeLessThan(100);
@@ -198,15 +192,13 @@ describe("a change of the file", () => {
     expect(await isIn(client)).toBe(true);
     await writeFile(large, `${text}${more.join("")}nonsense`, { mode: 0o600 });
     await rename(large, file.path);
-    await eventually(() => running.log.errors.length === 1, { timeoutMs: 20_000 });
+    await eventually(() => running.log.errors.length === 1);
     const line = text.split("\n").length + more.length * 4;
     expect(String(running.log.errors[0]?.fields.problem)).toContain(`${file.path}:${line}:`);
     expect(await isIn(client)).toBe(true);
   });
 
-  test("is taken up however it comes: by a rename, in place, and behind symbolic links", {
-    timeout: 60_000,
-  }, async () => {
+  test("is taken up however it comes: by a rename, in place, and behind symbolic links", async () => {
     const file = new TokensFile();
     const first = await file.add("acme");
     const directory = newDataDir();

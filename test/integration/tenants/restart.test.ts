@@ -12,8 +12,8 @@ let service: LastingService;
 beforeAll(async () => {
   for (const name of NAMES) tokens = [...tokens, await file.add(name)];
   service = await LastingService.start({ BERTH_TOKENS: file.path, BERTH_ENGINE: "docker" });
-}, 60_000);
-afterAll(() => service?.[Symbol.asyncDispose](), 60_000);
+});
+afterAll(() => service?.[Symbol.asyncDispose]());
 
 async function withEach<T>(work: (client: Client, name: string) => Promise<T>): Promise<T[]> {
   const results: T[] = [];
@@ -28,7 +28,7 @@ async function withEach<T>(work: (client: Client, name: string) => Promise<T>): 
   return results;
 }
 
-test("a service that was killed knows whose everything is", { timeout: 120_000 }, async () => {
+test("a service that was killed knows whose everything is", async () => {
   const request = {
     request_id: "once",
     sandbox_id: "same",
@@ -72,7 +72,7 @@ test("a service that was killed knows whose everything is", { timeout: 120_000 }
   await withEach((client) => client.deleteSandbox("same"));
 });
 
-test("what was made before there were tokens is the tenant default's", { timeout: 120_000 }, async () => {
+test("what was made before there were tokens is the tenant default's", async () => {
   const plain = await ServeProcess.start(["--engine", "bubblewrap"]);
   const client = new Client(plain.address);
   await client.call("WorkspaceService/CreateWorkspace", { workspace_id: "early" });

@@ -48,7 +48,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       await take(workspaces.get("busy", { measure_size: true }));
     }
     expect(failures).toEqual([]);
-  }, 120_000);
+  });
 
   test("a sparse file of 1 TiB keeps its holes on every way", async () => {
     const id = await workspaces.sandbox("sparse");

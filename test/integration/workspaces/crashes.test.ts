@@ -66,9 +66,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await service.kill();
     await service.begin();
     const lives = name === "docker";
-    await eventually(async () => (await workspaces.get("known")).sandbox_id === (lives ? id : ""), {
-      timeoutMs: 30_000,
-    });
+    await eventually(async () => (await workspaces.get("known")).sandbox_id === (lives ? id : ""));
     expect(await workspaces.ensure("known")).toMatchObject({
       reused: lives,
       sandbox: { sandbox_id: id, generation: lives ? 1 : 2 },

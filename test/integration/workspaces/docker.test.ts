@@ -34,7 +34,7 @@ describe("on docker", () => {
     const id = await workspaces.sandbox("removed");
     await service.client.output(id, "echo kept > kept");
     await (await containerOf(service.instance, id)).remove({ force: true });
-    await eventually(async () => (await workspaces.get("removed")).sandbox_id === "", { timeoutMs: 30_000 });
+    await eventually(async () => (await workspaces.get("removed")).sandbox_id === "");
     const replaced = await workspaces.ensure("removed");
     expect(replaced).toMatchObject({ reused: false, sandbox: { sandbox_id: id, generation: 2 } });
     expect(await service.client.output(id, "cat kept")).toBe("kept\n");
@@ -50,9 +50,7 @@ describe("while Docker does not answer", () => {
       const { workspace } = await client.ensure("used");
       await app.client.output(workspace.sandbox_id, "echo kept > file");
       link.cut();
-      await eventually(async () => !(await app.client.call("SandboxService/GetStats")).engine.available, {
-        timeoutMs: 60_000,
-      });
+      await eventually(async () => !(await app.client.call("SandboxService/GetStats")).engine.available);
       const failure = await failureOf(client.cleanup("used", { force: true }));
       expect(failure).toMatchObject({ code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
       expect(await readFile(path.join(workspace.path, "file"), "utf8")).toBe("kept\n");
@@ -64,9 +62,7 @@ describe("while Docker does not answer", () => {
         },
       ]);
       await link.restore();
-      await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available, {
-        timeoutMs: 60_000,
-      });
+      await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available);
       expect(await client.cleanup("used", { force: true })).toMatchObject({ deleted: true });
       await expect(stat(workspace.path)).rejects.toThrow("ENOENT");
     } finally {
@@ -82,9 +78,7 @@ describe("while Docker does not answer", () => {
       const client = new WorkspaceClient(() => app.client);
       try {
         link.cut();
-        await eventually(async () => !(await app.client.call("SandboxService/GetStats")).engine.available, {
-          timeoutMs: 60_000,
-        });
+        await eventually(async () => !(await app.client.call("SandboxService/GetStats")).engine.available);
         if (dockerRequired) {
           const failure = await failureOf(client.ensure("down"));
           expect(failure).toMatchObject({ code: "UNAVAILABLE", reason: "ENGINE_UNAVAILABLE" });
@@ -98,9 +92,7 @@ describe("while Docker does not answer", () => {
           );
         }
         await link.restore();
-        await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available, {
-          timeoutMs: 60_000,
-        });
+        await eventually(async () => (await app.client.call("SandboxService/GetStats")).engine.available);
         expect((await client.ensure("down")).sandbox?.state).toBe("SANDBOX_STATE_RUNNING");
       } finally {
         await app.stop();

@@ -42,7 +42,7 @@ test("a workspace whose sandbox the engine takes long to make or remove holds up
     late = true;
   });
   const others = async (): Promise<string> => {
-    await eventually(() => waiting === 2, { timeoutMs: 20_000 });
+    await eventually(() => waiting === 2);
     engine.before = async () => {};
     await ensurer.ensure(named("other"), SPEC, never);
     await workspaces.addReference(named("other"), "trace");
@@ -61,4 +61,4 @@ test("a workspace whose sandbox the engine takes long to make or remove holds up
   expect((await made).sandbox?.state).toBe("RUNNING");
   expect((await removed).workspace).toBeUndefined();
   expect((await added).workspace.traceRefs).toEqual(["late"]);
-}, 60_000);
+});

@@ -21,13 +21,10 @@ test("the watch finds a workspace that grew while nobody asked for its size, and
 
   const second = await openWorkspaces(directory, MIB);
   const signal = new AbortController().signal;
-  const seen = await eventually(
-    async () => {
-      const view = await second.workspaces.get(name, { measure: false, signal });
-      return view.sizeBytes !== undefined && view;
-    },
-    { timeoutMs: 20_000 },
-  );
+  const seen = await eventually(async () => {
+    const view = await second.workspaces.get(name, { measure: false, signal });
+    return view.sizeBytes !== undefined && view;
+  });
   expect(seen.sizeBytes).toBeGreaterThan(3 * MIB - 1);
   await second.workspaces.get(name, { measure: true, signal });
   const told = second.log.lines.filter(({ message }) => message.includes("past its quota"));
@@ -51,7 +48,7 @@ test("the watch finds a shared directory that grew, also one that an earlier ver
 
   const second = await openWorkspaces(directory, undefined, MIB);
   const signal = new AbortController().signal;
-  await eventually(() => second.quota.shared.over > 0, { timeoutMs: 20_000 }).catch(() => {});
+  await eventually(() => second.quota.shared.over > 0).catch(() => {});
   const { sizeBytes, over } = second.quota.shared;
   expect(over).toBe(1);
   expect(sizeBytes).toBeGreaterThan(3 * MIB - 1);

@@ -35,7 +35,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(measured.size_bytes).toBeGreaterThan(3 * MIB);
     expect(measured.over_quota).toBe(true);
     await workspaces.get("full", { measure_size: true });
-    await eventually(() => told("OVER_QUOTA").length > 0, { timeoutMs: 20_000 });
+    await eventually(() => told("OVER_QUOTA").length > 0);
     const { size_bytes: size } = measured;
     expect(told("OVER_QUOTA")).toMatchObject([
       {
@@ -73,7 +73,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       sandbox: { state: "SANDBOX_STATE_RUNNING" },
       workspace: { over_quota: false },
     });
-    await eventually(() => told("WITHIN_QUOTA").length > 0, { timeoutMs: 20_000 });
+    await eventually(() => told("WITHIN_QUOTA").length > 0);
     expect(told("WITHIN_QUOTA").map((event) => event.sandbox_id)).toEqual([mender]);
     await workspaces.import("full", small);
   });
@@ -91,7 +91,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
         /^berth_rpc_in_flight\{[^}]*ImportWorkspace[^}]*\} (\d+)$/m.exec(await response.text())?.[1] ?? "";
       return running === "0";
     };
-    await eventually(isOver, { timeoutMs: 20_000 }).catch(() => {});
+    await eventually(isOver).catch(() => {});
     expect(running).toBe("0");
     const half = makeTar([{ name: "a", content: Buffer.alloc(0.6 * MIB, 1) }]);
     await workspaces.import("large", half);

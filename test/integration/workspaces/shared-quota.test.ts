@@ -52,7 +52,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await usage(true)).toEqual(measured);
     expect(await usage(false)).toEqual(measured);
     expect(await gauges()).toEqual({ bytes: size, over: 1 });
-    await eventually(() => told("OVER").length > 1, { timeoutMs: 20_000 });
+    await eventually(() => told("OVER").length > 1);
     expect(told("OVER")[0]?.workspace_usage).toEqual({
       workspace_id: "",
       size_bytes: size,
@@ -79,7 +79,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     });
     await service.client.output(mender, "rm /shared/file");
     expect(await workspaces.ensure("third")).toMatchObject({ sandbox: { state: "SANDBOX_STATE_RUNNING" } });
-    await eventually(() => told("WITHIN").length > 2, { timeoutMs: 20_000 });
+    await eventually(() => told("WITHIN").length > 2);
     expect(hearers("OVER").sort()).toEqual([first, second].sort());
     expect(hearers("WITHIN").sort()).toEqual([first, second, mender].sort());
     expect(await usage(false)).toMatchObject(within);

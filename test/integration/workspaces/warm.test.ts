@@ -15,13 +15,10 @@ const workspaces = new WorkspaceClient(() => service.client);
 
 /** The containers that wait, once the pool is full. */
 async function waiting(): Promise<Set<string>> {
-  await eventually(
-    async () => {
-      const { warm_pools: pools } = await service.client.call("SandboxService/GetStats");
-      return pools.every(({ ready, target }) => ready === target);
-    },
-    { timeoutMs: 60_000 },
-  );
+  await eventually(async () => {
+    const { warm_pools: pools } = await service.client.call("SandboxService/GetStats");
+    return pools.every(({ ready, target }) => ready === target);
+  });
   return new Set((await containersOf(service.instance)).map(({ Id }) => Id));
 }
 

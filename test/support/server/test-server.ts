@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "prom-client";
 import {
   formatListenAddress,
@@ -51,13 +50,4 @@ export async function startTestServer(
     metrics,
     [Symbol.asyncDispose]: () => server.stop({ graceMs: 0 }),
   };
-}
-
-/** Waits until `condition` holds, and fails after `timeoutMs`. */
-export async function eventually(condition: () => boolean, timeoutMs = 5000): Promise<void> {
-  const end = performance.now() + timeoutMs;
-  while (!condition()) {
-    if (performance.now() > end) throw new Error(`not within ${timeoutMs} ms: ${condition}`);
-    await sleep(5);
-  }
 }

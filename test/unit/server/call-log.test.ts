@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { Health } from "../../../gen/ts/grpc/health/v1/health_pb.js";
+import { eventually } from "../../support/eventually.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
 import { SECRET } from "../../support/server/handlers.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 
 const { getStats, getSandbox } = SandboxService.method;
 

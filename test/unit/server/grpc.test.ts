@@ -11,9 +11,10 @@ import {
   ServerReflectionRequestSchema,
 } from "../../../gen/ts/grpc/reflection/v1/reflection_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
+import { eventually } from "../../support/eventually.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
 import { SECRET } from "../../support/server/handlers.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
 
 const { getStats, getSandbox, watchEvents } = SandboxService.method;

@@ -4,9 +4,10 @@ import {
   Health,
   HealthCheckResponse_ServingStatus as Status,
 } from "../../../gen/ts/grpc/health/v1/health_pb.js";
+import { eventually } from "../../support/eventually.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
 import { Switch } from "../../support/server/switch.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 
 const { check, list, watch } = Health.method;
 const SERVICES = ["", "berth.v1.SandboxService", "berth.v1.ProcessService"];

@@ -2,9 +2,10 @@ import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { ProcessMetrics } from "../../../src/server/process-metrics.ts";
+import { eventually } from "../../support/eventually.ts";
 import { GrpcJs, grpcFailure } from "../../support/server/grpc-js.ts";
 import { Switch } from "../../support/server/switch.ts";
-import { eventually, startTestServer } from "../../support/server/test-server.ts";
+import { startTestServer } from "../../support/server/test-server.ts";
 
 const { getStats, watchEvents } = SandboxService.method;
 

@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
-import { nodeAsOrdinaryUser } from "../../../support/ordinary-user.ts";
+import { nodeAsOrdinaryUser, PROGRAM } from "../../../support/ordinary-user.ts";
 import { runProgram } from "../../../support/program.ts";
 import { shared } from "../../../support/scale.ts";
 import { useDirectory } from "./support.ts";
@@ -92,8 +92,8 @@ test("--docker-required takes nothing else", async () => {
 
 test("control groups that may not be written are reported by doctor and by serve, which still serves", async () => {
   const args = ["--engine", "bubblewrap", "--listen", "127.0.0.1:0"];
-  const doctor = nodeAsOrdinaryUser(["src/main.ts", "doctor", ...args]).child;
-  const serve = nodeAsOrdinaryUser(["src/main.ts", "serve", ...args]).child;
+  const doctor = nodeAsOrdinaryUser([PROGRAM, "doctor", ...args]).child;
+  const serve = nodeAsOrdinaryUser([PROGRAM, "serve", ...args]).child;
   if (doctor.stdout === null || serve.stdout === null || serve.stderr === null) throw new Error("no pipes");
   const log = text(serve.stderr);
   const [findings] = await Promise.all([text(doctor.stdout), firstLine(serve.stdout)]);

@@ -8,7 +8,7 @@ import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Client } from "../../../support/client.ts";
 import { eventually } from "../../../support/eventually.ts";
-import { nodeAsOrdinaryUser } from "../../../support/ordinary-user.ts";
+import { nodeAsOrdinaryUser, PROGRAM } from "../../../support/ordinary-user.ts";
 import { MAIN } from "../../../support/program.ts";
 import { scaled } from "../../../support/scale.ts";
 import { seconds } from "../../../support/wire.ts";
@@ -31,7 +31,7 @@ class Service {
         stdio: ["ignore", "pipe", "inherit"],
         env: { ...process.env, ...env },
       });
-    } else this.child = nodeAsOrdinaryUser(["src/main.ts", ...args], env).child;
+    } else this.child = nodeAsOrdinaryUser([PROGRAM, ...args], env).child;
   }
 
   async ready(): Promise<void> {
@@ -223,7 +223,7 @@ describe.each(["root", "an ordinary user"] as const)("after SIGKILL of the servi
       expect(tracesOf(pid).length).toBeGreaterThan(0);
       await service.end("SIGKILL");
       const left = () => [...children.filter(isAlive), ...tracesOf(pid)];
-      await eventually(() => left().length === 0, { timeoutMs: 30_000, describe: left });
+      await eventually(() => left().length === 0, { describe: left });
     } finally {
       await service.end("SIGKILL");
     }

@@ -82,7 +82,7 @@ test("what has ended is collected while nothing is started", async () => {
   const all = await Promise.all(Array.from({ length: 10 }, start));
   for (const { pid } of all) writerOf(pid, 4).end("1\n\n");
   await Promise.all(all.map(({ code }) => code));
-  await eventually(() => all.every(({ pid }) => !existsSync(`/proc/${pid}`)), { timeoutMs: 20_000 });
+  await eventually(() => all.every(({ pid }) => !existsSync(`/proc/${pid}`)));
 });
 
 test("a shell that has nothing more to report is forgotten", async () => {

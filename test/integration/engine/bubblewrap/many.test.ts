@@ -25,7 +25,7 @@ test(`${count} sandboxes at once each run a command of their own, and all go`, {
   console.info(`${count} made, each with a command: ${Math.round(performance.now() - begun)} ms`);
   await Promise.all(made.map(({ ref }) => engine.remove(ref)));
   expect(await engine.list()).toEqual([]);
-  await expect.poll(sandboxProcesses, { timeout: 20_000 }).toEqual([]);
+  await expect.poll(sandboxProcesses).toEqual([]);
 });
 
 /** What launchers of this process have started, or that descends from it, and lives. */

@@ -122,7 +122,7 @@ describe("with a daemon that hangs", () => {
     proxy.hangs = true;
     await failure(creating, "ENGINE_UNAVAILABLE");
     proxy.hangs = false;
-    await expect.poll(() => containersOf(instance), { timeout: 10_000 }).toEqual([]);
+    await expect.poll(() => containersOf(instance)).toEqual([]);
   });
 });
 

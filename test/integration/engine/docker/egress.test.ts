@@ -113,7 +113,7 @@ while True: server.accept()[0].close()`;
       stdio: "ignore",
     });
     try {
-      await expect.poll(() => connect(PUBLIC.address, 8080), { timeout: 10_000 }).toBe("connected");
+      await expect.poll(() => connect(PUBLIC.address, 8080)).toBe("connected");
       for (const address of CLOSED) {
         // The machine itself reaches it.
         await reachedFromHere(address, 8080);
@@ -142,9 +142,7 @@ while True: server.accept()[0].close()`;
       { data() {}, end() {} },
     );
     const self = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000), 1)'";
-    await expect
-      .poll(async () => (await run(engine, sibling, ["sh", "-c", self])).exitCode, { timeout: 10_000 })
-      .toBe(0);
+    await expect.poll(async () => (await run(engine, sibling, ["sh", "-c", self])).exitCode).toBe(0);
     expect(await connect(await addressOf(sibling), 8000)).toBe("refused");
   });
 
@@ -217,17 +215,14 @@ for to in sys.argv[2:]:
     // Its own words come back to it: it listens.
     const heard = (): Promise<string> => sh(engine, sibling, "cat /tmp/heard 2>/dev/null || true");
     await expect
-      .poll(
-        async () => {
-          await pythonIn(sibling, say, "own", address);
-          return heard();
-        },
-        { timeout: 10_000 },
-      )
+      .poll(async () => {
+        await pythonIn(sibling, say, "own", address);
+        return heard();
+      })
       .toContain("own");
     await python(say, "foreign", ...all);
     await pythonIn(sibling, say, "last", address);
-    await expect.poll(heard, { timeout: 10_000 }).toContain("last");
+    await expect.poll(heard).toContain("last");
     expect(await heard()).not.toContain("foreign");
   });
 
@@ -247,7 +242,7 @@ while True:
     });
     try {
       const lookUp = 'print(socket.gethostbyname("rebound.example"))';
-      await expect.poll(() => python(lookUp), { timeout: 20_000 }).toBe(`${CLOSED[0]}\n`);
+      await expect.poll(() => python(lookUp)).toBe(`${CLOSED[0]}\n`);
       expect(await connect("rebound.example", port())).toBe("refused");
       expect(await connect("127.0.0.11", port())).toMatch(/refused|timed out/);
     } finally {

@@ -81,7 +81,7 @@ describe("an image that is missing", () => {
     await expect.poll(() => registry.layerRequests).toBe(1);
     leaver.abort();
     await Promise.all(leaving.map((promise) => failure(promise, "CANCELED")));
-    await expect.poll(() => registry.brokenOff, { timeout: 5000 }).toBe(1);
+    await expect.poll(() => registry.brokenOff).toBe(1);
     await failure(engine.create(spec({ image })), "IMAGE_UNAVAILABLE");
     registry.behaviour = "serves";
     await engine.ensureImage(image, {});

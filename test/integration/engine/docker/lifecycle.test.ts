@@ -6,7 +6,7 @@ import { docker, removeContainers } from "../../../support/docker.ts";
 import { run, silent, spec, useEngine } from "./support.ts";
 
 const { engine, instance } = useEngine();
-const POLL = { timeout: 20_000 };
+const POLL = { timeout: 60_000 };
 
 // What holds on every engine is in test/contract/engine.
 afterEach(() => removeContainers(instance));

@@ -28,7 +28,7 @@ import { run, silent, spec, useEngine } from "./support.ts";
 
 const directory = mkdtempSync(path.join(tmpdir(), "berth-pipes-"));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
-const POLL = { timeoutMs: 20_000 };
+const POLL = { timeoutMs: 60_000 };
 const NOBODY_LISTENS: OutputSink = { data() {}, end() {} };
 const WHERE = ["/bin/sh", "-c", "readlink /proc/self/fd/1"];
 
@@ -72,7 +72,7 @@ async function piped(engine: Engine, ref: string): Promise<boolean> {
 
 /** The same, of a shell that is started within a while. */
 const pipedSoon = (engine: Engine, ref: string): Promise<boolean> =>
-  eventually(() => piped(engine, ref), { timeoutMs: 12_000 }).catch(() => false);
+  eventually(() => piped(engine, ref)).catch(() => false);
 
 describe("pipes between a container and the service", () => {
   const pipesDir = path.join(directory, "shared");

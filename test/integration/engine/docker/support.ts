@@ -89,3 +89,15 @@ export async function failure(promise: Promise<unknown>, reason: ErrorReason): P
   expect(error, "it should have failed").toMatchObject({ name: "BerthError", reason });
   return error as BerthError;
 }
+
+/** Starts processes until there may be no more; they stay until its stdin ends. Its exit code is that of what started them. */
+export const FORK_BOMB = [
+  "/bin/sh",
+  "-c",
+  `mkfifo /tmp/held
+sh -c 'for i in $(seq 200); do read x </tmp/held & done'
+code=$?
+read x
+: >/tmp/held
+exit $code`,
+];

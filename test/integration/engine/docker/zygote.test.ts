@@ -13,8 +13,28 @@ const directory = mkdtempSync(path.join(tmpdir(), "berth-zygote-"));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const pipesDir = path.join(directory, "pipes");
 const { engine, instance } = useEngine({ pipesDir });
-const POLL = { timeoutMs: 30_000 };
+const POLL = { timeoutMs: 60_000 };
 /** Bash is its /bin/sh. */
+const TRIES = 3;
+/** What waits for something that does not come takes longer, and does so each time; a busy machine only at times. */
+const AT_ONCE_MS = 1_500;
+
+/** The least time that some work takes in a few tries, in milliseconds, less what `other` takes just before. */
+async function leastMs(
+  work: () => Promise<void>,
+  other = async (): Promise<unknown> => undefined,
+): Promise<number> {
+  let least = Number.POSITIVE_INFINITY;
+  for (let tries = 0; tries < TRIES && least > AT_ONCE_MS; tries++) {
+    const before = performance.now();
+    await other();
+    const start = performance.now();
+    await work();
+    least = Math.min(least, performance.now() - start - (start - before));
+  }
+  return least;
+}
+
 const BASH_IMAGE = "berth/bash:latest";
 const NOBODY_LISTENS = { data() {}, end() {} };
 
@@ -142,9 +162,10 @@ describe("a zygote", () => {
 
   test("leaves variables that the shell does not set to the daemon, at once", async () => {
     const { ref } = await engine.create(spec({ image: BASH_IMAGE }));
-    const startedAt = performance.now();
-    expect(await whose(engine, ref, { env: { UID: "5" } })).toBe("daemon");
-    expect(performance.now() - startedAt).toBeLessThan(1_500);
+    const ms = await leastMs(async () => {
+      expect(await whose(engine, ref, { env: { UID: "5" } })).toBe("daemon");
+    });
+    expect(ms).toBeLessThan(AT_ONCE_MS);
     await engine.remove(ref);
   });
 
@@ -186,13 +207,13 @@ describe("a zygote", () => {
     const { ref } = await engine.create(spec({ resources: { ...spec().resources, pidsLimit: 24 } }));
     const full = await engine.spawn(ref, { argv: ["python3", "-c", FILL], stdin: false }, NOBODY_LISTENS);
     await eventually(async () => (await engine.usage(ref)).pids >= 24, POLL);
-    const beforeRaw = performance.now();
-    await rawExec(docker.getContainer(ref), ["true"]);
-    const startedAt = performance.now();
-    // The daemon's need no place.
-    expect(await whose(engine, ref)).toBe("daemon");
-    // What the daemon itself takes depends on the machine's load.
-    expect(performance.now() - startedAt).toBeLessThan(startedAt - beforeRaw + 1_500);
+    const ms = await leastMs(
+      // The daemon's need no place.
+      async () => expect(await whose(engine, ref)).toBe("daemon"),
+      // What the daemon itself takes depends on the machine's load.
+      () => rawExec(docker.getContainer(ref), ["true"]),
+    );
+    expect(ms).toBeLessThan(AT_ONCE_MS);
     full.close();
     await eventually(async () => (await whose(engine, ref).catch(() => "")) === "zygote", POLL);
     await engine.remove(ref);

@@ -53,7 +53,7 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     const before = await service.live();
     const endThese = await giveUpWrites(4);
     // A call that was given up ends in the service a moment later.
-    await eventually(async () => (await service.live()) - before < 1.5 * MIB, { timeoutMs: 30_000 });
+    await eventually(async () => (await service.live()) - before < 1.5 * MIB);
     await endThese();
   });
 
