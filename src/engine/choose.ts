@@ -204,7 +204,15 @@ async function kubernetesOptions(
   const template = podTemplate === undefined ? undefined : await readTemplate(podTemplate);
   return {
     ...{ instance, logger, kubeconfig, namespace, nodeSelector, tolerations, runtimeClass, imagePullSecrets },
-    ...{ template, networkPolicy, allowedRuntimes, volumes, probeImage: defaults.image, egressCidrs, denyCidrs },
+    ...{
+      template,
+      networkPolicy,
+      allowedRuntimes,
+      volumes,
+      probeImage: defaults.image,
+      egressCidrs,
+      denyCidrs,
+    },
     ...(egressDns.length > 0 && { egressDns }),
   };
 }
