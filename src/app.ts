@@ -11,9 +11,10 @@ import type { AppSettings } from "./config/settings.ts";
 import { loadCredentials, NO_CREDENTIALS } from "./egress/credentials.ts";
 import { EgressManager } from "./egress/manager.ts";
 import { chooseEngine, diagnoseEngines } from "./engine/choose.ts";
-import { type IsolationLevel, WAIT_REASONS } from "./engine/port.ts";
+import type { IsolationLevel } from "./engine/port.ts";
 import { FileManager } from "./files/manager.ts";
 import { TemporaryNames } from "./files/temporary-names.ts";
+import { showGauges } from "./gauges.ts";
 import { type ControlParts, ProcessControl } from "./processes/control.ts";
 import { ProcessJournal } from "./processes/journal.ts";
 import { ProcessManager } from "./processes/manager.ts";
@@ -34,7 +35,6 @@ import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { AuditLog } from "./server/audit-log.ts";
 import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
-import { showGauge, showLabelledGauge } from "./server/metrics.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
@@ -99,7 +99,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
-  showGauges(metrics, service, tokens, audit);
+  showGauges(metrics, { ...service, quota: service.workspaces.quota, tokens, audit });
   const server = createServer(settings, service, { tokens, audit }, metrics, logger);
   const processMetrics = new ProcessMetrics(metrics);
   const callsMs = settings.stopTimeoutMs * CALLS_SHARE_OF_STOP;
@@ -286,67 +286,6 @@ async function compose(
   });
   const below = { clock, secrets, engine, monitor, egress, state, lanes, transcripts, quotas, storage };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };
-}
-
-function showGauges(
-  metrics: Registry,
-  service: Service,
-  tokens: LiveTokens | undefined,
-  audit: RotatedFile | undefined,
-): void {
-  const { sandboxes, engine, transcripts, state, workspaces } = service;
-  const answerBytes = () => state.requests.answerBytes();
-  const usage = () => transcripts.usage;
-  const shared = () => workspaces.quota.shared;
-  const gauges: Readonly<Record<string, readonly [help: string, read: () => number]>> = {
-    berth_sandboxes_stuck_deleting: [
-      "Sandboxes that could not be removed so far; the log says why. Berth keeps retrying.",
-      () => sandboxes.stuckRemovals,
-    ],
-    berth_sandboxes_without_pipes: [
-      "Sandboxes whose output comes through Docker's own streams, which is slower; the log says why. Berth keeps retrying.",
-      () => engine.figures().sandboxesWithoutPipes,
-    ],
-    berth_orphaned_pipes: [
-      "Commands that have ended but whose output is still held open by something they left behind.",
-      () => engine.figures().orphanedPipes,
-    ],
-    berth_transcript_bytes: ["Stored output of commands, in memory and on disk.", () => usage().bytes],
-    berth_transcript_memory_bytes: ["Stored output of commands, in memory alone.", () => usage().memoryBytes],
-    berth_answer_bytes: ["Answers that are stored for retries by request_id.", answerBytes],
-    berth_shared_directory_bytes: [
-      "Size of the shared directories that have a quota, as last measured.",
-      () => shared().sizeBytes,
-    ],
-    berth_tokens: [
-      "Tokens that are in force or expired; 0 without a tokens file.",
-      () => tokens?.table.tokens.size ?? 0,
-    ],
-    berth_tokens_file_stale: [
-      "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
-      () => (tokens?.isStale ? 1 : 0),
-    ],
-    berth_audit_lines_lost: [
-      "Lines that the audit log lost since the start, because it could not be written; the log says why.",
-      () => audit?.lost ?? 0,
-    ],
-    berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
-  };
-  for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
-  showLabelledGauge(
-    metrics,
-    "berth_engine_waiting",
-    "Sandboxes that wait to start in the engine, by what each waits for; GetStats has the engine's words.",
-    "reason",
-    () => {
-      const counts = new Map<string, number>(WAIT_REASONS.map((reason) => [reason.toLowerCase(), 0]));
-      for (const { reason } of engine.figures().waiting) {
-        const word = reason.toLowerCase();
-        counts.set(word, (counts.get(word) ?? 0) + 1);
-      }
-      return counts;
-    },
-  );
 }
 
 /** The port and what it serves. */

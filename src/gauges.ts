@@ -1,0 +1,81 @@
+import type { Registry } from "prom-client";
+import type { RotatedFile } from "./base/rotated-file.ts";
+import { type Engine, WAIT_REASONS } from "./engine/port.ts";
+import type { TranscriptBudget } from "./processes/transcript-budget.ts";
+import type { SandboxManager } from "./sandboxes/manager.ts";
+import { showGauge, showLabelledGauge } from "./server/metrics.ts";
+import type { RequestLog } from "./state/request-log.ts";
+import type { LiveTokens } from "./tenants/live-tokens.ts";
+import type { WorkspaceQuota } from "./workspaces/quota.ts";
+
+/** What the gauges of a service show. */
+interface GaugeSources {
+  readonly sandboxes: Pick<SandboxManager, "stuckRemovals">;
+  readonly engine: Pick<Engine, "figures">;
+  readonly transcripts: Pick<TranscriptBudget, "usage">;
+  readonly state: { readonly requests: Pick<RequestLog, "answerBytes"> };
+  readonly quota: Pick<WorkspaceQuota, "shared">;
+  /** Undefined without a tokens file. */
+  readonly tokens: LiveTokens | undefined;
+  /** Undefined without an audit log. */
+  readonly audit: RotatedFile | undefined;
+}
+
+/** Adds to the metrics what the service's parts hold. */
+export function showGauges(
+  metrics: Registry,
+  { sandboxes, engine, transcripts, state, quota, tokens, audit }: GaugeSources,
+): void {
+  const answerBytes = () => state.requests.answerBytes();
+  const usage = () => transcripts.usage;
+  const shared = () => quota.shared;
+  const gauges: Readonly<Record<string, readonly [help: string, read: () => number]>> = {
+    berth_sandboxes_stuck_deleting: [
+      "Sandboxes that could not be removed so far; the log says why. Berth keeps retrying.",
+      () => sandboxes.stuckRemovals,
+    ],
+    berth_sandboxes_without_pipes: [
+      "Sandboxes whose output comes through Docker's own streams, which is slower; the log says why. Berth keeps retrying.",
+      () => engine.figures().sandboxesWithoutPipes,
+    ],
+    berth_orphaned_pipes: [
+      "Commands that have ended but whose output is still held open by something they left behind.",
+      () => engine.figures().orphanedPipes,
+    ],
+    berth_transcript_bytes: ["Stored output of commands, in memory and on disk.", () => usage().bytes],
+    berth_transcript_memory_bytes: ["Stored output of commands, in memory alone.", () => usage().memoryBytes],
+    berth_answer_bytes: ["Answers that are stored for retries by request_id.", answerBytes],
+    berth_shared_directory_bytes: [
+      "Size of the shared directories that have a quota, as last measured.",
+      () => shared().sizeBytes,
+    ],
+    berth_tokens: [
+      "Tokens that are in force or expired; 0 without a tokens file.",
+      () => tokens?.table.tokens.size ?? 0,
+    ],
+    berth_tokens_file_stale: [
+      "1 while the tokens file has changed and cannot be used, so that the tokens it held before stay in force; the log says why.",
+      () => (tokens?.isStale ? 1 : 0),
+    ],
+    berth_audit_lines_lost: [
+      "Lines that the audit log lost since the start, because it could not be written; the log says why.",
+      () => audit?.lost ?? 0,
+    ],
+    berth_shared_directories_over_quota: ["Shared directories that exceed their quota.", () => shared().over],
+  };
+  for (const [name, [help, read]] of Object.entries(gauges)) showGauge(metrics, name, help, read);
+  showLabelledGauge(
+    metrics,
+    "berth_engine_waiting",
+    "Sandboxes that wait to start in the engine, by what each waits for; GetStats has the engine's words.",
+    "reason",
+    () => {
+      const counts = new Map<string, number>(WAIT_REASONS.map((reason) => [reason.toLowerCase(), 0]));
+      for (const { reason } of engine.figures().waiting) {
+        const word = reason.toLowerCase();
+        counts.set(word, (counts.get(word) ?? 0) + 1);
+      }
+      return counts;
+    },
+  );
+}
